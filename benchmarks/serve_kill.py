@@ -87,7 +87,7 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url, self.folder = f"http://127.0.0.1:{self.port}", folder
         words = ["serve", "--data", str(folder), "--port", str(self.port), "--workers", str(workers), "-q"]
         words += ["--database", database] if database else []
         words += ["--executor", "ray"] if ray is not None else []

@@ -17,7 +17,7 @@ from pesto.errors import Exit
 from pesto.files.disk import write_atomic
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
-from pesto.jobs.work import ANSWER, PAGE, PLAN, REPORT, SPLIT
+from pesto.jobs.result_names import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.plans.plan_file import cdep_json, load, part_json
 from pesto.show.kinds_page import split_closing
 from pesto.show.solve_report import VERIFIED, closing, following

@@ -36,6 +36,8 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     """Names of files there."""
     out: str
     """The folder for what it writes: files without folders, which are there before its answer is."""
+    early: tuple[str, ...] = ()
+    """Names of those that are there soon after they were written, also where the work is lost then."""
 
 
 NO_FILES = Files(folder="", out="")

@@ -5,15 +5,17 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+import msgspec
 
 from pesto.errors import FileError, SolverError, UsageError
 from pesto.executing.deadline import Deadline
 from pesto.executing.executor import Answered, Lost, Outcome, Said, Why, Work
 from pesto.executing.line import BEGAN, SAID, Signals
 from pesto.executing.ray_files import Copies, bring_back, contents, copies
-from pesto.executing.ray_post import BROKEN, FELL, Post, PostLine, QuietLine, listening
+from pesto.executing.ray_post import BROKEN, EARLY, FELL, Post, PostLine, QuietLine, listening, sending
 from pesto.executing.worker import Entry, entry_of
 from pesto.files.json import shown
 
@@ -198,6 +200,10 @@ class RayCluster:
                 tasks[key].begins()
             elif key in tasks and message[:1] == FELL:
                 tasks[key].fell = "memory", message[1:].decode()
+            elif key in tasks and message[:1] == EARLY:
+                early = msgspec.msgpack.decode(message[1:], type=dict[str, bytes | None])
+                with suppress(FileError):  # it is brought again, at the latest with the answer
+                    bring_back(tasks[key].work.files, early)
             elif key in tasks and message[:1] == BROKEN:
                 tasks[key].fell = "place", "it was sent to a worker that an earlier work had retired"
         return found
@@ -223,7 +229,7 @@ class RayCluster:
         seconds = task.passed
         try:
             data, written, reused = self._ray.get(reference)
-            bring_back(task.work.files, written)
+            bring_back(task.work.files, dict.fromkeys(task.work.files.early) | written)
             return Answered(work=task.work, data=data, seconds=seconds, reused=reused)
         except (self._ray.exceptions.RayError, FileError) as error:
             cause = getattr(error, "cause", None) or error  # of what the function raised itself
@@ -278,7 +284,7 @@ def _heard(work: Work, entry: Entry, post: Any, cores: int, files: Copies) -> by
     with _handlers():
         signals.remember()
         signals.begin(live=True)
-        with listening(work.key, post, work.limits.rss_bytes):
+        with listening(work.key, post, work.limits.rss_bytes), sending(work.key, post, work.files.early, files):
             answer = entry(work.data, line)
             signals.remember()
         line.close()

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class Copies:
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._out = folder / _OUT
+        self._seen: dict[str, tuple[int, ...] | None] = {}
         self._here = {files.folder: str(folder / _BLOBS), files.out: str(self._out)} if files.out else {}
 
     def here(self, folder: str) -> str:
@@ -31,6 +32,20 @@ class Copies:
         """What lies in the folder of results."""
         found = self._out.iterdir() if self._out.is_dir() else ()
         return {path.name: path.read_bytes() for path in found if path.is_file() and not path.name.startswith(".")}
+
+    def changes(self, names: Iterable[str]) -> dict[str, bytes | None]:
+        """What those of these results hold that have changed since this was asked last; None for one that is gone."""
+        found: dict[str, bytes | None] = {}
+        for name in names:
+            path = self._out / name
+            try:
+                state: tuple[int, ...] | None = (path.stat().st_ino, path.stat().st_mtime_ns)
+                data: bytes | None = path.read_bytes() if state != self._seen.get(name) else None
+            except FileNotFoundError:
+                state = data = None
+            if state != self._seen.get(name):
+                self._seen[name], found[name] = state, data
+        return found
 
 
 def contents(files: Files) -> Iterator[tuple[str, bytes]]:
@@ -43,14 +58,17 @@ def contents(files: Files) -> Iterator[tuple[str, bytes]]:
         yield name, data
 
 
-def bring_back(files: Files, written: dict[str, bytes]) -> None:
-    """Write what a work wrote elsewhere; FileError where that cannot be done."""
+def bring_back(files: Files, written: Mapping[str, bytes | None]) -> None:
+    """Write what a work wrote elsewhere, and remove what it removed (None); FileError where that cannot be done."""
     if files.out:
         make_folder(files.out)
     for name, data in written.items():
         if Path(name).name != name:
             raise FileError(f"{name!r} is no name of a result - run the same pesto on every node")
-        write_atomic(Path(files.out) / name, data)
+        if data is None:
+            (Path(files.out) / name).unlink(missing_ok=True)
+        else:
+            write_atomic(Path(files.out) / name, data)
 
 
 @contextmanager

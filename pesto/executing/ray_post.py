@@ -6,9 +6,11 @@ import queue
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import msgspec
 
 from pesto.executing.line import BEGAN, SAID, Signals
 from pesto.executing.memory_use import resident_bytes
@@ -19,6 +21,8 @@ FELL = b"f"
 """What the message of a process begins with that ends itself, since it holds too much memory."""
 BROKEN = b"x"
 """First byte of the message of a process that ends itself at once, as an earlier work has retired it."""
+EARLY = b"e"
+"""What a message begins with that has results which are to be there before the work's end, by name."""
 Message = tuple[str, bytes]
 _LOOK_S = 0.25
 
@@ -146,6 +150,30 @@ def listening(key: str, post: Any, rss_bytes: int | None) -> Iterator[None]:
         listener.join()
         if rss_bytes is not None:
             watcher.join()
+
+
+@contextmanager
+def sending(key: str, post: Any, names: Sequence[str], files: Copies) -> Iterator[None]:
+    """Meanwhile send results of these names soon after they were written: this process may be killed at any time."""
+    over = threading.Event()
+    sender = threading.Thread(target=_send_early, args=(key, post, names, files, over), daemon=True)
+    if names:
+        sender.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if names:
+            sender.join()
+
+
+def _send_early(key: str, post: Any, names: Sequence[str], files: Copies, over: threading.Event) -> None:
+    import ray
+
+    while not over.wait(_LOOK_S):
+        changed = files.changes(names)
+        if changed:
+            ray.get(post.tell.remote([(key, EARLY + msgspec.msgpack.encode(changed))]))
 
 
 def _listen(key: str, post: Any) -> None:

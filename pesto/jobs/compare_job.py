@@ -8,7 +8,8 @@ from pesto.comparison.methods import METHODS
 from pesto.graph import Graph
 from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.jobs.checks import asked_settings
-from pesto.jobs.work import PLAN, Work
+from pesto.jobs.result_names import PLAN
+from pesto.jobs.work import Work
 from pesto.plans.plan_file import dumps
 from pesto.quantities import duration
 from pesto.show import comparison_chart, drawing

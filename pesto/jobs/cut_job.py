@@ -4,7 +4,8 @@ from typing import Any
 
 from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.jobs.checks import asked_settings
-from pesto.jobs.work import PLAN, SPLIT, Work
+from pesto.jobs.result_names import PLAN, SPLIT
+from pesto.jobs.work import Work
 from pesto.plans.plan_file import dumps
 from pesto.show.kinds_page import choice_object, choice_page
 from pesto.solving.interrupt import hold
@@ -22,9 +23,11 @@ def cut_job(work: Work, cuts: str) -> dict[str, Any]:
     step = load_both(work.given.source, quiet=True)
     work.within(step[0])
     costs = load_costs(step[0], machine, None)
-    choice = choose(step, machine, costs, settings, work.telling, cuts=asked)
-    hold()
-    name = _written(work, step[1], choice, settings.time_limit_s)
+    with work.keeping_incumbents() as incumbents:
+        choice = choose(step, machine, costs, settings, work.telling, cuts=asked)
+        hold()
+        incumbents.close()
+        name = _written(work, step[1], choice, settings.time_limit_s)
     out = work.shown_out(name)
     said = choice_page(step[1], choice, out, work.shown_source(), work.shown_cluster())
     work.answer(choice_object(step[1], choice, out), said)

@@ -11,7 +11,8 @@ from pesto.inputs.load import load_shapes, plan_source, split_source
 from pesto.jobs.checked_pattern import CheckedPattern
 from pesto.jobs.checked_plan import CheckedPlan, reported
 from pesto.jobs.checked_split import CheckedSplit
-from pesto.jobs.work import REPORT, Work
+from pesto.jobs.result_names import REPORT
+from pesto.jobs.work import Work
 from pesto.plans.plan_file import load, loads
 from pesto.show.report.html_report import html_report
 from pesto.split.files.split_file import KIND as SPLIT

@@ -12,7 +12,8 @@ from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.jobs.checks import asked_settings
 from pesto.jobs.cut_job import cut_job
-from pesto.jobs.work import PLAN, REPORT, Work
+from pesto.jobs.result_names import PLAN, REPORT
+from pesto.jobs.work import Work
 from pesto.plans.plan_file import dumps, load
 from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve

@@ -6,12 +6,13 @@ from typing import Any
 from pesto.errors import UsageError
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.jobs.checks import asked_settings
-from pesto.jobs.work import SPLIT, Work
+from pesto.jobs.result_names import SPLIT
+from pesto.jobs.work import Work
 from pesto.settings import Settings
 from pesto.show.split_page import split_object, split_page
 from pesto.solving.interrupt import hold
-from pesto.split.dividing import factors_of, least_divided, uncovered
-from pesto.split.files.split_file import save_split
+from pesto.split.dividing import Split, factors_of, least_divided, uncovered
+from pesto.split.files.split_file import dumps_split
 from pesto.split.program import Rules
 from pesto.split.undescribed import refuse_undescribed
 from pesto.weighing.timed_split import accelerators_for, check_objective, refuse_short, ruled, timed
@@ -34,11 +35,15 @@ def split_job(work: Work) -> dict[str, Any]:
         refuse_undescribed(shaped, "accept that with whole")
     work.telling.begins("cuts")
     rules = ruled(rules, options.objective, (graph, machine), prod(factors))
-    found = least_divided(shaped, factors, options.method, rules, seconds=seconds)
+
+    def save(split: Split) -> None:
+        """Write a split: the worker may be killed while a shorter one is looked for, or this one is timed."""
+        work.keep(SPLIT, dumps_split(shaped, split, time_limit_s=seconds))
+
+    found = least_divided(shaped, factors, options.method, rules, seconds=seconds, found=save)
+    save(found)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     hold()
-    save_split(shaped, found, work.folder / SPLIT, time_limit_s=seconds)
-    work.written.append(SPLIT)
     left, out = uncovered(shaped), work.shown_out(SPLIT)
     said = split_object(shaped, found, left, out, clocked)
     work.answer(said, split_page(shaped, found, left, out, clocked))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from pesto.jobs.incumbent_file import IncumbentFile
 from pesto.jobs.job_events import Bound, Event, Incumbent, Log, Stage
 from pesto.plans.plan import Plan
 from pesto.show.screen import one_line
@@ -20,8 +21,8 @@ class Telling:
         """`named` makes of a text one that names files as their sender does."""
         self._tell, self._named, self._best_s, self._stage = tell, named, float("inf"), ""
         self._one = threading.Lock()
-        self.plans: Callable[[Callable[[], Plan]], None] | None = None
-        """Takes better plans (`pesto.solving.tracker.PlanWatch`); None where nobody does."""
+        self.incumbents: IncumbentFile | None = None
+        """Takes better plans and splits (`pesto.solving.tracker.PlanWatch`); None where nobody does."""
 
     def __call__(self, incumbent: tracker.Incumbent) -> None:
         """A better plan, or a better bound beside the plan that there is."""
@@ -36,8 +37,13 @@ class Telling:
 
     def take_plan(self, made: Callable[[], Plan]) -> None:
         """Pass on a better plan."""
-        if self.plans is not None:
-            self.plans(made)
+        if self.incumbents is not None:
+            self.incumbents.take(made)
+
+    def take_split(self, makespan_s: float, encoded: Callable[[], bytes]) -> None:
+        """Pass on a better split."""
+        if self.incumbents is not None:
+            self.incumbents.take_split(makespan_s, encoded)
 
     def begins(self, stage: str) -> None:
         """A part of the work begins."""

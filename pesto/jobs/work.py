@@ -14,17 +14,13 @@ from pesto.inputs.load import load_graph
 from pesto.jobs.given_files import Given
 from pesto.jobs.incumbent_file import IncumbentFile
 from pesto.jobs.request import BlobFile, JobRequest
+from pesto.jobs.result_names import ANSWER, PAGE
 from pesto.jobs.telling import Telling
 from pesto.quantities import counted
 from pesto.solving.ahead import beside
 from pesto.source import Source
 from pesto.split.shaped import Shaped
 
-PLAN, SPLIT, REPORT = "plan.json", "split.json", "report.html"
-ANSWER = "answer.json"
-"""The one object of the verb's --json."""
-PAGE = "page.txt"
-"""What the verb prints for people."""
 Step = TypeVar("Step", Graph, Shaped)
 
 
@@ -67,14 +63,14 @@ class Work:
 
     @contextmanager
     def keeping_incumbents(self) -> Iterator[IncumbentFile]:
-        """Write the best plan so far as PLAN while a solve goes on inside, until the file is closed."""
-        file = IncumbentFile(self.folder / PLAN)
-        self.telling.plans = file.take
+        """Write the best plan or split so far while a solve goes on inside, until the file is closed."""
+        file = IncumbentFile(self.folder)
+        self.telling.incumbents = file
         try:
             yield file
         finally:
             file.close()
-            file.forget()
+            file.forget(self.written)
 
     def answer(self, said: dict[str, Any], page: str) -> None:
         """Write what the verb prints, for programs and for people."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from pesto.executing.executor import Answered, Files, Limits, Said, Work
+from pesto.jobs.incumbent_file import INCUMBENTS
 from pesto.jobs.job_entry import ENTRY, Order
 from pesto.jobs.job_events import Done
 from pesto.jobs.request import JobRequest, blobs_of
@@ -31,7 +32,7 @@ def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work:
         cores=asked.threads,
     )
     data = msgspec.json.encode(order)
-    files = Files(folder=order.blobs, reads=blobs_of(request), out=order.out)
+    files = Files(folder=order.blobs, reads=blobs_of(request), out=order.out, early=INCUMBENTS)
     return Work(key=begun.key, entry=ENTRY, data=data, live=True, limits=limits, files=files)
 
 

@@ -3,6 +3,7 @@
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -124,21 +125,27 @@ def divide(
     )
 
 
-def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> Split:
+def least_divided(
+    shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float,
+    found: Callable[[Split], None] = lambda _: None,
+) -> Split:  # fmt: skip
     """`divide`: of a halo and of none what sends fewer bytes, and of equals none.
 
     Each cut is the best for the cuts before it alone, so a first cut of windows can cost the later ones more than it
     saves. The one without a halo gets half of the seconds, the other what is left. Errors as of `divide`.
+
+    found: hears of the one without a halo before the other is looked for.
     """
     if not rules.halo:
         return divide(shaped, factors, method, rules, seconds=seconds)
     began = time.monotonic()
     without = divide(shaped, factors, method, replace(rules, halo=False), seconds=seconds / 2)
+    found(without)
     left = seconds - (time.monotonic() - began)
     if left <= 0:
         return without
-    found = divide(shaped, factors, method, rules, seconds=left)
-    return found if found.moved_bytes < without.moved_bytes else without
+    halo = divide(shaped, factors, method, rules, seconds=left)
+    return halo if halo.moved_bytes < without.moved_bytes else without
 
 
 def divide_partly(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
@@ -17,7 +18,8 @@ from pesto.problem import TICK_S
 from pesto.quantities import duration, percent
 from pesto.settings import Settings
 from pesto.solving.flow import Earlier, Outcome, formulate, solve
-from pesto.solving.tracker import Watch
+from pesto.solving.tracker import Incumbent, StageWatch, Watch
+from pesto.split.files.split_file import dumps_split
 from pesto.split.geometry import Shape
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
@@ -99,6 +101,35 @@ class Kind:
         return isinstance(self.error, KeyboardInterrupt) or (self.outcome is not None and self.outcome.interrupted)
 
 
+@runtime_checkable
+class SplitWatch(Protocol):
+    """A watch that takes better splits, too, while others are looked for."""
+
+    def __call__(self, incumbent: Incumbent) -> None:
+        """Hear of a better plan, or bound."""
+        ...
+
+    def take_split(self, makespan_s: float, encoded: Callable[[], bytes]) -> None:
+        """Take a split that fits the memory: `encoded` makes the bytes of its file, also in another thread."""
+        ...
+
+
+class _WithoutPlans:
+    """A watch of solves whose plans are not of the whole step, or not of the whole cluster: it takes none of them."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def __call__(self, incumbent: Incumbent) -> None:
+        """Hear of a better plan, or bound."""
+        self._watch(incumbent)
+
+    def begins(self, stage: str) -> None:
+        """Hear of a stage that begins."""
+        if isinstance(self._watch, StageWatch):
+            self._watch.begins(stage)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
     """All kinds that were tried, and the one that was chosen."""
@@ -136,6 +167,9 @@ def choose(
     chosen. Ctrl-C ends the search, and the shortest kind so far is chosen. Where no kind fits, the first failure is
     raised, or KeyboardInterrupt; without failures InfeasibleError, if that is proven of all kinds, else
     NothingFoundError, with what lacks.
+
+    A watch that takes plans (`pesto.solving.tracker.PlanWatch`) is given placements of the whole step on the whole
+    cluster, one that takes splits (`SplitWatch`) each split that fits.
     """
     began = time.monotonic()
     graph, shapes = step
@@ -170,7 +204,8 @@ def choose(
         if to_cut is None:
             search.kinds.append(Kind(name=_called(factors), kind=SPLIT, seconds=0.0, why=str(shapes)))
         else:
-            search.run(_called(factors), SPLIT, partial(_cut, to_cut, cluster, settings, factors, len(cuts)))
+            cut = partial(_cut, to_cut, cluster, settings, factors, len(cuts), watch)
+            search.run(_called(factors), SPLIT, cut)
     search.run(PLACE, PLACE, place)
     if to_cut is not None:
         search.run(BOTH, BOTH, partial(both, to_cut))
@@ -226,7 +261,9 @@ def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, sec
     yield Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=found, why=why)
 
 
-def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Iterator[Kind]:
+def _cut(
+    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int, watch: Watch
+) -> Iterator[Kind]:
     """The shorter of a split for bytes and one for seconds, and of their first cuts alone."""
     began = time.monotonic()
     seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
@@ -234,6 +271,7 @@ def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, facto
     try:
         for better in cut_and_timed(step, factors, cluster, settings, seconds=seconds):
             found = better
+            _tell_splits(step[1], better, settings, watch)
     finally:  # also after Ctrl-C, what was found until then is kept
         took = time.monotonic() - began
         for each in found:
@@ -257,9 +295,10 @@ def _both(
         (kind for kind in kinds if kind.kind == SPLIT and kind.fits), key=lambda kind: kind.makespan_s or 0.0
     )
     splits = [kind.cut.split for kind in whole if kind.cut is not None]
-    best = partly_cut(step, cluster, settings, placements, watch, splits)
+    best = partly_cut(step, cluster, settings, placements, _WithoutPlans(watch), splits)
     if best is None:
         return
+    _tell_splits(step[1], [best], settings, watch)
     name, short = (
         f"{BOTH} {best.split.division.workers}",
         "" if best.candidate.fits else shortfall(best.candidate, cluster),
@@ -268,6 +307,15 @@ def _both(
     least = min((kind.makespan_s or 0.0 for kind in kinds if kind.fits), default=math.inf)
     if (both.makespan_s or 0.0) < least:
         yield both
+
+
+def _tell_splits(shaped: Shaped, splits: Sequence[TimedSplit], settings: Settings, watch: Watch) -> None:
+    """Give the shortest of these that fits to a watch that takes splits."""
+    fitting = [each for each in splits if each.candidate.fits]
+    if fitting and isinstance(watch, SplitWatch):
+        best = min(fitting, key=lambda each: each.candidate.makespan)
+        encoded = partial(dumps_split, shaped, best.split, time_limit_s=settings.time_limit_s)
+        watch.take_split(best.candidate.makespan * TICK_S, encoded)
 
 
 def _called(factors: Shape) -> str:
@@ -300,7 +348,7 @@ def placed_from_a_board(
     if board is not None:
         some = replace(settings, time_limit_s=BOARD_SHARE * settings.time_limit_s)
         with suppress(InfeasibleError, NothingFoundError):
-            there = solve(graph, board.cluster, board.costs, some, watch)
+            there = solve(graph, board.cluster, board.costs, some, _WithoutPlans(watch))
     if board is None or there is None:
         return solve(graph, cluster, costs, settings, watch), None
     rest = replace(settings, time_limit_s=(1 - BOARD_SHARE) * settings.time_limit_s)

@@ -78,6 +78,17 @@ def forks_and_hangs(data: bytes, line: Line) -> bytes:
     return data
 
 
+def sketches(data: bytes, line: Line) -> bytes:
+    """Writes results into the folder that the data names, and waits for a signal; then it has one of them alone."""
+    out = Path(line.here(data.decode()))
+    for name in ("sketch", "other"):
+        (out / name).write_bytes(name.encode())
+    line.tell(b"here")
+    _signal(line)
+    (out / "sketch").unlink()
+    return b""
+
+
 def stubborn(data: bytes, line: Line) -> bytes:
     """Says that it is there, and minds no signal."""
     line.tell(b"here")

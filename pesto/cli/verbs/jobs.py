@@ -15,7 +15,7 @@ from pesto.client.asking import failed
 from pesto.client.sync_client import Client
 from pesto.files.disk import write_atomic
 from pesto.jobs.request import Kind
-from pesto.jobs.work import PAGE, PLAN, SPLIT
+from pesto.jobs.result_names import PAGE, PLAN, SPLIT
 from pesto.quantities import duration, percent
 from pesto.serve.http.replies import JobReply
 from pesto.serve.store.job_states import FINAL, State

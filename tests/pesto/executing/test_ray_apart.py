@@ -9,7 +9,8 @@ from pesto.executing import ray_apart
 from pesto.executing.executor import Answered, Files, Lost, Work
 from pesto.executing.ray_apart import RayApart
 from pesto.executing.ray_cluster import _share
-from pesto.executing.ray_files import bring_back
+from pesto.executing.ray_files import Copies, bring_back
+from pesto.files.disk import write_atomic
 
 RAY = """
 import os
@@ -124,3 +125,23 @@ def test_a_result_with_a_folder_is_refused(tmp_path):
     with pytest.raises(FileError, match="run the same pesto"):
         bring_back(Files(folder="", out=str(tmp_path)), {"../escaped": b""})
     assert not list(tmp_path.parent.glob("escaped"))
+
+
+def test_results_are_sent_once_for_each_change(tmp_path):
+    """A copy of the folder elsewhere is as the first, also once a file is gone."""
+    files = Files(folder="", out=str(tmp_path / "there"))
+    copies, out = Copies(files, tmp_path), tmp_path / "out"
+    out.mkdir()
+    assert copies.changes(("a", "b")) == {}
+    write_atomic(out / "a", b"1")
+    assert copies.changes(("a", "b")) == {"a": b"1"}
+    write_atomic(out / "a", b"2")
+    write_atomic(out / "b", b"3")
+    changed = copies.changes(("a", "b"))
+    assert changed == {"a": b"2", "b": b"3"} and copies.changes(("a", "b")) == {}
+    bring_back(files, changed)
+    (out / "a").unlink()
+    changed = copies.changes(("a", "b"))
+    assert changed == {"a": None}
+    bring_back(files, changed)
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "there").iterdir()] == [("b", b"3")]

@@ -116,6 +116,26 @@ def test_files_go_there_and_come_back(cluster, tmp_path) -> None:
     assert not Path(said.data.decode()).exists() and not Path(answer.data.decode()).exists()
 
 
+def test_early_results_are_there_before_the_end_and_where_the_worker_is_killed(cluster, tmp_path) -> None:
+    out = tmp_path / "out"
+    files = Files(folder=str(tmp_path), out=str(out), early=("sketch", "none"))
+    for killed in (True, False):
+        mine = work("sketches", str(out).encode(), live=True, files=files)
+        cluster.begin(mine)
+        while not (out / "sketch").exists():
+            assert all(isinstance(outcome, Said) for outcome in cluster.collect(0.1))
+        assert [path.name for path in out.iterdir()] == ["sketch"]
+        if killed:
+            cluster.cancel(mine.key, signal.SIGKILL)
+            *_, lost = all_of(cluster)
+            assert isinstance(lost, Lost) and (out / "sketch").read_bytes() == b"sketch"
+            (out / "sketch").unlink()
+        else:
+            cluster.cancel(mine.key)
+            *_, answer = all_of(cluster)
+            assert isinstance(answer, Answered) and [path.name for path in out.iterdir()] == ["other"]
+
+
 def title(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pesto.errors import VerificationError
-from pesto.jobs import incumbent_file, solve_job
+from pesto.jobs import incumbent_file, solve_job, split_job
 from pesto.jobs.incumbent_file import SUMMARY, IncumbentFile, left_summary
 from pesto.jobs.request import JobRequest
 from pesto.jobs.run_job import run
@@ -62,7 +62,7 @@ def test_the_last_plan_is_written_and_its_summary(step, tmp_path, monkeypatch):
     monkeypatch.setattr(incumbent_file, "LEAST_S", 0.0)
     watch = Watch()
     solve(*step, Settings(time_limit_s=0, deterministic=True), watch)
-    file, written = IncumbentFile(tmp_path / "plan.json"), threading.Event()
+    file, written = IncumbentFile(tmp_path), threading.Event()
 
     def wrong():
         raise VerificationError("it is none - report it")
@@ -80,6 +80,49 @@ def test_the_last_plan_is_written_and_its_summary(step, tmp_path, monkeypatch):
     (tmp_path / SUMMARY).write_bytes(b'{"makespan_s": "long"}')
     assert left_summary(tmp_path) is None
     assert left_summary(tmp_path / "none") is None
+
+
+def test_the_shortest_of_plans_and_splits_is_the_one_that_is_left(step, tmp_path, monkeypatch):
+    monkeypatch.setattr(incumbent_file, "LEAST_S", 0.0)
+    watch = Watch()
+    solve(*step, Settings(time_limit_s=0, deterministic=True), watch)
+    plan = watch.made[-1]
+    file, done = IncumbentFile(tmp_path), threading.Semaphore(0)
+    write = file._write
+    monkeypatch.setattr(file, "_write", lambda made: write(made) or done.release())
+
+    def left():
+        assert done.acquire(timeout=60)
+        summary = left_summary(tmp_path)
+        (path,) = tmp_path.glob("[!.]*")  # one file, whole
+        return path.name, path.read_bytes()[:1], summary.makespan_s, summary.lower_bound_s is None
+
+    file.take_split(2 * plan.makespan_s, lambda: b"a split")
+    assert left() == ("split.json", b"a", 2 * plan.makespan_s, True)
+    file.take(lambda: plan)
+    assert left() == ("plan.json", b"{", plan.makespan_s, False)
+    file.take_split(1.5 * plan.makespan_s, lambda: b"longer")
+    assert left()[0] == "plan.json"
+    file.take_split(0.5 * plan.makespan_s, lambda: b"shorter")
+    assert left() == ("split.json", b"s", 0.5 * plan.makespan_s, True)
+    file.close()
+    file.forget(["plan.json"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_split_is_there_before_it_is_timed(tmp_path, monkeypatch):
+    """So that a worker which is killed then leaves it; cuts of a solve are kept as they are found."""
+    seen = []
+
+    def killed(*_):
+        seen.append((tmp_path / "out" / "split.json").read_bytes()[:1])
+        raise VerificationError("the worker ends here - no more")
+
+    asked = {"kind": "split", "source": {"model": "rnnlm", "variant": "tiny"}, "cluster": "v100x2-nvlink"}
+    monkeypatch.setattr(split_job, "timed", killed)
+    request = msgspec.convert(asked | {"split": {"workers": "2", "method": "greedy"}}, JobRequest)
+    assert run(request, tmp_path, tmp_path / "out", lambda _: None).files == ("split.json",)
+    assert seen == [b"{"]
 
 
 def test_a_solve_s_own_plan_takes_the_place_of_the_one_that_was_written(tmp_path, monkeypatch):

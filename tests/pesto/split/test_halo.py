@@ -276,8 +276,9 @@ def test_a_halo_that_sends_more_is_not_taken(monkeypatch):
     monkeypatch.setattr(dividing, "divide", divided)
     for sent, taken in ((12, False), (10, False), (8, True)):
         told[True] = sent
-        found = dividing.least_divided(None, (2,), "exact", Rules(halo=True), seconds=1)
-        assert found.halo == taken
+        heard = []
+        found = dividing.least_divided(None, (2,), "exact", Rules(halo=True), seconds=1, found=heard.append)
+        assert found.halo == taken and [split.halo for split in heard] == [False]
     told[True] = 0
     assert not dividing.least_divided(None, (2,), "exact", Rules(), seconds=1).halo
 

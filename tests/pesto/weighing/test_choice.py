@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from importlib import resources
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ from pesto.costs.analytical import modelled
 from pesto.costs.network import transfer_s
 from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError, UsageError
 from pesto.inputs.cluster_file import load_cluster
+from pesto.jobs.telling import Telling
 from pesto.problem import TICK_S
 from pesto.settings import Settings
 from pesto.show.kinds_page import kinds_page
+from pesto.solving.tracker import PlanWatch, StageWatch
 from pesto.source import Source
 from pesto.split.dividing import divide
+from pesto.split.files.split_file import loads_split
 from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.split.worker_parts import CLONE, REDUCE, parts_of
@@ -53,18 +57,41 @@ def small(memory=1 << 30, slower=1.0):
     return replace(cluster, devices=tuple(devices), paths=tuple(paths))
 
 
-def quick(step, cluster, cuts):
+def quick(step, cluster, cuts, watch=lambda _: None):
     """All kinds, without search."""
     graph, _ = step
     settings = Settings(time_limit_s=0.0)
-    return choose(step, cluster, modelled(graph, cluster), settings, lambda _: None, cuts=cuts)
+    return choose(step, cluster, modelled(graph, cluster), settings, watch, cuts=cuts)
+
+
+class Taker:
+    """A watch that takes plans and splits as they are found."""
+
+    def __init__(self):
+        self.plans, self.splits = [], []
+
+    def __call__(self, incumbent):
+        """Nothing to do."""
+
+    def take_plan(self, made):
+        self.plans.append(made())
+
+    def take_split(self, makespan_s, encoded):
+        self.splits.append((makespan_s, loads_split(encoded(), "split")))
 
 
 @pytest.mark.parametrize("slower", [pytest.param(1.0, marks=pytest.mark.slow), 1e5])
 def test_the_shortest_that_fits_is_chosen(step, slower):
     """Whatever the links; every kind is timed, and says what it holds."""
-    found = quick(step, small(slower=slower), [(2,)])
+    taker = Taker()
+    found = quick(step, small(slower=slower), [(2,)], taker)
     assert [kind.name for kind in found.kinds if kind.kind != "both"] == ["split 2", "place", "data-parallel"]
+    # A worker that is killed meanwhile leaves the best of these: of the whole step and the whole cluster.
+    assert {len(plan.names) for plan in taker.plans} == {step[0].ops}
+    whole = [split for split in taker.splits if not split[1].rules.partial]
+    assert min(seconds for seconds, _ in whole) == found.kinds[0].makespan_s
+    best = min([plan.makespan_s for plan in taker.plans] + [seconds for seconds, _ in taker.splits])
+    assert best == found.chosen.makespan_s
     fitting = [kind for kind in found.kinds[:-1] if kind.fits]
     assert found.chosen.makespan_s == min(kind.makespan_s for kind in fitting)
     assert all(kind.peak_bytes > 0 for kind in fitting)
@@ -124,6 +151,21 @@ def failing(error):
         raise error
 
     return search
+
+
+def test_plans_of_one_board_are_not_the_steps(step, monkeypatch):
+    """Nor those of a step whose long ops are cut: a watch is given neither."""
+    asked = []
+
+    def solved(graph, cluster, costs, settings, watch, earlier=None):
+        asked.append((len(cluster.devices), isinstance(watch, PlanWatch), isinstance(watch, StageWatch)))
+        return SimpleNamespace(plan=None, interrupted=False)
+
+    monkeypatch.setattr(choice, "solve", solved)
+    cluster = load_cluster("v100x4x2-25gbe")
+    placed_from_a_board(step[0], cluster, modelled(step[0], cluster), Settings(), Telling(lambda _: None, str))
+    assert [hears for _, *hears in asked] == [[False, True], [True, True]]
+    assert asked[0][0] < asked[1][0] == len(cluster.devices)
 
 
 ERRORS = [
