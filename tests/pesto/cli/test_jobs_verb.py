@@ -62,7 +62,7 @@ def test_a_job_is_listed_shown_watched_and_fetched(live, tmp_path):
 
 def test_jobs_are_deleted_once_they_have_ended(live):
     with Client(live.url) as client:
-        names = [client.submit(SOLVE | {"label": "talk"}) for _ in range(3)]
+        names = [client.submit(SOLVE) for _ in range(3)]
         for name in names:
             client.wait(name)
     assert said("delete", names[0]) == f"{names[0]}: done; to delete it: pesto jobs delete {names[0]} --purge\n"
