@@ -61,7 +61,7 @@ def load_graph(
     compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
     a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
     where the graph leaves it open. micro_batches: so many, gradients added up (docs/pipelining.md). shape: shapes of
-    feeds that the graph leaves open, each as "NAME=16,40".
+    feeds that the graph leaves open, and the largest of ops that nothing limits, each as "NAME=16,40".
 
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
     """

@@ -128,7 +128,7 @@ class Graph:
     batch: int | None = None
     """What stood in for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
     feed_shapes: tuple[str, ...] = ()
-    """Shapes given for feeds that the source leaves open, each as NAME=16,40. Not part of the fingerprint."""
+    """Shapes given for feeds and ops whose sizes the source leaves open: NAME=16,40. Not part of the fingerprint."""
     dtypes: tuple[str, ...] = ()
     """Distinct names of data types, such as float16; also ones that nothing here knows. Not part of the fingerprint."""
     dtype_of: Ints = field(default_factory=_none)

@@ -14,6 +14,8 @@ GRAPH_DEF = (".pb", ".pbtxt", ".meta")
 """Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""
 EVERYTHING = ("*",)
 """The fetches that stand for all ops of a GraphDef that nothing reads."""
+SAVED_MODEL = "SavedModel"
+"""The beginning of the source of a graph that is one of these."""
 MICRO_BATCHES = "micro-batches"
 READ_SCOPE = "pesto_weights_"
 """Before the number of a variable, the scope of its reads by each batch in a step whose weights may be late."""
@@ -63,11 +65,11 @@ class Source:
     every: int = 1
     """For a function, as `Cut.every`."""
     shape: tuple[str, ...] = ()
-    """Shapes of feeds that the graph leaves open, each as NAME=16,40."""
+    """Shapes of feeds that the graph leaves open, and the largest of other ops, each as NAME=16,40."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each feed, by name; UsageError for a text that says none."""
+        """The shape of each feed or op, by name; UsageError for a text that says none."""
         return feed_shapes(self.shape)
 
     @property
@@ -132,20 +134,37 @@ class Source:
 
 
 def feed_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Read shapes of feeds, each as NAME=16,40, by name; UsageError for a text that says none."""
+    """Read shapes of feeds and ops, each as NAME=16,40, by name; UsageError for a text that says none."""
     found = {}
     for text in texts:
         match = _SHAPE.match(text)
         if match is None or match[1] in found:
-            what = "is no shape of a feed" if match is None else "is a second shape of one feed"
-            raise UsageError(f"shape {text[:80]!r} {what} - give NAME=16,40, all sizes in order, each feed once")
+            what = "names no feed or op and its sizes" if match is None else "is a second shape of one feed or op"
+            raise UsageError(f"shape {text[:80]!r} {what} - give NAME=16,40, all sizes in order, each name once")
         found[match[1]] = tuple(map(int, match[2].split(","))) if match[2] else ()
     return found
 
 
+def output_of(name: str) -> tuple[str, int]:
+    """Return the op that a tensor's name is of, and the number of its output: 0 where the name has none."""
+    op, _, number = name.rpartition(":")
+    return (op, int(number)) if op and number.isdecimal() else (name, 0)
+
+
 def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Write shapes of feeds as `feed_shapes` reads them."""
+    """Write shapes of feeds and ops as `feed_shapes` reads them."""
     return tuple(f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items())
+
+
+def is_file(label: str) -> bool:
+    """Return True for the source of a graph that was read from a file, whose user may not have its program."""
+    return label.startswith(("file ", f"{SAVED_MODEL} "))
+
+
+def takes_shapes(label: str) -> bool:
+    """Return True for the source of a graph whose shapes can be given: of a file, or a function of one batch."""
+    function = label.startswith("function ") and ":" in label and cut_by(label) is None
+    return is_file(label) or function
 
 
 def model_label(model: str, variant: str, batch: int | None) -> str:

@@ -103,7 +103,10 @@ _SOURCE = (
     ),
     click.option("--batch", type=click.IntRange(1), help="Batch size where the graph leaves it open."),
     click.option(
-        "--shape", multiple=True, metavar="FEED=16,40", help="Shape of a feed that the graph leaves open; repeatable."
+        "--shape",
+        multiple=True,
+        metavar="NAME=16,40",
+        help="Shape of a feed that the graph leaves open, or the largest of an op that nothing limits; repeatable.",
     ),
     click.option(
         "--micro-batches", type=click.IntRange(1), metavar="M", help="M batches, their gradients added up, one update."

@@ -286,7 +286,7 @@ class Recorded(NamedTuple):
     batch: int | None
     """Batch size given where the graph leaves it open."""
     feed_shapes: tuple[str, ...] = ()
-    """Shapes given for feeds that the graph leaves open, as of `Graph.feed_shapes`."""
+    """Shapes given for feeds and ops whose sizes the graph leaves open, as of `Graph.feed_shapes`."""
 
 
 def source_of(recorded: Recorded, source: Source, what: str, when: str) -> Source:

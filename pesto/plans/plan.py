@@ -144,7 +144,7 @@ class Plan:
     beside: Beside | None = None
     """Inside: the other step's plan whose variables it leaves in place; None where it was made alone."""
     feed_shapes: tuple[str, ...] = ()
-    """Shapes given for feeds that the step's program leaves open, as `Graph.feed_shapes`."""
+    """Shapes given for feeds and ops whose sizes the step's program leaves open, as `Graph.feed_shapes`."""
     reader: Reader | None = None
     """Inside: what knows the plan's step, as of a plan of `pesto.solve` and `pesto.load_plan`."""
 

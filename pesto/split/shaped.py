@@ -54,7 +54,7 @@ class Shaped:
     batch: int | None = None
     """Batch size given for a step that leaves it open, as of `Graph.batch`."""
     feed_shapes: tuple[str, ...] = ()
-    """Shapes given for feeds that the step leaves open, as of `Graph.feed_shapes`."""
+    """Shapes given for feeds and ops whose sizes the step leaves open, as of `Graph.feed_shapes`."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""

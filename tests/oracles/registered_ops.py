@@ -11,6 +11,8 @@ tf = tensorflow()
 from tensorflow.core.framework import op_def_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 
+from tests.oracles.registered_op_calls import CALLS, Shape, attr_value, stand_in  # noqa: E402  # after the quiet load
+
 FLOAT, INT32, STRING, INT64, RESOURCE, VARIANT = 1, 3, 7, 9, 20, 21
 LIMIT = 4
 """The most that whole numbers, and the extents of most inputs, are."""
@@ -34,7 +36,7 @@ class Call:
     made: tuple[int, ...]
     """Data types of outputs."""
     attrs: dict[str, Any] = field(repr=False)
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
 
 
 def registered() -> list[Any]:
@@ -92,9 +94,9 @@ class Builder:
 
     def __init__(self) -> None:
         self.graph = tf.Graph()
-        self.inputs: dict[tuple[int, tuple[int, ...] | None], Any] = {}
+        self.inputs: dict[tuple[int, Shape | None], Any] = {}
 
-    def outputs(self, call: Call, shapes: Sequence[tuple[int, ...] | None]) -> list[Any] | None:
+    def outputs(self, call: Call, shapes: Sequence[Shape | None]) -> list[Any] | None:
         """The shapes of an op's outputs; None where TensorFlow refuses it."""
         with self.graph.as_default():
             given = [self._input(key) for key in zip(call.dtypes, shapes, strict=True)]
@@ -104,9 +106,9 @@ class Builder:
                 return None
         return [tensor.shape for tensor in op.outputs]
 
-    def _input(self, key: tuple[int, tuple[int, ...] | None]) -> Any:
+    def _input(self, key: tuple[int, Shape | None]) -> Any:
         if key not in self.inputs:
-            self.inputs[key] = tf.compat.v1.placeholder(tf.as_dtype(key[0]), key[1])
+            self.inputs[key] = stand_in(*key)
         return self.inputs[key]
 
 
@@ -123,9 +125,13 @@ def closed_call(builder: Builder, op: Any) -> Call | None:
     attrs = attributes(op)
     if attrs is None or any(arg.is_ref for arg in (*op.input_arg, *op.output_arg)):
         return None
+    own, given_shapes = CALLS.get(op.name, ({}, ()))
+    attrs |= {name: attr_value(value) for name, value in own.items()}
     inputs = list(arguments(op.input_arg, attrs))
     made = tuple(t for t, _ in arguments(op.output_arg, attrs))
-    call = Call(op=op.name, dtypes=tuple(t for t, _ in inputs), made=made, attrs=attrs, shapes=())
+    call = Call(op=op.name, dtypes=tuple(t for t, _ in inputs), made=made, attrs=attrs, shapes=tuple(given_shapes))
+    if op.name in CALLS:
+        return call if builder.outputs(call, call.shapes) is not None else None
     found, left = None, [_ATTEMPTS]
 
     def assigned(chosen: list[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], ...]]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pesto.errors import InputError, MismatchError, PestoError, UsageError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
+from pesto.source import SAVED_MODEL
 from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
@@ -27,7 +28,7 @@ from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import check_exist, targets
 from pesto.tf.nodes.flat import keras_2_inline
 from pesto.tf.sources.feed_shapes import as_planned
-from pesto.tf.sources.sources import SAVED_MODEL, capture_func_graph
+from pesto.tf.sources.sources import capture_func_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,11 @@ class Interval:
         """True if there is at least one element and every element has a finite upper bound."""
         return bool(self.high.size and np.isfinite(self.high).all())
 
+    @property
+    def finite(self) -> bool:
+        """True if every element has a finite lower and upper bound."""
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
     def sizes(self) -> tuple[int, ...] | None:
         """Return the upper bounds as a shape, none below 0; None where one is infinite."""
         if not np.isfinite(self.high).all():

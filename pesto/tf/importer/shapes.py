@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from pesto.errors import InputError
 from pesto.files.json import shown
+from pesto.source import feed_shapes, is_file, output_of
 from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
 from pesto.tf.importer.resource_shapes import GIVEN, GIVEN_AT_MOST
-from pesto.tf.importer.size_bounds import inferred_bounds
+from pesto.tf.importer.size_bounds import check_stated, inferred_bounds
 from pesto.tf.importer.size_inference import inferred_shapes
-from pesto.tf.importer.size_remedies import ENSURED, REMEDIES
+from pesto.tf.importer.size_remedies import remedy_for, shape_to_give
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import outermost
@@ -34,24 +36,33 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     """The nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
 
     With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
-    depends on the data (`Unique`, `Where`) it has an upper bound. InputError naming the first op whose output has
-    neither, with the remedy.
+    depends on the data (`Unique`, `Where`) it has an upper bound, by inference or as the user gives it. InputError
+    naming the first op whose output has neither, with the remedy, and for a shape that contradicts what is inferred.
     """
     graph_def = captured.graph_def
     if batch is not None and has_open_batch(graph_def):
         graph_def = closed(graph_def, batch)
-    nodes = bounded(graph_def, captured.fetches)
+    stated = feed_shapes(captured.feed_shapes)
+    nodes = bounded(graph_def, captured.fetches, stated=stated)
+    for (i, k), sizes in _stated(nodes, stated).items():
+        check_stated(nodes.defs[i].name, k, sizes, nodes.shapes[i][k])
     refuse_fed(captured.graph_def, {node.name for node in nodes.defs}, captured.source)
     if any(_open(nodes)):
         raise _unknown(captured, nodes, batch)
     return nodes
 
 
-def bounded(graph_def: Any, fetches: Sequence[str], functions: FunctionShapes | None = None) -> Nodes:
+def bounded(
+    graph_def: Any,
+    fetches: Sequence[str],
+    functions: FunctionShapes | None = None,
+    stated: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Nodes:
     """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open.
 
     Bounds are inferred after all that can be known without them, and kept apart, so that none becomes a shape.
-    functions: what is known already of the bodies of loops and branches.
+    functions: what is known already of the bodies of loops and branches. stated: the largest shapes of outputs by
+    their names, as the user gives them.
     """
     nodes, functions = parse(graph_def, fetches), functions or FunctionShapes(bounded)
     handles = _handles(nodes)
@@ -69,8 +80,8 @@ def bounded(graph_def: Any, fetches: Sequence[str], functions: FunctionShapes | 
             **dict.fromkeys(BRANCHES, functions.bounds_of_branch),
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
-        bounds, unlimited_op = inferred_bounds(nodes, AT_MOST, limited, handles)
-        nodes = replace(nodes, unlimited_op=unlimited_op)
+        bounds, unlimited = inferred_bounds(nodes, AT_MOST, limited, handles, _stated(nodes, stated))
+        nodes = replace(nodes, unlimited=unlimited)
     return replace(nodes, bounds=_axes_bounds(replace(nodes, bounds=bounds)) | dict(bounds))
 
 
@@ -131,6 +142,13 @@ def _handles(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
     return past_loops | handed_on(nodes)
 
 
+def _stated(nodes: Nodes, shapes: Mapping[str, tuple[int, ...]]) -> dict[tuple[int, int], tuple[int, ...]]:
+    """(node, output) -> the shape that is given for it, of all but feeds, whose shapes the graph has."""
+    place = {node.name: i for i, node in enumerate(nodes.defs)} if shapes else {}
+    named = ((*output_of(name), sizes) for name, sizes in shapes.items())
+    return {(place[op], k): sizes for op, k, sizes in named if op in place and not _is_feed(nodes, place[op])}
+
+
 def _is_feed(nodes: Nodes, i: int) -> bool:
     return nodes.defs[i].op.startswith("Placeholder") or "Iterator" in nodes.defs[i].op
 
@@ -139,7 +157,7 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     unsized = list(_open(nodes))
     feeds = [at for at in unsized if _is_feed(nodes, at[0])]
     i, k = (feeds or unsized)[0]
-    cause = i if nodes.unlimited_op is None else nodes.unlimited_op((i, k))
+    cause, sized = (i, (i, k)) if nodes.unlimited is None else nodes.unlimited((i, k))
     if _is_feed(nodes, cause) and not is_known(nodes.upper_bound(cause, 0)):
         # such as one of strings, whose own bytes nobody asks for
         feeds, i, k = [(cause, 0)], cause, 0
@@ -148,13 +166,11 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
     if not feeds:
         of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
-        own = REMEDIES.get(nodes.defs[i].op, ENSURED)
-        remedy = (
-            own if cause == i or nodes.defs[i].op in REMEDIES else f"limit what that op makes by tf.minimum, or {own}"
-        )
-        return InputError(
-            f"{what}: its size depends on the data{of}, and nothing limits it, so its bytes are unknown - {remedy}"
-        )
+        why = f"its size depends on the data{of}, and nothing limits it, so its bytes are unknown"
+        name = f"{nodes.defs[sized[0]].name}:{sized[1]}".removesuffix(":0")
+        given = shape_to_give(captured.source, name, nodes.upper_bound(*sized))
+        remedy = remedy_for(nodes.defs[i].op, given, program=not is_file(captured.source), through=cause != i)
+        return InputError(f"{what}: {why} - {remedy}")
     if shape is None:
         remedy = "give the shapes of the feeds (shape NAME=16,40), or set its shape with tf.ensure_shape"
     elif batch is None:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pesto.errors import InputError
+from pesto.files.json import shown
 from pesto.tf.importer.intervals import Interval
 from pesto.tf.importer.size_inference import ShapeInference, Special, Tensor, filled, opened, shape_of
 from pesto.tf.importer.size_rules import GROWING, Rule
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes, Unlimited
 from pesto.tf.nodes.sizes import Shape, is_known
 
 _SHAPES = frozenset(("Shape", "ShapeN", "Size", "Rank"))
@@ -35,12 +37,20 @@ _PASSES = ("Identity", "StopGradient")
 
 
 def inferred_bounds(
-    nodes: Nodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
-) -> tuple[dict[Tensor, tuple[int, ...]], Callable[[Tensor], int]]:
-    """Upper bounds of open shapes, and a function from an open tensor to the op because of which it has none."""
+    nodes: Nodes,
+    rules: Mapping[str, Rule],
+    special: Special,
+    handles: Mapping[Tensor, Tensor],
+    stated: Mapping[Tensor, tuple[int, ...]],
+) -> tuple[dict[Tensor, tuple[int, ...]], Callable[[Tensor], Unlimited]]:
+    """Upper bounds of open shapes, and a function from an open tensor to that because of which it has none.
+
+    stated: largest shapes that the user gives. InputError for one that contradicts what is inferred.
+    """
     bounds = _Bounds(nodes, rules, special, handles)
+    bounds.stated = stated
     bounds.run()
-    return bounds.upper, bounds.unlimited_op
+    return bounds.upper, bounds.unlimited
 
 
 class _Bounds(ShapeInference):
@@ -56,6 +66,7 @@ class _Bounds(ShapeInference):
         self.lower: dict[Tensor, tuple[int, ...]] = {}
         """Lower bounds where they are known already."""
         self.ensured = dict(self._ensured())
+        self.stated: Mapping[Tensor, tuple[int, ...]] = {}
 
     def take(self, i: int, open_: list[int], outputs: Sequence[Any]) -> None:
         """Keep bounds of the outputs of node `i`; its readers read values, or tensors of the largest shape."""
@@ -71,6 +82,8 @@ class _Bounds(ShapeInference):
                 shape = better
             elif not is_known(shape):
                 shape = self._bound(i, k, shape, better)
+            if (i, k) in self.stated:
+                shape = self._agreed(i, k, shape)
             if shape is not None and is_known(shape):
                 self.upper[i, k] = shape
             self.partly[i, k] = shape
@@ -79,6 +92,18 @@ class _Bounds(ShapeInference):
                 self.stand_ins[i, k] = tensor
             else:
                 self.stand_ins[i, k] = self._placeholder(tensor.dtype, shape)
+
+    def _agreed(self, i: int, k: int, bound: Shape) -> tuple[int, ...]:
+        """The largest shape that the user gives for an output; InputError where it is not within what is inferred."""
+        given = self.stated[i, k]
+        check_stated(self.nodes.defs[i].name, k, given, self.shapes[i][k])
+        if bound is not None and any(0 <= most < n for n, most in zip(given, bound, strict=True)):
+            most = ", ".join("?" if n < 0 else str(n) for n in bound)
+            raise InputError(
+                f"op {shown(self.nodes.defs[i].name)}: its output {k} is at most [{most}], but the shape given for it "
+                f"is {list(given)} - give one within that, or leave it out"
+            )
+        return given
 
     def _bound(self, i: int, k: int, inferred: Shape, better: Shape) -> Shape:
         """The largest shape of an output, where TensorFlow infers none from the largest inputs."""
@@ -284,9 +309,10 @@ class _Bounds(ShapeInference):
                 inputs[at] = self._placeholder(inputs[at].dtype, shape)
         return inputs
 
-    def unlimited_op(self, tensor: Tensor) -> int:
-        """The op from whose value or size an open tensor has no bound."""
+    def unlimited(self, tensor: Tensor) -> Unlimited:
+        """That because of which an open tensor has no bound."""
         seen: set[Tensor] = set()
+        size: Tensor | None = None
         while tensor not in seen:
             seen.add(tensor)
             i = tensor[0]
@@ -299,8 +325,10 @@ class _Bounds(ShapeInference):
             ]
             if not open_ and not values:
                 break
+            if not open_:
+                size = size or tensor
             tensor = open_[0] if open_ else (self.ranges.unlimited_op(values[0]), 0)
-        return tensor[0]
+        return Unlimited(op=tensor[0], size=size or tensor)
 
     def _ensured(self) -> Iterator[tuple[Tensor, Shape]]:
         """Tensors that the program itself holds to a size, by tf.ensure_shape, and that size."""
@@ -311,6 +339,18 @@ class _Bounds(ShapeInference):
                 while self.nodes.defs[tensor[0]].op in _PASSES:
                     tensor = self.nodes.inputs[tensor[0]][0]
                     yield tensor, self.nodes.shapes[i][0]
+
+
+def check_stated(name: str, output: int, given: Sequence[int], known: Shape) -> None:
+    """InputError where the shape that a user gives for an op's output contradicts what is known of it."""
+    if known is not None and (
+        len(known) != len(given) or any(n >= 0 and n != m for n, m in zip(known, given, strict=True))
+    ):
+        own = ", ".join("?" if n < 0 else str(n) for n in known)
+        raise InputError(
+            f"op {shown(name)}: its output {output} is [{own}], but the shape given for it is {list(given)} - give "
+            f"{len(known)} sizes that agree with it, or leave it out"
+        )
 
 
 def _elements(tensor: Any) -> float:

@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 
+from pesto.files.json import shown
+from pesto.source import takes_shapes
+from pesto.tf.nodes.sizes import Shape
+
 ENSURED = (
     "if it always has the same size, state that right behind the op: tf.ensure_shape(output, [...]) with every "
     "dimension; else pad what the op makes to one size, or do it before the step"
@@ -40,7 +44,22 @@ REMEDIES: Mapping[str, str] = {
     ),
     "DecodeWav": "give tf.audio.decode_wav desired_samples and desired_channels",
     "DecodeRaw": "give tf.io.decode_raw a fixed_length",
-    **dict.fromkeys(("DecodeProtoV2", "ParseTensor", "DeserializeManySparse", "DeserializeSparse"), _IN_PIPELINE),
+    **dict.fromkeys(
+        (
+            "DecodeProtoV2",
+            "DeserializeManySparse",
+            "DeserializeSparse",
+            "ParseExample",
+            "ParseExampleV2",
+            "ParseSequenceExample",
+            "ParseSequenceExampleV2",
+            "ParseSingleExample",
+            "ParseSingleSequenceExample",
+            "ParseTensor",
+        ),
+        _IN_PIPELINE,
+    ),
+    "RaggedTensorToTensor": "give to_tensor every size: to_tensor(shape=[8, 100])",
     **dict.fromkeys(
         ("StringSplit", "StringSplitV2", "UnicodeDecode", "UnicodeDecodeWithOffsets"),
         "split strings in the input pipeline (dataset.map), and pad them there to one length by "
@@ -59,6 +78,8 @@ REMEDIES: Mapping[str, str] = {
             "ConcatV2",
             "ConjugateTranspose",
             "ExpandDims",
+            "FusedPadConv2D",
+            "FusedResizeAndPadConv2D",
             "GatherV2",
             "MatrixDiagPartV2",
             "MatrixDiagPartV3",
@@ -85,3 +106,23 @@ REMEDIES: Mapping[str, str] = {
     ),
 }
 """By op type how to limit a size that only the data limit."""
+
+
+def shape_to_give(source: str, name: str, shape: Shape) -> str:
+    """The words that state the largest shape of an output, with N for what is open; none where none can be given."""
+    sizes = "16,40" if shape is None else ",".join("N" if n < 0 else str(n) for n in shape)
+    return f"shape {shown(name)}={sizes}" if takes_shapes(source) else ""
+
+
+def remedy_for(op_type: str, given: str, *, program: bool, through: bool) -> str:
+    """The remedy for an output of an op of a type that has no bound.
+
+    given: the words that state its largest shape, if any. program: whether its user has the program, and not only a
+    file of it. through: whether the value of another op is the cause.
+    """
+    if given and not program:
+        return f"give the largest that it can have ({given})"
+    own = REMEDIES.get(op_type, ENSURED)
+    if through and op_type not in REMEDIES:
+        own = f"limit what that op makes by tf.minimum, or {own}"
+    return f"{own}; or give the largest that it can have ({given})" if given else own

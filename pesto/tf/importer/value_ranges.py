@@ -134,7 +134,7 @@ class ValueRanges:
             i, _ = tensor
             if self.nodes.defs[i].op not in RULES:
                 break
-            worse = [t for t in self.nodes.inputs[i] if not _is_limited(self.at(t))]
+            worse = [t for t in self.nodes.inputs[i] if not self.at(t).finite]
             if not worse:
                 break
             tensor = worse[0]
@@ -148,10 +148,6 @@ class ValueRanges:
         rule = RULES.get(self.nodes.defs[i].op)
         found = rule(Operands(self, i, k, depth)) if rule is not None and depth else None
         return _fitted(UNKNOWN if found is None else found, self.nodes.dtypes[i][k] % 100)
-
-
-def _is_limited(found: Interval) -> bool:
-    return bool(np.isfinite(found.low).all() and np.isfinite(found.high).all())
 
 
 def _of_constant(value: Any) -> Interval:
@@ -172,7 +168,7 @@ def _fitted(found: Interval, dtype: int) -> Interval:
     if not tf.as_dtype(dtype).is_integer:
         return UNKNOWN
     least, most = float(tf.as_dtype(dtype).min), float(tf.as_dtype(dtype).max)
-    known = _is_limited(found)
+    known = found.finite
     if known and (found.low >= least).all() and (found.high <= most).all():
         return found
     if dtype in _NARROW:
@@ -502,12 +498,16 @@ def _broadcast_extents(op: Operands) -> Interval | None:
     return interval(low, np.maximum(a.high, b.high))
 
 
+def _sparse_shape(op: Operands) -> Interval | None:
+    sizes, before = op.of(2), op.each_of(1)
+    if op.output == 0 or before is None:
+        return None
+    rest = np.floor(before.high.prod() / np.maximum(sizes.low, 1).prod())
+    return interval(np.maximum(sizes.low, 0), np.where(sizes.low < 0, np.maximum(sizes.high, rest), sizes.high))
+
+
 def _padded(op: Operands) -> Interval:
     return union((op.of(0), op.of(2) if op.node.op == "PadV2" else exactly(0)))
-
-
-def _merged(op: Operands) -> Interval:
-    return interval(0, op.count - 1) if op.output else union(op.all_of())
 
 
 _FIRST = slice(0, 1)
@@ -566,26 +566,25 @@ RULES: Mapping[str, Rule] = {
     "Mean": lambda op: _loosened(op, union((op.of(0), exactly(0)))),
     "Cumsum": _cumulated,
     "Range": _range,
-    **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation"), _below_extent(0)),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _below_extent(0)),
     "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _below_count(0)(op),
-    "Split": _over_all(1),
     **dict.fromkeys(("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"), _unique),
     "TopKV2": _best,
     **dict.fromkeys(("LowerBound", "UpperBound"), _below_extent(0, reach=1)),
     "Bucketize": lambda op: interval(0, len(op.node.attr["boundaries"].list.f)),
     **dict.fromkeys(_BOX_OPS, _boxes),
-    "Multinomial": _below_extent(0),
     "RandomUniformInt": _drawn(1),
     "StatelessRandomUniformInt": _drawn(2),
     "StatelessRandomUniformIntV2": _drawn(4),
     "DenseBincount": _counted,
     "OneHot": _among(2, 4),
-    "Fill": _over_all(1),
+    **dict.fromkeys(("Fill", "Split"), _over_all(1)),
     "ZerosLike": lambda _: exactly(0),
     "OnesLike": lambda _: exactly(1),
     "BroadcastArgs": _broadcast_extents,
     **dict.fromkeys(("Pad", "PadV2"), _padded),
-    "Merge": _merged,
+    "Merge": lambda op: interval(0, op.count - 1) if op.output else union(op.all_of()),
+    "SparseReshape": _sparse_shape,
     "DynamicStitch": lambda op: union(op.all_of(op.count // 2)),
     "TensorScatterUpdate": lambda op: union((op.of(0), op.of(2))),
     "StringLength": lambda _: interval(0, np.inf),

@@ -34,7 +34,7 @@ class Captured:
     divisions: Mapping[str, Division] = field(default_factory=dict)
     """Branch ops of the program that have several in their places, by name."""
     feed_shapes: tuple[str, ...] = ()
-    """Shapes that were given for feeds that its program leaves open, each as NAME=16,40."""
+    """Shapes that were given for feeds and ops whose sizes its program leaves open, each as NAME=16,40."""
     function: bool = False
     """Whether it is all of a tf.function; else other programs may share its graph, as they do of v1 sessions."""
 

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pesto.errors import InputError
 from pesto.files.json import quoted, shown
@@ -15,6 +15,15 @@ RECORDED = "_traced_shapes"
 
 RELAY, COPY = "/pesto_send_", "/pesto_copy_"
 """Parts of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
+
+
+class Unlimited(NamedTuple):
+    """That because of which a shape has no bound."""
+
+    op: int
+    """Node whose size, or value, nothing limits."""
+    size: tuple[int, int]
+    """(node, output) with whose size the shape would have a bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,8 +45,8 @@ class Nodes:
     """Version of the GraphDef, on which the meaning of some attributes depends; 0 for the present one."""
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """(node, output) -> upper bound of a shape that depends on the data."""
-    unlimited_op: Callable[[tuple[int, int]], int] | None = None
-    """From (node, output) of a shape without a bound to the node because of which it has none."""
+    unlimited: Callable[[tuple[int, int]], Unlimited] | None = None
+    """From (node, output) of a shape without a bound to that because of which it has none."""
 
     def input_shapes(self, node: int) -> list[Shape]:
         """Shapes of a node's data inputs as far as they are known."""

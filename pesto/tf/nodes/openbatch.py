@@ -1,6 +1,6 @@
 """A batch size put in for the dimension that a traced step leaves open."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -18,6 +18,7 @@ _LISTS = (
     "EmptyTensorList", "TensorListFromTensor", "TensorListGetItem", "TensorListPopBack", "TensorListReserve",
     "TensorListStack",
 )  # fmt: skip
+_PASSES = ("Identity", "StopGradient")
 _ARRAYS = ("TensorArrayV3", "TensorArrayGatherV3", "TensorArrayConcatV3")
 """Ops of version 1 loops that declare the shape of the rows which a TensorArray holds."""
 
@@ -89,23 +90,64 @@ def _fill_body(nodes: Any, batch: int) -> None:
 def _fill_lists(nodes: Any, batch: int) -> None:
     """Put `batch` in for the open rows of what tensor lists hold, such as an RNN's outputs of each time.
 
-    How many elements are stacked is written down where it was set (`set_shape`): TensorFlow does not infer it.
+    A list with an element for each example, as of map_fn, has `batch` elements instead, whose rows stay open. How many
+    elements are stacked is written down where it was set (`set_shape`): TensorFlow does not infer it.
     """
-    readers: dict[str, list[str]] = {}
+    by_name = {node.name: node for node in nodes}
+    readers: dict[str, list[Any]] = {}
     for node in nodes:
         for text in node.input:
-            readers.setdefault(producer(text.partition(":")[0]), []).append(node.op)
+            readers.setdefault(producer(text.partition(":")[0]), []).append(node)
     for node in nodes:
         if node.op in _ARRAYS and "element_shape" in node.attr:
             _lead([node.attr["element_shape"].shape], batch)
         stacked = node.attr["_output_shapes"].list.shape if node.op == "TensorListStack" else ()
         if stacked and stacked[0].dim and node.attr["num_elements"].i < 0:
-            node.attr["num_elements"].i = stacked[0].dim[0].size
-        if node.op == "Const" and all(op in _LISTS for op in readers.get(node.name, ("",))):
+            known = stacked[0].dim[0].size
+            node.attr["num_elements"].i = batch if known < 0 and _is_of_examples(node, by_name, batch) else known
+        reading = readers.get(node.name, [])
+        if node.op == "Const" and reading and all(reader.op in _LISTS for reader in reading):
             value = tf.make_ndarray(node.attr["value"].tensor)
-            if value.ndim == 1 and len(value) and value[0] == -1:
+            open_ = value.ndim == 1 and len(value) and value[0] == -1
+            if open_ and not any(_is_of_examples(reader, by_name, batch) for reader in reading):
                 value = np.concatenate([[batch], value[1:]]).astype(value.dtype)
                 node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+
+
+def _is_of_examples(node: Any, by_name: Mapping[str, Any], batch: int) -> bool:
+    """Return True if a list that a node makes or reads has an element for each example of a feed of `batch`."""
+    made, _ = _source(node.name, by_name, (*_PASSES, *LOOPS, "TensorListStack"))
+    if made is not None and made.op == "TensorListFromTensor":
+        return _is_fed(made.input[0], by_name, batch)
+    if made is None or made.op != "TensorListReserve":
+        return False
+    number, _ = _source(made.input[1], by_name, _PASSES)
+    if number is None or number.op != "StridedSlice":
+        return False
+    sizes, begin = (_source(text, by_name, _PASSES)[0] for text in number.input[:2])
+    if sizes is None or sizes.op != "Shape" or begin is None or begin.op != "Const":
+        return False
+    return not tf.make_ndarray(begin.attr["value"].tensor).any() and _is_fed(sizes.input[0], by_name, batch)
+
+
+def _is_fed(text: str, by_name: Mapping[str, Any], batch: int) -> bool:
+    """Return True if a tensor is a feed of `batch` rows."""
+    feed, port = _source(text, by_name, _PASSES)
+    if feed is None or not (feed.op in READ_ITERATOR or feed.op.startswith("Placeholder")):
+        return False
+    shapes = feed.attr["output_shapes"].list.shape if feed.op in READ_ITERATOR else [feed.attr["shape"].shape]
+    return bool(shapes[port].dim) and shapes[port].dim[0].size == batch
+
+
+def _source(text: str, by_name: Mapping[str, Any], passed: Collection[str]) -> tuple[Any, int]:
+    """The node that makes a tensor, behind those that pass it on, and which of its outputs; None for an argument."""
+    for _ in by_name:
+        name, *port = text.split(":")
+        node, k = by_name.get(producer(name)), int(port[-1]) if port else 0
+        if node is None or node.op not in passed:
+            return node, k
+        text = node.input[k if node.op in LOOPS else 0]
+    return None, 0
 
 
 def _fill_loops(graph_def: Any, batch: int) -> None:

@@ -1,38 +1,43 @@
-"""Shapes of feeds that a graph leaves open, given by the user."""
+"""Shapes that a graph leaves open, given by the user: of feeds, and the largest of other ops."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
-from pesto.source import feed_shapes, written
+from pesto.source import feed_shapes, output_of, written
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.needed_nodes import parse
 from pesto.tf.nodes.openbatch import followed
+from pesto.tf.nodes.signatures import RESOURCE, VARIANT
+
+_OPAQUE = (RESOURCE, VARIANT)
 
 
 def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Captured:
     """The step with these shapes of its feeds, and those that follow from them.
 
     Where all have one first size, that is the batch, also for what loops leave open.
-    A feed is a placeholder, or an output of what reads an iterator (IteratorGetNext:1). InputError for a name that is
-    no feed of the step, and for a shape that contradicts the graph's own or another's.
+    A feed is a placeholder, or an output of what reads an iterator (IteratorGetNext:1). A shape of any other op is the
+    largest that it can have: `known_nodes` takes it as a bound where the op's size is open. InputError for a name of
+    neither, and for a shape of a feed that contradicts the graph's own or another's.
     """
     if not shapes:
         return captured
     graph_def = copied(captured.graph_def)
-    feeds = _feeds(graph_def)
+    feeds, fed = _feeds(graph_def), {}
     for name, sizes in shapes.items():
         shape = feeds.get(name.removesuffix(":0"))
         if shape is None:
-            needed = {node.name for node in parse(captured.graph_def, captured.fetches).defs}
-            own = [feed for feed in feeds if feed.partition(":")[0] in needed]
-            listed = ", ".join(map(shown, own[:8])) or "none"
-            raise InputError(f"{captured.source}: {shown(name)} is no feed of the step - it has {listed}")
+            _check_output(captured, name, feeds)
+            continue
         _fill(shape, sizes, f"{captured.source}: feed {shown(name)}")
+        fed[name] = sizes
+    if not fed:
+        return replace(captured, feed_shapes=written(shapes))
     for node in graph_def.node:
         if node.op.startswith(("Placeholder", "IteratorGetNext")):
             node.attr.pop("_output_shapes", None)
@@ -41,12 +46,32 @@ def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Ca
     except InputError as error:
         why = error.__cause__ or error
         raise InputError(
-            f"{captured.source}: the shapes {', '.join(written(shapes))} do not fit the graph: {shown(why)} - give "
+            f"{captured.source}: the shapes {', '.join(written(fed))} do not fit the graph: {shown(why)} - give "
             "shapes that go together, of every feed whose size is that of another"
         ) from error
-    batches = {sizes[0] for sizes in shapes.values() if sizes}
+    batches = {sizes[0] for sizes in fed.values() if sizes}
     graph_def = followed(known, batches.pop()) if len(batches) == 1 else known
     return replace(captured, graph_def=graph_def, feed_shapes=written(shapes))
+
+
+def _check_output(captured: Captured, name: str, feeds: Collection[str]) -> None:
+    """InputError unless a name is that of an output of an op of the step, such as Where or Unique:1."""
+    nodes = parse(captured.graph_def, captured.fetches)
+    place = {node.name: i for i, node in enumerate(nodes.defs)}
+    op, number = output_of(name)
+    if op not in place:
+        own = ", ".join([shown(feed) for feed in feeds if output_of(feed)[0] in place][:8]) or "none"
+        raise InputError(
+            f"{captured.source}: {shown(name)} is neither a feed nor an op of the step - give the name of an op, or of "
+            f"one of its feeds: {own}"
+        )
+    types = nodes.dtypes[place[op]]
+    if number >= len(types) or types[number] in _OPAQUE:
+        sized = [f"{op}:{k}" if k else op for k, dtype in enumerate(types) if dtype not in _OPAQUE]
+        raise InputError(
+            f"{captured.source}: {shown(name)} is no tensor with a size - "
+            + (f"op {shown(op)} has {', '.join(map(shown, sized[:8]))}" if sized else "leave its shape out")
+        )
 
 
 def as_planned(captured: Captured, plan: Plan) -> Captured:

@@ -12,7 +12,7 @@ from tensorflow.core.framework import node_def_pb2
 from pesto.errors import InputError, PestoError
 from pesto.files.json import quoted, shown
 from pesto.graph import Graph, numbered
-from pesto.source import EVERYTHING, Cut
+from pesto.source import EVERYTHING, SAVED_MODEL, Cut
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.branch_division import redirected_names, replace_branches
 from pesto.tf.nodes.captured import Captured, captured
@@ -30,8 +30,6 @@ from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
 from pesto.tf.variables.divided_branches import divided_program, divisions
 
-SAVED_MODEL = "SavedModel"
-"""The beginning of the source of a graph that is one of these."""
 _RANKED = 64
 """Ops that nothing reads whose needs are counted, to name the greatest."""
 _LISTED = 5

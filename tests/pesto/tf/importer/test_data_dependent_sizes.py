@@ -46,6 +46,11 @@ def limited(number, most):
     return tf.cast(tf.minimum(number, most), tf.int64)
 
 
+def ragged(text):
+    """Two rows of three numbers, where the text has four strings."""
+    return tf.RaggedTensor.from_row_splits([1, 2, 3], tf.constant([0, 1, 3]) + tf.size(text) - 4)
+
+
 def ctc(x, beams):
     """A decoder of CTC with two time steps of two sequences of eight classes."""
     logits, length = tf.reshape(x, [2, 2, 8]), tf.constant([2, 2])
@@ -256,6 +261,18 @@ def test_bounds_hold_for_the_largest_outputs() -> None:
             lambda text: tf.ensure_shape(tf.io.parse_tensor(text[0], tf.float32), [4, 3]),
         ),
         (
+            lambda text: ragged(text).to_tensor(),
+            r"to_tensor\(shape=\[8, 100\]\)",
+            lambda text: ragged(text).to_tensor(shape=[2, 9]),
+        ),
+        (
+            lambda text: tf.io.parse_example(text, {"a": tf.io.VarLenFeature(tf.float32)})["a"].values,
+            r"parse in the input pipeline \(dataset.map\)",
+            lambda text: tf.ensure_shape(
+                tf.io.parse_example(text, {"a": tf.io.VarLenFeature(tf.float32)})["a"].values, [9]
+            ),
+        ),
+        (
             lambda text: tf.numpy_function(len, [text], tf.int64),
             "tf.ensure_shape",
             lambda text: tf.ensure_shape(tf.numpy_function(len, [text], tf.int64), []),
@@ -294,13 +311,26 @@ def test_every_rule_for_data_has_a_case() -> None:
     assert set(DATA_DEPENDENT) - set(CASES) == alike
 
 
-def test_the_reserve_space_of_a_batch_norm() -> None:
-    """At most a bit for each of 8 x 6 x 6 x 4 elements."""
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "layout", "dtype"),
+    [
+        ((8, 6, 6, 4), "NHWC", tf.float32), ((8, 6, 6, 4), "NHWC", tf.float16), ((8, 6, 6, 4), "NHWC", tf.bfloat16),
+        ((2, 3, 6, 6, 4), "NDHWC", tf.float32), ((0, 6, 6, 4), "NHWC", tf.float32),
+    ],
+)  # fmt: skip
+def test_the_reserve_space_of_a_batch_norm(shape, layout, dtype, training) -> None:
+    """At most one element, as the kernels of a CPU make."""
 
     def norm(x):
-        return raw.FusedBatchNormV3(x=x, scale=tf.ones([4]), offset=tf.zeros([4]), mean=[], variance=[])[5]
+        given = tf.zeros([0 if training else 4])
+        return raw.FusedBatchNormV3(
+            x=x, scale=tf.ones([4]), offset=tf.zeros([4]), mean=given, variance=given, data_format=layout,
+            is_training=training,
+        )[5]  # fmt: skip
 
-    assert sizes(norm, tf.TensorSpec([8, 6, 6, 4]))["FusedBatchNormV3"][5] == (36,)
+    assert sizes(norm, tf.TensorSpec(shape, dtype))["FusedBatchNormV3"][5] == (1,)
+    assert tf.size(norm(tf.zeros(shape, dtype))) <= 1
 
 
 def test_a_difference_of_constants_is_known() -> None:

@@ -48,6 +48,13 @@ def multiples(x):
     return tf.range(0, n * count(x[:5]), n)
 
 
+def sparse_shape(x, d):
+    """A size of the shape of a sparse tensor of up to 12 x 4 elements in rows of 6."""
+    before = tf.cast(tf.stack([count(x), 4]), tf.int64)
+    at = tf.zeros([0, 2], tf.int64)
+    return tf.raw_ops.SparseReshape(input_indices=at, input_shape=before, new_shape=[-1, 6])[1][d]
+
+
 def in_a_branch(x, some):
     """A size that shrinks as that of a branch's argument grows."""
     return tf.cond(x > 0, lambda: tf.zeros([16 - tf.size(some)]), lambda: some * 2.0)
@@ -74,6 +81,8 @@ def in_a_branch(x, some):
         (lambda x: tf.zeros([tf.where(x[0] > 0, 16 - count(x), 3)]), 16),
         (lambda x: tf.cond(x[0] > 0, lambda: tf.zeros([16 - count(x)]), lambda: chosen(x)), 16),
         (lambda x: in_a_branch(x[0], chosen(x)), 16),
+        (lambda x: tf.zeros([sparse_shape(x, 0)]), 8),
+        (lambda x: tf.zeros([sparse_shape(x, 1)]), 6),
     ],
 )
 def test_sizes_that_shrink_as_others_grow(fn, expected) -> None:
