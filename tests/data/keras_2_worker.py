@@ -93,12 +93,12 @@ def fresh(case: str) -> tuple[Any, tuple[Any, ...]]:
     return CASES[case]()
 
 
-def trained(case: str, train: Any, plan: Any = None) -> tuple[Any, list[Any], Any]:
+def trained(case: str, train: Any, plan: Any = None, devices: Any = "cpu") -> tuple[Any, list[Any], Any]:
     """What training gives, all variables at its end, and what was verified."""
     model, data = fresh(case)
     if plan is None:
         return train(model, data), variables(model), None
-    with api.apply(plan, devices="cpu") as applied:
+    with api.apply(plan, devices=devices) as applied:
         history = train(model, data)
     return history, variables(model), applied
 
@@ -123,13 +123,13 @@ def row(case: str) -> dict[str, Any]:
         in_fit(model, data)
     found = {"case": case, "recorded": recorded.graph.fingerprint() == graph.fingerprint(), "ops": graph.ops}
     try:
-        trained(case, in_fit, elsewhere)
+        trained(case, in_fit, elsewhere, {f"cpu:{k}": f"/device:CPU:{k}" for k in (0, 1)})
     except PestoError as error:
         found["elsewhere"] = str(error)
     # train_on_batch gives x in a tuple, which a step that takes a dictionary does not take.
     ways = {"fit": in_fit} | ({} if case == "own_step" else {"batches": on_batches})
     for name, train in ways.items():
-        planned, mine, applied = trained(case, train, plan)
+        planned, mine, applied = trained(case, train, elsewhere if name == "fit" else plan)
         found[f"{name}_verified"] = [(f.ops, len(f.moves), len(f.inversions)) for f in applied.findings]
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         stock, others, _ = trained(case, train)

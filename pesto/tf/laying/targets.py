@@ -10,7 +10,10 @@ from pesto.files.json import quoted, shown
 from pesto.plans.plan import Plan
 
 Devices = Mapping[str, str] | str | None
-"""None: by name (gpu:1 is /device:GPU:1). "cpu": the plan's k-th device is logical CPU k. Or a mapping by name."""
+"""None: by name (gpu:1 is /device:GPU:1). "cpu": the plan's k-th device is logical CPU k, but the one that reads the
+step's iterator comes first, as iterators are on CPU 0. Or a mapping by name."""
+
+_READS_ITERATOR = re.compile(r"(^|/)IteratorGetNext(Sync)?(_\d+)?$")
 
 _NAMED = re.compile(r"^(cpu|gpu):(\d+)$")
 
@@ -31,7 +34,9 @@ def targets(plan: Plan, devices: Devices) -> dict[str, str]:
             raise UsageError(f"devices: {quoted(strange[0])} is no device of the plan - it has {', '.join(names)}")
         return {n: _readable(devices[n]) for n in names}
     if devices == "cpu":
-        return {n: f"/device:CPU:{k}" for k, n in enumerate(names)}
+        first = _reading(plan)
+        numbered = sorted(names, key=lambda n: n != first)
+        return {n: f"/device:CPU:{numbered.index(n)}" for n in names}
     if devices not in (None, "gpu"):
         raise UsageError(f"devices: {quoted(devices)} is not known - give 'cpu', 'gpu', or a mapping by device name")
     return {n: _by_name(n) for n in names}
@@ -60,6 +65,12 @@ def covers(target: str, device: tf.DeviceSpec) -> bool:
         (want.device_index, device.device_index),
     )
     return all(a is None or a == b for a, b in pairs)
+
+
+def _reading(plan: Plan) -> str | None:
+    """The device of the plan that reads the step's batch from an iterator; None where nothing does."""
+    reads = [i for i, name in enumerate(plan.names) if _READS_ITERATOR.search(name)]
+    return plan.lane_device[plan.schedule.device[reads[0]]] if reads else None
 
 
 def _by_name(name: str) -> str:

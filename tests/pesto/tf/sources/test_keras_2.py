@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parents[4]
     "case", ["own_step", *(pytest.param(case, marks=pytest.mark.slow) for case in ("recurrent", "added_loss"))]
 )
 def test_fit_by_a_random_plan_is_fit(case: str) -> None:
-    """So is train_on_batch, by the plan for an open batch; the recorded step is the one that was read."""
+    """So is train_on_batch, by the plan for an open batch; the recorded step is the one that was read.
+
+    The plan of `fit` reads the batch on its second device, which is then the first logical CPU.
+    """
     done = forked.run("tests/data/keras_2_worker.py", case, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     row = json.loads(done.stdout)
