@@ -8,21 +8,35 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tf_keras
-
-BATCH = 8
-_rng = np.random.default_rng(0)
-_tokens = _rng.integers(1, 200, (BATCH, 16)).astype("int32")
+from third_party_batches import WORDS, classes, reals, tokens
 
 
-def _classes(count: int, *shape: int) -> Any:
-    return _rng.integers(0, count, (BATCH, *shape)).astype("int32")
+def _with_own_loss(family: str, head: str, batch: dict[str, Any], **sizes: Any) -> Any:
+    """A model of transformers that computes its own loss, built by a call, and a batch."""
+    import transformers
+
+    tf_keras.utils.set_random_seed(1)
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    model = getattr(transformers, f"TF{family}{head}")(config)
+    model.compile(tf_keras.optimizers.Adam(1e-3))
+    model(batch)
+    return model, (batch,)
 
 
-def _transformer(made: Any, batch: dict[str, Any]) -> Any:
-    """A model of transformers that computes its own loss, built by a call."""
-    made.compile(tf_keras.optimizers.Adam(1e-3))
-    made(batch)
-    return made, (batch,)
+def _rated(model: Any) -> Any:
+    """A model of TFRS under Adagrad, and a batch of users, items and ratings."""
+    model.compile(tf_keras.optimizers.Adagrad(0.1))
+    return model, ({"user": classes(50), "item": classes(80), "rating": reals(1)},)
+
+
+def _sparse_classes(model: Any, inputs: Any, count: int) -> Any:
+    """A model whose last layer is of classes, and a batch."""
+    model.compile("adam", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model, (inputs, classes(count))
+
+
+def _embeddings() -> tuple[Any, Any]:
+    return tf_keras.layers.Embedding(50, 16), tf_keras.layers.Embedding(80, 16)
 
 
 def mobilenet() -> Any:
@@ -31,65 +45,52 @@ def mobilenet() -> Any:
     model = tf_keras.applications.MobileNetV2(
         weights=None, input_shape=(32, 32, 3), classes=10, classifier_activation=None
     )
-    model.compile("adam", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model, (_rng.random((BATCH, 32, 32, 3), dtype="float32"), _classes(10))
+    return _sparse_classes(model, reals(32, 32, 3), 10)
 
 
 def lstm() -> Any:
     """An LSTM behind an embedding."""
     tf_keras.utils.set_random_seed(1)
     layers = [tf_keras.layers.Embedding(100, 16, input_length=12), tf_keras.layers.LSTM(16), tf_keras.layers.Dense(2)]
-    model = tf_keras.Sequential(layers)
-    model.compile("adam", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model, (_classes(100, 12), _classes(2))
+    return _sparse_classes(tf_keras.Sequential(layers), classes(100, 12), 2)
 
 
 def bert() -> Any:
     """BERT of transformers with three classes."""
-    from transformers import BertConfig, TFBertForSequenceClassification
-
-    tf_keras.utils.set_random_seed(1)
-    sizes = BertConfig(
-        vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=3
-    )
-    batch = {"input_ids": _tokens, "attention_mask": np.ones_like(_tokens), "labels": _classes(3)}
-    return _transformer(TFBertForSequenceClassification(sizes), batch)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    batch = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "labels": classes(3)}
+    return _with_own_loss("Bert", "ForSequenceClassification", batch, vocab_size=WORDS, num_labels=3, **sizes)
 
 
 def distilbert() -> Any:
     """DistilBERT of transformers with three classes."""
-    from transformers import DistilBertConfig, TFDistilBertForSequenceClassification
-
-    tf_keras.utils.set_random_seed(1)
-    sizes = DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=2, hidden_dim=64, num_labels=3)
-    batch = {"input_ids": _tokens, "attention_mask": np.ones_like(_tokens), "labels": _classes(3)}
-    return _transformer(TFDistilBertForSequenceClassification(sizes), batch)
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    batch = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "labels": classes(3)}
+    return _with_own_loss("DistilBert", "ForSequenceClassification", batch, vocab_size=WORDS, num_labels=3, **sizes)
 
 
 def gpt2() -> Any:
     """GPT-2 of transformers that predicts each next word."""
-    from transformers import GPT2Config, TFGPT2LMHeadModel
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    return _with_own_loss("GPT2", "LMHeadModel", {"input_ids": tokens, "labels": tokens}, vocab_size=WORDS, **sizes)
 
-    tf_keras.utils.set_random_seed(1)
-    sizes = GPT2Config(vocab_size=200, n_embd=32, n_layer=2, n_head=2, n_positions=32)
-    return _transformer(TFGPT2LMHeadModel(sizes), {"input_ids": _tokens, "labels": _tokens})
+
+def t5() -> Any:
+    """T5 of transformers from a text to another."""
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+    batch = {"input_ids": tokens, "labels": tokens[:, ::-1].copy()}
+    return _with_own_loss("T5", "ForConditionalGeneration", batch, vocab_size=WORDS, **sizes)
 
 
 def vit() -> Any:
     """A vision transformer of transformers with five classes."""
-    from transformers import TFViTForImageClassification, ViTConfig
-
-    tf_keras.utils.set_random_seed(1)
-    sizes = ViTConfig(
-        image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        num_labels=5,
-    )  # fmt: skip
-    images = _rng.random((BATCH, 3, 32, 32), dtype="float32")
-    return _transformer(TFViTForImageClassification(sizes), {"pixel_values": images, "labels": _classes(5)})
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    batch = {"pixel_values": reals(3, 32, 32), "labels": classes(5)}
+    return _with_own_loss("ViT", "ForImageClassification", batch, image_size=32, patch_size=8, num_labels=5, **sizes)
 
 
 def retrieval() -> Any:
-    """Two towers of TFRS under Adagrad."""
+    """Two towers of TFRS."""
     import tensorflow_recommenders as tfrs
 
     tf_keras.utils.set_random_seed(1)
@@ -97,20 +98,18 @@ def retrieval() -> Any:
     class Towers(tfrs.Model):  # type: ignore[misc]  # TFRS is not typed
         def __init__(self) -> None:
             super().__init__()
-            self.users, self.items = tf_keras.layers.Embedding(50, 16), tf_keras.layers.Embedding(80, 16)
+            self.users, self.items = _embeddings()
             self.task = tfrs.tasks.Retrieval()
 
         def compute_loss(self, inputs: Any, training: bool = False) -> Any:
             users, items = self.users(inputs["user"]), self.items(inputs["item"])
             return self.task(users, items, compute_metrics=not training)
 
-    model = Towers()
-    model.compile(tf_keras.optimizers.Adagrad(0.1))
-    return model, ({"user": _classes(50), "item": _classes(80)},)
+    return _rated(Towers())
 
 
 def ranking() -> Any:
-    """A rating of TFRS by two layers behind two embeddings, under Adagrad."""
+    """A rating of TFRS by two layers behind two embeddings."""
     import tensorflow_recommenders as tfrs
 
     tf_keras.utils.set_random_seed(1)
@@ -118,21 +117,16 @@ def ranking() -> Any:
     class Ratings(tfrs.Model):  # type: ignore[misc]  # TFRS is not typed
         def __init__(self) -> None:
             super().__init__()
-            self.users, self.items = tf_keras.layers.Embedding(50, 16), tf_keras.layers.Embedding(80, 16)
+            self.users, self.items = _embeddings()
             self.top = tf_keras.Sequential([tf_keras.layers.Dense(32, "relu"), tf_keras.layers.Dense(1)])
             self.task = tfrs.tasks.Ranking(loss=tf_keras.losses.MeanSquaredError())
 
-        def call(self, inputs: Any, training: bool = False) -> Any:
-            del training
-            return self.top(tf.concat([self.users(inputs["user"]), self.items(inputs["item"])], 1))
-
         def compute_loss(self, inputs: Any, training: bool = False) -> Any:
-            return self.task(labels=inputs["rating"], predictions=self(inputs, training=training))
+            del training
+            pair = tf.concat([self.users(inputs["user"]), self.items(inputs["item"])], 1)
+            return self.task(labels=inputs["rating"], predictions=self.top(pair))
 
-    model = Ratings()
-    model.compile(tf_keras.optimizers.Adagrad(0.1))
-    ratings = _rng.random((BATCH, 1), dtype="float32")
-    return model, ({"user": _classes(50), "item": _classes(80), "rating": ratings},)
+    return _rated(Ratings())
 
 
 def deepfm() -> Any:
@@ -144,5 +138,4 @@ def deepfm() -> Any:
     columns = [*(SparseFeat(f"c{k}", 100, embedding_dim=8) for k in range(4)), DenseFeat("d", 1)]
     model = DeepFM(columns, columns, task="binary")
     model.compile("adam", "binary_crossentropy")
-    batch = {**{f"c{k}": _classes(100, 1) for k in range(4)}, "d": _rng.random((BATCH, 1), dtype="float32")}
-    return model, (batch, _classes(2, 1).astype("float32"))
+    return model, ({**{f"c{k}": classes(100, 1) for k in range(4)}, "d": reals(1)}, classes(2, 1).astype("float32"))

@@ -5,19 +5,13 @@ from typing import Any
 import keras
 import keras_hub
 import numpy as np
+from third_party_batches import BATCH, LENGTH, WORDS, classes, reals, tokens
 
-BATCH, LENGTH, WORDS = 8, 16, 200
-_rng = np.random.default_rng(0)
-_tokens = _rng.integers(1, WORDS, (BATCH, LENGTH)).astype("int32")
 _padding = np.ones((BATCH, LENGTH), "int32")
 _padding[:, 12:] = 0
-_text = {"token_ids": _tokens, "padding_mask": _padding}
+_text = {"token_ids": tokens, "padding_mask": _padding}
 _segments = {**_text, "segment_ids": np.zeros((BATCH, LENGTH), "int32")}
 _SMALL = {"num_layers": 2, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64}
-
-
-def _classes(count: int, *shape: int) -> Any:
-    return _rng.integers(0, count, (BATCH, *shape)).astype("int32")
 
 
 def _compiled(model: Any, optimizer: str = "adam") -> Any:
@@ -32,28 +26,28 @@ def bert_mlm() -> Any:
     body = keras_hub.models.BertBackbone(WORDS, max_sequence_length=LENGTH, **_SMALL)
     places = np.tile(np.array([1, 3, 5], "int32"), (BATCH, 1))
     model = _compiled(keras_hub.models.BertMaskedLM(body, preprocessor=None))
-    return model, ({**_segments, "mask_positions": places}, _classes(WORDS, 3))
+    return model, ({**_segments, "mask_positions": places}, classes(WORDS, 3))
 
 
 def bert_classifier() -> Any:
     """BERT with three classes."""
     keras.utils.set_random_seed(1)
     body = keras_hub.models.BertBackbone(WORDS, max_sequence_length=LENGTH, **_SMALL)
-    return _compiled(keras_hub.models.BertTextClassifier(body, 3, preprocessor=None)), (_segments, _classes(3))
+    return _compiled(keras_hub.models.BertTextClassifier(body, 3, preprocessor=None)), (_segments, classes(3))
 
 
 def roberta() -> Any:
     """RoBERTa with three classes."""
     keras.utils.set_random_seed(1)
     body = keras_hub.models.RobertaBackbone(WORDS, max_sequence_length=LENGTH, **_SMALL)
-    return _compiled(keras_hub.models.RobertaTextClassifier(body, 3, preprocessor=None)), (_text, _classes(3))
+    return _compiled(keras_hub.models.RobertaTextClassifier(body, 3, preprocessor=None)), (_text, classes(3))
 
 
 def gpt2() -> Any:
     """GPT-2 that predicts each next word."""
     keras.utils.set_random_seed(1)
     body = keras_hub.models.GPT2Backbone(WORDS, max_sequence_length=LENGTH, **_SMALL)
-    return _compiled(keras_hub.models.GPT2CausalLM(body, preprocessor=None)), (_text, _classes(WORDS, LENGTH))
+    return _compiled(keras_hub.models.GPT2CausalLM(body, preprocessor=None)), (_text, classes(WORDS, LENGTH))
 
 
 def llama() -> Any:
@@ -63,7 +57,7 @@ def llama() -> Any:
         WORDS, num_layers=2, num_query_heads=4, num_key_value_heads=2, hidden_dim=32, intermediate_dim=64
     )
     model = _compiled(keras_hub.models.LlamaCausalLM(body, preprocessor=None), "adamw")
-    return model, (_text, _classes(WORDS, LENGTH))
+    return model, (_text, classes(WORDS, LENGTH))
 
 
 def vit() -> Any:
@@ -73,4 +67,4 @@ def vit() -> Any:
         image_shape=(32, 32, 3), patch_size=(8, 8), num_layers=2, num_heads=2, hidden_dim=32, mlp_dim=64
     )
     model = _compiled(keras_hub.models.ViTImageClassifier(body, 5, preprocessor=None))
-    return model, (_rng.random((BATCH, 32, 32, 3), dtype="float32"), _classes(5))
+    return model, (reals(32, 32, 3), classes(5))
