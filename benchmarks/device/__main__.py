@@ -2,7 +2,7 @@
 
     python -m benchmarks.device report FILE.json [--json] [--preset NAME]
 
-FILE.json is what `python3 -m benchmarks.device.measure` wrote on a machine with a GPU.
+FILE.json is what `python3 -m benchmarks.device.measure` wrote on a machine with a GPU; it may be compressed (.json.gz).
 """
 
 import argparse

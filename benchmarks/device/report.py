@@ -1,6 +1,8 @@
 """Predicted against measured, of what `benchmarks.device.measure` wrote."""
 
+import gzip
 import json
+import zlib
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +46,9 @@ _LISTS = ("rows", "steps", "copies", "plans", "launches", "faults")
 def read(path: Path) -> dict[str, Any]:
     """The measurements of a file; ValueError, in one line, where it holds none."""
     try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        text = path.read_bytes()
+        data = json.loads(gzip.decompress(text) if path.suffix == ".gz" else text)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: {error} - give a file that benchmarks.device.measure wrote") from error
     if not isinstance(data, dict) or data.get("format_version") != 1:
         raise ValueError(f"{path}: no measurements of format 1 - give a file that benchmarks.device.measure wrote")

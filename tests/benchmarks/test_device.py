@@ -1,5 +1,6 @@
 """The report on a GPU's measurements, on small ones made by hand for an H100 (3350 GB/s, of which 80 % are reached)."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from benchmarks.device.torch_steps import class_of, step_graph
 from pesto.graph import CONV_FILTER, CONV_INPUT, MATMUL
 
 LAUNCH = 3.5e-6
+MATMUL_ERRORS = {"float32": 0.16, "tf32": 0.25, "float16": 0.5, "bfloat16": 0.5}
+STEP_ERROR = 0.25
+"""Mean relative errors that the measured cards stay below."""
 MILLISECOND = {"kernel": "", "sizes": [], "flops": 0.0, "bytes": 2_680_000_000, "dtype": "float32"}
 """An op that moves bytes for 1 ms."""
 
@@ -163,6 +167,13 @@ def test_other_files_and_devices_are_refused(tmp_path: Path) -> None:
         report(measured(machine={"gpu": "none"}))
     path.write_text(json.dumps(measured()))
     assert read(path) == measured()
+    packed = tmp_path / "x.json.gz"
+    packed.write_bytes(gzip.compress(json.dumps(measured()).encode()))
+    assert read(packed) == measured()
+    for wrong in (b"{}", packed.read_bytes()[:-20], packed.read_bytes()[:15] + bytes(40)):
+        packed.write_bytes(wrong)
+        with pytest.raises(ValueError, match="give a file that"):
+            read(packed)
 
 
 @pytest.mark.slow
@@ -172,3 +183,18 @@ def test_the_program_prints_tables(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.device", "report", str(path)]
     done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=True)
     assert "| H100 | float32 | add | 1 | 50.0 % | 0.50 |" in done.stdout
+
+
+@pytest.mark.parametrize("card", ["h100", "h200"])
+def test_the_measured_cards_are_whole(card: str) -> None:
+    """All rows of all sections, without a fault; errors of matmuls and of whole replayed steps have limits."""
+    data = read(Path(__file__).resolve().parents[2] / "benchmarks" / "data" / "device" / f"{card}.json.gz")
+    assert all(s["rows"] == s["of"] for s in data["sections"].values())
+    said = report(data)
+    assert not said["faults"]
+    assert said["preset"] == card.upper()
+    assert [len(data[key]) for key in ("rows", "steps", "copies", "plans")] == [1472, 9, 135, 8]
+    matmuls = {r["dtype"]: r["mean_error"] for r in said["kernels"] if r["kind"] == "matmul"}
+    assert all(matmuls[dtype] < limit for dtype, limit in MATMUL_ERRORS.items())
+    ratios = [step["predicted_s"] / step["graph_s"] for step in said["steps"]]
+    assert sum(abs(ratio - 1) for ratio in ratios) / len(ratios) < STEP_ERROR
