@@ -97,7 +97,7 @@ class _Bounds(ShapeInference):
         """The largest shape that the user gives for an output; InputError where it is not within what is inferred."""
         given = self.stated[i, k]
         check_stated(self.nodes.defs[i].name, k, given, self.shapes[i][k])
-        if bound is not None and any(0 <= most < n for n, most in zip(given, bound, strict=True)):
+        if bound is not None and not _within(given, bound):
             most = ", ".join("?" if n < 0 else str(n) for n in bound)
             raise InputError(
                 f"op {shown(self.nodes.defs[i].name)}: its output {k} is at most [{most}], but the shape given for it "
@@ -339,6 +339,11 @@ class _Bounds(ShapeInference):
                 while self.nodes.defs[tensor[0]].op in _PASSES:
                     tensor = self.nodes.inputs[tensor[0]][0]
                     yield tensor, self.nodes.shapes[i][0]
+
+
+def _within(given: Sequence[int], bound: Sequence[int]) -> bool:
+    """Return True if a shape is of the rank of a bound and no larger, where that is known."""
+    return len(given) == len(bound) and all(not 0 <= m < n for n, m in zip(given, bound, strict=True))
 
 
 def check_stated(name: str, output: int, given: Sequence[int], known: Shape) -> None:

@@ -82,9 +82,18 @@ def test_a_file_names_what_to_state(step: Any, build: Any, says: str, given: str
     assert graph.feed_shapes == (given.format(name),)
 
 
+def normed() -> Any:
+    """An op with an output of which TensorFlow knows no rank, and planning a bound."""
+    none = tf.zeros([0])
+    x = v1.placeholder(tf.float32, [8, 6, 6, 4], name="x")
+    found = raw.FusedBatchNormV3(x=x, scale=tf.ones([4]), offset=tf.zeros([4]), mean=none, variance=none, name="norm")
+    return found.reserve_space_3
+
+
 @pytest.mark.parametrize(
     ("build", "given", "error"),
     [
+        (normed, "norm:5=1,1", r"op norm: its output 5 is at most \[1\], but the shape given for it is \[1, 1\]"),
         (numbers, "numbers=3,4", r"op numbers: its output 0 is \[\?\], but .* is \[3, 4\] - give 1 sizes that agree"),
         (searched, "places=8,2", r"is \[\?, 1\], but the shape given for it is \[8, 2\]"),
         (searched, "places=9,1", r"is at most \[8, 1\], but the shape given for it is \[9, 1\] - give one within that"),
