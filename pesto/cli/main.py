@@ -144,7 +144,7 @@ def _run() -> int:
     said: dict[str, Any] = {}
     note_start(said)
     try:
-        code: int = pesto.main(standalone_mode=False, obj=said) or Exit.OK  # what a verb's Exit carries
+        code: int = pesto.main(prog_name="pesto", standalone_mode=False, obj=said) or Exit.OK  # of a verb's Exit
     except _UnreadError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.OK

@@ -49,6 +49,8 @@ def _ended(monkeypatch, capfd):
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["pesto", "pipeline", *map(str, words)])
+        # as under python -m: remedies name the command all the same
+        monkeypatch.setattr(sys.modules["__main__"], "__package__", "pesto", raising=False)
         with pytest.raises(SystemExit) as left:
             main()
         return int(left.value.code or 0), *capfd.readouterr()
