@@ -21,7 +21,7 @@ from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 from pesto.split.files.split_file import save_split
 from pesto.split.shaped import Shaped
-from pesto.weighing.asked_cuts import cuts_of
+from pesto.weighing.asked_cuts import RUNS_ALONE, cuts_of
 from pesto.weighing.choice import Choice, choose
 
 
@@ -41,6 +41,11 @@ class Asked:
 def refuse_beside(source: Source, apart: dict[str, Any]) -> None:
     """UsageError for cuts of a step without shapes, or beside an option that is for placements alone (`apart`)."""
     given = [f"--{name}" for name, value in apart.items() if value]
+    if given == ["--beside"]:
+        raise UsageError(
+            f"--beside keeps variables whole where a plan has them, and {RUNS_ALONE} - leave out --split; or plan both "
+            "steps as one, a function that calls both, to cut that"
+        )
     if given:
         raise UsageError(f"{given[0]} is for placements alone - leave it out, or --split")
     if not source.has_shapes:

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pesto.errors import InputError, MismatchError, UsageError
+from pesto.errors import InputError, UsageError
 from pesto.explaining.inversions import inversions
 from pesto.explaining.name_scopes import name_scopes
 from pesto.files.json import shown
 from pesto.graph import Graph
-from pesto.plans.plan import PER_EDGE, Plan
+from pesto.plans.plan import PER_EDGE, Plan, refuse_another_graph
 from pesto.plans.warm_start import successors
 from pesto.problem import payloads
 from solvers.arrays import Bools, Ints, bools
@@ -206,8 +206,7 @@ def _sent_bytes(plan: Plan, graph: Graph | None) -> int | None:
     """Bytes of all transfers of a plan of this graph."""
     if graph is None:
         return None
-    if plan.provenance.graph_fingerprint != graph.fingerprint() or plan.names != graph.names:
-        raise MismatchError("the plan is for another graph - give the one that it was made for")
+    refuse_another_graph(plan, graph)
     tensor = payloads(graph, per_edge=plan.provenance.transfers == PER_EDGE)[1]
     sent = plan.schedule.sent_payload
     if len(sent) and not 0 <= int(sent.min()) <= int(sent.max()) < len(tensor):

@@ -15,7 +15,7 @@ from pesto.settings import Settings
 from pesto.source import Source
 from pesto.split.dividing import factors_of
 from pesto.split.methods.cut_methods import METHODS
-from pesto.weighing.asked_cuts import named_cuts
+from pesto.weighing.asked_cuts import RUNS_ALONE, named_cuts
 from pesto.whatif.grid import Grid, Point, chosen_values
 from solvers.api import SOLVERS
 
@@ -166,7 +166,12 @@ def _presets() -> tuple[str, ...]:
 def _solve(request: JobRequest) -> None:
     if request.cuts is None:
         return
-    for name in ("costs", "start", "beside"):
+    if request.beside is not None:
+        raise UsageError(
+            f"beside keeps variables whole where a plan has them, and {RUNS_ALONE} - leave out cuts, or submit a step "
+            "that does both"
+        )
+    for name in ("costs", "start"):
         if getattr(request, name) is not None:
             raise UsageError(f"{name} is for placements alone - leave it out, or cuts")
     named_cuts(request.cuts)

@@ -245,20 +245,8 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     checker finds fault with its schedule, its order does not lead to that schedule in the simulator, its peaks are
     not those of the schedule or do not fit, or it claims what is not so.
     """
-    found = graph.fingerprint()
+    refuse_another_graph(plan, graph)
     made = plan.provenance
-    if made.graph_fingerprint != found or plan.names != graph.names:
-        if made.graph_fingerprint == found:
-            raise MismatchError(
-                f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but calls or "
-                "lists its ops otherwise - solve this graph, or give the plan's own"
-            )
-        planned, here = apart(made.graph_fingerprint, found)
-        raise MismatchError(
-            f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
-            f"({graph.source}): {unlike(plan.names, made.graph_batch, graph)} - "
-            f"{own_graph(made.graph_batch, graph)}, or solve this one"
-        )
     for what, said, own in (
         ("layout", made.graph_layout, graph.layout),
         ("listing", made.graph_listing, graph.listing),
@@ -276,6 +264,23 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise VerificationError(f"the plan is invalid: {'; '.join(problems[:3])}{more} - solve again")
+
+
+def refuse_another_graph(plan: Plan, graph: Graph) -> None:
+    """MismatchError for a plan of another graph, or of this one with its ops named or listed otherwise."""
+    made, found = plan.provenance, graph.fingerprint()
+    if made.graph_fingerprint != found:
+        planned, here = apart(made.graph_fingerprint, found)
+        raise MismatchError(
+            f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
+            f"({graph.source}): {unlike(plan.names, made.graph_batch, graph)} - "
+            f"{own_graph(plan.names, made.graph_batch, graph)}"
+        )
+    if plan.names != graph.names:
+        raise MismatchError(
+            f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but calls or "
+            "lists its ops otherwise - solve this graph, or give the plan's own"
+        )
 
 
 def refuse_outdated(plan: Plan) -> None:

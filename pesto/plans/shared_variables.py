@@ -11,6 +11,7 @@ from pesto.files.json import shown
 from pesto.graph import AGAIN, Graph, Variable
 from pesto.quantities import counted
 
+_NAMING = "from its program, or from a graph file in which each variable has a name"
 OF_PINNED = ", of the step with "
 """Separates the name of a bound from what was pinned in the problem that it holds for."""
 
@@ -63,16 +64,16 @@ def pinned_beside(other: tuple[Held, Mapping[str, str], str], graph: Graph, clus
     theirs = {variable.name: variable for variable in held.variables}
     if not theirs:
         raise InputError(
-            f"{what} names no variables: it is of an older version, or its graph has none - solve its step again, from "
-            "what it was made of"
+            f"{what} names no variables: an older version wrote it, or its graph names none - solve its step again, "
+            f"{_NAMING}"
         )
     if not own:
-        raise InputError(f"{here}: the graph names no variables - write its file again, from what it was made of")
+        raise InputError(f"{here}: the graph names no variables - read the step again, {_NAMING}")
     shared = [name for name in own if name in theirs]
     if not shared:
         raise UsageError(
-            f"{what} shares no variable with {here}: it has {_listed(theirs)}, this step {_listed(own)} - plan it "
-            "alone, or beside a step that uses the same variables"
+            f"{what} shares no variable with {here}: it has {_listed(theirs)}, this step {_listed(own)} - plan this "
+            "step alone; or, where both use the same variables, give these the same names in both programs"
         )
     for name in shared:
         _refuse_unlike(own[name], theirs[name], (what, here))
@@ -118,7 +119,10 @@ def _refuse_torn(pins: Mapping[str, str], graph: Graph, cluster: Cluster, said: 
             f"{what} has shared variables on {', '.join(map(shown, gone))}, the cluster has {', '.join(kinds)} - give "
             "the cluster of that plan"
         )
-    remedy = f"solve {here} first, and that of {shown(source)} beside its plan"
+    remedy = (
+        f"solve {here} first, and that of {shown(source)} beside its plan; where that is refused as well, plan both as "
+        "one step, a function that calls both"
+    )
     first: dict[int, tuple[str, str]] = {}
     index = {variable.name: v for v, variable in enumerate(graph.variables)}
     for name, device in pins.items():

@@ -16,6 +16,8 @@ _OPTIMIZERS = (
 _PLAIN = ("Const", "ReadVariableOp", "Shape", "x", "y", "input", "resource")
 """Last parts of names that say little of what an op is for."""
 _LISTED = 3
+PART = "pesto_part"
+"""Begins the last part of the names of what takes a branch op's place where it is divided, one for each variable."""
 
 
 def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
@@ -24,6 +26,12 @@ def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
         return f"it was planned with batch={batch}, this is batch={graph.batch}"
     planned, here = _counts(names), _counts(graph.names)
     lost, new = planned - here, here - planned
+    branch = _divided(lost, new)
+    if branch:
+        return (
+            f"its branch {shown(branch)} is divided into one for each variable, and whole in the plan, as older "
+            "versions left it"
+        )
     if not lost and not new:
         return "its ops are the same by name, of other sizes, types of data or pins"
     if (batch is None) != (graph.batch is None):
@@ -37,11 +45,20 @@ def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
     return what + " and ".join(_told(c, word) for c, word in ((new, "more"), (lost, "fewer")) if c)
 
 
-def own_graph(batch: int | None, graph: Graph) -> str:
-    """Name what gives the graph that a plan of this batch size is for, in place of `graph`."""
+def own_graph(names: Sequence[str], batch: int | None, graph: Graph) -> str:
+    """Name what to do about a plan of these ops and this batch size that is not for `graph`."""
+    planned, here = _counts(names), _counts(graph.names)
+    if _divided(planned - here, here - planned):
+        return "solve this one again, starting from the plan"
     if batch is not None and graph.batch is not None and batch != graph.batch:
-        return f"give a batch of {batch} (batch={batch})"
-    return "give the graph that it was made for"
+        return f"give a batch of {batch} (batch={batch}), or solve this one"
+    return "give the graph that it was made for, or solve this one"
+
+
+def _divided(lost: Counter[str], new: Counter[str]) -> str | None:
+    """A branch op among those that a graph lost whose parts are among the new ones, as it is called there."""
+    parts = (name.partition(f"/{PART}")[0] for name in new if f"/{PART}" in name)
+    return next((name for name in parts if name in lost), None)
 
 
 def _counts(names: Iterable[str]) -> Counter[str]:

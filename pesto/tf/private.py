@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,10 @@ import tensorflow as tf
 from pesto.errors import InputError
 
 _FUNCTION = "eager.polymorphic_function"
+_KERAS_STEPS = ("one_step_on_data", "train_function")
+"""Functions of Keras 3 and of Keras 2 that run a step of `fit` and of `train_on_batch`."""
+_LABEL = "_pesto_label"
+"""Attribute of a FuncGraph with the label of its step."""
 LOWERED = "_lower_using_switch_merge"
 """Attribute by which a loop or branch is taken apart before it is placed: its pieces then go where their inputs are."""
 
@@ -232,6 +237,8 @@ class Tracing:
 
     function: str
     """Its name."""
+    label: str
+    """`step_label` of it."""
     module: str
     """Name of the module that defines it."""
     signature: Any
@@ -251,15 +258,19 @@ def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
     original = _name(f"{_FUNCTION}.tracing_compilation", "_create_concrete_function")
 
     def watched(signature: Any, context: Any, func_graph: Any, options: Any) -> Any:
+        label = step_label(options.python_function, options.name)
+
         def create(other: Any) -> Any:
-            return original(other, context, type(func_graph)(options.name), options)
+            graph = type(func_graph)(options.name)
+            setattr(graph, _LABEL, label)
+            return original(other, context, graph, options)
 
         def graph(other: Any) -> Any:
             return _traced_apart(other, context, type(func_graph)(options.name), options)
 
         outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
         module = getattr(options.python_function, "__module__", None) or ""
-        return traced(Tracing(options.name, module, signature, create, graph, getattr(outer, "name", None)))
+        return traced(Tracing(options.name, label, module, signature, create, graph, getattr(outer, "name", None)))
 
     with replaced(module, {"_create_concrete_function": watched}):
         yield
@@ -472,11 +483,35 @@ def optimizer() -> Any:
     return _name("grappler.tf_optimizer", "OptimizeGraph")
 
 
-def owner_of(function: Any) -> Any:
-    """The object of which a function or tf.function is a method; None where it is none."""
+def step_label(function: Any, name: str | None = None) -> str:
+    """Return how plans and messages name the step of a function or tf.function: by its model or object, and its name.
+
+    name: what TensorFlow calls the function, by default its own name.
+    """
+    called = name or getattr(function, "__name__", None) or getattr(function, "name", "step")
+    owner = _owner_of(function)
+    if owner is None:
+        return f"function {called}"
+    own = getattr(owner, "name", None)
+    of = own if isinstance(own, str) else type(owner).__name__
+    return f"keras {of}" if called in _KERAS_STEPS and hasattr(owner, "train_step") else f"function {of}.{called}"
+
+
+def label_of(graph: Any) -> str:
+    """Return `step_label` of the function that a FuncGraph is a trace of; its name alone where nothing watched."""
+    return str(getattr(graph, _LABEL, f"function {graph.name}"))
+
+
+def _owner_of(function: Any) -> Any:
+    """The object of which a function is a method, or in whose method it is made; None where there is none."""
     plain = getattr(function, "python_function", function)
     _, target = _name("util.tf_decorator", "unwrap")(plain)
+    target = inspect.unwrap(target)
     owner = getattr(target, "__self__", None)
+    if owner is None and inspect.isfunction(target):
+        cells = dict(zip(target.__code__.co_freevars, target.__closure__ or (), strict=True))
+        with contextlib.suppress(KeyError, ValueError):  # a cell may be empty
+            owner = cells["self"].cell_contents
     return getattr(owner, "target", owner) if type(owner).__name__ == "TfMethodTarget" else owner
 
 

@@ -9,6 +9,8 @@ from pesto.split.geometry import Shape
 from pesto.weighing.one_board import accelerators_of
 from pesto.weighing.timed_split import factorings
 
+RUNS_ALONE = "a split cuts them into parts and runs as a program of its own, beside no plan"
+"""Why no split is made beside the plan of another step."""
 AUTO = "auto"
 """All cuts for all accelerators."""
 

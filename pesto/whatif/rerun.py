@@ -8,11 +8,11 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.launches import Launch, launches
-from pesto.errors import InputError, MismatchError, UsageError, VerificationError
+from pesto.errors import InputError, UsageError, VerificationError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
-from pesto.plans.plan import PER_EDGE, Plan, ranks_against
+from pesto.plans.plan import PER_EDGE, Plan, ranks_against, refuse_another_graph
 from pesto.plans.ways import Enforced, as_meant, enforced
 from pesto.problem import TICK_S, lanes
 from pesto.quantities import counted, duration
@@ -141,8 +141,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     the variables cannot fit it, VerificationError when an op cannot run where it is, or before what it needs.
     """
     bench = bench_of(graph, cluster, costs, per_edge=plan.provenance.transfers == PER_EDGE)
-    if plan.provenance.graph_fingerprint != graph.fingerprint() or plan.names != graph.names:
-        raise MismatchError("the plan is for another graph - give the one that it was made for")
+    refuse_another_graph(plan, graph)
     index = {name: k for k, (name, _) in enumerate(lanes(cluster))}
     used = [plan.lanes[d] for d in np.unique(plan.schedule.device)]
     missing = sorted(set(used) - set(index))

@@ -163,6 +163,16 @@ def example(critic_graph: Any, generator_graph: Any) -> None:
     print(json.dumps({"case": "example", "findings": found[0], "beside": len(given["generator"].pins)}), flush=True)
 
 
+def recorded() -> tuple[Any, ...]:
+    """The steps that two models run by train_on_batch, each taken in a context of its own."""
+    found = []
+    for model, x in zip(compiled(), (X, NOISE), strict=True):
+        with pesto.record() as step:
+            model.train_on_batch(x, ONES)
+        found.append(step.graph)
+    return tuple(found)
+
+
 def main() -> None:
     gan = Gan()
     functions = tuple(sources.from_function(f, *SPECS) for f in (gan.train_critic, gan.train_generator))
@@ -170,6 +180,7 @@ def main() -> None:
     case("functions", functions, by_functions)
     models = tuple(sources.from_keras(model, 8, static=True) for model in compiled())
     case("train_on_batch", models, by_batches)
+    case("recorded", recorded(), by_batches)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.coarsen import coarsen
-from pesto.errors import MismatchError
 from pesto.explaining.name_scopes import GRADIENT, common_scope, without_scope
 from pesto.graph import Graph
-from pesto.plans.plan import Plan
+from pesto.plans.plan import Plan, refuse_another_graph
 from pesto.show.drawn.grouped import heaviest, scopes
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints
@@ -65,8 +64,7 @@ def boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200) -> B
     most: runs of ops at most, by node; what crosses devices may keep more of them apart. MismatchError when the plan is
     of another graph.
     """
-    if plan.provenance.graph_fingerprint != graph.fingerprint() or plan.names != graph.names:
-        raise MismatchError("the plan is for another graph - give the one that it was made for")
+    refuse_another_graph(plan, graph)
     devices = tuple(dict.fromkeys(plan.lane_device))
     device = np.array([devices.index(name) for name in plan.lane_device])[plan.schedule.device]
     by = by or (OP if graph.ops <= FEW else SCOPE if any("/" in name for name in graph.names) else NODE)

@@ -64,7 +64,7 @@ class Functions:
         """A FuncGraph was traced, and compiles next."""
         if private.is_body(graph):  # the function around it answers for it
             return
-        label = f"function {graph.name}"
+        label = private.label_of(graph)
         training.refuse_half(graph, label)
         if not training.trains(graph, self.seen):
             return

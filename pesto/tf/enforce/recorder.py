@@ -38,7 +38,10 @@ class Recorded:
             raise unplaceable.in_dataset(f"record: {around}")
         if len(names) != 1:
             remedy = (
-                "make one tf.function that calls them as plain Python functions" if names else "run a training step"
+                "record each in a context of its own, and plan the second beside the first plan, "
+                "pesto.solve(graph, beside=plan); or make one tf.function that calls them as plain Python functions"
+                if names
+                else "run a training step"
             )
             found = ", ".join(names) or "none"
             raise InputError(f"record: one training function was to be traced, found {found} - {remedy}")
@@ -55,7 +58,7 @@ class Recorded:
         """Inside: a function was traced; InputError for one that trains and that no plan could be applied to."""
         if private.is_body(graph):
             return
-        label = f"function {graph.name}"
+        label = private.label_of(graph)
         training.refuse_half(graph, label)
         if training.trains(graph):
             unplaceable.check_graph(graph, label)

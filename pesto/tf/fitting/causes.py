@@ -114,10 +114,10 @@ def _cause(tracing: Tracing, base: Any, plans: Sequence[Plan], unfit: UnfitError
         for signature, said in _variants(tracing, base, plan, unfit):
             graph = _traced(tracing, signature, plan.provenance.graph_batch)
             if graph is not None and _explains(graph, unfit.graph, plan):
-                return f"function {tracing.function}: {said}"
+                return f"{tracing.label}: {said}"
     opened = argument_types.opened(base)
     if opened is not None and any(_fixed_like(plan, unfit.graph) for plan in near):
-        return f"function {tracing.function}: {_SIZED.format(opened[0])}"
+        return f"{tracing.label}: {_SIZED.format(opened[0])}"
     return str(nested(f"function {tracing.around}", tracing.function)) if _called(tracing) else str(unfit)
 
 
@@ -176,9 +176,8 @@ def _sized(base: Any, sizes: Sequence[int]) -> Iterator[Variant]:
 
 def _traced(tracing: Tracing, signature: Any, batch: int | None) -> Graph | None:
     """The graph of the step with arguments of these types; None when it has none."""
-    label = f"function {tracing.function}"
     try:
-        return build(capture_func_graph(tracing.graph(signature), label), batch=batch)
+        return build(capture_func_graph(tracing.graph(signature), tracing.label), batch=batch)
     except Exception:  # whatever the user's code raises of what it was not written for
         return None
 

@@ -13,10 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError, MismatchError
-from pesto.files.labels import apart
 from pesto.graph import Graph
-from pesto.plans.plan import Plan
-from pesto.plans.unlike import own_graph, unlike
+from pesto.plans.plan import Plan, refuse_another_graph
 from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
@@ -113,13 +111,8 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     process from then on. MismatchError when the plan is for another graph,
     InputError when the step does not run, its results differ from run to run, or devices are missing.
     """
-    made = plan.provenance
-    if made.graph_fingerprint != graph.fingerprint():
-        planned, here = apart(made.graph_fingerprint, graph.fingerprint())
-        raise MismatchError(
-            f"the plan is for {made.graph_source} ({planned}), this step is {graph.source} ({here}): "
-            f"{unlike(plan.names, made.graph_batch, graph)} - {own_graph(made.graph_batch, graph)}"
-        )
+    if plan.provenance.graph_fingerprint != graph.fingerprint():
+        refuse_another_graph(plan, graph)
     devices = how.devices or _at_hand(plan)
     wanted = targets(plan, devices)
     drive = Drive.of(

@@ -24,7 +24,7 @@ from pesto.tf.nodes.open_inputs import refuse_arguments
 from pesto.tf.nodes.openbatch import READ_ITERATOR
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
-from pesto.tf.private import handle_shape, jit_of, must_compile, owner_of, variable_name
+from pesto.tf.private import handle_shape, jit_of, must_compile, step_label, variable_name
 from pesto.tf.sources.graphdefs import read_graph_def, saved_program
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
@@ -99,7 +99,7 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     Nested functions become part of the one graph (see `pesto.tf.nodes.flat`); where they cannot, their bodies take the
     place of the calls. InputError when tracing fails, with what the function raised, and for what XLA must compile.
     """
-    label = source or f"function {_step_name(fn)}"
+    label = source or step_label(fn)
     if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):
         if must_compile(fn.function_def.attr):
             raise compiled(label)
@@ -276,15 +276,6 @@ def _make_iterators(graph_def: Any) -> None:
 
 def _is_resource(node: Any) -> bool:
     return node.op == "Placeholder" and node.attr["dtype"].type == RESOURCE
-
-
-def _step_name(fn: Any) -> str:
-    """The name of a function, behind that of the model or the class of which it is a method."""
-    name, owner = getattr(fn, "__name__", None) or getattr(fn, "name", "step"), owner_of(fn)
-    if owner is None:
-        return str(name)
-    own = getattr(owner, "name", None)
-    return f"{own if isinstance(own, str) else type(owner).__name__}.{name}"
 
 
 def _with_batch(spec: Any, batch: int | None) -> Any:

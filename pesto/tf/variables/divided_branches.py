@@ -14,6 +14,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
+from pesto.plans.unlike import PART
 from pesto.tf.nodes.branch_division import Division, copy_node, redirected, replace_branches
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten
@@ -35,7 +36,6 @@ from pesto.tf.variables.variable_parts import RESULT, VariableParts
 _BRANCHES = ("then_branch", "else_branch")
 _STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
 """Branch op that may change variables -> the one that only computes."""
-_PART = "pesto_part"
 
 
 def divisions(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Division]:
@@ -230,7 +230,7 @@ class _Writer:
             for k, text in enumerate(function.branch.results):
                 function.add_result(k, text, function.branch)
         dtypes = {k: branch.dtype(t) for branch, of in zip(parts.branches, texts, strict=True) for t, k in of.items()}
-        made = self._node(f"{_PART}_{number}", functions, dtypes)
+        made = self._node(f"{PART}_{number}", functions, dtypes)
         for attr in ("output_shapes", "_output_shapes"):
             if has_results and attr in parts.node.attr:
                 made.attr[attr].CopyFrom(parts.node.attr[attr])

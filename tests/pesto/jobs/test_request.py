@@ -49,7 +49,7 @@ REFUSED = [
     ({"kind": "solve", "source": TINY, "cuts": "2y2"}, "2y2"),
     ({"kind": "solve", "source": {"blob": SHA, "name": "g.json"}, "cuts": "auto"}, "no shapes to cut by"),
     ({"kind": "solve", "source": TINY, "cuts": "auto", "start": {"blob": SHA}}, "for placements alone"),
-    ({"kind": "solve", "source": TINY, "cuts": "auto", "beside": {"blob": SHA}}, "beside is for placements alone"),
+    ({"kind": "solve", "source": TINY, "cuts": "auto", "beside": {"blob": SHA}}, "beside no plan - leave out cuts, or"),
     (
         {"kind": "solve", "source": TINY, "label": "a\nb\x1b"},
         r"'a\nb\x1b' has characters that cannot be shown",

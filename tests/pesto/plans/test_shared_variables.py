@@ -69,7 +69,7 @@ def test_what_cannot_be_kept_is_refused():
     for error, said, before, now in (
         (InputError, "the plan of first names no variables", first(("", "")), graph),
         (InputError, "second: the graph names no variables", first(), step(("", ""), source="second")),
-        (UsageError, "shares no variable with second", first(("x", "y")), graph),
+        (UsageError, "shares no variable with second.* - plan this step alone; or,", first(("x", "y")), graph),
         (InputError, r"variable a is float32 \[4, 4\] in second and float32 \[4, 5\]", first(shape=(4, 5)), graph),
         (InputError, "several variables called a", first(("a", "a#2")), graph),
         (InputError, "on gpu:2, gpu:3, the cluster has .* - give the cluster of that plan", far, graph),
@@ -87,6 +87,43 @@ def test_variables_that_must_share_a_device():
     before = pesto.solve(graph, **QUICK)
     plan = pesto.solve(step(("a", "b"), source="first"), beside=before, **QUICK)
     assert plan.variable_devices() == before.variable_devices()
+
+
+def test_the_remedies_are_followed(tmp_path):
+    """Steps solved again with names, a step of none shared planned alone, and variables with names of their own."""
+    graph = step(("a", "b"), source="second")
+    plan_file.save(first(), tmp_path / "plan.json")
+    old = json.loads((tmp_path / "plan.json").read_bytes())
+    del old["variables"]
+    (tmp_path / "plan.json").write_text(json.dumps(old))
+    with pytest.raises(InputError, match=r"an older version wrote it.* - solve its step again, from its program"):
+        pesto.solve(graph, beside=tmp_path / "plan.json", **QUICK)
+    with pytest.raises(
+        InputError, match=r"read the step again, from .* a graph file in which each variable has a name$"
+    ):
+        pesto.solve(step(("", ""), source="second"), beside=first(), **QUICK)
+    assert pesto.solve(graph, beside=first(), **QUICK).pins == {"a": "gpu:0", "b": "gpu:1"}
+    assert pesto.solve(graph, **QUICK).pins == {}
+    with pytest.raises(InputError, match="or give variables that differ names of their own"):
+        pesto.solve(graph, beside=first(shape=(4, 5)), **QUICK)
+    assert pesto.solve(graph, beside=first(("a", "own")), **QUICK).pins == {"a": "gpu:0"}
+
+
+def test_steps_that_tear_each_other_are_planned_as_one():
+    """Neither order can be: each step holds another pair together. One step of both, which the remedy names, is."""
+
+    def grouped(together, source):
+        made = step(("a", "b", "c"), source=source)
+        group = made.group.copy()
+        group[[k for k, name in enumerate(made.names) if name[1] in together]] = 9
+        return replace(made, group=group)
+
+    left, right = grouped("01", "left"), grouped("12", "right")
+    for one, other in ((left, right), (right, left)):
+        apart = first(("a", "b", "c"), ("gpu:0", "gpu:0", "gpu:1") if one is left else ("gpu:0", "gpu:1", "gpu:1"))
+        with pytest.raises(InputError, match="where that is refused as well, plan both as one step"):
+            pesto.solve(other, beside=pesto.solve(one, beside=apart, **QUICK), **QUICK)
+    assert pesto.solve(grouped("012", "both"), **QUICK).variable_devices()
 
 
 def test_a_variable_on_a_cpu_stays_there():
@@ -110,3 +147,6 @@ def test_the_command_line(tmp_path):
     said = json.loads(CliRunner().invoke(command, [*words, "--json"]).stdout)
     assert said["beside"]["variables"] == {"a": "gpu:0", "b": "gpu:1"}
     assert said["lower_bound"].endswith("of the step with 2 variables pinned")
+    cut = CliRunner().invoke(command, [*words, "--split", "auto"])
+    assert isinstance(cut.exception, UsageError)
+    assert "beside no plan - leave out --split; or plan both steps as one" in str(cut.exception)

@@ -48,6 +48,12 @@ def graph(names: Sequence[str], batch: int | None = None) -> pesto.Graph:
             [*STEP, "adam_1/clip_by_norm/mul", "adam_1/clip_by_norm/mul_1", "adam_1/clip_by_norm/Const"],
             "its optimizer (adam) is set otherwise: 3 ops more (2 clip_by_norm/mul)",
         ),
+        (
+            (8, 8),
+            [*STEP[:2], "adam/Sqrt/pesto_part_0", "adam/Sqrt/pesto_part_1", *STEP[3:]],
+            "its branch adam/Sqrt is divided into one for each variable, and whole in the plan, as older versions left "
+            "it",
+        ),
         ((8, 8), [*STEP[1:], "relu"], "1 ops more (1 relu) and 1 ops fewer (1 data)"),
     ],
 )

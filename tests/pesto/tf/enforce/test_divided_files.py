@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import pesto
 from pesto import api
+from pesto.cli.main import pesto as command
+from pesto.errors import Exit, MismatchError
+from pesto.plans import plan_file
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -104,3 +108,26 @@ def test_a_branch_that_is_fetched_stays_whole(program):
     """Who fetches it by its name has it by its name."""
     step = sources.capture_graph_def(program[0], ["loss", "cond"], "the graph")
     assert branch_ops(step.graph_def) == ["cond"]
+
+
+def test_a_plan_of_the_whole_branch_is_refused_and_carried_over(program, tmp_path, monkeypatch):
+    """As older versions planned files; the remedy that is given, `pesto solve --start`, makes a plan that is taken."""
+    monkeypatch.chdir(tmp_path)
+    graph, _ = accumulating()
+    (tmp_path / "step.pb").write_bytes(program[0].SerializeToString())
+    step = sources.from_v1(graph, ["loss", "train"], source="file step.pb")
+    plan_file.save(pesto.solve(step, cluster="cpux2", time_limit_s=0, solver="list"), tmp_path / "old.json")
+
+    def called(*words):
+        return CliRunner().invoke(command, [*words, "--graph", "step.pb", "--fetch", "loss", "--fetch", "train"])
+
+    for verb in (("check",), ("simulate",), ("explain",), ("report", "-o", "page.html"), ("draw",), ("run",)):
+        refused = called(verb[0], "old.json", *verb[1:])
+        assert isinstance(refused.exception, MismatchError), (verb, refused.output, refused.exception)
+        assert str(refused.exception).endswith(
+            ": its branch cond is divided into one for each variable, and whole in the plan, as older versions left it"
+            " - solve this one again, starting from the plan"
+        )
+    quick = ("--cluster", "cpux2", "--time-limit", "0", "--solver", "list", "-q", "-o", "new.json")
+    assert called("solve", "--start", "old.json", *quick).exit_code == Exit.OK
+    assert called("check", "new.json").exit_code == Exit.OK

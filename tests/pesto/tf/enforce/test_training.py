@@ -214,6 +214,40 @@ def test_record_refuses_two_different_functions_of_one_name() -> None:
         _ = recorded.graph
 
 
+class Part:
+    """An object of which several may be in one program, each with a step of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.w = name, weight()
+
+    def train(self, x: Any) -> Any:
+        return descend(self.w, x)
+
+    def made(self) -> Any:
+        @tf.function
+        def inner(x: Any) -> Any:
+            return descend(self.w, x)
+
+        return inner
+
+
+def test_record_names_steps_by_their_object() -> None:
+    """Twins of two objects are two steps, also where the functions are made inside methods; the remedy is followed."""
+    for made in (lambda part: tf.function(part.train), Part.made):
+        with recorder.record(None) as recorded:
+            steps = [made(Part(name)) for name in ("critic", "generator")]
+            for step in steps:
+                step(tf.ones([3, 4]))
+        name = "train" if made is not Part.made else "inner"
+        both = f"found function critic.{name}, function generator.{name} - record each in a context of its own"
+        with pytest.raises(InputError, match=both):
+            _ = recorded.graph
+        for step, of in zip(steps, ("critic", "generator"), strict=True):
+            with recorder.record(None) as alone:
+                step(tf.ones([3, 4]))
+            assert alone.graph.source == f"function {of}.{name}"
+
+
 @pytest.mark.slow
 def test_a_large_graph_of_many_variables_is_judged_at_once() -> None:
     weights = [tf.Variable(1.0) for _ in range(300)]

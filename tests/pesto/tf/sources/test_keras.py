@@ -134,6 +134,21 @@ def test_batches_of_one_size(name: str, traced: Callable[[], list[Any]]) -> None
     assert fresh.layout() != sources.from_keras(model, BATCH).layout()
 
 
+def test_record_names_a_step_by_its_model() -> None:
+    """As reading the model does; twins that train by turns are two steps."""
+    twins = [compiled("mlp") for _ in range(2)]
+    twins[1].name = "twin"
+    with api.record(batch=BATCH) as step:
+        for model in twins:
+            model.train_on_batch(*examples(model, BATCH))
+    with pytest.raises(InputError, match=f"found keras {twins[0].name}, keras twin - record each in a context of its"):
+        _ = step.graph
+    for model in twins:
+        with api.record(batch=BATCH) as step:
+            model.fit(*examples(model, BATCH), batch_size=BATCH, verbose=0)
+        assert step.graph.source == sources.from_keras(model, BATCH).source == f"keras {model.name}"
+
+
 def test_arrays_that_the_batch_divides_and_datasets(traced: Callable[[], list[Any]]) -> None:
     """16 examples in batches of 8 fix the batch; a dataset without drop_remainder leaves it open all the same."""
     model, other = compiled("mlp"), compiled("mlp")
