@@ -1,7 +1,7 @@
 """What a placement changes in TensorFlow's graph, by node names; done to live graphs, with a way back, or to files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from pesto.tf import private
 from pesto.tf.laying.branches import MERGES, mended
 from pesto.tf.laying.chain_places import Place, places_of
+from pesto.tf.laying.implied_waits import chain_ranks, implied, implied_waits
 from pesto.tf.laying.placement import FED, Copy, Placement, Relay
 from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.barriers import around
@@ -28,6 +29,10 @@ class Edits:
     """Node -> TensorFlow's device."""
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node -> the nodes that it waits for in addition."""
+    implied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node -> those that it need not wait for itself (`pesto.tf.laying.implied_waits`)."""
+    ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Node -> its chain and place there; of the ends of a live function, the last of each chain is enough."""
     unbound: tuple[str, ...] = ()
     """Nodes whose `_class` goes: a leftover of the Python layer that would beat the device."""
     whole: tuple[str, ...] = ()
@@ -69,6 +74,15 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         relays=placement.relays,
         copies=placement.copies,
     )
+
+
+def without_implied(wanted: Edits, placement: Placement, trace: Trace) -> Edits:
+    """The edits of a live function whose chains have an edge between all neighbours, without the waits these imply.
+
+    Not of a v1 graph: what a session runs is what its fetches wait for themselves.
+    """
+    ranks = chain_ranks(placement, trace)
+    return replace(wanted, implied=implied_waits(placement, trace, ranks), ranks=ranks)
 
 
 def joined(several: Sequence[Edits]) -> Edits:
@@ -171,6 +185,11 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
     for readers, source, node in added:
         for reader in readers:
             _read(ops[reader], source, node.outputs[0], undo)
+    for name, gone in wanted.implied.items():
+        own = list(ops[name].control_inputs)
+        undo.append(partial(private.set_controls, ops[name], own))
+        private.set_controls(ops[name], [e for e in own if e.name not in gone])
+    _end(graph, wanted.ranks, undo)
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
         private.add_controls(ops[name], [ops[e] for e in earlier])
@@ -198,6 +217,15 @@ def _divide(graph: Any, ops: dict[str, Any], name: str, division: Division, undo
     controls = list(graph.control_outputs)
     undo.append(partial(setattr, graph, "control_outputs", controls))
     graph.control_outputs = [e for op in controls for e in (ends if op is whole else [op])]
+
+
+def _end(graph: Any, ranks: Mapping[str, tuple[int, int]], undo: list[Callable[[], None]]) -> None:
+    """Leave of the control outputs of a live function the last of each chain: what runs behind it waits for all."""
+    ends = list(getattr(graph, "control_outputs", ()))
+    gone = set(implied((end.name for end in ends), (), ranks))
+    if gone:
+        undo.append(partial(setattr, graph, "control_outputs", ends))
+        graph.control_outputs = [end for end in ends if end.name not in gone]
 
 
 def _add(graph: Any, wanted: Edits, ops: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from pesto.source import SAVED_MODEL
 from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.edits import edits, make
+from pesto.tf.enforce.edits import edits, make, without_implied
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
 from pesto.tf.enforce.process_settings import check_settings
 from pesto.tf.enforce.relocate import Moves
@@ -81,7 +81,7 @@ class Functions:
         placement = throughout(laid(plan, traced, wanted, made_outside, order=self.options.order))
         _check_iterators(graph, placement, label)
         self.moves.settle(graph, placement, plan.provenance.graph_source)
-        make(graph, edits(placement, traced, traced.nodes.defs))
+        make(graph, without_implied(edits(placement, traced, traced.nodes.defs), placement, traced))
         if traced.graph.batch is not None:
             batch_limit.limit(graph, traced.graph.batch)
         expected = Expected(placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays})
