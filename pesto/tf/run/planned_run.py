@@ -245,10 +245,13 @@ def _seen(record: Record, expected: Expected, findings: list[Findings]) -> _Seen
 
 
 def _strays(stats: Any, expected: Expected) -> list[str]:
-    """One line for each op that a trace saw on another device than the plan's."""
+    """One line for each op that a trace saw on other devices than the plan's alone.
+
+    An op runs on one device. What else is traced under its name is of the body of a function, whose names are its own.
+    """
     placement = expected.placement
     index = {name: i for i, name in enumerate(placement.graph.names)}
-    wrong = []
+    wrong, at_home = dict[int, str](), set[int]()
     for device in stats.dev_stats:
         if partitions.repeats(device.device):
             continue
@@ -256,9 +259,11 @@ def _strays(stats: Any, expected: Expected) -> list[str]:
         right = [covers(target, here) for target in placement.devices]
         for entry in device.node_stats:
             i = index.get(entry.node_name)
-            if i is not None and not right[placement.device[i]]:
-                wrong.append(f"op {entry.node_name} ran on {device.device}, planned on {placement.device_of(i)}")
-    return wrong
+            if i is not None and right[placement.device[i]]:
+                at_home.add(i)
+            elif i is not None:
+                wrong[i] = f"op {entry.node_name} ran on {device.device}, planned on {placement.device_of(i)}"
+    return [line for i, line in wrong.items() if i not in at_home]
 
 
 def _alone(plan: Plan, wanted: dict[str, str]) -> Plan:

@@ -1,6 +1,7 @@
 """Steps that read an iterator of their program: run with batches that are drawn or given, on stock TensorFlow."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def keras_2():
     model = tf_keras.Sequential([tf_keras.Input((4,)), tf_keras.layers.Dense(3)])
     model.compile("adam", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
+
+
+def few_rows():
+    layers = tf.keras.layers
+    parts = [layers.Embedding(5, 4), layers.Flatten(), layers.Dense(1)]
+    model = tf.keras.Sequential([tf.keras.Input((2,), dtype="int64"), *parts])
+    model.compile("rmsprop", "mse", jit_compile=False)
+    return model
 """
 
 
@@ -95,6 +104,17 @@ def test_planned_run_is_the_stock_run(step: str, batch: int | None, program: Any
     ran = planned_run.run(plan, graph, runs, How(steps=1, devices="cpu"))
     assert ran.as_planned and ran.losses_equal and ran.variables_equal and ran.finite
     assert {feed.name.partition(":")[0] for feed in ran.feeds} >= {"IteratorGetNext"}
+
+
+def test_a_branch_may_have_ops_called_as_those_behind_it(program: Any) -> None:
+    """The branch of RMSprop's division has an `Identity` of the same name, and runs on another device than that."""
+    graph, runs = named.runs(program("few_rows", 4))
+    plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list")
+    behind = np.array([name.partition("/cond/Identity")[1] != "" for name in plan.names])
+    assert behind.any()
+    plan = replace(plan, schedule=replace(plan.schedule, device=np.where(behind, 1, 0)))
+    ran = planned_run.run(plan, graph, runs, How(steps=1, devices="cpu"))
+    assert ran.moves == () and ran.as_planned and ran.losses_equal and ran.variables_equal
 
 
 def test_every_step_reads_the_batch_that_it_is_fed(program: Any) -> None:

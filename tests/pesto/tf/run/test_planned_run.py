@@ -197,8 +197,23 @@ def test_what_a_gpu_adds_to_a_trace_is_no_device_of_it(tmp_path: Path) -> None:
         stats.dev_stats.add(device=f"/device:GPU:0/{part}").node_stats.add(node_name=name, op_end_rel_micros=7)
     assert planned_run._strays(stats, expected) == []
     assert not planned_run.partitions.examine_times(stats, expected).inversions
+
+
+def test_an_op_that_ran_elsewhere_alone_is_a_stray(tmp_path: Path) -> None:
+    """An op of a function's body that ran elsewhere under the same name is none."""
+    source, plan = pieces(tmp_path)
+    devices = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
+    record, expected, _ = planned_run._planned(plan, drive_of(source), Options(devices=devices))
+    stats = record.traced[0].step_stats
+    name = next(n for n in plan.names if any(e.node_name == n for d in stats.dev_stats for e in d.node_stats))
     stats.dev_stats.add(device="/job:localhost/replica:0/task:0/device:GPU:0").node_stats.add(node_name=name)
-    assert len(planned_run._strays(stats, expected)) == 1
+    assert planned_run._strays(stats, expected) == []
+    for device in stats.dev_stats[:-1]:
+        kept = [entry for entry in device.node_stats if entry.node_name != name]
+        del device.node_stats[:]
+        device.node_stats.extend(kept)
+    (line,) = planned_run._strays(stats, expected)
+    assert line.startswith(f"op {name} ran on") and "GPU:0" in line
 
 
 def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
