@@ -10,6 +10,8 @@ from pathlib import Path
 import forked
 import pytest
 
+from pesto.files import disk
+
 GRAPH = {"format": "pesto-graph", "format_version": 1, "ops": [{"name": "a", "time_s": {"gpu": 1e-5}}]}
 
 
@@ -66,20 +68,30 @@ def run_unread(*words: str, cwd: Path, both: bool = False) -> tuple[int, str]:
     return done.returncode, done.stderr or ""
 
 
-def test_reading_and_writing_what_is_large_is_said_unless_it_is_to_be_quiet(tmp_path) -> None:
-    """A graph of 100 000 ops in 17 MB: before it is read and before it is put into words; a small one in silence."""
-    ops = [{"name": f"{'x' * 140}{k}", "time_s": {"gpu": 1e-6}} for k in range(100_000)]
+def test_reading_and_writing_what_is_large_is_said_unless_it_is_to_be_quiet(pesto, tmp_path, monkeypatch) -> None:
+    """Before it is read and before it is put into words, by its bytes and ops; a small one in silence."""
+    monkeypatch.chdir(tmp_path)
+    ops = [{"name": f"{'x' * 140}{k}", "time_s": {"gpu": 1e-6}} for k in range(1_000)]
     (tmp_path / "g.json").write_text(json.dumps({**GRAPH, "ops": ops}))
-    done = forked.run("pesto", "import", "--graph", "g.json", "-o", "again.json", cwd=tmp_path)
-    read, wrote = (
-        r"pesto: INFO: reading g.json, 1\d.\d\d MiB ...\n",
-        r"pesto: INFO: writing again.json, 100000 ops ...\n",
-    )
-    assert re.fullmatch(read + wrote, done.stderr)
+    size = (tmp_path / "g.json").stat().st_size
+    copied = ("import", "--graph", "g.json", "-o", "again.json")
+    read = r"pesto: INFO: reading g.json, \d+\.\d\d KiB ...\n"
+    wrote = r"pesto: INFO: writing again.json, 1000 ops ...\n"
+    assert (disk.LARGE, disk.LARGE_OPS) == (16 << 20, 100_000)
+    for bytes_, ops_, said in ((size, 1_000, True), (size + 1, 1_001, False)):
+        monkeypatch.setattr(disk, "LARGE", bytes_)
+        monkeypatch.setattr(disk, "LARGE_OPS", ops_)
+        code, _, told = pesto(*copied)
+        read, wrote = (
+            r"pesto: INFO: reading g.json, \d+\.\d\d KiB ...\n",
+            r"pesto: INFO: writing again.json, 1000 ops ...\n",
+        )
+        assert code == 0 and re.fullmatch((read + wrote) * said, told), told
+    monkeypatch.setattr(disk, "LARGE", size)
     refused = ("solve", "--graph", "g.json", "--costs", "g.json")  # no profile, which is found once the graph is read
-    told, quiet = (forked.run("pesto", *refused, *flags, cwd=tmp_path) for flags in ((), ("-q",)))
-    assert told.returncode == quiet.returncode == 3
-    assert re.search(read, told.stderr) and "reading" not in quiet.stderr and "writing" not in quiet.stderr
+    (code, _, told), (also, _, quiet) = (pesto(*refused, *flags) for flags in ((), ("-q",)))
+    assert code == also == 3
+    assert re.search(read, told) and "reading" not in quiet and "writing" not in quiet
 
 
 def test_a_list_that_is_not_read_to_its_end_is_no_failure(tmp_path) -> None:

@@ -1,11 +1,10 @@
 """The offline graph optimizer: fewer ops, the same bits, and everything that the program needs still there."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 
@@ -182,14 +181,9 @@ def test_calls_are_inlined_and_loops_stay() -> None:
     assert sum("While" in op for op in ops) == 1
 
 
-def pesto(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pesto", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
-
-
 def test_the_verb_writes_a_graph_that_can_be_planned(tmp_path: Path) -> None:
     """The line it prints names the sizes and the next command; the file holds the step and its initializer."""
-    done = pesto("optimize", "--model", "rnnlm", "--variant", "tiny", "-o", "r.pb", cwd=tmp_path)
+    done = forked.run("pesto", "optimize", "--model", "rnnlm", "--variant", "tiny", "-o", "r.pb", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     step = models.build("rnnlm", "tiny")
     found = grappler.optimize_source(Source(model="rnnlm", variant="tiny"))
@@ -211,7 +205,7 @@ def test_a_file_without_fetches_is_kept_whole(tmp_path: Path) -> None:
     some = grappler.optimize_source(Source(file=path, fetch=("loss:0",)), ("init",))
     assert some.fetches == ("loss",) and {"loss", "init"} <= names(some.graph_def)
     assert not {"train", "save/restore_all"} & names(some.graph_def)
-    done = pesto("optimize", "--graph", path, "--batch", "4", "-o", "whole.pb", cwd=tmp_path)
+    done = forked.run("pesto", "optimize", "--graph", path, "--batch", "4", "-o", "whole.pb", cwd=tmp_path)
     assert done.stdout.endswith("pesto inspect --graph whole.pb --batch 4\n"), done.stderr
     same = grappler.optimize_source(Source(file=path, fetch=("*",)))
     assert same.graph_def == whole.graph_def and same.fetches == whole.fetches
@@ -231,7 +225,7 @@ def test_wrong_requests_are_one_line(tmp_path: Path) -> None:
         grappler.optimize_source(Source(file=tmp_path / "step.json"))
     with pytest.raises(UsageError, match="see pesto models"):
         grappler.optimize_source(Source(model="rnlm"))
-    done = pesto("optimize", "--graph", path, "-o", path, cwd=tmp_path)
+    done = forked.run("pesto", "optimize", "--graph", path, "-o", path, cwd=tmp_path)
     assert done.returncode == 2 and "own" in done.stderr and path.read_bytes() == data
-    done = pesto("optimize", "--graph", path, "-o", "out.json", cwd=tmp_path)
+    done = forked.run("pesto", "optimize", "--graph", path, "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 2 and ".pb" in done.stderr and not (tmp_path / "out.json").exists()
