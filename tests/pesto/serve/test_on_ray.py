@@ -81,9 +81,10 @@ def test_a_job_is_solved_and_its_files_are_the_services(server):
 
 def test_a_killed_worker_is_another_attempt_and_a_cancel_keeps_the_best_plan(server):
     name = submitted(server, *LONG)
-    awaited((server.folder / "jobs" / name / "1" / ".incumbent.json").exists)
+    awaited(lambda: list((server.folder / "jobs" / name).glob("*/.incumbent.json")))
+    before = job(server, name)["attempt"]
     os.kill(worker(server), signal.SIGKILL)
-    awaited(lambda: job(server, name)["attempt"] == 2)
+    awaited(lambda: job(server, name)["attempt"] == before + 1)
     assert httpx.get(f"{server.url}/v1/jobs/{name}/plan", timeout=60).status_code == 200  # of the killed worker
     awaited(lambda: job(server, name)["best_s"] and job(server, name)["stage"] not in ("", "reading the graph"))
     assert job(server, name)["deaths"] == 1
@@ -109,15 +110,13 @@ def test_at_the_end_the_best_plan_is_kept_and_the_job_waits(server):
 
 
 def test_a_second_cancel_ends_a_worker_that_does_not_answer(server):
-    """It is stopped, so that it hears nothing: SIGTERM is for it to take, SIGKILL is Ray's."""
+    """It is stopped, so that it hears nothing, and its best plan is kept."""
     name = submitted(server, *LONG)
-    awaited((server.folder / "jobs" / name / "1" / ".incumbent.json").exists)
+    awaited(lambda: list((server.folder / "jobs" / name).glob("*/.incumbent.json")))
     os.kill(worker(server), signal.SIGSTOP)
     for _ in range(2):
         assert httpx.delete(f"{server.url}/v1/jobs/{name}", timeout=60).json()["state"] == "cancelling"
-    began = time.monotonic()
     assert events(server, name, "done")[-1]["state"] == "cancelled"
-    took_s = time.monotonic() - began
     assert httpx.get(f"{server.url}/v1/jobs/{name}/plan", timeout=60).status_code == 200
     other = submitted(server, {"model": "rnnlm", "variant": "tiny"}, {"time_limit_s": 2, "solver": "list"})
-    assert events(server, other, "done")[-1]["state"] == "done", took_s
+    assert events(server, other, "done")[-1]["state"] == "done"
