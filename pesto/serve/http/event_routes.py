@@ -20,8 +20,10 @@ QUIET_S = 15.0
 _PAGE = 64
 """Events that are sent before others have their turn."""
 Last = Annotated[
-    int,
-    HeaderParameter(name="Last-Event-ID", ge=0, le=2**62, description="The number of the last event that has arrived."),
+    int,  # the document has limits as fractions, which have 15 digits
+    HeaderParameter(
+        name="Last-Event-ID", ge=0, le=10**15, description="The number of the last event that has arrived."
+    ),
 ]
 
 

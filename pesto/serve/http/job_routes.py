@@ -23,7 +23,7 @@ from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, 
 from pesto.serve.notify_address import check_url
 from pesto.serve.refusals import RefusedError, full
 from pesto.serve.serve_config import JobBounds
-from pesto.serve.store.job_list import JobFilter
+from pesto.serve.store.job_list import CURSOR, JobFilter
 from pesto.serve.store.job_states import FINAL, State, Submission
 from pesto.serve.store.ledger import Ledger
 from pesto.serve.store.readings import Readings
@@ -77,7 +77,9 @@ async def jobs(
     caller: Who,
     wanted: NamedDependency[JobFilter],
     among: NamedDependency[_Among],
-    after: Annotated[str | None, QueryParameter(max_length=100, description="What a page has as its `after`.")] = None,
+    after: Annotated[
+        str | None, QueryParameter(pattern=f"^{CURSOR}$", description="What the page before has as its `after`.")
+    ] = None,
     most: Annotated[int, QueryParameter(ge=1, le=500)] = PAGE,
     counts: Annotated[bool, QueryParameter(description="Whether `counts` is asked for, too.")] = False,
 ) -> JobsReply:

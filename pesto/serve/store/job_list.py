@@ -23,7 +23,7 @@ COLUMNS = (
 _LISTED = ", ".join(
     f"CASE WHEN length(request) <= {REQUEST_BYTES} THEN request END" if name == "request" else name for name in COLUMNS
 )
-_CURSOR = re.compile(r"n(\d{1,18})(?:t(\d{1,12}(?:\.\d{1,9})?))?")
+CURSOR = r"n([0-9]{1,18})(?:t([0-9]{1,12}(?:\.[0-9]{1,9})?))?"
 _INDEXED = ("label", "model", "kind", "state")
 """Columns with an index, those first by which fewer jobs are found, as a rule."""
 _EQUAL = {name: f"{name} = ?" for name in _INDEXED} | {
@@ -172,7 +172,7 @@ def _containing(text: str) -> _Part:
 
 
 def _beyond(after: str, *, by_time: bool) -> _Part:
-    found = _CURSOR.fullmatch(after)
+    found = re.fullmatch(CURSOR, after)
     if found is None or (by_time and found[2] is None):
         raise RefusedError(400, "after is not what a page of this list ends with - give what its `after` says")
     if by_time:

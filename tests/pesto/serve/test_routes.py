@@ -117,6 +117,16 @@ def test_what_is_refused_at_once(client):
     refused(client.get("/v1/jobs?state=odd"), 400, "state: ")
     refused(client.post("/v1/jobs", json={"kind": "check", "plan": {"job": "nobody"}}), 404, "nobody")
     refused(client.get("/v1/jobs/x/events", headers={"Last-Event-ID": "-1"}), 400, "Last-Event-ID: ")
+    document = client.get("/v1/openapi.json").json()["paths"]
+    (most,) = [
+        one["schema"]["maximum"]
+        for one in document["/v1/jobs/{name}/events"]["get"]["parameters"]
+        if one["name"] == "Last-Event-ID"
+    ]
+    assert "e" not in repr(most)  # which would be rounded
+    for more, status in ((0, 404), (1, 400)):
+        last = str(int(f"{most:.0f}") + more)
+        assert client.get("/v1/jobs/x/events", headers={"Last-Event-ID": last}).status_code == status
     refused(client.post("/v1/jobs", json=SOLVE, headers={"Idempotency-Key": "x" * 201}), 400, "Idempotency-Key: ")
     assert client.get("/v1/jobs").json()["jobs"] == []
 
