@@ -47,16 +47,16 @@ def main() -> None:
     only = sys.argv[1:]
     for dtype in ("fp32", "fp16"):
         if not only or f"{dtype} matmul" in only:
-            print(f"    {dtype == 'fp16'}: {_source(fit_matmul(table('V100', dtype, 'matmul')))},", flush=True)
+            print(f"    {dtype == 'fp16'}: {source_of(fit_matmul(table('V100', dtype, 'matmul')))},", flush=True)
     for dtype, kind in SHAPES:
         if not only or f"{dtype} {kind}" in only:
             core, conv = fit_conv(table("V100", dtype, kind))
-            print(f"    # {dtype}, {kind}\n    ({_source(core)},\n     {_source(conv)}),", flush=True)
+            print(f"    # {dtype}, {kind}\n    ({source_of(core)},\n     {source_of(conv)}),", flush=True)
 
 
 def fit_matmul(measured: Table) -> Constants:
     """The constants of one table of matmuls."""
-    names, at, spread = _prior(MATMUL_PRIOR)
+    names, at, spread = spread_of(MATMUL_PRIOR)
     rows, seconds, machine = measured.rows[measured.fitted], measured.seconds[measured.fitted], measured.machine
 
     def made(z: Floats) -> Constants:
@@ -70,7 +70,7 @@ def fit_matmul(measured: Table) -> Constants:
 
 def fit_conv(measured: Table) -> tuple[Constants, ConvConstants]:
     """The constants of one pass of convolutions."""
-    names, at, spread = _prior(CONV_PRIOR)
+    names, at, spread = spread_of(CONV_PRIOR)
     rows, seconds, machine = measured.rows[measured.fitted], measured.seconds[measured.fitted], measured.machine
     splits, narrowest = SHAPES[measured.dtype, measured.kind]
     own = {f.name for f in fields(ConvConstants)}
@@ -134,11 +134,13 @@ def evolved(score: Score, size: int, rounds: int, seed: int) -> tuple[float, Flo
     return best
 
 
-def _prior(table: dict[str, tuple[float, float]]) -> tuple[list[str], Floats, Floats]:
+def spread_of(table: dict[str, tuple[float, float]]) -> tuple[list[str], Floats, Floats]:
+    """Names, logarithms of the medians, and deviations."""
     return list(table), np.log([median for median, _ in table.values()]), np.array([d for _, d in table.values()])
 
 
-def _source(constants: Constants | ConvConstants) -> str:
+def source_of(constants: Constants | ConvConstants) -> str:
+    """The constants as Python, to four digits."""
     said = [f"{f.name}={_short(getattr(constants, f.name))}" for f in fields(constants)]
     return f"{type(constants).__name__}({', '.join(said)})"
 

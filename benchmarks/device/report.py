@@ -18,7 +18,7 @@ from pesto.costs.kernels.launched import times
 from pesto.costs.links import link_model
 from pesto.costs.presets import Preset, named_in, preset
 from pesto.files.graph_file import Op, to_graph
-from pesto.graph import Graph
+from pesto.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL, Graph
 from pesto.inputs.cluster_file import parse
 from pesto.memory.peaks import measure
 from pesto.problem import build
@@ -40,6 +40,9 @@ memory_gib = 1024
 pairs = [["cpu", "gpu"]]
 model = "{}"
 """
+FORMS = {"matmul": MATMUL, "batched matmul": MATMUL, "conv forward": CONV, "conv input gradient": CONV_INPUT,
+         "conv filter gradient": CONV_FILTER}  # fmt: skip
+"""Forms of the kinds of kernels whose constants are fitted."""
 _LISTS = ("rows", "steps", "copies", "plans", "launches", "faults")
 
 
@@ -58,18 +61,37 @@ def read(path: Path) -> dict[str, Any]:
     return data
 
 
-def report(data: dict[str, Any], named: str | None = None) -> dict[str, Any]:
-    """All tables; `named` is the preset in place of the one that the GPU's name names. ValueError where none fits."""
+def report(
+    data: dict[str, Any], named: str | None = None, *, fitted_to: str | None = None, held_out: bool = False
+) -> dict[str, Any]:
+    """All tables. ValueError where no preset fits.
+
+    named: the preset in place of the one that the GPU's name names.
+    fitted_to: the GPU whose kernels' constants are used in place of the preset's.
+    held_out: only the kernels whose shapes no constant was fitted to.
+    """
     gpu = data["machine"]["gpu"]
     able = preset(named) if named else named_in(gpu)
     if able is None or not able.sms:
         raise ValueError(f"no preset of a GPU fits {gpu!r} - name one with --preset")
+    able = replace(able, fitted_to=fitted_to or able.fitted_to)
+    replay = replayed(able, data)
+    rows = data["rows"]
+    if held_out:
+        rows = [row for row, fitted in zip(rows, fitted_rows(rows), strict=True) if not fitted]
     return {
         "machine": data["machine"], "preset": able.name, "faults": data["faults"],
-        "kernels": kernel_errors(data["rows"], able), "steps": [step_row(step, able) for step in data["steps"]],
-        "copies": [copy_row(row, able) for row in data["copies"]], "plans": [plan_row(p, able) for p in data["plans"]],
+        "kernels": kernel_errors(rows, able, replay), "steps": [step_row(step, replay) for step in data["steps"]],
+        "copies": [copy_row(row, able) for row in data["copies"]],
+        "plans": [plan_row(p, replay if p["plan"] == "towers" else able) for p in data["plans"]],
         "launches": [{k: row[k] for k in ("kind", "how", "seconds")} for row in data["launches"]],
     }  # fmt: skip
+
+
+def replayed(able: Preset, data: dict[str, Any]) -> Preset:
+    """The GPU with the launch that its replayed graphs had, in place of that of frameworks; as it is if none was."""
+    found = [row["seconds"] for row in data["launches"] if (row["kind"], row["how"]) == ("add, dependent", "graph")]
+    return replace(able, launch_s=found[0]) if found else able
 
 
 def predicted(graph: Graph, able: Preset, *, tf32: bool) -> Floats:
@@ -87,14 +109,35 @@ def described(name: str, op: dict[str, Any], **more: Any) -> Op:
               dtype=dtype, runs_on=["gpu"], **more)  # fmt: skip
 
 
-def kernel_errors(rows: list[dict[str, Any]], able: Preset) -> list[dict[str, Any]]:
+def row_seconds(rows: list[dict[str, Any]], able: Preset, replay: Preset) -> Floats:
+    """[n] predicted seconds of single kernels: of those in a CUDA graph by `replay`, of others by `able`."""
+    graph = to_graph([described(str(k), row["op"]) for k, row in enumerate(rows)], ["gpu"], "rows")
+    tf32 = np.array([row["op"]["dtype"] == "tf32" for row in rows])
+    each = [np.where(tf32, *(predicted(graph, gpu, tf32=way) for way in (True, False))) for gpu in (replay, able)]
+    return np.where([row.get("how") == "graph" for row in rows], *each)
+
+
+def fitted_rows(rows: list[dict[str, Any]]) -> list[bool]:
+    """Which rows constants are fitted to: those of every second shape of their form."""
+    seen: dict[int, dict[tuple[int, ...], int]] = {}
+    found = []
+    for row in rows:
+        form = FORMS.get(row["kind"], 0)
+        own = seen.setdefault(form, {})
+        found.append(form > 0 and own.setdefault(tuple(_shape(row)), len(own)) % 2 == 0)
+    return found
+
+
+def _shape(row: dict[str, Any]) -> list[int]:
+    """The sizes of a kernel; of a convolution without the batch, so that a layer's batches are not on both sides."""
+    return row["op"]["sizes"] if "matmul" in row["kind"] else row["op"]["sizes"][1:]
+
+
+def kernel_errors(rows: list[dict[str, Any]], able: Preset, replay: Preset) -> list[dict[str, Any]]:
     """Errors of single kernels by precision and kind."""
     if not rows:
         return []
-    graph = to_graph([described(str(k), row["op"]) for k, row in enumerate(rows)], ["gpu"], "rows")
-    with_tf32, without = (predicted(graph, able, tf32=tf32) for tf32 in (True, False))
-    strict = np.array([row["op"]["dtype"] != "tf32" for row in rows])
-    said, measured = np.where(strict, without, with_tf32), np.array([row["seconds"] for row in rows])
+    said, measured = row_seconds(rows, able, replay), np.array([row["seconds"] for row in rows])
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for k, row in enumerate(rows):
         layout = f", {row['layout']}" if "layout" in row else ""
@@ -124,16 +167,22 @@ def step_row(step: dict[str, Any], able: Preset) -> dict[str, Any]:
     for way in ("eager", "graph"):
         found[f"{way}_s"] = step[way]["seconds"] if way in step else None
         found |= {f"{way}_{key}": value for key, value in _gaps(step.get(f"{way}_profile")).items()}
-    found["peak_bytes"] = step.get("memory", {}).get("peak_bytes")
-    found["requested_peak_bytes"] = step.get("memory", {}).get("requested_peak_bytes")
+    memory = step.get("memory", {})
+    found |= {key: memory.get(key) for key in ("peak_bytes", "requested_peak_bytes")}
+    # Beyond what was held before: parameters, the optimizer's states, the batch, and workspaces of libraries.
+    found["own_peak_bytes"] = memory["peak_bytes"] - memory["before_bytes"] if "before_bytes" in memory else None
     if "ops" not in step:
         return found
     graph = step_graph(step["ops"], step["model"])
-    seconds = predicted(graph, able, tf32=step["dtype"] == "tf32")
+    # torch computes attention in float32 as such, whatever is allowed.
+    strict = np.array([class_of(name) == "attention" for name in graph.types])[graph.type_of]
+    with_tf32, without = (predicted(graph, able, tf32=way) for way in (step["dtype"] == "tf32", False))
+    seconds = np.where(strict, without, with_tf32)
     timeline, cluster = _simulated(graph, seconds, able, ["gpu:0"] * graph.ops)
     gpu = [d.name for d in cluster.devices].index("gpu:0")
-    found |= {"predicted_s": timeline.makespan_s, "predicted_peak_bytes": int(measure(graph, timeline).peak[gpu]),
-              "predicted_kernels": int(graph.launches.sum())}  # fmt: skip
+    peak, held = int(measure(graph, timeline).peak[gpu]), int(graph.param_bytes.sum())
+    found |= {"predicted_s": timeline.makespan_s, "predicted_kernels": int(graph.launches.sum()),
+              "predicted_peak_bytes": peak, "predicted_own_peak_bytes": peak - held}  # fmt: skip
     classes: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for k in np.flatnonzero(graph.launches).tolist():
         own = classes[class_of(graph.types[graph.type_of[k]])]
@@ -197,7 +246,7 @@ def show(said: dict[str, Any]) -> None:
     if said["kernels"]:
         print_errors(said["kernels"])
     times_ = ("eager_s", "graph_s", "graph_busy_s", "graph_gaps_s", "predicted_s")
-    sizes = ("peak_bytes", "requested_peak_bytes", "predicted_peak_bytes")
+    sizes = ("peak_bytes", "predicted_peak_bytes", "own_peak_bytes", "predicted_own_peak_bytes")
     _table(said["steps"], ("step", "dtype", "eager_kernels", *times_, *sizes))
     for step in said["steps"]:
         rows = [{"class": label} | own for label, own in sorted(step.get("classes", {}).items())]

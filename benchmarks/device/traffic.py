@@ -36,7 +36,7 @@ def copies(device: Device, size: int) -> list[dict[str, Any]]:
     rows, alone = [], {}
     for (way, kept), run in ways.items():
         device.samples(run, 2)
-        found = summary(device.samples(run, count))
+        found = summary(device.samples(run, count, queued=kept != "pageable"))
         alone[way, kept] = found["seconds"]
         walls = []
         for _ in range(count):

@@ -38,6 +38,8 @@ class Preset:
     """Narrowest tile of a matmul that the libraries for its generation have."""
     most_splits: int = 64
     """Splits along the reduction at most."""
+    fitted_to: str = "V100"
+    """The GPU whose measured kernels the constants of its kernels were fitted to."""
     launch_s: float
     """Seconds that every kernel takes on top of its work."""
     bookkeeping_s: float
@@ -75,7 +77,9 @@ def _tensor(peaks: dict[str, float]) -> tuple[str, ...]:
     return tuple(p for p, x in peaks.items() if p == "tf32" or (p in _TENSOR and x > least))
 
 
-def _gpu(name: str, sheet: _Sheet, shares: tuple[float, float, float], launch_us: float, source: str) -> Preset:
+def _gpu(
+    name: str, sheet: _Sheet, shares: tuple[float, float, float], launch_us: float, source: str, fitted_to: str = "V100"
+) -> Preset:
     """`shares`: of peaks, of the bandwidth, and `reach`. Bookkeeping is the host's, and takes no time of the stream."""
     peaks = tuple((p, x * 1e12) for p, x in zip(PRECISIONS, sheet.tflops, strict=True) if x)
     tensor = _tensor(dict(peaks))
@@ -85,7 +89,7 @@ def _gpu(name: str, sheet: _Sheet, shares: tuple[float, float, float], launch_us
         clock_hz=sheet.ghz * 1e9, l2_bytes=sheet.l2_mib * 2**20, memory_gib=sheet.gib,
         flop_efficiency=shares[0], bandwidth_efficiency=shares[1], reach=shares[2],
         least_tile=32 if old else 16, most_splits=8 if old else 64,
-        launch_s=launch_us / 1e6, bookkeeping_s=0.0, source=source,
+        fitted_to=fitted_to, launch_s=launch_us / 1e6, bookkeeping_s=0.0, source=source,
     )  # fmt: skip
 
 
@@ -121,11 +125,11 @@ _ALL = (
     _gpu("RTX 3090", _sheet((0.56, 35.6, 35.6, 71, 71, 284), (936, 82, 1.695, 6, 24)), (0.5, 0.8, 0.9), 4.0,
          "GA102 whitepaper, dense, accumulated in fp32"),
     _gpu("H100", _sheet((33.5, 66.9, 494.7, 989.4, 989.4, 1978.9), (3350, 132, 1.98, 50, 80)), (0.4, 0.8, 0.8), 3.5,
-         "H100 SXM datasheet, half its sparse rates"),
+         "H100 SXM datasheet, half its sparse rates; kernels fitted to measurements of an H200", "H200"),
     _gpu("H100 PCIe", _sheet((25.6, 51.2, 378, 756, 756, 1513), (2039, 114, 1.755, 50, 80)), (0.4, 0.8, 0.7), 3.5,
          "H100 PCIe datasheet, half its sparse rates; 350 W hold its clock below boost"),
     _gpu("H200", _sheet((33.5, 66.9, 494.7, 989.4, 989.4, 1978.9), (4800, 132, 1.98, 50, 141)), (0.4, 0.8, 0.8), 3.5,
-         "H200 SXM datasheet, half its sparse rates"),
+         "H200 SXM datasheet, half its sparse rates; kernels fitted to measurements of an H200", "H200"),
     _gpu("B200", _sheet((37, 75, 1100, 2250, 2250, 4500), (7700, 148, 1.965, 126, 180)), (0.35, 0.8, 0.75), 3.5,
          "HGX B200 datasheet at 1000 W, half its sparse rates; multiprocessors and L2 as its driver says"),
     _gpu("L4", _sheet((0.47, 30.3, 60.5, 121, 121, 242), (300, 58, 2.04, 48, 24)), (0.4, 0.8, 0.55), 4.0,

@@ -38,4 +38,5 @@ def engine(dtype: str, device: Preset) -> Machine:
         peak_flops=peaks[own] * device.reach, bandwidth=device.bandwidth, sms=device.sms, clock_hz=device.clock_hz,
         launch_s=device.launch_s, element_bytes=_BYTES[own], tensor=tensor, l2_bytes=device.l2_bytes,
         plain_flops=vector * device.reach, least_tile=device.least_tile, most_splits=device.most_splits,
+        fitted_to=device.fitted_to,
     )  # fmt: skip

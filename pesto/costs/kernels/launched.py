@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto.costs.kernels import fitted, fitted_h200
 from pesto.costs.kernels.convolutions import ALGORITHMS, conv_seconds
 from pesto.costs.kernels.engines import engine
-from pesto.costs.kernels.fitted import CONVOLUTIONS, MATMULS
 from pesto.costs.kernels.machine import Constants, Machine
 from pesto.costs.kernels.tiles import Products, seconds
 from pesto.costs.presets import Preset
@@ -21,6 +21,11 @@ _NOTHING, _ROOFLINE, _MATMUL, _FIRST_CONV = range(4)
 _DEPTHWISE, _PASSES, _LOOP = range(_FIRST_CONV + len(ALGORITHMS), len(FORMS))
 _WHOLE_STEPS = 1024
 """Reductions of a multiple of this are quick in every layout, as measured: their splits need no remainder."""
+
+_MATMULS = {"V100": fitted.MATMULS, "H200": fitted_h200.MATMULS}
+_CONVOLUTIONS = {"V100": fitted.CONVOLUTIONS, "H200": fitted_h200.CONVOLUTIONS}
+_ALIGNED = 16
+"""Bytes to which rows have to be aligned for the widest loads."""
 
 _DEPTHWISE_REACH = 0.4
 """Share of an element-wise op's arithmetic that depthwise kernels reach: an estimate."""
@@ -60,30 +65,41 @@ def kernels(rows: Ints, machine: Machine, *, volumes: bool = False) -> tuple[Flo
     """
     form = int(rows[0, 0])
     if form == MATMUL:
-        return matmul_seconds(rows, machine, MATMULS[machine.tensor]), np.full(len(rows), _MATMUL)
-    timed, algorithm = conv_seconds(rows, machine, *CONVOLUTIONS[machine.tensor][form - CONV], winograd=not volumes)
+        return matmul_seconds(rows, machine, _MATMULS[machine.fitted_to][machine.tensor]), np.full(len(rows), _MATMUL)
+    own = _CONVOLUTIONS[machine.fitted_to][machine.tensor][form - CONV]
+    timed, algorithm = conv_seconds(rows, machine, *own, winograd=not volumes)
     return timed, _FIRST_CONV + algorithm
 
 
-def matmul_seconds(rows: Ints, machine: Machine, fitted: Constants) -> Floats:
+def matmul_seconds(rows: Ints, machine: Machine, own: Constants) -> Floats:
     """[n] seconds of products C[m, n] = A[m, k] B[k, n], row by row of `Graph.kernels`."""
-    m, n, k, batch, _, b_transposed = rows[:, 1:7].astype(np.float64).T
+    m, n, k, batch, a_transposed, b_transposed = rows[:, 1:7].astype(np.float64).T
     size = machine.element_bytes
     rough = ((k % _WHOLE_STEPS > 0) | (not machine.tensor)).astype(np.float64)
     odd = ((n % 2 > 0) | (k % 2 > 0)) & machine.tensor
-    extra = fitted.transposed * b_transposed * rough
+    stored = np.column_stack([n, np.where(a_transposed, m, k), np.where(b_transposed, k, n)]).astype(np.int64)
+    misaligned = _halvings(stored * size).max(axis=1) * machine.tensor
+    extra = own.transposed * b_transposed * rough
     written = m * n * batch
-    return seconds(
+    timed = seconds(
         Products(
             m=m, n=n, k=k, batch=batch, written=written, speed=np.ones(1),
             read_bytes=size * (batch * (m * k + k * n * (1 + extra)) + written),
             least_bytes=size * (batch * (m * k + k * n) + written),
-            slower=(1 + fitted.unaligned * odd * rough) * (1 + fitted.transposed_work * b_transposed) - 1,
+            slower=(1 + own.unaligned * odd * rough + own.misaligned * misaligned)
+            * (1 + own.transposed_work * b_transposed)
+            - 1,
         ),
         machine,
-        fitted,
+        own,
         splits=machine.most_splits,
     )  # fmt: skip
+    return timed + own.latency_s
+
+
+def _halvings(row_bytes: Ints) -> Floats:
+    """[n] how many times an alignment to 16 bytes has to be halved until rows of so many bytes keep it."""
+    return np.log2(_ALIGNED / np.clip(row_bytes & -row_bytes, 1, _ALIGNED))
 
 
 def _roofline(graph: Graph, device: Preset, of: Ints, engines: list[Machine]) -> tuple[Floats, Ints]:

@@ -35,6 +35,8 @@ class Machine:
     """Narrowest tile that the libraries for this generation have."""
     most_splits: int = 64
     """Splits along the reduction at most."""
+    fitted_to: str = "V100"
+    """The GPU whose measured kernels its constants were fitted to."""
 
     @property
     def cycles(self) -> float:
@@ -60,7 +62,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """Fitted to measured kernels of one form and precision on a V100 (`benchmarks/kernels_fit.py`)."""
+    """Fitted to measured kernels of one form and precision (`benchmarks/kernels_fit.py`)."""
 
     launch: float
     """Times the device's launch."""
@@ -88,6 +90,10 @@ class Constants:
     """How much longer multiplying with it takes."""
     unaligned: float = 0.0
     """How much longer work takes on tensor cores that an odd dimension keeps from wide loads."""
+    latency_s: float = 0.0
+    """Seconds of a kernel beside its launch and its waves."""
+    misaligned: float = 0.0
+    """How much longer work takes on tensor cores for each halving of the 16 bytes to which rows are aligned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,18 @@ def test_presets_are_ordered_by_their_peaks() -> None:
         assert (np.diff(took) < 0).all(), took
 
 
+def test_rows_that_are_not_aligned_slow_a_hopper() -> None:
+    """Products on tensor cores take longer with each halving of 16 bytes, whichever matrix it is of."""
+    aligned = seconds(product(4096, 4096, 4096), "H200", "bfloat16")
+    for odd, times_ in ((4100, 1.8), (4098, 2.8), (4097, 3.8)):
+        wide, deep, tall = product(4096, odd, 4096), product(4096, 4096, odd), product(odd, 4096, 4096, a=1)
+        assert all(times_ < seconds(row, "H200", "bfloat16") / aligned < times_ + 1.5 for row in (wide, deep, tall))
+        assert seconds(product(odd, 4096, 4096), "H200", "bfloat16") < 1.1 * aligned, "rows of A are 4096 long"
+    for other, dtype in (("H200", "float64"), ("A100", "bfloat16")):
+        rows = (product(4096, 4100, 4096), product(4096, 4096, 4096))
+        assert seconds(rows[0], other, dtype) < 1.1 * seconds(rows[1], other, dtype)
+
+
 def test_what_has_no_form_is_timed_by_launches_and_bytes() -> None:
     """A loop launches its body's kernels each trip; passes read again; what launches nothing takes nothing."""
     rows = [[0] * 12, [LOOP, 700, *[0] * 10], [PASSES, 2, 720_000_000, *[0] * 9], product(64, 64, 64)]
