@@ -1,6 +1,7 @@
 """What a verb prints: one JSON object on stdout, and lines beside it on stderr."""
 
 import json
+import math
 import sys
 from contextlib import suppress
 from typing import Any
@@ -24,6 +25,22 @@ def answer(value: dict[str, Any]) -> None:
     """Print the one object of --json: an error that follows is said on stderr alone."""
     click.echo(to_json(value))
     click.get_current_context().find_root().ensure_object(dict)[ANSWERED] = True
+
+
+def finite_or_none(number: float | None) -> float | None:
+    """Return a number for a JSON object, which takes no infinite one."""
+    return None if number is None or math.isinf(number) else number
+
+
+def finite_facts(step: str, *, finite: bool, alike: bool) -> dict[str, str]:
+    """Return a fact for a page of two runs that agree but are not finite; nothing for others.
+
+    step: the run that is compared with, in words.
+    """
+    if finite or not alike:
+        return {}
+    text = f"{step} itself gives NaN or infinite numbers on these feeds; equal NaNs say little"
+    return {"not finite": f"{text} - give --feeds on which it is finite"}
 
 
 def aside(text: str) -> None:

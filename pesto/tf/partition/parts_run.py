@@ -1,5 +1,6 @@
 """A divided step run on stock TensorFlow beside the whole step, from the same variables and feeds, and compared."""
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.partition.part_variables import PartVariable, in_parts, whole
 from pesto.tf.partition.partitioned import Partition, partition
-from pesto.tf.run.input_sources import explain_failure
+from pesto.tf.run.input_sources import BatchesEndedError, counting_batches, explain_failure
 from pesto.tf.run.runnable import Runs, start_batch
 from pesto.tf.run.stepping import SEED, distance
 from pesto.tf.unoptimized import unoptimized
@@ -55,7 +56,7 @@ class PartsRan:
     variables: int
     """How many variables were compared."""
     finite: bool
-    """Whether all that was compared was finite."""
+    """True if all that was compared was finite in both runs: NaN equals NaN and says little."""
     moves: tuple[str, ...]
     """One line for each op that was not on its worker's device."""
     steps: int
@@ -79,10 +80,11 @@ class PartsRan:
     def as_whole(self) -> bool:
         """Whether losses and variables are the whole step's, but for rounding, and all ops ran on their worker.
 
-        They may be further apart than TOLERANCE where the whole step carries a rounding as far.
+        They may be further apart than TOLERANCE where the whole step carries a rounding as far. NaN equals NaN; what
+        is finite in one run alone is infinitely far.
         """
-        most = max(TOLERANCE, self.nudged_distance or 0.0)
-        return self.finite and not self.moves and max(self.losses_distance, self.variables_distance) <= most
+        far, most = max(self.losses_distance, self.variables_distance), max(TOLERANCE, self.nudged_distance or 0.0)
+        return not self.moves and math.isfinite(far) and far <= most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,7 @@ def run_parts(
         apart = _apart(first, second, made.variables)
         far = apart.furthest[0] > TOLERANCE
         third = _run(replace(alone, values=_nudged(first.before)), step, steps) if far else None
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, BatchesEndedError) as error:
         raise explain_failure("run", captured.source, error) from error
     nudged = None if third is None else _apart(first, third).furthest[0]
     return replace(_compared(made, first, second, apart, nudged), feeds=step.feed_values)
@@ -208,7 +210,8 @@ def _run(driven: _Driven, step: Runs, steps: int) -> _Run:
             feed = _fed(graph, start_batch(session, step, rng))
             traced = {} if number else {"options": _tracing(), "run_metadata": metadata}
             began = time.perf_counter()
-            losses.append(session.run((tensors, ops), feed, **traced)[0])
+            with counting_batches(number, 0, (steps, "steps")):
+                losses.append(session.run((tensors, ops), feed, **traced)[0])
             seconds.append(time.perf_counter() - began)
         after = session.run(read)
     return _Run(
@@ -286,7 +289,11 @@ def _apart(first: _Run, other: _Run, parts: Sequence[PartVariable] = ()) -> _Apa
 def _compared(made: Partition, first: _Run, second: _Run, apart: _Apart, nudged: float | None) -> PartsRan:
     losses, variables = apart.losses, apart.variables
     far, furthest = apart.furthest
-    numbers = [np.asarray(value) for values in (*second.losses, second.after) for value in values.values()]
+    numbers = [
+        np.asarray(value)
+        for values in (*first.losses, first.after, *second.losses, second.after)
+        for value in values.values()
+    ]
     return PartsRan(
         losses_distance=max(losses.values(), default=0.0), variables_distance=max(variables.values(), default=0.0),
         furthest=furthest if far else None, nudged_distance=nudged, losses=tuple(losses), variables=len(variables),

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.files.json import shown
+from pesto.quantities import counted
 from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
 
 _TAKES = {
@@ -108,11 +110,39 @@ def _with_functions(nodes: Nodes) -> Iterator[Any]:
                         stack.append(library[function.name].node_def)
 
 
+class BatchesEndedError(Exception):
+    """A dataset or queue ended before every step of a run had its batch.
+
+    had: steps that had one. warm: how many of them came before those that are asked for. asked: how many are asked
+    for, and as what, such as `steps`.
+    """
+
+    def __init__(self, had: int, warm: int, asked: tuple[int, str]) -> None:
+        """See the class."""
+        steps, noun = asked
+        more = f", {warm} to warm up and {steps} timed" if warm else ""
+        fewer = f", or ask for at most {had - warm} {noun}" if warm < had < warm + steps else ""
+        # runs that other programs disturbed are repeated
+        least = max(warm + steps, had + 1)
+        super().__init__(
+            f"its dataset or queue ended after {counted(had, 'step')}, and this needs batches for at least {least}"
+            f"{more} - end the dataset in .repeat(){fewer}"
+        )
+
+
+@contextmanager
+def counting_batches(had: int, warm: int, asked: tuple[int, str]) -> Iterator[None]:
+    """Turn the end of a dataset or queue into a BatchesEndedError; see there."""
+    try:
+        yield
+    except tf.errors.OutOfRangeError as error:
+        raise BatchesEndedError(had, warm, asked) from error
+
+
 def explain_failure(verb: str, source: str, error: Exception) -> InputError:
     """Return the error for a step that TensorFlow does not run to its end."""
-    if isinstance(error, tf.errors.OutOfRangeError):
-        what = "its dataset or queue ended before all steps had a batch"
-        return InputError(f"{verb}: {source}: {what} - end the dataset in .repeat(), or ask for fewer steps")
+    if isinstance(error, BatchesEndedError):
+        return InputError(f"{verb}: {source}: {error}")
     if isinstance(error, tf.errors.InvalidArgumentError) and (check := _ASSERT.search(str(error))):
         return InputError(
             f"{verb}: {source}: its own check {shown(check[1])} refuses the batch, which is drawn where no file gives "

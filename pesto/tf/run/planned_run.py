@@ -21,7 +21,7 @@ from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.steps import configured
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.laying.targets import check_exist, covers, targets
-from pesto.tf.run.input_sources import explain_failure
+from pesto.tf.run.input_sources import BatchesEndedError, explain_failure
 from pesto.tf.run.own_batch import with_batch
 from pesto.tf.run.run_options import CPU, GPU, STOCK, UNPLACED, How
 from pesto.tf.run.runnable import Runs
@@ -124,7 +124,7 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     )
     try:
         return _compared(plan, graph, drive, Options(devices=wanted, order=how.order))
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, BatchesEndedError) as error:
         raise explain_failure("run", graph.source, error) from error
 
 

@@ -2,7 +2,8 @@
 
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.tf.enforce.partitions import repeats
 from pesto.tf.nodes.fetches import op_name
-from pesto.tf.run.input_sources import explain_failure
+from pesto.tf.run.input_sources import BatchesEndedError, counting_batches, explain_failure
 from pesto.tf.run.runnable import Runs, start_batch
 from pesto.tf.unoptimized import unoptimized
 from solvers.arrays import Floats
@@ -57,11 +58,11 @@ def profile(
     try:
         with v1.Session(graph=step.graph, config=one_thread()) as session:
             session.run(step.graph.get_operation_by_name(step.init))
-            runs = StepRuns(graph, step, session, np.random.default_rng(seed), kind)
+            runs = StepRuns(graph, step, session, np.random.default_rng(seed), kind, (warmup, iterations))
             warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
             found = watched(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
-    except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
+    except (tf.errors.OpError, BatchesEndedError, ValueError, KeyError, TypeError) as error:
         raise explain_failure("profile", graph.source, error) from error
     rows = np.array(found.samples)
     samples = op_seconds(rows)
@@ -78,23 +79,37 @@ def profile(
 class StepRuns:
     """Runs of one step in one session."""
 
-    def __init__(self, graph: Graph, step: Runs, session: Any, rng: np.random.Generator, kind: str) -> None:
+    def __init__(
+        self, graph: Graph, step: Runs, session: Any, rng: np.random.Generator, kind: str, asked: tuple[int, int]
+    ) -> None:
+        """Take the runs that warm up, at least, and those that count, as `asked`."""
         self.step, self.session, self.rng, self.kind = step, session, rng, kind
         self.index = {name: i for i, name in enumerate(graph.names)}
+        self.done, (self.warm, self.iterations) = 0, asked
         # Ops are run and not fetched: a copy of the loss to the host is no part of the step.
         self.ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
 
     def untraced(self) -> None:
         """One run for its own sake."""
-        self.session.run(self.ops, feed_dict=start_batch(self.session, self.step, self.rng))
+        with self._counted():
+            self.session.run(self.ops, feed_dict=start_batch(self.session, self.step, self.rng))
+        self.warm = max(self.warm, self.done)
 
     def traced(self) -> Samples:
         """[2, n] seconds of each op in one run, as the executor and as a GPU's streams have them; NaN where unseen."""
         feed = start_batch(self.session, self.step, self.rng)
         rows = np.full((2, len(self.index)), np.nan)
-        _record(rows, self.index, _trace(self.session, self.ops, feed), self.kind)
+        with self._counted():
+            traced = _trace(self.session, self.ops, feed)
+        _record(rows, self.index, traced, self.kind)
         _fed(rows[0], self.index, feed)
         return rows
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with counting_batches(self.done, self.warm, (self.iterations, "iterations")):
+            yield
+        self.done += 1
 
 
 def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], float]) -> int:

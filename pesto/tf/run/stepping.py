@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pesto.tf.run.input_sources import counting_batches
 from pesto.tf.run.runnable import Runs, start_batch
 from pesto.tf.unoptimized import unoptimized
 
@@ -82,7 +83,8 @@ class Drive:
                 extra = _tracing() if traced and k < WARMUP else {}
                 feed = start_batch(session, self.step, rng)
                 began = time.perf_counter()
-                found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
+                with counting_batches(k, WARMUP, (self.steps, "steps")):
+                    found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
                 seconds.append(time.perf_counter() - began)
                 losses.append(_digests(found))
                 kept += [found] if self.keep else []
@@ -176,6 +178,8 @@ def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _digest(value: Any) -> bytes:
-    """Of type, shape and bits, so that NaN equals itself and 0.0 is not -0.0."""
+    """Of type, shape and bits, so that 0.0 is not -0.0; all NaNs count as the same one."""
+    if value.dtype.kind == "f":
+        value = np.where(np.isnan(value), value.dtype.type(np.nan), value)
     content = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
     return hashlib.sha256(f"{value.dtype} {value.shape}\n".encode() + content).digest()

@@ -17,7 +17,7 @@ from pesto.files.json import shown
 from pesto.files.reading import report_phase
 from pesto.source import Cut, function_label
 from pesto.tf.nodes.captured import Captured
-from pesto.tf.sources.keras_step import is_keras_2
+from pesto.tf.sources.keras_step import check_compiled, is_keras_2
 from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, told
 
 _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
@@ -59,6 +59,8 @@ def capture_object(
     With `open_batch` a Keras model needs no batch size, which building its graph does. `cut` is how a model or a
     function is to cut its batch.
     """
+    if _is_model(found):
+        check_compiled(found)
     if _is_model(found) and batch is None and not open_batch:
         raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
     report_phase(f"tracing {shown(reference)}")

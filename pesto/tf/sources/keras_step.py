@@ -26,9 +26,8 @@ def keras_step(
     or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. `cut` is how the step cuts
     the batch (`pesto.tf.pipelined`). InputError when the model is not compiled or not built.
     """
-    name = getattr(model, "name", type(model).__name__)
-    if not getattr(model, "_is_compiled" if is_keras_2(model) else "compiled", False):
-        raise InputError(f"keras {name}: the model is not compiled - call model.compile(optimizer, loss) first")
+    check_compiled(model)
+    name = _name(model)
     default = tf.distribute.get_strategy()
     if data is None and not getattr(model, "inputs", None):
         raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give (model, (x, y))")
@@ -45,6 +44,16 @@ def keras_step(
         return default.run(train, args=(data,))
 
     return step, (given,)
+
+
+def check_compiled(model: Any) -> None:
+    """InputError for a model that is not compiled."""
+    if not getattr(model, "_is_compiled" if is_keras_2(model) else "compiled", False):
+        raise InputError(f"keras {_name(model)}: the model is not compiled - call model.compile(optimizer, loss) first")
+
+
+def _name(model: Any) -> str:
+    return str(getattr(model, "name", type(model).__name__))
 
 
 def is_keras_2(model: Any) -> bool:

@@ -18,7 +18,7 @@ from pesto.cli.options import (
     refuse,
     source_options,
 )
-from pesto.cli.printed import answer
+from pesto.cli.printed import answer, finite_facts, finite_or_none
 from pesto.cli.verbs.plans.run_split import run_divided
 from pesto.errors import UsageError, VerificationError
 from pesto.files.disk import read_bytes
@@ -169,8 +169,8 @@ def as_object(ran: "Ran") -> dict[str, Any]:
         "reference_is": ran.reference_is,
         "losses_equal": ran.losses_equal,
         "variables_equal": ran.variables_equal,
-        "losses_distance": _finite(ran.losses_distance),
-        "variables_distance": _finite(ran.variables_distance),
+        "losses_distance": finite_or_none(ran.losses_distance),
+        "variables_distance": finite_or_none(ran.variables_distance),
         "furthest": ran.furthest,
         "finite": ran.finite,
         "single_equal": ran.single_equal,
@@ -201,6 +201,7 @@ def page(ran: "Ran", source: str) -> str:
         f"partition graphs and the traces of {counted(ran.traced_steps, 'step')}; "
         f"{counted(ran.chain_edges, 'control edge')} added",
         "results": _results(ran),
+        **finite_facts("the reference", finite=ran.finite, alike=alike(ran)),
         "reference": ran.reference_is,
         "step time": f"{_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
         f"{_ms(ran.single_step_s)} on a single device, {_ms(ran.unordered_step_s)} without the order "
@@ -222,7 +223,7 @@ def _predicted(ran: "Ran") -> str:
 
 def _results(ran: "Ran") -> str:
     """How what was computed compares with the reference."""
-    after = f"{'' if ran.finite else ' (but not finite)'} after {counted(ran.traced_steps + ran.steps, 'step')}"
+    after = f" after {counted(ran.traced_steps + ran.steps, 'step')}"
     if ran.losses_distance is not None and ran.variables_distance is not None:
         least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
         return (
@@ -235,8 +236,10 @@ def _results(ran: "Ran") -> str:
     )
 
 
-def _finite(number: float | None) -> float | None:
-    return None if number is None or math.isinf(number) else number
+def alike(ran: "Ran") -> bool:
+    """True if the run by the plan has NaN and infinite numbers just where the reference has."""
+    far = [d for d in (ran.losses_distance, ran.variables_distance) if d is not None]
+    return all(map(math.isfinite, far)) if far else bool(ran.losses_equal and ran.variables_equal)
 
 
 def _same(equal: bool | None) -> str:

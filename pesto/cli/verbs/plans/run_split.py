@@ -1,11 +1,12 @@
 """pesto run of a split: the step whole and in parts, compared, for people and as JSON."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pesto.cli.printed import answer
+from pesto.cli.printed import answer, finite_facts, finite_or_none
 from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.inputs.load import run_split
@@ -30,7 +31,8 @@ def run_divided(
         click.echo(_page(ran, found))
     if not ran.as_whole:
         far = max(ran.losses_distance, ran.variables_distance)
-        wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {far:.1e} from the whole step's"
+        apart = f"{far:.1e}" if math.isfinite(far) else "infinitely far"
+        wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {apart} from the whole step's"
         raise VerificationError(
             f"the divided step does not run as the whole one: {wrong} - report it with pesto doctor"
         )
@@ -43,11 +45,11 @@ def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
         "devices": list(ran.devices),
         "as_whole": ran.as_whole,
         "losses": list(ran.losses),
-        "losses_distance": ran.losses_distance,
+        "losses_distance": finite_or_none(ran.losses_distance),
         "variables": ran.variables,
-        "variables_distance": ran.variables_distance,
+        "variables_distance": finite_or_none(ran.variables_distance),
         "furthest": ran.furthest,
-        "nudged_distance": ran.nudged_distance,
+        "nudged_distance": finite_or_none(ran.nudged_distance),
         "finite": ran.finite,
         "moves": len(ran.moves),
         "steps": ran.steps,
@@ -65,11 +67,12 @@ def _page(ran: "PartsRan", found: SplitFile) -> str:
     where = ", ".join(ran.devices)
     more = f" and {counted(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
     names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
-    finite = "" if ran.finite else " (but not finite)"
+    far = max(ran.losses_distance, ran.variables_distance)
     least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
     facts = {
-        "losses": f"{names} of {counted(ran.steps, 'step')}{finite}: at most {ran.losses_distance:.1e} from the whole "
+        "losses": f"{names} of {counted(ran.steps, 'step')}: at most {ran.losses_distance:.1e} from the whole "
         "step's, relative to its largest number",
+        **finite_facts("the whole step", finite=ran.finite, alike=math.isfinite(far)),
         **_rounding(ran),
         "variables": f"{counted(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
         "held": f"{percent(ran.held)} of all variables on the fullest worker",

@@ -293,6 +293,17 @@ def test_a_wrong_division_is_found():
     assert not ran.as_whole and ran.losses_distance == pytest.approx(0.5, rel=1e-3)
 
 
+def test_nan_where_the_whole_step_has_nan_is_equal():
+    """A step that is not finite on the drawn feeds, 0 / 0 or the like, is no wrong division."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [BATCH, WIDTH], name="x")
+        tf.reduce_mean(tf.sqrt(-1.0 - tf.abs(x)), name="loss")
+    captured, shaped, step = captured_step(graph, ["loss"])
+    ran = run_parts(captured, shaped, divided(shaped, (2,)).division, step, steps=1)
+    assert ran.as_whole and not ran.finite and ran.losses_distance == 0
+
+
 def test_names_and_devices():
     """Names that look like a worker's are not taken twice; wrong devices and graphs are refused."""
     graph = tf.Graph()

@@ -1,12 +1,21 @@
 """pesto apply and pesto run of a split: the graph that is written, the comparison, and wrong inputs."""
 
 import json
+import math
+from dataclasses import replace
+from types import SimpleNamespace
 
-from pesto.errors import Exit
+import click
+import pytest
+
+from pesto.cli.verbs.plans import run_split
+from pesto.errors import Exit, VerificationError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
+
+from pesto.tf.partition.parts_run import PartsRan  # noqa: E402  # after the quiet load
 
 
 def small(folder):
@@ -59,3 +68,34 @@ def test_a_split_is_written_and_run(pesto, tmp_path):
     ):
         ended, _, err = pesto(*words)
         assert ended == code and told in err, (words, err)
+
+
+def parts_ran(distance, *, finite):
+    """A run of a divided step whose losses are so far from the whole step's."""
+    return PartsRan(
+        losses_distance=distance, variables_distance=0.0, furthest="loss:0" if distance else None, nudged_distance=None,
+        losses=("loss:0",), variables=1, finite=finite, moves=(), steps=1, step_s=1.0, whole_step_s=1.0, held=0.5,
+        moved_bytes=8, nodes=9, late=0, devices=("/device:CPU:1",), feeds=(),
+    )  # fmt: skip
+
+
+def test_the_page_of_a_step_that_is_not_finite_asks_for_other_feeds(monkeypatch, capsys):
+    """NaN where the whole step has NaN is equal, which the page says; no failure is named."""
+    monkeypatch.setattr(run_split, "run_split", lambda *_, **__: parts_ran(0.0, finite=False))
+    run_split.run_divided(SimpleNamespace(what="step"), None, steps=1, devices=None, feeds=None, as_json=False)
+    page = " ".join(capsys.readouterr().out.split())
+    assert "the whole step itself gives NaN" in page and "give --feeds on which it is finite" in page
+
+
+def test_what_is_finite_in_one_run_alone_is_a_difference(monkeypatch, capsys):
+    """No NaN of the whole step excuses it, nor how far a rounding is carried; JSON has null for an infinite number."""
+    ran = replace(parts_ran(math.inf, finite=False), nudged_distance=math.inf)
+    monkeypatch.setattr(run_split, "run_split", lambda *_, **__: ran)
+    asked = {"steps": 1, "devices": None, "feeds": None}
+    with pytest.raises(VerificationError, match="loss:0 is infinitely far from the whole step's"):
+        run_split.run_divided(SimpleNamespace(what="step"), None, **asked, as_json=False)
+    assert "itself gives NaN" not in capsys.readouterr().out
+    with click.Context(click.Command("run")), pytest.raises(VerificationError):
+        run_split.run_divided(SimpleNamespace(what="step"), None, **asked, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert (said["as_whole"], said["losses_distance"], said["nudged_distance"]) == (False, None, None)

@@ -1,5 +1,6 @@
 """Steps whose batches only their own program provides: refused before they run, in one line."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from pesto.inputs import load as inputs  # noqa: E402
 from pesto.source import Source  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.nodes.needed_nodes import parse  # noqa: E402
-from pesto.tf.run.input_sources import refuse_waiting  # noqa: E402
+from pesto.tf.run import stepping  # noqa: E402
+from pesto.tf.run.input_sources import BatchesEndedError, refuse_waiting  # noqa: E402
 from pesto.tf.run.run_options import How  # noqa: E402  # after the quiet load
 
 
@@ -113,17 +115,37 @@ def test_a_queue_that_the_step_fills_runs(tmp_path: Path) -> None:
     assert len(profile.seconds) == graph.ops
 
 
-@pytest.mark.parametrize("repeated", [False, True])
-def test_a_dataset_that_ends_is_named(repeated: bool, tmp_path: Path) -> None:
-    """Its end is no fault of the step; one that repeats runs."""
+def ending(batches: int | None) -> Any:
+    """A dataset of so many batches, or without an end."""
+    data = tf.data.Dataset.from_tensors(tf.ones([4, 6])).repeat(batches)
+    return v1.data.make_initializable_iterator(data).get_next()
 
-    def of_dataset() -> Any:
-        data = tf.data.Dataset.from_tensors(tf.ones([4, 6]))
-        return v1.data.make_one_shot_iterator(data.repeat() if repeated else data).get_next()
 
-    source = saved(tmp_path, of_dataset)
-    if repeated:
-        assert inputs.profile_source(source, 2, keep_disturbed=True)
-    else:
-        with pytest.raises(InputError, match=r"ended before all steps had a batch - end the dataset in \.repeat\(\)"):
-            inputs.profile_source(source, 2, keep_disturbed=True)
+def test_a_dataset_that_ends_is_no_fault_of_the_step(tmp_path: Path) -> None:
+    """The batches that a profile takes are counted; one that repeats has enough."""
+    assert inputs.profile_source(saved(tmp_path, lambda: ending(None)), 2, keep_disturbed=True)
+    for batches, fewer in ((3, ""), (6, ", or ask for at most 1 iterations")):
+        with pytest.raises(InputError) as refused:
+            inputs.profile_source(saved(tmp_path, lambda n=batches: ending(n)), 2, keep_disturbed=True)
+        said = f"profile: file .*: its dataset or queue ended after {batches} steps, and this needs batches for at "
+        said += rf"least 7, 5 to warm up and 2 timed - end the dataset in \.repeat\(\){fewer}$"
+        assert re.search(said, str(refused.value))
+
+
+def test_fewer_steps_are_offered_where_they_help(tmp_path: Path) -> None:
+    """Three batches are too few for a run of any length, four are enough for one step after three that warm up."""
+    for batches, fewer in ((3, ""), (4, ", or ask for at most 1 steps")):
+        source = saved(tmp_path, lambda n=batches: ending(n))
+        drive = stepping.Drive.of(named.runs(source)[1], steps=2, threads=2, gpu=False)
+        with pytest.raises(BatchesEndedError, match=rf"after {batches} steps, .* at least 5, 3 .*repeat\(\){fewer}$"):
+            drive.run()
+    plan = face.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=0, solver="list")
+    with pytest.raises(InputError, match=r"run: file .*: its dataset or queue ended after 4 steps"):
+        inputs.run_plan(plan, source, How(steps=2, devices="cpu"))
+
+
+def test_a_divided_step_takes_a_batch_a_step() -> None:
+    """It has no steps that warm up."""
+    assert "for at least 3 - end the dataset in .repeat(), or ask for at most 2 steps" in str(
+        BatchesEndedError(2, 0, (3, "steps"))
+    )

@@ -1,9 +1,11 @@
 """pesto run: the loop from profile to run, what a wrong run looks like, and wrong inputs."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forked
@@ -12,6 +14,8 @@ import pytest
 
 from pesto import api
 from pesto.cli.main import main
+from pesto.cli.printed import finite_facts
+from pesto.cli.verbs.plans.run import alike
 from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
 from pesto.inputs import load as inputs
 from pesto.inputs.load import plan_source
@@ -86,6 +90,18 @@ def test_a_graphdef_runs_by_its_plan_and_computes_the_same(tmp_path: Path, ref: 
     assert ran.predicted_step_s == plan.makespan_s and ran.note == planned_run.CPU_NOTE
 
 
+def test_a_step_that_is_not_finite_itself_asks_for_other_feeds() -> None:
+    """NaN where the reference has NaN is equal; where the two differ, nothing excuses it."""
+    ran = SimpleNamespace(losses_equal=True, variables_equal=True, losses_distance=None, variables_distance=None)
+    assert alike(ran)
+    assert not alike(SimpleNamespace(**{**vars(ran), "losses_equal": False}))
+    assert not alike(SimpleNamespace(**{**vars(ran), "losses_distance": math.inf, "variables_distance": 0.0}))
+    facts = finite_facts("the reference", finite=False, alike=True)
+    assert "the reference itself gives NaN" in facts["not finite"] and "give --feeds" in facts["not finite"]
+    assert not finite_facts("the reference", finite=False, alike=False)
+    assert not finite_facts("the reference", finite=True, alike=True)
+
+
 def drive_of(source: Source) -> stepping.Drive:
     _, step = named.runs(source)
     return stepping.Drive.of(step, steps=2, threads=2, gpu=False)
@@ -110,7 +126,7 @@ def test_every_step_and_every_variable_is_compared(tmp_path: Path) -> None:
 def test_bits_count() -> None:
     """NaN is NaN, minus zero is not zero, one is not one in another type."""
     digest = stepping._digest
-    assert digest(np.array([np.nan])) == digest(np.array([np.nan]))
+    assert digest(np.array([np.nan])) == digest(np.array([np.nan])) == digest(np.array([-np.nan]))
     assert digest(np.array(0.0)) != digest(np.array(-0.0))
     assert digest(np.array(1, np.int32)) != digest(np.array(1, np.float32))
     assert digest(np.zeros(2)) != digest(np.zeros((1, 2)))

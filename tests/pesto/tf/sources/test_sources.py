@@ -310,6 +310,8 @@ def model():
     found = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     found.compile("sgd", "mse", jit_compile=False)
     return found
+def uncompiled():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
 def wrong():
     return 3
 def raises():
@@ -351,6 +353,7 @@ def test_callables_may_be_or_return_any_step(user_module: str) -> None:
         ("users_steps:raises", InputError, "RuntimeError: mine"),
         ("users_steps:leaves", InputError, "SystemExit"),
         ("users_steps:model", InputError, "has no batch size - give one"),
+        ("users_steps:uncompiled", InputError, r"is not compiled - call model\.compile"),
         ("users_broken:f", InputError, "ZeroDivisionError"),
     ],
 )
