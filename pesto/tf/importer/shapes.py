@@ -9,10 +9,11 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.source import feed_shapes, is_file, output_of
 from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
+from pesto.tf.importer.list_shapes import STACKED
 from pesto.tf.importer.resource_shapes import GIVEN, GIVEN_AT_MOST
 from pesto.tf.importer.size_bounds import check_stated, inferred_bounds
 from pesto.tf.importer.size_inference import inferred_shapes
-from pesto.tf.importer.size_remedies import remedy_for, shape_to_give
+from pesto.tf.importer.size_remedies import feed_remedy, remedy_for, shape_to_give
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import outermost
@@ -69,6 +70,7 @@ def bounded(
     if _open_but_axes(nodes):
         known = {
             **GIVEN,
+            **STACKED,
             **dict.fromkeys(BRANCHES, functions.known_of_branch),
             **dict.fromkeys(LOOPS, functions.known_of_loop),
         }
@@ -77,6 +79,7 @@ def bounded(
     if _open_but_axes(nodes):
         limited = {
             **GIVEN_AT_MOST,
+            **STACKED,
             **dict.fromkeys(BRANCHES, functions.bounds_of_branch),
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
@@ -171,15 +174,8 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
         given = shape_to_give(captured.source, name, nodes.upper_bound(*sized))
         remedy = remedy_for(nodes.defs[i].op, given, program=not is_file(captured.source), through=cause != i)
         return InputError(f"{what}: {why} - {remedy}")
-    if shape is None:
-        remedy = "give the shapes of the feeds (shape NAME=16,40), or set its shape with tf.ensure_shape"
-    elif batch is None:
-        remedy = "give a batch size (batch=32), or static shapes of the feeds (shape NAME=16,40)"
-    else:
-        remedy = (
-            "fix every dimension of the feeds (shape NAME=16,40), the batch too (drop_remainder=True in the dataset, "
-            "static=True in from_keras)"
-        )
+    name = f"{nodes.defs[i].name}:{k}".removesuffix(":0")
+    remedy = feed_remedy(shape_to_give(captured.source, name, shape), shape, batch)
     return InputError(
         f"{what}{'' if batch is None else f' even with batch {batch}'}, so its bytes are unknown - {remedy}"
     )

@@ -126,3 +126,21 @@ def remedy_for(op_type: str, given: str, *, program: bool, through: bool) -> str
     if through and op_type not in REMEDIES:
         own = f"limit what that op makes by tf.minimum, or {own}"
     return f"{own}; or give the largest that it can have ({given})" if given else own
+
+
+def feed_remedy(given: str, shape: Shape, batch: int | None) -> str:
+    """The remedy for a feed of an open shape.
+
+    given: the words that state its shape, if any. batch: the one that is put in for first dimensions already, if any.
+    """
+    if shape is None:
+        return f"give its shape ({given or 'shape NAME=16,40'}), or set it with tf.ensure_shape"
+    first_alone = batch is None and shape[0] < 0 and all(n >= 0 for n in shape[1:])
+    if given:
+        number = " with a number for each N" if "N" in given.rpartition("=")[2] else ""
+        return f"give {'a batch size (batch=32), or ' if first_alone else ''}its shape ({given}{number})"
+    if batch is None:
+        return "give a batch size (batch=32), or static shapes of the feeds"
+    return (
+        "fix every dimension of the feeds, the batch too (drop_remainder=True in the dataset, from_keras(static=True))"
+    )

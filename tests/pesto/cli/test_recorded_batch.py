@@ -95,7 +95,7 @@ def test_a_plan_has_the_shapes_of_its_feeds(pesto, tmp_path, without_rank):
     plan = tmp_path / "plan.json"
     solve = ("solve", *without_rank, "--time-limit", 0, "--solver", "list", "--no-search", "-q", "-o", plan)
     code, _, err = pesto(*solve)
-    assert code == Exit.INPUT and "shape NAME=16,40" in err
+    assert code == Exit.INPUT and "give its shape (shape x=16,40)" in err
     assert pesto(*solve, "--shape", "x=6,4")[0] == Exit.OK
     assert library.load_plan(plan).feed_shapes == ("x=6,4",)
     for words in (

@@ -75,7 +75,7 @@ def test_a_feed_of_strings_without_rank(tmp_path: Path) -> None:
             node.attr["shape"].shape.Clear()
     file = tmp_path / "older.pb"
     file.write_bytes(program.SerializeToString())
-    with pytest.raises(InputError, match=r"op examples \(Placeholder\).*shape NAME=16,40"):
+    with pytest.raises(InputError, match=r"op examples \(Placeholder\).*shape examples=16,40"):
         planned(file)
     assert planned(file, "examples=7").tensor_bytes.max() == 7 * 3 * 4
 

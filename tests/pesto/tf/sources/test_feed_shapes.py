@@ -39,10 +39,60 @@ def without_rank() -> None:
 
 def test_placeholder_without_rank(tmp_path: Path) -> None:
     file = written(tmp_path, without_rank)
-    with pytest.raises(InputError, match="shape NAME=16,40"):
+    with pytest.raises(InputError, match=r"give its shape \(shape x=16,40\)"):
         planned(file)
     assert sizes(planned(file, "x=16,40"), "middle") == [16 * 40 * 4]
     assert sizes(planned(file, "x:0="), "middle") == [4]
+
+
+def recurrent() -> None:
+    """A loop over a list of the times of a feed, and its gradient, which stacks a list of as many elements."""
+    v1.enable_control_flow_v2()
+    x = v1.placeholder(tf.float32, [None, None, 3], name="x")
+    times = tf.transpose(x, [1, 0, 2])
+    number = tf.shape(times)[0]
+    read = tf.TensorArray(tf.float32, number).unstack(times)
+
+    def step(time: Any, state: Any) -> Any:
+        return time + 1, tf.tanh(state + read.read(time))
+
+    _, state = tf.while_loop(lambda time, _: time < number, step, (0, tf.zeros_like(x[:, 0])))
+    tf.negative(v1.gradients(state, times)[0], name="end")
+
+
+def test_a_stacked_list_has_as_many_rows_as_the_feed_that_it_was_made_of(tmp_path: Path) -> None:
+    """Its elements are counted, of a loop's gradient too: nobody states what follows from a feed."""
+    graph = planned(written(tmp_path, recurrent), "x=5,7,3")
+    stacks = [name for name in graph.names if name.endswith("TensorListStack")]
+    assert [sizes(graph, name) for name in stacks] == [[7 * 5 * 3 * 4]]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_list_that_a_loop_changes_is_not_counted(changed: bool, tmp_path: Path) -> None:
+    """Its size depends on how often the loop runs."""
+
+    def build() -> None:
+        v1.enable_control_flow_v2()
+        x = v1.placeholder(tf.int32, [2], name="x")
+        made = tf.raw_ops.TensorListReserve(element_shape=[3], num_elements=4, element_dtype=tf.float32)
+
+        def longer(time: Any, listed: Any) -> Any:
+            size = tf.raw_ops.TensorListLength(input_handle=listed) + 1
+            more = tf.raw_ops.TensorListResize(input_handle=listed, size=size) if changed else listed
+            return time + 1, tf.raw_ops.TensorListSetItem(input_handle=more, index=0, item=tf.ones(3))
+
+        _, listed = tf.while_loop(lambda time, _: time < x[0], longer, (0, made))
+        stacked = tf.raw_ops.TensorListStack(
+            input_handle=listed, element_shape=[3], element_dtype=tf.float32, name="stacked"
+        )
+        tf.negative(stacked, name="end")
+
+    file = written(tmp_path, build)
+    if changed:
+        with pytest.raises(InputError, match=r"op stacked \(TensorListStack\) is \[\?, 3\]: .* nothing limits it"):
+            planned(file)
+    else:
+        assert sizes(planned(file), "stacked") == [4 * 3 * 4]
 
 
 def test_open_sizes(tmp_path: Path) -> None:
@@ -53,6 +103,8 @@ def test_open_sizes(tmp_path: Path) -> None:
         tf.nn.relu(tf.nn.relu(x, name="middle"), name="end")
 
     file = written(tmp_path, image)
+    with pytest.raises(InputError, match=r"even with batch 2, .* - give its shape \(shape x=2,N,N,3 with a number for"):
+        planned(file, batch=2)
     assert sizes(planned(file, "x=2,8,9,3"), "middle") == [2 * 8 * 9 * 3 * 4]
     with pytest.raises(InputError, match=r"has the shape \[\?, \?, \?, 3\] - give 4 sizes"):
         planned(file, "x=2,8,9,4")
