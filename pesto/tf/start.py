@@ -11,7 +11,7 @@ from typing import Any
 
 
 def tensorflow() -> Any:
-    """The `tensorflow` module, its start-up chatter silenced and oneDNN's reordered sums off unless the user set both.
+    """The `tensorflow` module, its start-up chatter silenced and sums in one order, unless the user set the variables.
 
     Call it before importing anything else below `pesto.tf`: TensorFlow reads the environment once, when it loads.
     With TF_CPP_MIN_LOG_LEVEL set by the user to less than 3, everything TensorFlow says is shown.
@@ -19,6 +19,9 @@ def tensorflow() -> Any:
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    # Else the first device of the process says for all sessions how many threads an op has, and the sums of two runs
+    # differ: a model made eagerly has as many as there are cores, where a session asked for one.
+    os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
     # What a process of ours started has the 3 from it, not from the user.
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         return _import()

@@ -232,6 +232,14 @@ def test_an_op_that_ran_elsewhere_alone_is_a_stray(tmp_path: Path) -> None:
     assert line.startswith(f"op {name} ran on") and "GPU:0" in line
 
 
+def test_a_session_has_the_threads_that_it_asks_for() -> None:
+    """Also where eager ops made the process's first device, with as many threads as there are cores."""
+    float(tf.constant(1.0) + 1.0)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    with v1.Session(graph=tf.Graph(), config=v1.ConfigProto(intra_op_parallelism_threads=37)):
+        assert len(list(Path("/proc/self/task").iterdir())) >= before + 37
+
+
 def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the run by the plan sees other batches, its losses and variables differ from the unplaced run's."""
     source, plan = pieces(tmp_path)
