@@ -16,9 +16,14 @@ from pesto.tf.nodes.trips import LOOPS
 from pesto.tf.private import op_def
 from pesto.tf.shaping.op_signatures import op_signatures
 from pesto.tf.shaping.slots import ties
+from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import roots
 from solvers.arrays import bools, ints
 
+_OPTIMIZERS_BRANCH = (
+    "where the branch is an optimizer's own, as of Keras with gradient_accumulation_steps, leave that option out, or "
+    "place the step whole by pesto.solve, which takes it as it is"
+)
 _LIKE_PURE = frozenset(("VarHandleOp", "Placeholder", "NoOp", "ReadVariableOp"))
 
 
@@ -58,11 +63,12 @@ def _refuse(nodes: Nodes, found: Shaped) -> None:
             )
     for op in found.use_op.tolist():
         if found.once[op]:
-            loop = found.signature(op).type in LOOPS
-            remedy = "build a recurrent layer with unroll=True; otherwise " if loop else ""
+            kind = found.signature(op).type
+            before = "build a recurrent layer with unroll=True; otherwise " if kind in LOOPS else ""
+            behind = f"; {_OPTIMIZERS_BRANCH}" if kind in BRANCHES else ""
             raise InputError(
                 f"op {found.names[op]}: it runs once and reads a variable itself, which cannot be divided - "
-                f"{remedy}read the variable before it, and hand the value on"
+                f"{before}read the variable before it, and hand the value on{behind}"
             )
 
 

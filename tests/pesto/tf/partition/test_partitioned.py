@@ -304,6 +304,21 @@ def test_nan_where_the_whole_step_has_nan_is_equal():
     assert ran.as_whole and not ran.finite and ran.losses_distance == 0
 
 
+def test_a_branch_that_updates_a_variable_is_refused_with_what_users_of_keras_can_do():
+    """Keras writes such branches itself, so that its users cannot read the variable before them."""
+    graph = tf.Graph()
+    with graph.as_default():
+        v1.enable_control_flow_v2()
+        x = v1.placeholder(tf.float32, [BATCH, WIDTH], name="x")
+        w = v1.get_variable("w", [WIDTH], use_resource=True)
+        mean = tf.reduce_mean(x, 0)
+        tf.cond(mean[0] > 0, lambda: w.assign_sub(mean) * w, lambda: mean, name="loss")
+        (end,) = [op.name for op in graph.get_operations() if op.type == "If"]
+    remedy = "gradient_accumulation_steps, leave that option out, or place the step whole by pesto.solve"
+    with pytest.raises(InputError, match=rf"op {end}: .* read the variable before it, .*{remedy}"):
+        captured_step(graph, [end])
+
+
 def test_names_and_devices():
     """Names that look like a worker's are not taken twice; wrong devices and graphs are refused."""
     graph = tf.Graph()
