@@ -490,7 +490,7 @@ def step_label(function: Any, name: str | None = None) -> str:
     """
     called = name or getattr(function, "__name__", None) or getattr(function, "name", "step")
     owner = _owner_of(function)
-    if owner is None:
+    if owner is None or type(owner).__name__ == "StructuredFunctionWrapper":  # what a dataset runs has no other owner
         return f"function {called}"
     own = getattr(owner, "name", None)
     of = own if isinstance(own, str) else type(owner).__name__
