@@ -25,7 +25,7 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
 from pesto.solving.record import SolveRecord, make_plan
-from pesto.solving.repair import repaired
+from pesto.solving.repair import computed, repaired
 from pesto.split.dividing import Split
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel
@@ -285,7 +285,7 @@ def _fitted(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float
         return candidate, proposal.seconds, False
     began = time.perf_counter()
     headroom, timing = case.settings.headroom, method.timing()
-    found = repaired(case.bench, candidate, name=name, headroom=headroom, timing=timing)
+    found = repaired(case.bench, candidate, name=name, late=computed(), headroom=headroom, timing=timing)
     return found, proposal.seconds + time.perf_counter() - began, True
 
 

@@ -126,7 +126,7 @@ def _search(tiny: Tiny) -> None:
 
 
 def _bound(tiny: Tiny) -> None:
-    full_bound(tiny.problem, seconds=float("inf"))
+    full_bound(tiny.problem)
 
 
 def _repair(tiny: Tiny) -> None:
@@ -134,7 +134,7 @@ def _repair(tiny: Tiny) -> None:
     held = footprint(tiny.graph)
     peak = usage(tiny.problem, held, replay(tiny.problem, tiny.device, tiny.rank)).peak
     short = tiny.problem.holding(capacity=np.full_like(peak, int(peak.max()) * 6 // 10))
-    relieve(short, held, tiny.device, order=tiny.rank, seconds=float("inf"))
+    relieve(short, held, tiny.device, order=tiny.rank)
 
 
 def _rest(tiny: Tiny) -> None:

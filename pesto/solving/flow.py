@@ -33,11 +33,11 @@ from pesto.solving.levels import Level, levels
 from pesto.solving.living import REASON as LIVES
 from pesto.solving.living import living
 from pesto.solving.record import SolveRecord, make_plan
-from pesto.solving.repair import SECONDS, repaired, repairs
+from pesto.solving.repair import computed, repaired, repairs
 from pesto.solving.search import Search
 from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
-from pesto.solving.tracker import Late, Stage, Tracker, Watch, never
+from pesto.solving.tracker import Stage, Tracker, Watch
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
 from pesto.solving.whole import is_small, proven, whole, whole_run
 from pesto.solving.windows import engine_of
@@ -45,6 +45,7 @@ from solvers import FAILED, Limit, Problem, Status
 from solvers.api import WINDOWS
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
+from solvers.lateness import Late, never
 from solvers.timing.replay import fifo
 
 _LARGER = "use more or larger devices"
@@ -239,7 +240,7 @@ def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candid
             bench,
             tracker.nearest,
             name="repaired",
-            seconds=math.inf if settings.deterministic else SECONDS,
+            late=never if settings.deterministic else computed(),
             headroom=settings.headroom,
             timing=partial(fifo, prepared=bench.prepared),
         )

@@ -7,8 +7,9 @@ from pesto.coarsen import Caps, Coarsening, coarsen, contract
 from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench
-from pesto.solving.tracker import Late, Stage, never
+from pesto.solving.tracker import Stage
 from solvers import MOST, Limit, Options, Problem, Result, Schedule, api
+from solvers.lateness import Late, never
 
 SIZES = (3200, 1600, 800, 400)
 """Nodes of the coarse graphs that are tried beside the target."""

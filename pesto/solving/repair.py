@@ -1,6 +1,6 @@
 """Candidates that would run out of memory, with ops moved until they fit: memory is a hard limit."""
 
-import math
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -8,13 +8,15 @@ from pesto.memory.peaks import footprint
 from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.tracker import Late, SoFar, Stage, never
+from pesto.solving.tracker import SoFar, Stage
 from solvers import Problem, Schedule
 from solvers.arrays import Ints
 from solvers.heuristics.overflow.relief import relieve
+from solvers.lateness import Late, after, never
 
 SECONDS = 30.0
-"""For one repair, about: the largest training steps take a few, what no repair can fit would take minutes."""
+"""Of the processor for one repair where no plan fits, about: the largest training steps take a few, what no repair can
+fit would take minutes."""
 _LEAST_S = 1.0
 """For one repair at least, about, where no time is left."""
 _TRIES = 3
@@ -25,7 +27,8 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings, late: Late = never)
     """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
     But not `single`, of which a repair would have to move the most and gain the least. Where a plan fits, all of them
-    have what is left of the time at most. With deterministic settings none looks at the clock.
+    have what is left of the time at most, else SECONDS of the processor each, so that a busy machine finds one, too.
+    With deterministic settings none looks at a clock.
 
     late: whether nothing is to be compiled for it any more.
     """
@@ -35,10 +38,15 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings, late: Late = never)
     if over and not beside().need("repair", late=late):
         return
     for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-        seconds = math.inf if settings.deterministic else SECONDS
+        ends = never if settings.deterministic else computed()
         if so_far.best is not None and not settings.deterministic:
-            seconds = min(seconds, max(so_far.left_s, _LEAST_S))
-        yield repaired(bench, candidate, name="repaired", seconds=seconds, headroom=settings.headroom)
+            ends = after(min(SECONDS, max(so_far.left_s, _LEAST_S)), time.perf_counter)
+        yield repaired(bench, candidate, name="repaired", late=ends, headroom=settings.headroom)
+
+
+def computed() -> Late:
+    """Return what is late after SECONDS of this thread's processor."""
+    return after(SECONDS, time.thread_time)
 
 
 def repaired(
@@ -46,13 +54,13 @@ def repaired(
     candidate: Candidate,
     *,
     name: str,
-    seconds: float = SECONDS,
+    late: Late = never,
     headroom: float,
     timing: Callable[[Problem, Ints], Schedule] | None = None,
 ) -> Candidate:
     """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
 
-    Named `name`; its rule says what was done. It gives up after about so many seconds. `headroom`: the share of each
+    Named `name`; its rule says what was done. It gives up once it is `late`. `headroom`: the share of each
     memory that is spared at first. `timing`: what makes the schedules, in place of the candidate's order.
     """
     relief = relieve(
@@ -60,7 +68,7 @@ def repaired(
         footprint(bench.graph, per_edge=bench.per_edge),
         candidate.timeline.schedule.device,
         order=candidate.rank if timing is None else partial(timing, bench.problem),
-        seconds=seconds,
+        late=late,
         headroom=headroom,
     )
     rank = relief.rank if relief.rank is not None else bench.order_of(relief.schedule)

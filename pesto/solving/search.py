@@ -11,10 +11,11 @@ from pesto.coarsen import Coarsening
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.search_graphs import Grounds
-from pesto.solving.tracker import Late, SoFar, Stage, never
+from pesto.solving.tracker import SoFar, Stage
 from pesto.solving.windows import LEAST_S, WORTH_S, Windows
 from solvers import Problem, Schedule
 from solvers.compiled.interruption import struck
+from solvers.lateness import Late, never
 from solvers.search.annealing import Heat, Walk
 from solvers.search.parallel import Budget, walk_all
 

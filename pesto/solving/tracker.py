@@ -66,15 +66,8 @@ CLOCK: Callable[[], float] = time.perf_counter
 T = TypeVar("T")
 Price = Callable[[Candidate, float], Candidate]
 """Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
-Late = Callable[[], bool]
-"""Returns True once quick candidates have used their share of the time, so that those that can be left out are."""
 Stage = Generator[Candidate, None, T]
 """What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
-
-
-def never() -> bool:
-    """All the time that it takes."""
-    return False
 
 
 class SoFar(Protocol):

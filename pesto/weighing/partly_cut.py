@@ -26,7 +26,7 @@ from pesto.settings import Settings
 from pesto.solving.baselines import baselines
 from pesto.solving.candidates import Bench, Candidate, best
 from pesto.solving.flow import Earlier, Outcome, formulate, solve
-from pesto.solving.tracker import Late, Watch
+from pesto.solving.tracker import Watch
 from pesto.split.dividing import Split, divide_partly
 from pesto.split.division import Division
 from pesto.split.program import Gain
@@ -37,6 +37,7 @@ from pesto.split.worker_parts import Parts, parts_of
 from pesto.weighing.one_board import accelerators_of, board_size, s_per_byte
 from pesto.weighing.timed_split import TimedSplit, feed_s_per_byte
 from solvers.arrays import Bools, Floats, ints
+from solvers.lateness import Late
 from solvers.timing.idling import idle_under
 
 

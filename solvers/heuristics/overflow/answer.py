@@ -8,6 +8,7 @@ from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.footprint import Footprint
 from solvers.heuristics.overflow.relief import relieve
+from solvers.lateness import after
 from solvers.memory.usage import fits
 from solvers.problem import Problem
 from solvers.result import ANSWERED, FAILED, Limit, Options, Result, Status
@@ -40,7 +41,7 @@ def fitted(problem: Problem, found: Result, options: Options) -> Result:
 
 def _repaired(problem: Problem, lives: Footprint, schedule: Schedule) -> tuple[Schedule | None, str]:
     """A schedule with units moved until it fits, None where no way is found; and what was done, in one line."""
-    relief = relieve(problem, lives, schedule.device, order=_order(problem, schedule), seconds=SECONDS)
+    relief = relieve(problem, lives, schedule.device, order=_order(problem, schedule), late=after(SECONDS))
     if not relief.fits:
         return None, f"it knows of no bytes that come and go, and no repair was found: {relief.shortfall}"
     return relief.schedule, f"it knows of no bytes that come and go: {relief.moved} tasks or groups moved to fit"

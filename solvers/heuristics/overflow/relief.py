@@ -15,8 +15,6 @@ moves its peaks, so passes repeat. Where that fails, it is tried with an order t
 static packed anew, and from all spread out by bytes; in small problems then with one or two moves, each judged.
 """
 
-import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -30,6 +28,7 @@ from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.sweep import location_of, relieved
 from solvers.heuristics.packing import packings
+from solvers.lateness import Late, never
 from solvers.memory.usage import usage
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -85,7 +84,7 @@ def relieve(
     device: Ints,
     *,
     order: Ints | Timing | None = None,
-    seconds: float = math.inf,
+    late: Late = never,
     headroom: float = HEADROOM,
 ) -> Relief:
     """Move units of a placement, [n] devices, until all peaks fit; the best found, which says what it lacks.
@@ -96,11 +95,11 @@ def relieve(
     `headroom` is the share of each capacity, 0 to below 1, that is spared at first.
     Judged by `footprint.usage` of the schedule that is returned; of those that fit, the one of least makespan. What
     fits as it is comes back as it is. A pass takes O(log) for each trial of a unit at a location and for each of its
-    buffers, and O(n + e) for each instant that it relieves; there are a few dozen passes at most. After about `seconds`
-    (a schedule and a fraction of a second may come on top) the best found so far comes back.
+    buffers, and O(n + e) for each instant that it relieves; there are a few dozen passes at most. `late` is asked
+    between them and within; once it is, the best found so far comes back, after a schedule and a fraction of a second.
     """
     held = replace(footprint, static=np.maximum(footprint.static, problem.memory))
-    search = _Search(problem, held, ints(device), time.perf_counter() + seconds)
+    search = _Search(problem, held, ints(device), late)
     orders = _orders(problem, held, order)
     if search.judge(search.device, orders[0]).fits:
         return search.best
@@ -145,14 +144,10 @@ def _orders(problem: Problem, footprint: Footprint, order: Ints | Timing | None)
 class _Search:
     """The best placement found so far."""
 
-    def __init__(self, problem: Problem, footprint: Footprint, device: Ints, until: float) -> None:
+    def __init__(self, problem: Problem, footprint: Footprint, device: Ints, late: Late) -> None:
         self.problem, self.footprint, self.device = problem, footprint, device
-        self.units, self.until = units_of(problem), until
+        self.units, self.late = units_of(problem), late
         self.best: Relief
-
-    def late(self) -> bool:
-        """Whether the time is up."""
-        return time.perf_counter() >= self.until
 
     def judge(self, device: Ints, order: _Order) -> Relief:
         """A placement as it is, which is kept if it is the best."""
@@ -179,7 +174,7 @@ class _Search:
             if found.fits or stale == _PATIENCE or self.late():
                 return
             limit = capacity - np.floor(capacity * headroom).astype(np.int64)
-            at, moved = relieved(self.problem, self.footprint, found.schedule, self.units, limit, until=self.until)
+            at, moved = relieved(self.problem, self.footprint, found.schedule, self.units, limit, late=self.late)
             if moved:
                 found = self.judge(_moved(self.problem, found.device, at[self.units.unit]), order)
             elif headroom == 0:

@@ -1,8 +1,5 @@
 """One pass over all locations that hold too much, at the times of one schedule."""
 
-import math
-import time
-
 import numpy as np
 
 from solvers.arrays import Ints, ints
@@ -13,6 +10,7 @@ from solvers.heuristics.overflow.bytes_over_time import levels_of
 from solvers.heuristics.overflow.move_out import Pass, potentials, relieve_location
 from solvers.heuristics.overflow.potential import Potentials, scratch_for
 from solvers.heuristics.overflow.try_move import Ties, trial_for
+from solvers.lateness import Late, never
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.units import Units, fastest_at
@@ -29,12 +27,12 @@ _STEPS = 20
 
 
 def relieved(
-    problem: Problem, footprint: Footprint, schedule: Schedule, units: Units, limit: Ints, *, until: float = math.inf
+    problem: Problem, footprint: Footprint, schedule: Schedule, units: Units, limit: Ints, *, late: Late = never
 ) -> tuple[Ints, int]:
     """[u] location of each unit after a pass, and the number of units that moved.
 
     What exceeds its capacity is brought down to its `limit`, [l], by moves that bring nothing else above its own, the
-    fullest location first; or as far as that goes, or as it is `until` that time of `time.perf_counter`.
+    fullest location first; or as far as that goes, or as it is once it is `late`.
     """
     levels = bytes_at(problem, footprint, schedule, axis(schedule))
     over = levels.max(axis=1) - problem.capacity
@@ -47,7 +45,7 @@ def relieved(
     for place in np.argsort(-over, kind="stable")[: np.count_nonzero(over > 0)].tolist():
         state.open[:] = ~state.moved
         more = True
-        while more and time.perf_counter() < until:
+        while more and not late():
             state.left[0] = max(_CHUNK, _LISTS * (len(lives.reader) + len(lives.unit) + len(state.at)))
             more = relieve_location(lives, ties, state, trees, trial, place)
     return ints(state.at), int(np.count_nonzero(state.moved))

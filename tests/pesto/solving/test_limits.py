@@ -4,12 +4,13 @@ import math
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pesto.settings import Settings
-from pesto.solving import ahead, background_bound, baselines, exact, flow, levels, search, tracker
+from pesto.solving import ahead, background_bound, baselines, exact, flow, levels, repair, search, tracker
 from pesto.solving.candidates import Bench
 from pesto.solving.exact import Running
 from pesto.solving.flow import Earlier, formulate, solve
@@ -336,6 +337,23 @@ def test_a_few_draws_are_made_where_little_time_is_left(case, quick_methods, eng
     monkeypatch.setattr(flow, "_hurried", lambda *_: True)
     found = solve(*case, SETTINGS, nobody)
     assert found.trust is not None and found.trust.draws == 32
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_a_repair_counts_the_processors_time_where_no_plan_fits(case, make_cluster, monkeypatch, fits):
+    """However much time passes on a busy machine; where a plan fits, what is left of the limit ends it."""
+    graph, cluster, costs = case[0], make_cluster(memory=4 * 10**6), case[2]
+    bench = Bench.of(graph, formulate(graph, costs, cluster, SETTINGS))
+    over = replace(next(baselines.baselines(bench, cluster)), name="list")
+    assert not over.fits
+    best = SimpleNamespace(makespan=math.inf) if fits else None
+    so_far = SimpleNamespace(best=best, candidates={"list": over}, left_s=0.0)
+    asked = []
+    monkeypatch.setattr(time, "perf_counter", lambda: 1e3 * len(asked))
+    monkeypatch.setattr(repair, "relieve", lambda *_, late, **__: asked.append(late) or StopIteration)
+    with pytest.raises(AttributeError):  # nothing is repaired
+        next(repair.repairs(bench, so_far, SETTINGS))
+    assert asked[0]() == fits
 
 
 def test_the_target_is_made_in_one_step_where_time_is_short(problem, monkeypatch):
