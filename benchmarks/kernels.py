@@ -115,7 +115,7 @@ def row(measured: Table, half: Bools) -> dict[str, Any]:
 
 
 def errors(predicted: Floats, seconds: Floats) -> dict[str, Any]:
-    """How far predicted seconds are from measured ones: rows, mean relative error, and ratios."""
+    """Compare predicted with measured seconds: return the count of rows, the mean relative error, and ratios."""
     ratio = predicted / seconds
     figures = {
         "mean_error": np.abs(ratio - 1).mean(), "median_ratio": np.median(ratio), "p10": np.quantile(ratio, 0.1),

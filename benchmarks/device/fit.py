@@ -30,7 +30,7 @@ FILE = Path(__file__).parents[1] / "data" / "device" / "h200.json.gz"
 DTYPES = {False: ("float32",), True: ("tf32", "bfloat16")}
 LAYOUTS = {False: "channels first", True: "channels last"}
 SHAPES = {"conv forward": (1, 32), "conv input gradient": (4, 64)}
-"""Of convolutions that are fitted: most splits and least rows of a tile, as of the V100 in float32."""
+"""The most splits and the least rows of a tile of fitted convolutions, as of the V100 in float32."""
 
 Part = tuple[Ints, Floats, Machine]
 """Rows as `Graph.kernels`, seconds, and the device as they see it."""

@@ -45,7 +45,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Device], Any], float], ...] = (
 
 
 class Record:
-    """What was measured so far, and how long there is for more."""
+    """The measurements so far, and the time that is left for more."""
 
     def __init__(self, path: Path, minutes: float) -> None:
         self.path, self.begin, self.minutes, self.saved = path, time.monotonic(), minutes, 0.0
@@ -54,7 +54,7 @@ class Record:
             self.data[name] = []
 
     def left(self, share: float) -> bool:
-        """Whether less than this share of the time is gone."""
+        """Return True while less than this share of the time is gone."""
         return time.monotonic() - self.begin < 60 * self.minutes * share
 
     def save(self) -> None:
@@ -90,7 +90,7 @@ class Record:
 
 
 def clocks(fields: str = "clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu") -> str:
-    """What nvidia-smi says, by default of clocks and power."""
+    """Return the fields that nvidia-smi reports, by default clocks and power."""
     try:
         asked = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
         return subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
@@ -115,7 +115,7 @@ def machine(device: Device) -> dict[str, Any]:
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
-    """What was asked for; ends with 2 and one line where it cannot be."""
+    """Parse the command line; wrong arguments end the program with 2 and one line."""
     parser = argparse.ArgumentParser("benchmarks.device.measure", argparse.SUPPRESS, (__doc__ or "").partition("\n")[0])
     parser.add_argument("-o", "--output", type=Path, required=True, help="the JSON file to write")
     parser.add_argument("--minutes", type=float, default=8.0, help="time limit, up to 60; default 8")

@@ -1,4 +1,4 @@
-"""How time is read on the device, and how an op is described."""
+"""Timing of kernels on the device, and descriptions of ops."""
 
 import gc
 import math
@@ -39,7 +39,7 @@ class Device:
         return torch.randint(below, shape, device=self.kind, generator=self.generator)
 
     def sets(self, size: int) -> int:
-        """How many sets of buffers of `size` bytes fill L2 four times, 64 at most."""
+        """Return the number of sets of buffers of `size` bytes that fill L2 four times, at most 64."""
         return max(1, min(64, math.ceil(4 * self.l2 / max(size, 1)))) if self.cuda else 1
 
     def samples(self, run: Callable[[], Any], count: int, *, queued: bool = False) -> list[float]:

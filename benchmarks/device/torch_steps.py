@@ -10,7 +10,7 @@ from pesto.graph import Graph
 _WIDTH = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1, "uint8": 1, "int8": 1}
 """Bytes of a number; 4 of any other."""
 _CAUSAL = 0.5
-"""Of attention's operations, what its kernels do: all attention that is measured here is causal."""
+"""The share of attention's operations that its kernels do: all attention measured here is causal."""
 CLASSES = (
     ("attention", ("scaled_dot", "attention", "flash", "fmha")),
     ("optimizer", ("adam", "sgd", "foreach", "multi_tensor")),
@@ -43,12 +43,12 @@ class Tensor(NamedTuple):
 
     @property
     def transposed(self) -> int:
-        """Whether its last two dimensions are stored the other way around."""
+        """Return 1 if its last two dimensions are stored the other way around, else 0."""
         return int(self.strides[-2] == 1 and self.strides[-1] != 1)
 
 
 class Kernel(NamedTuple):
-    """What one kernel does."""
+    """The work of one kernel."""
 
     form: str
     sizes: list[int]

@@ -168,7 +168,7 @@ def whole_step(device: Device, model: str, size: int, dtype: str) -> dict[str, A
 
 
 def repeats(device: Device, step: Callable[[], None]) -> int:
-    """How many steps take about a second, 5 to 30."""
+    """Return the number of steps that take about a second, from 5 to 30."""
     return max(5, min(30, int(1 / max(device.samples(step, 1)[0], 1e-4)))) if not device.small else 3
 
 
