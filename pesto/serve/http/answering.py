@@ -17,7 +17,6 @@ from pesto.serve.http.app import application
 from pesto.serve.http.connections import IDLE_S, Gate
 from pesto.serve.http.limited_protocol import LimitedProtocol
 from pesto.serve.service import Service
-from pesto.serve.short_turns import take_short_turns
 from pesto.serve.tls import Certificate
 
 _LOG = logging.getLogger(__name__)
@@ -96,6 +95,5 @@ def _read_again(server: Server, service: Service) -> None:
 async def _tell(server: Server, ready: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
-    take_short_turns()
     gc.freeze()  # what is loaded stays: looking through it for garbage would stop all requests for 0.1 s each time
     ready()

@@ -1,4 +1,4 @@
-"""One thread that writes: what waits is done in one transaction, and told when that is on the disk."""
+"""Single writer thread with group commit: batches waiting acts into one transaction, answers them after it is on disk."""
 
 import asyncio
 import queue
@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pesto.errors import PestoError
-from pesto.serve.short_turns import take_short_turns
 from pesto.serve.store.database import Database, LaterError, UncertainError
 from pesto.serve.store.ledger import Ledger
 
@@ -18,7 +17,7 @@ Act = Callable[[Ledger], Any]
 _Answer = tuple[Any, Any, BaseException | None]
 """Who waits, for what, or why not."""
 _MOST = 256
-"""Acts of one transaction, about."""
+"""Most acts of one transaction."""
 
 
 class Writer:
@@ -33,40 +32,32 @@ class Writer:
     ) -> None:
         """`committed` hears, in the writer's thread after a commit, the numbers of the jobs that have new events."""
         self._db, self._ledger, self._committed = database, ledger, committed
-        self._acts: queue.SimpleQueue[list[tuple[Act, Any]] | None] = queue.SimpleQueue()
-        self._gathered: list[tuple[Act, Any]] = []
+        self._acts: queue.SimpleQueue[tuple[Act, Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="writer")
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """About how many turns of acts are not begun."""
+        """About how many acts are not begun."""
         return self._acts.qsize()
 
     def do(self, act: Callable[[Ledger], T]) -> T:
         """Have it done and wait for it: for threads, never for an event loop."""
         future: Future[T] = Future()
-        self._acts.put([(act, future)])
+        self._acts.put((act, future))
         return future.result()
 
     async def asked(self, act: Callable[[Ledger], T]) -> T:
         """Have it done, in an event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        if not self._gathered:
-            loop.call_soon(self._hand_over)
-        self._gathered.append((act, future))
+        self._acts.put((act, future))
         return await future
-
-    def _hand_over(self) -> None:
-        """What was asked in one turn of the loop goes together: waking the writer costs more than an act."""
-        gathered, self._gathered = self._gathered, []
-        self._acts.put(gathered)
 
     def probe(self) -> None:
         """Try the database where nothing waits for it: one that was away is connected to again."""
         if not self._acts.qsize():
-            self._acts.put([(lambda _: None, Future())])
+            self._acts.put((lambda _: None, Future()))
 
     def close(self) -> None:
         """Do what waits, and end the thread."""
@@ -74,17 +65,21 @@ class Writer:
         self._thread.join()
 
     def _write(self) -> None:
-        take_short_turns()
-        going = True
-        while going:
-            first = self._acts.get()
-            batch, going = list(first or ()), first is not None
-            while going and len(batch) < _MOST and not self._acts.empty():
-                more = self._acts.get()
-                batch += more or ()
-                going = more is not None
-            if batch:
-                self._transaction(batch)
+        while batch := self._next_batch():
+            self._transaction(batch)
+
+    def _next_batch(self) -> list[tuple[Act, Any]]:
+        """Wait for an act and take those behind it too; the batch is empty once the writer is closed."""
+        batch: list[tuple[Act, Any]] = []
+        act = self._acts.get()
+        while act is not None:
+            batch.append(act)
+            if len(batch) == _MOST or self._acts.empty():
+                return batch
+            act = self._acts.get()
+        if batch:
+            self._acts.put(None)  # end at the next turn
+        return batch
 
     def _transaction(self, batch: list[tuple[Act, Any]]) -> None:
         answers: list[_Answer] = []
