@@ -1,4 +1,4 @@
-"""Single writer thread with group commit: batches waiting acts into one transaction, answers them after it is on disk."""
+"""Single writer thread with group commit: batches waiting acts into one transaction, then answers them."""
 
 import asyncio
 import queue
