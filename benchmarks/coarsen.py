@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.planning.coarsen import Coarsening, coarsen, contract
 from solvers.problem import FORBIDDEN, Problem
 
 HOST, GPU = 0, 1

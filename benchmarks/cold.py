@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from pesto.cli.read_step import read_step
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.settings import Settings
-from pesto.solving.flow import solve
-from pesto.solving.tracker import Incumbent
-from pesto.source import Source
+from pesto.planning.solving.flow import solve
+from pesto.planning.solving.tracker import Incumbent
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPILE = ("-m", "pesto.compiling")
+COMPILE = ("-m", "pesto.verbs.compiling")
 
 
 def main() -> None:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from on_gpus import CLUSTERS, cases, head, parser, row
 
-from pesto import api
-from pesto.graph import FUNCTION, SESSION
+from pesto.core.graph import FUNCTION, SESSION
+from pesto.core.plans.ways import GRAPHDEF
+from pesto.core.source import Source
 from pesto.inputs.load import planned_step
-from pesto.plans.ways import GRAPHDEF
-from pesto.source import Source
 from pesto.tf.emulate.emulate_options import REACHED, WALL, How
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 if TYPE_CHECKING:
     from pesto.tf.emulate.emulation import Run

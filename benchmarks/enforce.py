@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from pesto.errors import MismatchError
-from pesto.graph import Graph
+from pesto.core.errors import MismatchError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
 from pesto.inputs import load as inputs
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.solving import flow
+from pesto.planning.solving import flow
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -19,8 +19,8 @@ from typing import Any
 
 from fit_cases import MODELS, WAYS, Way, made, random_plan
 
-from pesto import api
-from pesto.plans.plan import Plan
+from pesto.core.plans.plan import Plan
+from pesto.verbs import api
 
 
 def variables(model: Any) -> list[Any]:

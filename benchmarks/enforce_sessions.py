@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api
-from pesto.errors import VerificationError
-from pesto.graph import Graph
+from pesto.core.errors import VerificationError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
+from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.simulator import simulate
-from pesto.solving import flow
+from pesto.planning.solving import flow
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 from solvers.instances.random import random_order
 from solvers.problem import Problem
 

@@ -10,12 +10,12 @@ without an order; and how many ops no chain holds.
 
 from on_gpus import CLUSTERS, cases, head, parser, row
 
-from pesto import api
-from pesto.graph import BOUND, FUNCTION, SESSION
+from pesto.core.graph import BOUND, FUNCTION, SESSION
+from pesto.core.plans.ways import PLACEMENT
+from pesto.core.simulator import simulate
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.plans.ways import PLACEMENT
-from pesto.simulator import simulate
-from pesto.source import Source
+from pesto.verbs import api
 
 COLUMNS = ("model", "ops", "GPUs", "predicted", "session", "no relays", "function", "no order", "outside, session")
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto.costs.kernels.engines import engine
-from pesto.costs.kernels.launched import kernels
-from pesto.costs.kernels.machine import Machine
-from pesto.costs.presets import preset
-from pesto.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL
+from pesto.core.costs.kernels.engines import engine
+from pesto.core.costs.kernels.launched import kernels
+from pesto.core.costs.kernels.machine import Machine
+from pesto.core.costs.presets import preset
+from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL
 from solvers.arrays import Bools, Floats, Ints
 
 FOLDER = Path(__file__).parent / "data" / "kernels"

@@ -13,9 +13,9 @@ from dataclasses import fields
 import numpy as np
 
 from benchmarks.kernels import Table, table
-from pesto.costs.kernels.convolutions import conv_seconds
-from pesto.costs.kernels.launched import matmul_seconds
-from pesto.costs.kernels.machine import Constants, ConvConstants
+from pesto.core.costs.kernels.convolutions import conv_seconds
+from pesto.core.costs.kernels.launched import matmul_seconds
+from pesto.core.costs.kernels.machine import Constants, ConvConstants
 from solvers.arrays import Floats
 
 Score = Callable[[Floats], float]

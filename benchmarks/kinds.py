@@ -13,21 +13,21 @@ import time
 from dataclasses import dataclass
 from math import prod
 
-from pesto.cluster import Cluster
-from pesto.costs.analytical import modelled
-from pesto.errors import InfeasibleError, NothingFoundError
-from pesto.graph import Graph
+from pesto.choosing.weighing.choice import placed_from_a_board
+from pesto.choosing.weighing.one_board import accelerators_of
+from pesto.choosing.weighing.partly_cut import partly_cut
+from pesto.choosing.weighing.timed_split import cut_and_timed, factorings, quickest
+from pesto.core.cluster import Cluster
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import InfeasibleError, NothingFoundError
+from pesto.core.graph import Graph
+from pesto.core.problem import TICK_S
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_shaped
-from pesto.problem import TICK_S
-from pesto.settings import Settings
-from pesto.solving.flow import formulate
-from pesto.source import Source
+from pesto.planning.solving.flow import formulate
 from pesto.split.shaped import Shaped
-from pesto.weighing.choice import placed_from_a_board
-from pesto.weighing.one_board import accelerators_of
-from pesto.weighing.partly_cut import partly_cut
-from pesto.weighing.timed_split import cut_and_timed, factorings, quickest
 from solvers.bounds import quick_bounds
 
 VARIANTS = {

@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pesto.study import cells
-from pesto.study.instance_cache import Shelf
-from pesto.study.spec import load_study
+from pesto.research.study import cells
+from pesto.research.study.instance_cache import Shelf
+from pesto.research.study.spec import load_study
 from solvers.api import solve
 from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import per_edge as per_edge_of

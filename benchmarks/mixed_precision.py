@@ -16,9 +16,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from pesto.costs.kernels.launched import times
-from pesto.costs.presets import preset
-from pesto.graph import MATMUL, Graph
+from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.presets import preset
+from pesto.core.graph import MATMUL, Graph
 from pesto.tf.start import tensorflow
 from solvers.arrays import Floats
 

@@ -17,12 +17,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.files.graph_file import load
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.files.graph_file import load
+from pesto.core.graph import Graph
+from pesto.core.memory.peaks import footprint
+from pesto.core.problem import build
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.memory.peaks import footprint
-from pesto.problem import build
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place

@@ -16,19 +16,19 @@ import time
 
 import numpy as np
 
-from pesto.costs.analytical import modelled
-from pesto.errors import PestoError
-from pesto.graph import Graph
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import PestoError
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.step_parts import AFTER, step_parts
+from pesto.core.micro_batches.unrolling import unroll
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_graph
-from pesto.micro_batches.step_parts import AFTER, step_parts
-from pesto.micro_batches.unrolling import unroll
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.step_ground import Laid
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
-from pesto.settings import Settings
-from pesto.solving.candidates import Bench
-from pesto.solving.flow import formulate, solve
-from pesto.source import Source
+from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.flow import formulate, solve
 from solvers import relative_gap
 from solvers.arrays import ints, rank_of
 from solvers.compiled.dag import after_all, topological_order

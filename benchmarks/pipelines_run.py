@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api
-from pesto.graph import Graph
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
+from pesto.core.simulator import simulate
+from pesto.core.source import Cut, function_label
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.simulator import simulate
-from pesto.solving.flow import formulate
-from pesto.source import Cut, function_label
+from pesto.planning.solving.flow import formulate
+from pesto.verbs import api
 from solvers.arrays import rank_of
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at

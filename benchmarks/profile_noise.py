@@ -13,8 +13,8 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from pesto.costs.disturbance import Watch, watched
-from pesto.source import Source
+from pesto.core.costs.disturbance import Watch, watched
+from pesto.core.source import Source
 from pesto.tf import named
 from pesto.tf.start import tensorflow
 

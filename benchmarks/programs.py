@@ -113,7 +113,7 @@ def trained(start: Callable[[], Training], steps: int) -> tuple[Row, list[float]
 
 def planned(name: str, limit_s: float, steps: int, stock: Path) -> Row:
     """A program's row; what it gives as it comes is in the file `stock`."""
-    from pesto import api
+    from pesto.verbs import api
 
     api.logical_cpus(3)
     import tensorflow as tf
@@ -161,7 +161,7 @@ def timed(row: Row, stage: str, act: Callable[[], Any]) -> Any:
 
 def recorded(start: Callable[[], Training]) -> Any:
     """The graph of one step of the program, which is run."""
-    from pesto import api
+    from pesto.verbs import api
 
     with api.record(batch=BATCH) as found:
         start().train(1)
@@ -195,10 +195,10 @@ def apart_by(one: Row, other: Row) -> tuple[float, float, str]:
 
 def of_saved_model(limit_s: float, steps: int) -> Row:
     """The row of a SavedModel, by what `pesto solve` and `pesto run` do."""
-    from pesto import api
+    from pesto.core.source import Source
     from pesto.inputs.load import run_plan
-    from pesto.source import Source
     from pesto.tf.run.run_options import How
+    from pesto.verbs import api
 
     row: Row = {}
     with tempfile.TemporaryDirectory() as folder:

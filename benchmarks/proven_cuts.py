@@ -10,9 +10,9 @@ import argparse
 import os
 import resource
 
-from pesto.errors import PestoError
+from pesto.core.errors import PestoError
+from pesto.core.source import Source
 from pesto.inputs.load import load_shaped
-from pesto.source import Source
 from pesto.split.dividing import Split, divide, factors_of
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped

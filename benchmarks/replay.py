@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scaling_solvers import layered
-from pesto.files.graph_file import load
+from pesto.core.files.graph_file import load
+from pesto.core.memory.peaks import footprint
+from pesto.core.plans.order_worth import send_ranks
+from pesto.core.problem import build
+from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.memory.peaks import footprint
-from pesto.plans.order_worth import send_ranks
-from pesto.problem import build
-from pesto.simulator import simulate
 from solvers.arrays import Ints, ints
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.memory.peaks import gauge, peaks

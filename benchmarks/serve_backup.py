@@ -28,11 +28,11 @@ import httpx
 import numpy as np
 
 from benchmarks.serve_kill import small_graph
-from pesto.serve.backup import back_up, restore
-from pesto.serve.store.job_states import Outcome, State, Submission
-from pesto.serve.store.ledger import BLOBS, JOBS, Ledger
-from pesto.serve.store.readings import Readings
-from pesto.serve.store.sqlite_file import connected
+from pesto.service.serve.backup import back_up, restore
+from pesto.service.serve.store.job_states import Outcome, State, Submission
+from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
+from pesto.service.serve.store.readings import Readings
+from pesto.service.serve.store.sqlite_file import connected
 
 DONE_SHARE = 0.6
 QUICK = {"solver": "list", "search": False, "time_limit_s": 0}

@@ -97,7 +97,7 @@ def _workers(server: int) -> set[int]:
             _, _, rest = (entry / "stat").read_text().rpartition(")")
             state, parent = rest.split()[:2]
             command = (entry / "cmdline").read_bytes()
-            if int(parent) == server and state != "Z" and b"pesto.executing.worker" in command:
+            if int(parent) == server and state != "Z" and b"pesto.core.executing.worker" in command:
                 workers.add(int(entry.name))
     return workers
 

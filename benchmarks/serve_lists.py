@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pesto.serve.store.job_list import JobFilter, JobPage, job_counts, job_page
-from pesto.serve.store.job_states import State
-from pesto.serve.store.sqlite_file import SqliteFile, connected, reading
+from pesto.service.serve.store.job_list import JobFilter, JobPage, job_counts, job_page
+from pesto.service.serve.store.job_states import State
+from pesto.service.serve.store.sqlite_file import SqliteFile, connected, reading
 
 BATCH = 20_000
 REQUEST = b'{"kind":"solve","source":{"model":"nmt"},"cluster":"v100x4","settings":{"time_limit_s":60.0}}'

@@ -32,13 +32,13 @@ import uvloop
 
 from benchmarks.postgres_server import PostgresServer
 from benchmarks.serve_result import finish
-from pesto.serve.store.database import Database
-from pesto.serve.store.job_states import Event, Outcome, State, Submission
-from pesto.serve.store.ledger import Ledger
-from pesto.serve.store.postgres.address import addressed
-from pesto.serve.store.postgres.session import Session
-from pesto.serve.store.postgres.shared_tables import prepare
-from pesto.serve.store.sqlite_file import connected
+from pesto.service.serve.store.database import Database
+from pesto.service.serve.store.job_states import Event, Outcome, State, Submission
+from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.postgres.address import addressed
+from pesto.service.serve.store.postgres.session import Session
+from pesto.service.serve.store.postgres.shared_tables import prepare
+from pesto.service.serve.store.sqlite_file import connected
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "settings": {"time_limit_s": 14400}}
 QUEUED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "priority": -1}

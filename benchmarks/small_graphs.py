@@ -17,8 +17,8 @@ import networkx as nx
 import numpy as np
 
 import pesto
-from pesto.cluster import Cluster, Device, Path
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster, Device, Path
+from pesto.core.graph import Graph
 from solvers.instances.table import make
 
 FAMILIES = ("layered", "lstm-grid", "series-parallel", "towers")

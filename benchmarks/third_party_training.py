@@ -17,7 +17,7 @@ from typing import Any
 
 from third_party_batches import BATCH
 
-from pesto import api
+from pesto.verbs import api
 
 STEPS = 3
 

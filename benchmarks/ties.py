@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from on_gpus import CLUSTERS, cases, head, parser, row
 
-from pesto.cluster import Cluster
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.graph import Graph
+from pesto.core.problem import TICK_S
+from pesto.core.settings import Settings
+from pesto.core.simulator import simulate
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.problem import TICK_S
-from pesto.settings import Settings
-from pesto.simulator import simulate
-from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.flow import Outcome, solve
-from pesto.source import Source
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import Outcome, solve
 from solvers.timing.replay import prepare
 from solvers.timing.turns import drawn
 

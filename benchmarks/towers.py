@@ -14,11 +14,11 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks.on_gpus import head, row
-from pesto.graph import Graph
+from pesto.core.graph import Graph
+from pesto.core.problem import TICK_S
+from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.problem import TICK_S
-from pesto.settings import Settings
-from pesto.solving.flow import solve
+from pesto.planning.solving.flow import solve
 from pesto.tf.start import tensorflow
 
 STEPS = {

@@ -16,11 +16,11 @@ from unittest import mock
 
 import numpy as np
 
-from pesto.files.graph_file import load
+from pesto.core.files.graph_file import load
+from pesto.core.problem import build
+from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.problem import build
-from pesto.settings import Settings
-from pesto.solving.flow import solve
+from pesto.planning.solving.flow import solve
 from solvers import Options, Problem, Schedule
 from solvers.arrays import rank_of
 from solvers.progress import Watch
@@ -46,7 +46,7 @@ def main() -> None:
         graph, machine = load(path), load_cluster(CLUSTER)
         costs = load_costs(graph, machine, None)
         problem = build(graph, costs, machine, memory=graph.param_bytes)
-        with mock.patch("pesto.solving.windows.SHARE", 0.0):
+        with mock.patch("pesto.planning.solving.windows.SHARE", 0.0):
             start = solve(graph, machine, costs, Settings(time_limit_s=given.first), lambda _: None).plan.schedule
         for name in (*(f"annealing, {heat:g}" for heat in HEATS), *ENGINES):
             # OR-Tools and HiGHS crash in one process.

@@ -16,19 +16,22 @@ PAGE = ROOT / "docs" / "api.md"
 WIDTH = 100
 """Columns of a signature that stays on one line."""
 PARTS = (
-    "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS",
-    "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
-    "pesto.comparison.step_shape:StepShape",
-    "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced", "pesto.whatif.launching:Launched",
-    "pesto.costs:Costs", "pesto.costs.measured:Noise", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
-    "pesto.inputs.attribute_values:Pick", "pesto.solving.trust:Trust", "pesto.solving.trust:Spread",
-    "pesto.plans.lanes_drawn:LanesDrawn", "pesto.explaining.explanation:Explanation",
-    "pesto.explaining.path_sums:PathSums", "pesto.explaining.blockers:Blocker", "pesto.explaining.helps:Help",
-    "pesto.explaining.tied_groups:TiedGroup", "pesto.explaining.one_op:OpFacts", "pesto.explaining.one_op:Move",
-    "pesto.whatif.points:Row", "pesto.whatif.points:Step", "pesto.whatif.grid:Grid", "pesto.whatif.grid:Point",
+    "pesto.core.cluster:Device", "pesto.core.cluster:Rates", "pesto.core.cluster:PRECISIONS",
+    "pesto.core.cluster:Path", "pesto.core.plans.plan:Provenance", "pesto.choosing.comparison.contest:Entry",
+    "pesto.choosing.comparison.step_shape:StepShape",
+    "pesto.core.plans.plan:Coarse", "pesto.core.plans.ways:Enforced", "pesto.choosing.whatif.launching:Launched",
+    "pesto.core.costs:Costs", "pesto.core.costs.measured:Noise", "pesto.planning.solving.candidates:Candidate",
+    "pesto.core.simulator:Timeline",
+    "pesto.inputs.attribute_values:Pick", "pesto.planning.solving.trust:Trust", "pesto.planning.solving.trust:Spread",
+    "pesto.core.plans.lanes_drawn:LanesDrawn", "pesto.reporting.explaining.explanation:Explanation",
+    "pesto.reporting.explaining.path_sums:PathSums", "pesto.reporting.explaining.blockers:Blocker",
+    "pesto.reporting.explaining.helps:Help", "pesto.reporting.explaining.tied_groups:TiedGroup",
+    "pesto.reporting.explaining.one_op:OpFacts", "pesto.reporting.explaining.one_op:Move",
+    "pesto.choosing.whatif.points:Row", "pesto.choosing.whatif.points:Step", "pesto.choosing.whatif.grid:Grid",
+    "pesto.choosing.whatif.grid:Point",
     "pesto.tf.enforce.context:Applied", "pesto.tf.enforce.partitions:Findings", "pesto.tf.enforce.recorder:Recorded",
-    "pesto.serve.http.replies:JobReply", "pesto.serve.store.job_states:State",
-    "pesto.client.event_stream:JobEvent",
+    "pesto.service.serve.http.replies:JobReply", "pesto.service.serve.store.job_states:State",
+    "pesto.service.client.event_stream:JobEvent",
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",
 )  # fmt: skip
 """What is met inside exported values."""
@@ -230,7 +233,7 @@ def _cell(text: str) -> str:
 
 def _exit_code(error: Statement) -> str:
     """The exit code that an error class names, if it does."""
-    codes = defined("pesto.errors", "Exit", "").node
+    codes = defined("pesto.core.errors", "Exit", "").node
     numbers = {f"Exit.{name_of(i)}": code(i.value) for i in getattr(codes, "body", []) if isinstance(i, ast.Assign)}
     own = [code(item.value) for item in getattr(error, "body", []) if isinstance(item, ast.Assign)]
     return "".join(f" (exit code {numbers[value]})" for value in own if value in numbers)

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, is_hypothesis_test
 from hypothesis import settings as hypothesis_settings
 from solver_processes import SUBPROCESS
 
-from pesto.cluster import Cluster, Device, Path
-from pesto.costs import GIVEN, Costs
-from pesto.graph import Graph
-from pesto.solving import flow
+from pesto.core.cluster import Cluster, Device, Path
+from pesto.core.costs import GIVEN, Costs
+from pesto.core.graph import Graph
+from pesto.planning.solving import flow
 from solvers.process import parent
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")

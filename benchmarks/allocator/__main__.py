@@ -20,23 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.analytical import modelled
-from pesto.costs.measured import measured
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.analytical import modelled
+from pesto.core.costs.measured import measured
+from pesto.core.graph import Graph
+from pesto.core.memory.peaks import measure
+from pesto.core.plans.plan import Plan
+from pesto.core.problem import TICK_S
+from pesto.core.settings import Settings
+from pesto.core.simulator import Timeline
+from pesto.core.source import Source
 from pesto.inputs import load as inputs
-from pesto.memory.peaks import measure
-from pesto.plans.plan import Plan
-from pesto.problem import TICK_S
-from pesto.settings import Settings
-from pesto.simulator import Timeline
-from pesto.solving import flow
-from pesto.solving.baselines import baselines
-from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.record import SolveRecord, make_plan
-from pesto.solving.tracker import Tracker
-from pesto.source import Source
+from pesto.planning.solving import flow
+from pesto.planning.solving.baselines import baselines
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.tracker import Tracker
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS
 from solvers.result import Options
@@ -110,7 +110,7 @@ def summary(rows: list[Row]) -> None:
 def compared(name: str, asked: Any) -> Iterator[Row]:
     """The rows of one model."""
     from benchmarks.allocator.workspaces import workspaces
-    from pesto.costs.disturbance import Watch
+    from pesto.core.costs.disturbance import Watch
     from pesto.tf import named
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run import profiler

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.allocator.copies import Copy, pin, with_copies
-from pesto.plans.plan import Plan
+from pesto.core.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.gone_names import rename
 from pesto.tf.enforce.partitions import repeats

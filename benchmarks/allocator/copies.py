@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.plans.plan import Plan
+from pesto.core.plans.plan import Plan
 from pesto.tf.laying.placement import FED, Relay
 from pesto.tf.nodes.needed_nodes import Nodes, parse, producer
 from pesto.tf.nodes.signatures import TRAVELS_NOT

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.allocator.allocations import Traced
-from pesto.errors import InputError
-from pesto.graph import Graph
-from pesto.problem import payloads
-from pesto.simulator import Timeline
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
+from pesto.core.problem import payloads
+from pesto.core.simulator import Timeline
 from pesto.tf.enforce.partitions import repeats
 from solvers.schedule import Schedule
 

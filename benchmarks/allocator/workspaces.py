@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pesto.graph import Graph
+from pesto.core.graph import Graph
 from pesto.tf.nodes.needed_nodes import Nodes, Shape
 from pesto.tf.variables.variables import size_of
 from solvers.arrays import Ints

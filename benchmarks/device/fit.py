@@ -1,4 +1,4 @@
-"""Fits constants of kernels to half of an H200's, and prints those of `pesto/costs/kernels/fitted_h200.py`.
+"""Fits constants of kernels to half of an H200's, and prints those of `pesto/core/costs/kernels/fitted_h200.py`.
 
     python -m benchmarks.device.fit > tables.txt
 
@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.device.report import FORMS, fitted_rows, read, replayed
 from benchmarks.kernels_fit import CONV_PRIOR, MATMUL_PRIOR, badness, best_of, source_of, spread_of
-from pesto.costs.kernels.convolutions import conv_seconds
-from pesto.costs.kernels.engines import engine
-from pesto.costs.kernels.launched import matmul_seconds
-from pesto.costs.kernels.machine import Constants, ConvConstants, Machine
-from pesto.costs.presets import Preset, preset
+from pesto.core.costs.kernels.convolutions import conv_seconds
+from pesto.core.costs.kernels.engines import engine
+from pesto.core.costs.kernels.launched import matmul_seconds
+from pesto.core.costs.kernels.machine import Constants, ConvConstants, Machine
+from pesto.core.costs.presets import Preset, preset
 from solvers.arrays import Floats, Ints
 
 FILE = Path(__file__).parents[1] / "data" / "device" / "h200.json.gz"

@@ -12,17 +12,17 @@ import numpy as np
 
 from benchmarks.device.torch_steps import OTHERS, class_of, step_graph
 from benchmarks.kernels import errors, print_errors
-from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.kernels.launched import times
-from pesto.costs.links import link_model
-from pesto.costs.presets import Preset, named_in, preset
-from pesto.files.graph_file import Op, to_graph
-from pesto.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL, Graph
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.links import link_model
+from pesto.core.costs.presets import Preset, named_in, preset
+from pesto.core.files.graph_file import Op, to_graph
+from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL, Graph
+from pesto.core.memory.peaks import measure
+from pesto.core.problem import build
+from pesto.core.simulator import Timeline, simulate
 from pesto.inputs.cluster_file import parse
-from pesto.memory.peaks import measure
-from pesto.problem import build
-from pesto.simulator import Timeline, simulate
 from solvers.arrays import Floats
 
 LINK = "pcie5"

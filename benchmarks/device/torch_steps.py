@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pesto.files.graph_file import Op, to_graph
-from pesto.graph import Graph
+from pesto.core.files.graph_file import Op, to_graph
+from pesto.core.graph import Graph
 
 _WIDTH = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1, "uint8": 1, "int8": 1}
 """Bytes of a number; 4 of any other."""

@@ -27,17 +27,17 @@ class Room:
 
 
 ROOMS = {
-    "coarsening": Room(modules=("pesto/coarsen",), tests=("tests/pesto/coarsen",)),
+    "coarsening": Room(modules=("pesto/planning/coarsen",), tests=("tests/pesto/planning/coarsen",)),
     "checker": Room(
         modules=("solvers/checker.py",), tests=("tests/solvers/test_check.py", "tests/solvers/test_check_neutral.py")
     ),
     "expansion": Room(
-        modules=("pesto/solving/candidates.py", "pesto/solving/levels.py"),
+        modules=("pesto/planning/solving/candidates.py", "pesto/planning/solving/levels.py"),
         tests=(
-            "tests/pesto/solving/test_expansion.py",
-            "tests/pesto/solving/test_nearest.py",
-            "tests/pesto/solving/test_levels.py",
-            "tests/pesto/solving/test_turns.py",
+            "tests/pesto/planning/solving/test_expansion.py",
+            "tests/pesto/planning/solving/test_nearest.py",
+            "tests/pesto/planning/solving/test_levels.py",
+            "tests/pesto/planning/solving/test_turns.py",
         ),
     ),
     "paper": Room(

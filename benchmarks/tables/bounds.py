@@ -9,13 +9,13 @@ import msgspec
 
 from benchmarks import bounds as ideas
 from benchmarks.tables.steps import CLUSTERS
-from pesto.inputs.instances import coarsened
-from pesto.problem import TICK_S
-from pesto.reproduction.graph_steps import PAPER, file_of, step
-from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
-from pesto.settings import Settings
-from pesto.show.markdown import head, ms, row
-from pesto.source import Source
+from pesto.core.problem import TICK_S
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.reporting.show.markdown import head, ms, row
+from pesto.research.instances import coarsened
+from pesto.research.reproduction.graph_steps import PAPER, file_of, step
+from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from solvers import Options, api
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import follows

@@ -4,12 +4,12 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pesto.reproduction.kept_cells import Done, spent
+from pesto.research.reproduction.kept_cells import Done, spent
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("pesto", "solvers", "configs")
 """What a cell's result follows from: the commit is the last one that changed these."""
-IMPORTED = ("pesto/tf", "pesto/files", "pesto/graph.py", "pesto/source.py")
+IMPORTED = ("pesto/tf", "pesto/core/files", "pesto/core/graph.py", "pesto/core/source.py")
 """Likewise, what a graph file follows from."""
 
 

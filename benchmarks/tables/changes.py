@@ -4,20 +4,20 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pesto.files.disk import write_atomic
+from pesto.choosing.whatif.grid import Grid, Point
+from pesto.choosing.whatif.points import Sweep, Task, sweep
+from pesto.choosing.whatif.rerun import bench_of
+from pesto.choosing.whatif.scaled import accelerators
+from pesto.core.files.disk import write_atomic
+from pesto.core.plans.plan import Plan
 from pesto.inputs.load import load_costs
-from pesto.plans.plan import Plan
-from pesto.reproduction.graph_steps import Step, step
-from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
-from pesto.show import sweep_chart
-from pesto.show.markdown import head, ms, row
-from pesto.solving.flow import Outcome, solve
-from pesto.solving.tracker import Incumbent
-from pesto.solving.trust import Errors, remade, trust
-from pesto.whatif.grid import Grid, Point
-from pesto.whatif.points import Sweep, Task, sweep
-from pesto.whatif.rerun import bench_of
-from pesto.whatif.scaled import accelerators
+from pesto.planning.solving.flow import Outcome, solve
+from pesto.planning.solving.tracker import Incumbent
+from pesto.planning.solving.trust import Errors, remade, trust
+from pesto.reporting.show import sweep_chart
+from pesto.reporting.show.markdown import head, ms, row
+from pesto.research.reproduction.graph_steps import Step, step
+from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 NEAR = 1.01
 STARTS = (

@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from benchmarks.tables.steps import CLUSTERS, PARDNN
-from pesto.comparison.contest import Entrants, chosen_methods, compete
-from pesto.comparison.methods import METHODS
-from pesto.files.disk import write_atomic
-from pesto.reproduction.graph_steps import PAPER, step
-from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
-from pesto.show import comparison_chart
-from pesto.show.comparison_table import as_object
-from pesto.show.markdown import head, ms, ratio, row
+from pesto.choosing.comparison.contest import Entrants, chosen_methods, compete
+from pesto.choosing.comparison.methods import METHODS
+from pesto.core.files.disk import write_atomic
+from pesto.reporting.show import comparison_chart
+from pesto.reporting.show.comparison_table import as_object
+from pesto.reporting.show.markdown import head, ms, ratio, row
+from pesto.research.reproduction.graph_steps import PAPER, step
+from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 LARGE = "v100x16"
 """Where ParDNN's models are placed."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from pesto.reproduction.kept_cells import Cell, Done, Key
-from pesto.reproduction.work.solves import counted
-from pesto.show.markdown import head, row
+from pesto.reporting.show.markdown import head, row
+from pesto.research.reproduction.kept_cells import Cell, Done, Key
+from pesto.research.reproduction.work.solves import counted
 
 TABLE_1 = {
     "transformer/6x16x2048": (14511, 4119, 763),

@@ -6,14 +6,14 @@ from unittest import mock
 
 from benchmarks.tables.results import solved
 from benchmarks.tables.steps import CLUSTERS
-from pesto.reproduction.graph_steps import PAPER
-from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
-from pesto.show.markdown import head, ms, row
+from pesto.reporting.show.markdown import head, ms, row
+from pesto.research.reproduction.graph_steps import PAPER
+from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 ALONG, HALF, EXACT = "no graphs along plans", "no methods on half of the GPUs", "CP-SAT on 200 nodes, by the clock"
 SWITCHES = {
-    ALONG: ("pesto.solving.search_graphs._LONGER", float("inf")),
-    HALF: ("pesto.solving.baselines._MANY", 10**9),
+    ALONG: ("pesto.planning.solving.search_graphs._LONGER", float("inf")),
+    HALF: ("pesto.planning.solving.baselines._MANY", 10**9),
 }
 """By what is changed: a constant of the solve, and the value at which what it stands for never holds."""
 CASES = (

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from statistics import mean
 
 from benchmarks.tables.steps import CLUSTERS
-from pesto.reproduction.graph_steps import PAPER
-from pesto.reproduction.kept_cells import Cell, Done, Found, Key
-from pesto.reproduction.work.solves import solved
-from pesto.show.markdown import head, ms, ratio, row
+from pesto.reporting.show.markdown import head, ms, ratio, row
+from pesto.research.reproduction.graph_steps import PAPER
+from pesto.research.reproduction.kept_cells import Cell, Done, Found, Key
+from pesto.research.reproduction.work.solves import solved
 
 OURS = ("mcmc", "pesto")
 """Methods that search as long as they are given: no rivals here."""

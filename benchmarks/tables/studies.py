@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from statistics import mean
 
-from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
-from pesto.show.markdown import head, row
+from pesto.reporting.show.markdown import head, row
+from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 READ = (
     "SELECT instance, solver, formulation, status, makespan, lower_bound, seconds, parameters, measures FROM rows "

@@ -9,12 +9,12 @@ from statistics import mean
 from unittest import mock
 
 from benchmarks.tables.steps import CLUSTERS
-from pesto.reproduction.graph_steps import PAPER, step
-from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
-from pesto.settings import Settings
-from pesto.show.markdown import head, ms, row
-from pesto.solving.flow import solve
-from pesto.solving.windows import SHARE
+from pesto.core.settings import Settings
+from pesto.planning.solving.flow import solve
+from pesto.planning.solving.windows import SHARE
+from pesto.reporting.show.markdown import head, ms, row
+from pesto.research.reproduction.graph_steps import PAPER, step
+from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 WITH, WITHOUT = "with", "without"
 _SECONDS = 8.0
@@ -34,7 +34,7 @@ def solved(key: Key, asked: Asked) -> Found:
     """The step, and what engines contributed to it; seconds."""
     graph, machine, costs = step(key[0], key[1], asked)
     settings = Settings(time_limit_s=_SECONDS * asked.seconds, solver="cpsat")
-    with mock.patch("pesto.solving.windows.SHARE", SHARE if key[2] == WITH else 0.0):
+    with mock.patch("pesto.planning.solving.windows.SHARE", SHARE if key[2] == WITH else 0.0):
         outcome = solve(graph, machine, costs, settings, lambda _: None)
     tick = outcome.plan.tick_s
     return {

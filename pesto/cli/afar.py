@@ -9,13 +9,13 @@ import click
 
 from pesto.cli.options import token_option
 from pesto.cli.printed import aside
-from pesto.client.event_stream import DONE, JobEvent
-from pesto.client.remote_line import RemoteLine
-from pesto.client.sync_client import Client
-from pesto.errors import Exit, PestoError, UsageError
-from pesto.files.disk import read_bytes
-from pesto.show.screen import one_line
-from pesto.solving.interrupt import received
+from pesto.core.errors import Exit, PestoError, UsageError
+from pesto.core.files.disk import read_bytes
+from pesto.planning.solving.interrupt import received
+from pesto.reporting.show.screen import one_line
+from pesto.service.client.event_stream import DONE, JobEvent
+from pesto.service.client.remote_line import RemoteLine
+from pesto.service.client.sync_client import Client
 
 ADDRESS = "http://127.0.0.1:8780"
 """Of a service on this machine."""

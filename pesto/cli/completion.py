@@ -35,7 +35,7 @@ def clusters(ctx: click.Context, param: click.Parameter, begun: str) -> list[Com
 def studies(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
     """Studies that come with the project, or files."""
     del ctx, param
-    from pesto.study.spec import study_names
+    from pesto.research.study.spec import study_names
 
     return _or_file(study_names(), begun)
 

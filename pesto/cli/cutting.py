@@ -6,23 +6,23 @@ from typing import Any
 
 import click
 
+from pesto.choosing.weighing.asked_cuts import RUNS_ALONE, cuts_of
+from pesto.choosing.weighing.choice import Choice, choose
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer
 from pesto.cli.read_step import read_shapes
 from pesto.cli.startup import counted_s, startup_s
-from pesto.cluster import Cluster
-from pesto.errors import Exit, UsageError
+from pesto.core.cluster import Cluster
+from pesto.core.errors import Exit, UsageError
+from pesto.core.plans.plan_file import save
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_costs
-from pesto.plans.plan_file import save
-from pesto.settings import Settings
-from pesto.show.kinds_page import choice_object, choice_page
-from pesto.show.live_line import LiveLine
-from pesto.solving.interrupt import hold, received
-from pesto.source import Source
+from pesto.planning.solving.interrupt import hold, received
+from pesto.reporting.show.kinds_page import choice_object, choice_page
+from pesto.reporting.show.live_line import LiveLine
 from pesto.split.files.split_file import save_split
 from pesto.split.shaped import Shaped
-from pesto.weighing.asked_cuts import RUNS_ALONE, cuts_of
-from pesto.weighing.choice import Choice, choose
 
 
 @dataclass(frozen=True, slots=True)

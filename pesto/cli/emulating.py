@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pesto import api
+from pesto.choosing.comparison.contest import Entrants, Entry, chosen_methods, compete
 from pesto.cli.printed import answer, aside
-from pesto.cluster import Cluster
-from pesto.comparison.contest import Entrants, Entry, chosen_methods, compete
-from pesto.files.json import shown
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.files.json import shown
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.show.emulation_page import Rival, as_object, page
-from pesto.source import Source
+from pesto.reporting.show.emulation_page import Rival, as_object, page
 from pesto.tf.emulate.emulate_options import WHAT, How, check_size
+from pesto.verbs import api
 
 if TYPE_CHECKING:
-    from pesto.solving.candidates import Candidate
+    from pesto.planning.solving.candidates import Candidate
     from pesto.tf.emulate.emulation import Emulated
     from pesto.tf.emulate.enforced import Step
 

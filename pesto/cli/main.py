@@ -16,10 +16,10 @@ from click.exceptions import NoArgsIsHelpError
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.cli.startup import note_start
-from pesto.errors import Exit, Told, told
-from pesto.show.screen import one_line, screens
-from pesto.solving.interrupt import install, received
-from pesto.solving.watchdog import watched
+from pesto.core.errors import Exit, Told, told
+from pesto.planning.solving.interrupt import install, received
+from pesto.planning.solving.watchdog import watched
+from pesto.reporting.show.screen import one_line, screens
 
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
@@ -130,7 +130,7 @@ def _log_to_stderr() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with one of `pesto.errors.Exit`."""
+    """Run the command line and exit with one of `pesto.core.errors.Exit`."""
     install()
     atexit.register(gc.freeze)  # an ending interpreter searches all objects for cycles: a quarter of a second of a core
     # click completes in bytes, for a shell

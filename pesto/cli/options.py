@@ -14,12 +14,12 @@ from click.core import ParameterSource
 
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
-from pesto.costs.disturbance import KEEP
-from pesto.costs.launches import Launch
-from pesto.errors import NothingFoundError, UsageError
-from pesto.files.disk import check_there
-from pesto.files.reading import ShowPhase, phases_shown_by
-from pesto.source import Source
+from pesto.core.costs.disturbance import KEEP
+from pesto.core.costs.launches import Launch
+from pesto.core.errors import NothingFoundError, UsageError
+from pesto.core.files.disk import check_there
+from pesto.core.files.reading import ShowPhase, phases_shown_by
+from pesto.core.source import Source
 
 _SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h|d)?$")
 _LAUNCH = re.compile(r"^(\d+(?:\.\d+)?)(ns|us|µs|ms)$")
@@ -133,7 +133,7 @@ def source_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _reading_line() -> AbstractContextManager[ShowPhase]:
-    from pesto.show.live_line import ReadingLine  # not for --help, which it would slow down
+    from pesto.reporting.show.live_line import ReadingLine  # not for --help, which it would slow down
 
     return ReadingLine()
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 
-from pesto.errors import UsageError
-from pesto.files.disk import check_writable
-from pesto.show import drawing
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import check_writable
+from pesto.reporting.show import drawing
 
 _STREAMS = ("/dev/stdout", "/dev/fd/", "/proc/")
 

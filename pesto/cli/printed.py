@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from pesto.show.lines import paragraph
+from pesto.reporting.show.lines import paragraph
 
-PROGRESS = "pesto.files.disk"
+PROGRESS = "pesto.core.files.disk"
 """The log that tells which large files are read and written."""
 ANSWERED = "answered"
 """Key of the context's object: whether the one JSON object of --json is printed."""

@@ -3,10 +3,10 @@
 import sys
 
 from pesto.cli.printed import aside
-from pesto.graph import Graph
+from pesto.core.graph import Graph
+from pesto.core.source import Source
 from pesto.inputs.load import load_both, load_graph
-from pesto.solving.ahead import beside
-from pesto.source import Source
+from pesto.planning.solving.ahead import beside
 from pesto.split.shaped import Shaped
 
 

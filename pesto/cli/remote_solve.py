@@ -10,17 +10,17 @@ import msgspec
 from pesto.cli.afar import connected, watch
 from pesto.cli.options import refuse
 from pesto.cli.printed import answer, aside
-from pesto.client.asking import failed
-from pesto.client.solve_request import Solve, solve_request
-from pesto.client.sync_client import Client
-from pesto.errors import Exit
-from pesto.files.disk import write_atomic
+from pesto.core.errors import Exit
+from pesto.core.files.disk import write_atomic
+from pesto.core.plans.plan_file import cdep_json, load, part_json
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
-from pesto.jobs.result_names import ANSWER, PAGE, PLAN, REPORT, SPLIT
-from pesto.plans.plan_file import cdep_json, load, part_json
-from pesto.show.kinds_page import split_closing
-from pesto.show.solve_report import VERIFIED, closing, following
+from pesto.reporting.show.kinds_page import split_closing
+from pesto.reporting.show.solve_report import VERIFIED, closing, following
+from pesto.service.client.asking import failed
+from pesto.service.client.solve_request import Solve, solve_request
+from pesto.service.client.sync_client import Client
+from pesto.verbs.jobs.result_names import ANSWER, PAGE, PLAN, REPORT, SPLIT
 
 
 class Beside(NamedTuple):

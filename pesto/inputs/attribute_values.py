@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 
 Pick = str | Mapping[Any, Any] | Callable[..., Any]
 """Where the value of each node or edge is: the name of an attribute, a mapping, or a function."""

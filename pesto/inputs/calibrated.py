@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.costs.calibration import Calibration, Samples, calibrate, joined
-from pesto.costs.disturbance import Others, Watch, Watched, named, summed
-from pesto.costs.presets import PRESETS, named_in
-from pesto.errors import InputError, NothingFoundError, UsageError
-from pesto.files import toml
-from pesto.files.disk import read_bytes
-from pesto.files.json import shown
+from pesto.core.cluster import Cluster
+from pesto.core.costs.calibration import Calibration, Samples, calibrate, joined
+from pesto.core.costs.disturbance import Others, Watch, Watched, named, summed
+from pesto.core.costs.presets import PRESETS, named_in
+from pesto.core.errors import InputError, NothingFoundError, UsageError
+from pesto.core.files import toml
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import shown
 from pesto.inputs.cluster_file import Described, File, Links, described, parse
 from solvers.arrays import floats
 

@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from pesto.cluster import Cluster, Device, Path, Rates
-from pesto.costs.links import link_model
-from pesto.costs.presets import PRESETS, preset, speeds
-from pesto.errors import InputError, UsageError
-from pesto.files import toml
-from pesto.files.disk import read_bytes
-from pesto.files.json import quoted, shown
+from pesto.core.cluster import Cluster, Device, Path, Rates
+from pesto.core.costs.links import link_model
+from pesto.core.costs.presets import PRESETS, preset, speeds
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files import toml
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import quoted, shown
 from solvers.arrays import Bools
 
 VERSION = 1
@@ -105,7 +105,7 @@ class Links:
     one_way: bool = False
     """From the first to the second of each pair only."""
     model: Name | None = None
-    """A link model (`pesto.costs.links`), in place of the numbers below."""
+    """A link model (`pesto.core.costs.links`), in place of the numbers below."""
     lanes: int | None = None
     """Lanes of that model side by side; default as many as it usually has."""
     latency_us: float | None = None

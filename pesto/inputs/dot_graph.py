@@ -7,8 +7,8 @@ from contextlib import redirect_stdout
 from itertools import product
 from typing import Any
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
 
 _WORDS = ("node", "edge", "graph")
 """What stands for defaults in place of a node's name."""

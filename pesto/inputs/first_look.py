@@ -4,9 +4,9 @@ import os
 import shlex
 from pathlib import Path
 
-from pesto.errors import FileError, UsageError
-from pesto.files.json import shown
-from pesto.source import EVERYTHING, GRAPH_DEF, Source
+from pesto.core.errors import FileError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.source import EVERYTHING, GRAPH_DEF, Source
 
 
 def first_look(source: Source) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from pesto.errors import InputError, UsageError
-from pesto.files.disk import read_bytes
-from pesto.files.graph_file import FORMAT
-from pesto.files.json import decode_json, shown
-from pesto.graph import Graph
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.graph_file import FORMAT
+from pesto.core.files.json import decode_json, shown
+from pesto.core.graph import Graph
 from pesto.inputs.dot_graph import parse_dot
 from pesto.inputs.from_networkx import Reading, from_networkx
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pesto.arguments import expect
-from pesto.costs.presets import PRESETS
-from pesto.errors import InputError
-from pesto.files.graph_file import MAX_KINDS, MAX_OPS, Op, OpVariable, to_graph
-from pesto.files.json import quoted, shown
-from pesto.files.labels import check_labels
-from pesto.files.toml import closest
-from pesto.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
+from pesto.core.arguments import expect
+from pesto.core.costs.presets import PRESETS
+from pesto.core.errors import InputError
+from pesto.core.files.graph_file import MAX_KINDS, MAX_OPS, Op, OpVariable, to_graph
+from pesto.core.files.json import quoted, shown
+from pesto.core.files.labels import check_labels
+from pesto.core.files.toml import closest
+from pesto.core.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
 from pesto.inputs.attribute_values import Pick, count, has, number, parts, picked, truth
 from pesto.inputs.networkx_edges import wired
 

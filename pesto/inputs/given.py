@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from pesto.arguments import expect, expect_path
-from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.measured import Profile
-from pesto.graph import Graph
+from pesto.core.arguments import expect, expect_path
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.measured import Profile
+from pesto.core.graph import Graph
+from pesto.core.plans import plan_file
+from pesto.core.plans.plan import Plan
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_costs
-from pesto.plans import plan_file
-from pesto.plans.plan import Plan
 
 GRAPH = "what pesto.load_graph returns"
 

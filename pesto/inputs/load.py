@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.analytical import modelled
-from pesto.costs.disturbance import Watch
-from pesto.costs.measured import Profile, load_profile, measured
-from pesto.costs.own import SUFFIX, load_own, own
-from pesto.costs.precision import noted
-from pesto.errors import UsageError
-from pesto.files import graph_file
-from pesto.files.json import quoted, shown
-from pesto.files.reading import reading
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.analytical import modelled
+from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.measured import Profile, load_profile, measured
+from pesto.core.costs.own import SUFFIX, load_own, own
+from pesto.core.costs.precision import noted
+from pesto.core.errors import UsageError
+from pesto.core.files import graph_file
+from pesto.core.files.json import quoted, shown
+from pesto.core.files.reading import reading
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.step_parts import step_parts
+from pesto.core.micro_batches.unrolling import unroll
+from pesto.core.plans.plan import Plan
+from pesto.core.source import GRAPH_DEF, Source, cut_by, named_by
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
-from pesto.micro_batches.step_parts import step_parts
-from pesto.micro_batches.unrolling import unroll
-from pesto.plans.plan import Plan
-from pesto.source import GRAPH_DEF, Source, cut_by, named_by
 from pesto.tf.run.run_options import Batch, How
 from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Ints

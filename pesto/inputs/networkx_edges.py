@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
-from pesto.errors import InputError
-from pesto.files.graph_file import MAX_EDGES
-from pesto.files.json import quoted, shown
+from pesto.core.errors import InputError
+from pesto.core.files.graph_file import MAX_EDGES
+from pesto.core.files.json import quoted, shown
 from pesto.inputs.attribute_values import count, parts, truth
 
 Size = Callable[[tuple[Any, ...], dict[str, Any], str], int]

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.network import transfer_s
-from pesto.errors import UsageError
-from pesto.graph import Graph
-from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.network import transfer_s
+from pesto.core.errors import UsageError
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
+from pesto.core.problem import TICK_S
 from pesto.pipelining.folded import Folded
-from pesto.problem import TICK_S
 from solvers.arrays import Bools, Floats, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.pipelining.chain import Chain

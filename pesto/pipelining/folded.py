@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.graph import Graph
-from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
-from pesto.problem import COPIED
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
+from pesto.core.problem import COPIED
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import adjacency, topological_order
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from pesto.errors import VerificationError
-from pesto.files.json import shown
+from pesto.core.errors import VerificationError
+from pesto.core.files.json import shown
 from pesto.pipelining.named_rows import laid_as
 from pesto.pipelining.pipeline import Pipeline
 from solvers.pipelining.chain_json import ChainInstance

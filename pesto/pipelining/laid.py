@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts
-from pesto.micro_batches.unrolling import MicroBatched
+from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts
+from pesto.core.micro_batches.unrolling import MicroBatched
 from pesto.pipelining.chain_of_step import StepChain
 from pesto.pipelining.unrolled import Unrolled
 from solvers import Problem

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from pesto.cluster import Cluster
-from pesto.errors import InputError, NothingFoundError, UsageError
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.errors import InputError, NothingFoundError, UsageError
+from pesto.core.graph import Graph
+from pesto.core.quantities import size
 from pesto.pipelining.lateness import lateness
 from pesto.pipelining.schedules import CLOCK, EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
-from pesto.quantities import size
-from pesto.solving.interrupt import release
+from pesto.planning.solving.interrupt import release
 from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.unequal_devices import Machines
 
@@ -21,7 +21,7 @@ _TIGHTER = 6
 """How often stages are cut for less memory, where what was cut for all of it does not fit op by op."""
 
 Trace = Callable[[tuple[int, ...]], Graph]
-"""The step with updates behind its batches, with each variable read so much too late (`pesto.source.Cut.late`)."""
+"""The step with updates behind its batches, with each variable read so much too late (`pesto.core.source.Cut.late`)."""
 
 
 def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:

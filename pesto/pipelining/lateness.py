@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto.graph import Graph
+from pesto.core.graph import Graph
+from pesto.core.source import READ_SCOPE
 from pesto.pipelining.chain_of_step import StepChain
-from pesto.source import READ_SCOPE
 from solvers.arrays import Ints, ints
 
 _READ = re.compile(rf"^(?:.*/)?{READ_SCOPE}(\d+)/[^/]+$")
@@ -16,7 +16,8 @@ _READ = re.compile(rf"^(?:.*/)?{READ_SCOPE}(\d+)/[^/]+$")
 def weight_reads(graph: Graph) -> tuple[Ints, Ints]:
     """(op, variable) of the first batch's reads of weights that may be late, in the step of one batch.
 
-    Variables by number, as `pesto.source.Cut.late` has them. They are known by the scope that Pesto gives these reads.
+    Variables by number, as `pesto.core.source.Cut.late` has them. They are known by the scope that Pesto gives these
+    reads.
     """
     found = dict[int, int]()
     for op, name in enumerate(graph.names):

@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
+from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, UsageError
+from pesto.core.quantities import counted, size
 from pesto.pipelining.schedules import (
     FREE,
     KEEPS,
@@ -25,8 +26,7 @@ from pesto.pipelining.schedules import (
     schedules,
     without_memory,
 )
-from pesto.quantities import counted, size
-from pesto.solving.interrupt import hold, release
+from pesto.planning.solving.interrupt import hold, release
 from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
 from solvers.pipelining.contiguous import Cuts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.cluster import Cluster
+from pesto.core.cluster import Cluster
 from solvers.arrays import Floats, Ints, ints
 from solvers.pipelining.chain import Chain
 

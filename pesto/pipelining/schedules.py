@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from pesto.errors import UsageError
-from pesto.files.json import shown
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
 from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unrolled
 from solvers.arrays import Ints, ints

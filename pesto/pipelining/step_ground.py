@@ -4,23 +4,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.analytical import modelled
-from pesto.errors import InputError, UsageError
-from pesto.graph import Graph
-from pesto.micro_batches.recognised import recognised
-from pesto.micro_batches.step_parts import StepParts, step_parts
-from pesto.micro_batches.unrolling import MicroBatched, unroll
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import InputError, UsageError
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.recognised import recognised
+from pesto.core.micro_batches.step_parts import StepParts, step_parts
+from pesto.core.micro_batches.unrolling import MicroBatched, unroll
+from pesto.core.settings import Settings
+from pesto.core.source import cut_by
 from pesto.pipelining.chain_of_step import StepChain, accelerators, chain_of_step
 from pesto.pipelining.folded import fold
 from pesto.pipelining.laid import Homes, lay
 from pesto.pipelining.lateness import with_versions
 from pesto.pipelining.schedules import Schedule
-from pesto.settings import Settings
-from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.flow import formulate
-from pesto.source import cut_by
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import formulate
 from solvers import Problem
 from solvers.arrays import Ints
 
@@ -74,9 +74,9 @@ class StepGround:
     one: Graph
     """The step of one micro-batch."""
     late: tuple[int, ...] | None = None
-    """Of a step without a flush: as `pesto.source.Cut.late`."""
+    """Of a step without a flush: as `pesto.core.source.Cut.late`."""
     every: int = 1
-    """Of a step without a flush: as `pesto.source.Cut.every`."""
+    """Of a step without a flush: as `pesto.core.source.Cut.every`."""
 
     @classmethod
     def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StepGround":

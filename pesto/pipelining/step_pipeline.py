@@ -6,19 +6,19 @@ from itertools import chain
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.errors import NothingFoundError, UsageError
-from pesto.graph import Graph
+from pesto.core.cluster import Cluster
+from pesto.core.errors import NothingFoundError, UsageError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan, verify
+from pesto.core.quantities import size
+from pesto.core.settings import Settings
 from pesto.pipelining.replica_run import shared_step
 from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, check_name, gathered, schedules
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_search import Searched, replicated, searched
-from pesto.plans.plan import Plan, verify
-from pesto.quantities import size
-from pesto.settings import Settings
-from pesto.solving.candidates import Candidate, best
-from pesto.solving.interrupt import hold, release
-from pesto.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.candidates import Candidate, best
+from pesto.planning.solving.interrupt import hold, release
+from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.pipelining.pipeline_bounds import Bound, flushed_step

@@ -13,8 +13,8 @@ from pesto.pipelining.replicas import Replicas, divisions, replicas
 from pesto.pipelining.schedules import REPLICATED, Schedule
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.unrolled import Unrolled
-from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.interrupt import hold, release
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.interrupt import hold, release
 from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.interruption import struck
 from solvers.timing.replay import replay

@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 
-from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
+from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pesto.pipelining.step_pipeline import StepPipeline
 
 _PARTS = {BEFORE: "once", FORWARD: "forward", BACKWARD: "backward", AFTER: "update"}

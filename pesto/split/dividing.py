@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from pesto.errors import NothingFoundError, UsageError
-from pesto.quantities import counted
+from pesto.core.errors import NothingFoundError, UsageError
+from pesto.core.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
 from pesto.split.methods.cut import Chosen, Cut, solved

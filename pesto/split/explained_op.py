@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Shape

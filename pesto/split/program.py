@@ -14,8 +14,8 @@ from math import prod
 
 import numpy as np
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
 from pesto.split import geometry, pieces
 from pesto.split.division import Division, cut_though_small, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from pesto.quantities import counted
+from pesto.core.quantities import counted
 from pesto.split.division import Division
 from pesto.split.layouts import PARTIAL
 from pesto.split.shaped import Shaped

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.split.signature import Signature
 from solvers.arrays import Bools, Ints, bools, ints
 

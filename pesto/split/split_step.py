@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from pesto.errors import UsageError
-from pesto.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSES, Graph
+from pesto.core.errors import UsageError
+from pesto.core.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSES, Graph
 from pesto.split import geometry
 from pesto.split.division import item_bytes, parameter_bytes
 from pesto.split.geometry import Need, Shape

@@ -3,8 +3,8 @@
 from collections import Counter
 from math import prod
 
-from pesto.errors import UsageError
-from pesto.quantities import percent
+from pesto.core.errors import UsageError
+from pesto.core.quantities import percent
 from pesto.split.division import item_bytes
 from pesto.split.geometry import Shape
 from pesto.split.ops.op_types import coverage

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto.files.disk import make_folder, write_atomic
-from pesto.graph import Graph
-from pesto.plans.plan import Plan
-from pesto.problem import TICK_S
-from pesto.simulator import Timeline
+from pesto.core.files.disk import make_folder, write_atomic
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.problem import TICK_S
+from pesto.core.simulator import Timeline
 from pesto.tf.start import tensorflow
 
 FILE = "events.out.tfevents.pesto"

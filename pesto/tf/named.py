@@ -7,14 +7,14 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pesto.costs.disturbance import Watch
-from pesto.costs.measured import Profile
-from pesto.errors import InputError, PestoError, UsageError
-from pesto.files.json import shown
-from pesto.files.reading import reading, report_phase
-from pesto.graph import Graph
-from pesto.plans.plan import Plan
-from pesto.source import EVERYTHING, Source, model_label
+from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.measured import Profile
+from pesto.core.errors import InputError, PestoError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.files.reading import reading, report_phase
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.source import EVERYTHING, Source, model_label
 from pesto.tf.run.run_options import STOCK, Batch, How
 from pesto.tf.start import tensorflow
 from pesto.tf.step_facts import StepFacts

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 
 _FUNCTION = "eager.polymorphic_function"
 _KERAS_STEPS = ("one_step_on_data", "train_function")

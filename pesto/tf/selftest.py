@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.tf import private
 from pesto.tf.variables.handles import holders, in_data
 

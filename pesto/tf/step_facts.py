@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pesto.errors import PestoError
+from pesto.core.errors import PestoError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
 from pesto.tf import private
 
 EAGERLY = (

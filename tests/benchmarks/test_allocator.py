@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.costs.analytical import modelled
-from pesto.graph import Graph
+from pesto.core.costs.analytical import modelled
+from pesto.core.graph import Graph
+from pesto.core.memory.forwarding import IN_PLACE
+from pesto.core.memory.peaks import measure
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs import load as inputs
-from pesto.memory.forwarding import IN_PLACE
-from pesto.memory.peaks import measure
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.solving import flow
-from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.record import SolveRecord, make_plan
-from pesto.source import Source
+from pesto.planning.solving import flow
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.tf.start import tensorflow
 from solvers.heuristics.round_robin import place
 from solvers.result import Options

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.device import measure
 from benchmarks.device.report import fitted_rows, read, report
 from benchmarks.device.torch_steps import class_of, step_graph
-from pesto.graph import CONV_FILTER, CONV_INPUT, MATMUL
+from pesto.core.graph import CONV_FILTER, CONV_INPUT, MATMUL
 
 LAUNCH = 3.5e-6
 HELD_OUT_ERRORS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import kernels
-from pesto.graph import CONV_FILTER, MATMUL
+from pesto.core.graph import CONV_FILTER, MATMUL
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMISED = {

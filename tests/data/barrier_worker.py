@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from pesto import api
+from pesto.verbs import api
 
 api.logical_cpus(2)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pesto
-from pesto.errors import PestoError
+from pesto.core.errors import PestoError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api
-from pesto.errors import PestoError
+from pesto.core.errors import PestoError
+from pesto.verbs import api
 
 api.logical_cpus(2)
 

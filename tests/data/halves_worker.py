@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pesto
-from pesto.errors import PestoError
+from pesto.core.errors import PestoError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api
+from pesto.verbs import api
 
 api.logical_cpus(2)
 
@@ -22,7 +22,7 @@ from tf_keras import layers  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fit_cases  # noqa: E402
 
-from pesto.errors import PestoError  # noqa: E402
+from pesto.core.errors import PestoError  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 BATCH = 4

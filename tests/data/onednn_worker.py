@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 os.environ.update(TF_ENABLE_ONEDNN_OPTS="1", TF_CPP_MIN_LOG_LEVEL="3")
-from pesto import api
+from pesto.verbs import api
 
 api.logical_cpus(2)
 
@@ -24,8 +24,8 @@ import tensorflow as tf  # noqa: E402  # after the environment is set
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fit_cases  # noqa: E402
 
+from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.source import Source  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.run import stepping  # noqa: E402
 from pesto.tf.run.run_options import How  # noqa: E402

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api
+from pesto.verbs import api
 
 api.logical_cpus(2)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
-from pesto import api
+from pesto.verbs import api
 
 api.logical_cpus(3)
 
@@ -27,11 +27,11 @@ import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 from tensorflow.python.ops import resource_variable_ops  # noqa: E402
 
-from pesto.errors import PestoError  # noqa: E402
+from pesto.core.errors import PestoError  # noqa: E402
+from pesto.core.source import Cut, function_label  # noqa: E402
 from pesto.inputs.cluster_file import load_cluster  # noqa: E402
 from pesto.pipelining.late_pipeline import late_pipeline  # noqa: E402
 from pesto.pipelining.step_pipeline import Wish, step_pipeline  # noqa: E402
-from pesto.source import Cut, function_label  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.sources.sources import capture_keras, capture_pieces  # noqa: E402
 

@@ -14,12 +14,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pesto.cli.main import pesto
-from pesto.errors import Exit
-from pesto.serve.http.event_routes import QUIET_S
-from pesto.serve.http.other_routes import health_routes
-from pesto.serve.scheduler import PATIENCE_S
-from pesto.serve.serve_config import ServeConfig
-from pesto.serve.tokens import FILE
+from pesto.core.errors import Exit
+from pesto.service.serve.http.event_routes import QUIET_S
+from pesto.service.serve.http.other_routes import health_routes
+from pesto.service.serve.scheduler import PATIENCE_S
+from pesto.service.serve.serve_config import ServeConfig
+from pesto.service.serve.tokens import FILE
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FOLDER = "/var/lib/pesto/service"

@@ -1,6 +1,6 @@
 """Cluster files that tests write: how they begin, and what becomes of a text."""
 
-from pesto.cluster import Cluster
+from pesto.core.cluster import Cluster
 from pesto.inputs import cluster_file
 
 HOST = """\

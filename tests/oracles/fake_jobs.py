@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.executing.executor import Answered, Lost, Said
-from pesto.jobs.job_events import Done, Incumbent, Stage, encode
-from pesto.serve.job_work import Order
+from pesto.core.executing.executor import Answered, Lost, Said
+from pesto.service.serve.job_work import Order
+from pesto.verbs.jobs.job_events import Done, Incumbent, Stage, encode
 
 
 def _attempt(key):

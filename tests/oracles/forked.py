@@ -42,7 +42,7 @@ def _serve() -> None:
     tensorflow()
     import keras  # noqa: F401  # with all that it loads
 
-    from pesto.compiling.parts import compile_all
+    from pesto.verbs.compiling.parts import compile_all
 
     compile_all()
     for line in sys.stdin:

@@ -6,10 +6,10 @@ from contextlib import ExitStack, contextmanager
 
 from fake_jobs import FakeJobs
 
-from pesto.serve.http.answering import Server
-from pesto.serve.http.connections import gate_for
-from pesto.serve.serve_config import ServeConfig
-from pesto.serve.server import listening, opened
+from pesto.service.serve.http.answering import Server
+from pesto.service.serve.http.connections import gate_for
+from pesto.service.serve.serve_config import ServeConfig
+from pesto.service.serve.server import listening, opened
 
 
 class LiveService:

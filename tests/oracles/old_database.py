@@ -7,7 +7,7 @@ import time
 
 import psycopg
 
-from pesto.serve.store.sqlite_file import FILE, MARK
+from pesto.service.serve.store.sqlite_file import FILE, MARK
 
 SQLITE = {
     "key": "INTEGER PRIMARY KEY AUTOINCREMENT", "whole": "INTEGER", "real": "REAL", "bytes": "BLOB",

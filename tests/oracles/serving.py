@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from fake_jobs import FakeJobs
 from litestar.testing import TestClient
 
-from pesto.serve.error_codes import CODES
-from pesto.serve.http.app import application
-from pesto.serve.serve_config import ServeConfig
-from pesto.serve.server import opened
+from pesto.service.serve.error_codes import CODES
+from pesto.service.serve.http.app import application
+from pesto.service.serve.serve_config import ServeConfig
+from pesto.service.serve.server import opened
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 LOCAL = {"base_url": "http://127.0.0.1"}

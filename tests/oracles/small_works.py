@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from pesto.executing.line import Line
+from pesto.core.executing.line import Line
 
 PATIENCE_S = 600.0
 """Seconds after which one that waits gives up: only a hang takes them."""

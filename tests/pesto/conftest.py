@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pesto.cli.main import main
-from pesto.errors import Exit
-from pesto.solving import interrupt
+from pesto.core.errors import Exit
+from pesto.planning.solving import interrupt
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pesto
+from pesto.choosing.comparison.contest import Entrants, chosen_methods, compete
 from pesto.cli.main import pesto as command
-from pesto.comparison.contest import Entrants, chosen_methods, compete
-from pesto.costs.analytical import modelled
-from pesto.errors import InputError
-from pesto.files import graph_file
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import InputError
+from pesto.core.files import graph_file
+from pesto.core.plans.plan import verify
+from pesto.core.problem import build
+from pesto.core.settings import Settings
 from pesto.inputs.cluster_file import load_cluster
-from pesto.plans.plan import verify
-from pesto.problem import build
-from pesto.settings import Settings
-from pesto.solving import levels
-from pesto.solving.candidates import Bench
-from pesto.solving.flow import solve
+from pesto.planning.solving import levels
+from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.flow import solve
 from solvers import check
 
 CLUSTER = load_cluster("v100x2-nvlink")

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.cluster import Path
-from pesto.errors import InputError
-from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED
-from pesto.problem import build, edges_kept, lanes
+from pesto.core.cluster import Path
+from pesto.core.errors import InputError
+from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED
+from pesto.core.problem import build, edges_kept, lanes
 from solvers.problem import FORBIDDEN
 
 

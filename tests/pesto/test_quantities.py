@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.quantities import brief, change, counted, duration, durations, percent, size
+from pesto.core.quantities import brief, change, counted, duration, durations, percent, size
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto.errors import InputError
-from pesto.simulator import simulate
+from pesto.core.errors import InputError
+from pesto.core.simulator import simulate
 from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.problem import Problem

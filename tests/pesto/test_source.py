@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.source import Cut, cut_by, function_label, named_by
+from pesto.core.source import Cut, cut_by, function_label, named_by
 
 CUTS = [Cut(8), Cut(8, ()), Cut(3, (2, 2, 2, 1, 0, 0)), Cut(12, (11,)), Cut(12, (1, 1), 4), Cut(8, (), 2)]
 

@@ -18,13 +18,13 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
-from pesto.costs.calibration import Calibration, fits_by_type
-from pesto.costs.disturbance import Watch
-from pesto.errors import UsageError
-from pesto.files.disk import write_atomic
+from pesto.core.costs.calibration import Calibration, fits_by_type
+from pesto.core.costs.disturbance import Watch
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import write_atomic
+from pesto.core.quantities import counted, percent
 from pesto.inputs.calibrated import Calibrated, measured_cluster, sampled_cluster
-from pesto.quantities import counted, percent
-from pesto.show.lines import command, paragraph
+from pesto.reporting.show.lines import command, paragraph
 
 
 @click.command("calibrate")

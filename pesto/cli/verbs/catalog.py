@@ -8,14 +8,14 @@ import click
 from pesto.cli import completion
 from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
-from pesto.cluster import Cluster
-from pesto.errors import UsageError
+from pesto.core.cluster import Cluster
+from pesto.core.errors import UsageError
+from pesto.core.quantities import counted
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
-from pesto.quantities import counted
-from pesto.show.cluster_page import cluster_object, cluster_page
-from pesto.show.facts.offers import clusters_object, models_object, solvers_object
-from pesto.show.lines import paragraph
-from pesto.show.table import aligned
+from pesto.reporting.show.cluster_page import cluster_object, cluster_page
+from pesto.reporting.show.facts.offers import clusters_object, models_object, solvers_object
+from pesto.reporting.show.lines import paragraph
+from pesto.reporting.show.table import aligned
 from pesto.tf.models.published_batches import GPUS
 
 
@@ -109,8 +109,8 @@ def solvers_command(*, as_json: bool) -> None:
 @json_option()
 def studies_command(*, as_json: bool) -> None:
     """List the studies that ship: cells, the seconds that solvers get at most, one after another, and what is asked."""
-    from pesto.study.cells import cells_of
-    from pesto.study.spec import load_study, study_names
+    from pesto.research.study.cells import cells_of
+    from pesto.research.study.spec import load_study, study_names
 
     studies = [load_study(name) for name in study_names()]
     sizes = [(len(cells), sum(cell.limit_s for cell in cells)) for cells in map(cells_of, studies)]

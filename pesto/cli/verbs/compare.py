@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from pesto.choosing.comparison.contest import Comparison, Entrants, Entry, Hear, chosen_methods, compete
+from pesto.choosing.comparison.methods import METHODS
 from pesto.cli.options import (
     Duration,
     chart_option,
@@ -19,20 +21,18 @@ from pesto.cli.options import (
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
 from pesto.cli.read_step import read_shapes, read_step
-from pesto.comparison.contest import Comparison, Entrants, Entry, Hear, chosen_methods, compete
-from pesto.comparison.methods import METHODS
-from pesto.errors import Exit, UsageError
-from pesto.files.disk import check_folder, make_folder, write_atomic
-from pesto.graph import Graph
+from pesto.core.errors import Exit, UsageError
+from pesto.core.files.disk import check_folder, make_folder, write_atomic
+from pesto.core.graph import Graph
+from pesto.core.plans.plan_file import save
+from pesto.core.quantities import duration
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.plans.plan_file import save
-from pesto.quantities import duration
-from pesto.settings import Settings
-from pesto.show import comparison_chart
-from pesto.show.comparison_table import as_object, page
-from pesto.show.lines import paragraph
-from pesto.solving.interrupt import hold, received
-from pesto.source import Source
+from pesto.planning.solving.interrupt import hold, received
+from pesto.reporting.show import comparison_chart
+from pesto.reporting.show.comparison_table import as_object, page
+from pesto.reporting.show.lines import paragraph
 from pesto.split.shaped import Shaped
 
 

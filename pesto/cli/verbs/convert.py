@@ -6,15 +6,15 @@ import click
 
 from pesto.cli.options import Existing, out_option, refuse, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.errors import UsageError
-from pesto.files import graph_file
-from pesto.graph import Graph
+from pesto.core.errors import UsageError
+from pesto.core.files import graph_file
+from pesto.core.graph import Graph
+from pesto.core.quantities import counted
+from pesto.core.source import GRAPH_DEF, Source
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
 from pesto.inputs.load import load_graph, load_shapes
-from pesto.quantities import counted
-from pesto.show.lines import paragraph
-from pesto.source import GRAPH_DEF, Source
+from pesto.reporting.show.lines import paragraph
 from pesto.split.files.shaped_file import save_shaped
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}

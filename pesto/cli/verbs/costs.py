@@ -6,14 +6,14 @@ import click
 
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import answer
-from pesto.cluster import Cluster
-from pesto.costs.listed import BY, listed
-from pesto.errors import UsageError
-from pesto.files.json import shown
-from pesto.files.toml import closest
+from pesto.core.cluster import Cluster
+from pesto.core.costs.listed import BY, listed
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
+from pesto.core.files.toml import closest
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.show.costs_page import OpTimes, as_csv, as_object, page
-from pesto.source import Source
+from pesto.reporting.show.costs_page import OpTimes, as_csv, as_object, page
 
 
 @click.command("costs")

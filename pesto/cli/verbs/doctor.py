@@ -10,12 +10,12 @@ import numpy as np
 
 from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
-from pesto.compiling.parts import PARTS
-from pesto.errors import Exit
-from pesto.files.json import shown
-from pesto.show.lines import paragraph
-from pesto.show.table import aligned
-from pesto.solving.ahead import beside, cache_folder, parts_there
+from pesto.core.errors import Exit
+from pesto.core.files.json import shown
+from pesto.planning.solving.ahead import beside, cache_folder, parts_there
+from pesto.reporting.show.lines import paragraph
+from pesto.reporting.show.table import aligned
+from pesto.verbs.compiling.parts import PARTS
 from solvers import Options, Problem, available, solve
 from solvers.api import SOLVERS
 from solvers.heuristics.methods import PLACERS

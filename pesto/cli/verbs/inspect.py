@@ -6,10 +6,10 @@ import click
 
 from pesto.cli.options import json_option, source_options
 from pesto.cli.printed import answer
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
+from pesto.core.source import Source
 from pesto.inputs.load import inspect_source
-from pesto.show.step_page import as_object, page
-from pesto.source import Source
+from pesto.reporting.show.step_page import as_object, page
 
 
 @click.command("inspect")

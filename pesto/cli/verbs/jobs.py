@@ -11,18 +11,18 @@ from pesto.cli.afar import connected, server_options, watch
 from pesto.cli.options import Duration, json_option, out_option, quiet_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import aside, to_json
-from pesto.client.asking import failed
-from pesto.client.sync_client import Client
-from pesto.files.disk import write_atomic
-from pesto.jobs.request import Kind
-from pesto.jobs.result_names import PAGE, PLAN, SPLIT
-from pesto.quantities import duration, percent
-from pesto.serve.http.replies import JobReply
-from pesto.serve.store.job_states import FINAL, State
-from pesto.show.lines import command, fact
-from pesto.show.screen import one_line
-from pesto.show.solve_report import VERIFIED
-from pesto.show.table import aligned
+from pesto.core.files.disk import write_atomic
+from pesto.core.quantities import duration, percent
+from pesto.reporting.show.lines import command, fact
+from pesto.reporting.show.screen import one_line
+from pesto.reporting.show.solve_report import VERIFIED
+from pesto.reporting.show.table import aligned
+from pesto.service.client.asking import failed
+from pesto.service.client.sync_client import Client
+from pesto.service.serve.http.replies import JobReply
+from pesto.service.serve.store.job_states import FINAL, State
+from pesto.verbs.jobs.request import Kind
+from pesto.verbs.jobs.result_names import PAGE, PLAN, SPLIT
 
 
 @click.group("jobs")

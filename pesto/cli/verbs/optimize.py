@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import source_options
-from pesto.errors import UsageError
-from pesto.files.disk import check_writable, write_atomic
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import check_writable, write_atomic
+from pesto.core.source import EVERYTHING, Source
 from pesto.inputs.first_look import first_look
-from pesto.show.lines import command, paragraph
-from pesto.source import EVERYTHING, Source
+from pesto.reporting.show.lines import command, paragraph
 
 MOST_NAMED = 4
 """Ops that the next command fetches by name where nothing but the step is in the file."""

@@ -11,10 +11,12 @@ from pesto.cli.options import Duration, cluster_option, json_option, quiet_optio
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
 from pesto.cli.read_step import read_step
-from pesto.errors import Exit, NothingFoundError, UsageError
-from pesto.files.chain_file import load_chain
-from pesto.files.disk import write_atomic
-from pesto.files.pattern_file import save_pattern
+from pesto.core.errors import Exit, NothingFoundError, UsageError
+from pesto.core.files.chain_file import load_chain
+from pesto.core.files.disk import write_atomic
+from pesto.core.files.pattern_file import save_pattern
+from pesto.core.plans.plan_file import save
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_late
 from pesto.pipelining.kept_pattern import kept
 from pesto.pipelining.late_pipeline import late_pipeline
@@ -24,12 +26,10 @@ from pesto.pipelining.schedules import NAMES, REPLICATED, Asked, Schedule
 from pesto.pipelining.step_ground import BATCHES
 from pesto.pipelining.step_pipeline import SEARCH_S, StepPipeline, Wish, step_pipeline
 from pesto.pipelining.step_stages import step_stages
-from pesto.plans.plan_file import save
-from pesto.show.piped import pipeline_chart
-from pesto.show.piped.pipeline_page import pipeline_object, pipeline_page
-from pesto.show.piped.step_pipeline_page import step_object, step_page
-from pesto.solving.interrupt import hold, received, release
-from pesto.source import Source
+from pesto.planning.solving.interrupt import hold, received, release
+from pesto.reporting.show.piped import pipeline_chart
+from pesto.reporting.show.piped.pipeline_page import pipeline_object, pipeline_page
+from pesto.reporting.show.piped.step_pipeline_page import step_object, step_page
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.unequal_devices import Machines

@@ -17,14 +17,14 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import to_json
-from pesto.costs.measured import Profile, save_profile, spread_quantiles
-from pesto.files.disk import write_atomic
-from pesto.files.json import shown
+from pesto.core.costs.measured import Profile, save_profile, spread_quantiles
+from pesto.core.files.disk import write_atomic
+from pesto.core.files.json import shown
+from pesto.core.quantities import duration
+from pesto.core.source import Source
 from pesto.inputs.load import profile_source
-from pesto.quantities import duration
-from pesto.show import spread_chart
-from pesto.show.lines import paragraph
-from pesto.source import Source
+from pesto.reporting.show import spread_chart
+from pesto.reporting.show.lines import paragraph
 
 LEVELS = (0.5, 0.9, 0.99)
 """Shares of the ops whose normalised spread is reported (Pesto, Fig 4a)."""

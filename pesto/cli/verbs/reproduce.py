@@ -8,13 +8,13 @@ import click
 from pesto.cli.options import Duration, json_option, quiet_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
-from pesto.errors import Exit, SolverError
-from pesto.files.json import shown
-from pesto.reproduction import book
-from pesto.reproduction.artefacts import chosen
-from pesto.show import drawing
-from pesto.show.screen import one_line
-from pesto.solving.interrupt import hold, received
+from pesto.core.errors import Exit, SolverError
+from pesto.core.files.json import shown
+from pesto.planning.solving.interrupt import hold, received
+from pesto.reporting.show import drawing
+from pesto.reporting.show.screen import one_line
+from pesto.research.reproduction import book
+from pesto.research.reproduction.artefacts import chosen
 
 
 @click.command("reproduce")

@@ -11,16 +11,16 @@ import click
 
 from pesto.cli.options import Duration, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
-from pesto.errors import UsageError
-from pesto.files.disk import make_folder
-from pesto.files.json import quoted
-from pesto.quantities import counted, size
-from pesto.serve import tokens
-from pesto.serve.backup import Saved, back_up, restore
-from pesto.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
-from pesto.serve.webhooks import webhook_key
-from pesto.show.screen import one_line
-from pesto.show.table import aligned
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import make_folder
+from pesto.core.files.json import quoted
+from pesto.core.quantities import counted, size
+from pesto.reporting.show.screen import one_line
+from pesto.reporting.show.table import aligned
+from pesto.service.serve import tokens
+from pesto.service.serve.backup import Saved, back_up, restore
+from pesto.service.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
+from pesto.service.serve.webhooks import webhook_key
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 _SIZES = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -117,7 +117,7 @@ def serve_command(
         raise UsageError("no folder is given - give --data DIR, where jobs and files are kept")
     if given["database"] == "":
         raise UsageError("--database has no address - write postgresql://USER@HOST:5432/NAME, or leave it out")
-    from pesto.serve.server import serve
+    from pesto.service.serve.server import serve
 
     chosen = configured(config, keep_days=dict(ChainMap(*reversed(keep))), **given)
     serve(data, chosen, lambda url: None if quiet else aside(_ready(url, data, chosen)))

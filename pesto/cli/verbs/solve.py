@@ -23,20 +23,20 @@ from pesto.cli.outputs import check_outputs, present
 from pesto.cli.printed import aside, to_json
 from pesto.cli.read_step import read_step
 from pesto.cli.startup import counted_s, startup_s
-from pesto.errors import Exit, UsageError
-from pesto.files.disk import write_atomic
-from pesto.graph import Graph
+from pesto.core.errors import Exit, UsageError
+from pesto.core.files.disk import write_atomic
+from pesto.core.graph import Graph
+from pesto.core.plans.plan_file import cdep_json, load, part_json, save
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.plans.plan_file import cdep_json, load, part_json, save
-from pesto.settings import Settings
-from pesto.show.live_line import LiveLine
-from pesto.show.report.html_report import html_report
-from pesto.show.report.reported import of_solve
-from pesto.show.solve_report import as_object, following, page
-from pesto.show.solve_words import words
-from pesto.solving.flow import Earlier, Outcome, solve
-from pesto.solving.interrupt import received
-from pesto.source import Source
+from pesto.planning.solving.flow import Earlier, Outcome, solve
+from pesto.planning.solving.interrupt import received
+from pesto.reporting.show.live_line import LiveLine
+from pesto.reporting.show.report.html_report import html_report
+from pesto.reporting.show.report.reported import of_solve
+from pesto.reporting.show.solve_report import as_object, following, page
+from pesto.reporting.show.solve_words import words
 from solvers import FAILED
 
 
@@ -139,7 +139,7 @@ def solve_command(
         refuse_beside(source, apart)
     if server is not None:
         from pesto.cli.remote_solve import Beside, solve_there
-        from pesto.client.solve_request import Solve
+        from pesto.service.client.solve_request import Solve
 
         there = Solve(
             source=source, cluster=cluster, costs=costs, start=start, beside=other, settings=chosen, cuts=split, out=out

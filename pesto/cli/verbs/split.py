@@ -6,17 +6,25 @@ from pathlib import Path
 
 import click
 
+from pesto.choosing.weighing.timed_split import (
+    TimedSplit,
+    accelerators_for,
+    check_objective,
+    refuse_short,
+    ruled,
+    timed,
+)
 from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
-from pesto.errors import UsageError
-from pesto.files.disk import check_there, write_atomic
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import check_there, write_atomic
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
-from pesto.settings import Settings
-from pesto.show.divided import split_picture
-from pesto.show.divided.split_op_page import op_object, op_page
-from pesto.show.split_page import coverage_object, coverage_page, split_object, split_page
-from pesto.source import Source
+from pesto.reporting.show.divided import split_picture
+from pesto.reporting.show.divided.split_op_page import op_object, op_page
+from pesto.reporting.show.split_page import coverage_object, coverage_page, split_object, split_page
 from pesto.split.dividing import Split, factors_of, least_divided, uncovered
 from pesto.split.explained_op import ExplainedOp, explained_op, found_op
 from pesto.split.exports import EXPORTS
@@ -26,7 +34,6 @@ from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.timed_split import TimedSplit, accelerators_for, check_objective, refuse_short, ruled, timed
 
 _OF_SPLITS = (
     "workers",

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import click
 
+from pesto.choosing.whatif.grid import AXES, Grid, Point, parsed
+from pesto.choosing.whatif.points import Sweep, Task, no_point, sweep
+from pesto.choosing.whatif.scaled import accelerators
 from pesto.cli.options import (
     Duration,
     chart_option,
@@ -17,17 +20,14 @@ from pesto.cli.options import (
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
 from pesto.cli.read_step import read_step
-from pesto.errors import Exit
-from pesto.files.disk import write_atomic
+from pesto.core.errors import Exit
+from pesto.core.files.disk import write_atomic
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.settings import Settings
-from pesto.show import sweep_chart
-from pesto.show.sweep_table import as_object, brief, page
-from pesto.solving.interrupt import hold, received
-from pesto.source import Source
-from pesto.whatif.grid import AXES, Grid, Point, parsed
-from pesto.whatif.points import Sweep, Task, no_point, sweep
-from pesto.whatif.scaled import accelerators
+from pesto.planning.solving.interrupt import hold, received
+from pesto.reporting.show import sweep_chart
+from pesto.reporting.show.sweep_table import as_object, brief, page
 
 
 @click.command("sweep")

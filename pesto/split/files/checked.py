@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pesto.errors import SolverError, VerificationError
-from pesto.files.json import shown
+from pesto.core.errors import SolverError, VerificationError
+from pesto.core.files.json import shown
 from pesto.split.division import Division
 from pesto.split.files.recount import fits, recounted_bytes, recounted_parameters
 from pesto.split.files.split_file import Cut, SplitFile, division_of

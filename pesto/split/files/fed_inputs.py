@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Signature
 from solvers.arrays import offsets

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.files.disk import gzipped, read_bytes, say_writing, write_atomic
-from pesto.files.json import Count, Kind, Outline, decode_document, encode_json, shown
-from pesto.files.labels import check_labels
+from pesto.core.errors import InputError
+from pesto.core.files.disk import gzipped, read_bytes, say_writing, write_atomic
+from pesto.core.files.json import Count, Kind, Outline, decode_document, encode_json, shown
+from pesto.core.files.labels import check_labels
 from pesto.split.files.fed_inputs import check_fed
 from pesto.split.shaped import Shaped
 from pesto.split.signature import RANK, Attribute, Number, Operand, Signature

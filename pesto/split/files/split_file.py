@@ -11,10 +11,10 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 import numpy as np
 
-from pesto.errors import InputError, MismatchError, VerificationError
-from pesto.files.disk import gzipped, read_bytes, write_atomic
-from pesto.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, quoted, shown
-from pesto.files.labels import apart, check_labels
+from pesto.core.errors import InputError, MismatchError, VerificationError
+from pesto.core.files.disk import gzipped, read_bytes, write_atomic
+from pesto.core.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, quoted, shown
+from pesto.core.files.labels import apart, check_labels
 from pesto.split.dividing import MOST_WORKERS, Split
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto.errors import SolverError
+from pesto.core.errors import SolverError
 from pesto.split.division import Division
 from pesto.split.geometry import Shape
 from pesto.split.program import Program, Rules, program_of

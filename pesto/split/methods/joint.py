@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
 from pesto.split.methods.cut import Chosen, Cut, by_solver, solved
 from pesto.split.methods.tensors import tensors_of
 from pesto.split.program import Program

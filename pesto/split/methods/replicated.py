@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from pesto.errors import NothingFoundError
+from pesto.core.errors import NothingFoundError
 from pesto.split.geometry import Shape
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.methods.cut import Chosen, Cut, completed

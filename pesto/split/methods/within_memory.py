@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, SolverError
-from pesto.files.json import shown
-from pesto.quantities import size
+from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, SolverError
+from pesto.core.files.json import shown
+from pesto.core.quantities import size
 from pesto.split import geometry
 from pesto.split.division import item_bytes
 from pesto.split.geometry import Shape

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.split.layouts import Refusal, Strategies, Strategy
 from pesto.split.ops import (
     contractions,

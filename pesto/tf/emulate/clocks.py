@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from pesto.errors import VerificationError
+from pesto.core.errors import VerificationError
 from pesto.tf.emulate.emulate_options import PLANNED
 from pesto.tf.emulate.hand_over import handed_over
 from pesto.tf.emulate.reservations import Ledger, Reservations, Waiting, Work

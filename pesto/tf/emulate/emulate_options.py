@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from pesto.errors import UsageError
-from pesto.graph import SESSION
-from pesto.plans.plan import Plan
-from pesto.quantities import duration
+from pesto.core.errors import UsageError
+from pesto.core.graph import SESSION
+from pesto.core.plans.plan import Plan
+from pesto.core.quantities import duration
 
 WHAT = (
     "an emulation: sleeps predicted times in TensorFlow's executor; evidence about order, overlap and links, none "

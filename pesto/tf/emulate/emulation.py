@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.cluster import Cluster
-from pesto.errors import UsageError
-from pesto.graph import Graph
-from pesto.plans.control_edges import neighbours
-from pesto.plans.plan import PER_EDGE, Plan
-from pesto.problem import TICK_S
-from pesto.simulator import Timeline
+from pesto.core.cluster import Cluster
+from pesto.core.errors import UsageError
+from pesto.core.graph import Graph
+from pesto.core.plans.control_edges import neighbours
+from pesto.core.plans.plan import PER_EDGE, Plan
+from pesto.core.problem import TICK_S
+from pesto.core.simulator import Timeline
 from pesto.tf.emulate.clocks import Nominal, Wall
 from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, NOMINAL, PROBE_S, SHARE, THREADS, How
 from pesto.tf.emulate.enforced import Enforced, Step, enforced

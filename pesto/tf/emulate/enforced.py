@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import UsageError
-from pesto.files.json import shown
-from pesto.graph import SESSION
-from pesto.plans.plan import Plan
-from pesto.plans.ways import GRAPHDEF
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
+from pesto.core.graph import SESSION
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.ways import GRAPHDEF
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, write
 from pesto.tf.enforce.functions import throughout

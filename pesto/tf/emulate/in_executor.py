@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import VerificationError
-from pesto.files.json import shown
+from pesto.core.errors import VerificationError
+from pesto.core.files.json import shown
 from pesto.tf.emulate.clocks import Clock
 from pesto.tf.emulate.reservations import Work
 from pesto.tf.enforce.rehearsal import configuration

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.graph import Graph
-from pesto.problem import payloads
-from pesto.simulator import Timeline
+from pesto.core.graph import Graph
+from pesto.core.problem import payloads
+from pesto.core.simulator import Timeline
 from pesto.tf.emulate.enforced import Enforced
 from pesto.tf.emulate.reservations import Work
 from pesto.tf.nodes.needed_nodes import producer

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pesto.errors import VerificationError
+from pesto.core.errors import VerificationError
 from pesto.tf.emulate.emulate_options import PLANNED, REACHED
 
 

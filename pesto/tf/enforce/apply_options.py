@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
 from pesto.tf.laying.targets import Devices
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import MismatchError, UsageError
-from pesto.plans.plan import Plan
+from pesto.core.errors import MismatchError, UsageError
+from pesto.core.plans.plan import Plan
 from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError, MismatchError, PestoError, UsageError
-from pesto.files.json import shown
-from pesto.plans.plan import Plan
-from pesto.source import SAVED_MODEL
+from pesto.core.errors import InputError, MismatchError, PestoError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.plans.plan import Plan
+from pesto.core.source import SAVED_MODEL
 from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options

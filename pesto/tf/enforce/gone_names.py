@@ -8,8 +8,8 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pesto.errors import UsageError
-from pesto.files.json import quoted, shown
+from pesto.core.errors import UsageError
+from pesto.core.files.json import quoted, shown
 from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.relays import small_constants
 from pesto.tf.laying.step_graph import Trace

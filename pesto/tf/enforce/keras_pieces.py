@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from pesto.errors import UsageError
-from pesto.plans.plan import Plan
-from pesto.source import Cut, cut_by
+from pesto.core.errors import UsageError
+from pesto.core.plans.plan import Plan
+from pesto.core.source import Cut, cut_by
 from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 
 

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import VerificationError
-from pesto.plans.control_edges import neighbours
-from pesto.quantities import counted
+from pesto.core.errors import VerificationError
+from pesto.core.plans.control_edges import neighbours
+from pesto.core.quantities import counted
 from pesto.tf.laying.branches import MERGES
 from pesto.tf.laying.chain_places import places_of
 from pesto.tf.laying.placement import CARRIED, FED, Placement

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pesto.errors import UsageError
-from pesto.files.json import shown
-from pesto.plans.plan import Plan
-from pesto.source import Cut, cut_by
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
+from pesto.core.plans.plan import Plan
+from pesto.core.source import Cut, cut_by
 from pesto.tf.enforce import context
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches, train_in_micro_batches

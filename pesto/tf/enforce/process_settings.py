@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
 from pesto.tf.unplaceable import check_clustering
 
 _LOCK = threading.Lock()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
 from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.importer.importer import build

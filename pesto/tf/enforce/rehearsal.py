@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import VerificationError
-from pesto.files.json import shown
+from pesto.core.errors import VerificationError
+from pesto.core.files.json import shown
 from pesto.tf.enforce.gone_names import rename
 from pesto.tf.enforce.partitions import Expected, Findings, examine
 from pesto.tf.importer.kernels import kernel

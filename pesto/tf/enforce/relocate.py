@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, MismatchError
-from pesto.files.json import shown
+from pesto.core.errors import InputError, MismatchError
+from pesto.core.files.json import shown
 from pesto.tf import private
 from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.targets import covers

@@ -8,9 +8,9 @@ from typing import Any
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 
-from pesto.errors import MismatchError, UsageError
-from pesto.files.json import shown
-from pesto.plans.plan import Plan
+from pesto.core.errors import MismatchError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import Edits, edits, write
 from pesto.tf.enforce.gone_names import drop, gone_around, kept, rename, renames

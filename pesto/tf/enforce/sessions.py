@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, PestoError, UsageError
-from pesto.plans.plan import Plan
+from pesto.core.errors import InputError, PestoError, UsageError
+from pesto.core.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import partitions, steps
 from pesto.tf.enforce.apply_options import Options

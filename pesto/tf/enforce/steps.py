@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, MismatchError, UsageError
-from pesto.files.json import shown
-from pesto.plans.plan import Plan
+from pesto.core.errors import InputError, MismatchError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.partitions import Expected

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.inline import called
 from pesto.tf.nodes.signatures import Signatures

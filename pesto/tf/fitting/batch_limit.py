@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import MismatchError
+from pesto.core.errors import MismatchError
 from pesto.tf import private
 from pesto.tf.fitting.causes import larger
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT

@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import MismatchError, PestoError
-from pesto.files.json import shown
-from pesto.graph import Graph
-from pesto.plans.plan import Plan
-from pesto.plans.unlike import unlike
-from pesto.source import cut_by
+from pesto.core.errors import MismatchError, PestoError
+from pesto.core.files.json import shown
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.unlike import unlike
+from pesto.core.source import cut_by
 from pesto.tf.fitting import argument_types
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured

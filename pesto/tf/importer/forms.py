@@ -1,9 +1,9 @@
-"""The form and sizes of each op's kernel (`pesto.graph.KERNEL_FORMS`), from its shapes and attributes."""
+"""The form and sizes of each op's kernel (`pesto.core.graph.KERNEL_FORMS`), from its shapes and attributes."""
 
 import math
 from collections.abc import Callable, Mapping
 
-from pesto.graph import (
+from pesto.core.graph import (
     CONV,
     CONV_FILTER,
     CONV_INPUT,

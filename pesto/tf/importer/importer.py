@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.files.json import quoted
-from pesto.files.reading import report_phase
-from pesto.graph import FUNCTION, SESSION, Graph
-from pesto.quantities import counted
+from pesto.core.errors import InputError
+from pesto.core.files.json import quoted
+from pesto.core.files.reading import report_phase
+from pesto.core.graph import FUNCTION, SESSION, Graph
+from pesto.core.quantities import counted
 from pesto.tf.importer import datatypes, devices
 from pesto.tf.importer.opcosts import Coster, OpCosts, warn_assumed
 from pesto.tf.importer.shapes import known_nodes

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import PestoError
-from pesto.files.json import shown
+from pesto.core.errors import PestoError
+from pesto.core.files.json import shown
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.groups import groups

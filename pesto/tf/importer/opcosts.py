@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.files.json import shown
-from pesto.graph import launched
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
+from pesto.core.graph import launched
 from pesto.tf.importer import devices
 from pesto.tf.importer.branch_shapes import FunctionShapes, argument
 from pesto.tf.importer.datatypes import computes_in, heaviest
@@ -49,7 +49,7 @@ class OpCosts:
     runs_on: Bools
     """[n, 2] whether each op runs on each of the kinds of device `pesto.tf.importer.devices.KINDS`."""
     kernels: Ints
-    """[n, 12] form and sizes of each op's kernel, as `pesto.graph.Graph.kernels`."""
+    """[n, 12] form and sizes of each op's kernel, as `pesto.core.graph.Graph.kernels`."""
     dtypes: list[int]
     """[n] data type numbers of what the ops compute in; of a loop or branch, what most of its body's work is in."""
     data_sized: Bools

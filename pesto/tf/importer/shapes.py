@@ -5,9 +5,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from pesto.errors import InputError
-from pesto.files.json import shown
-from pesto.source import feed_shapes, is_file, output_of
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
+from pesto.core.source import feed_shapes, is_file, output_of
 from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
 from pesto.tf.importer.list_shapes import STACKED
 from pesto.tf.importer.resource_shapes import GIVEN, GIVEN_AT_MOST

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.tf.importer.intervals import Interval
 from pesto.tf.importer.size_inference import ShapeInference, Special, Tensor, filled, opened, shape_of
 from pesto.tf.importer.size_rules import GROWING, Rule

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from pesto.files.json import shown
-from pesto.source import takes_shapes
+from pesto.core.files.json import shown
+from pesto.core.source import takes_shapes
 from pesto.tf.nodes.sizes import Shape
 
 ENSURED = (

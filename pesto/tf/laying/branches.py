@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.conditions import MERGES, Conditions, conditions_of

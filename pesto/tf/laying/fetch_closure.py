@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pesto.errors import UsageError
-from pesto.files.json import shown
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
 from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.looseness import shared

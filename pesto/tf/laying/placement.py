@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.errors import InputError, MismatchError, VerificationError
-from pesto.files.labels import apart
-from pesto.graph import Graph
-from pesto.plans.control_edges import chain, neighbours
-from pesto.plans.plan import Plan, refuse_outdated
-from pesto.plans.unlike import unlike
-from pesto.problem import constants_first
+from pesto.core.errors import InputError, MismatchError, VerificationError
+from pesto.core.files.labels import apart
+from pesto.core.graph import Graph
+from pesto.core.plans.control_edges import chain, neighbours
+from pesto.core.plans.plan import Plan, refuse_outdated
+from pesto.core.plans.unlike import unlike
+from pesto.core.problem import constants_first
 from pesto.tf.nodes.looseness import CARRIED, HANDLES, UNCHAINED
 from solvers.arrays import Bools, Ints, bools, ints
 
@@ -37,7 +37,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A small constant once more, on the device of its readers (`pesto.problem.copied`); it has no place in a chain."""
+    """A small constant once more, on the device of its readers; it has no place in a chain."""
 
     name: str
     """The node to be added."""

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto.plans.control_edges import chain
-from pesto.plans.plan import Plan
-from pesto.problem import copied
+from pesto.core.plans.control_edges import chain
+from pesto.core.plans.plan import Plan
+from pesto.core.problem import copied
 from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.placement import CARRIED, Copy, Placement, Relay, lay
 from pesto.tf.laying.send_turns import send_turns
@@ -79,7 +79,7 @@ def _read_elsewhere(placement: Placement, trace: Trace) -> dict[_Read, list[int]
 
 
 def small_constants(trace: Trace) -> frozenset[str]:
-    """Names of those of which every device that reads them gets a copy (`pesto.problem.copied`)."""
+    """Names of those of which every device that reads them gets a copy (`pesto.core.problem.copied`)."""
     graph = trace.graph
     return frozenset(graph.names[op] for op in graph.tensor_op[copied(graph)].tolist())
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pesto.plans.plan import PER_EDGE, Plan
-from pesto.problem import payloads
+from pesto.core.plans.plan import PER_EDGE, Plan
+from pesto.core.problem import payloads
 from pesto.tf.laying.placement import Placement
 from solvers.arrays import Ints, ints
 

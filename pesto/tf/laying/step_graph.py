@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.graph import Graph
+from pesto.core.graph import Graph
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.branch_division import Division
 from pesto.tf.nodes.captured import Captured

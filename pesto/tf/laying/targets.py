@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import quoted, shown
-from pesto.plans.plan import Plan
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import quoted, shown
+from pesto.core.plans.plan import Plan
 
 Devices = Mapping[str, str] | str | None
 """None: by name (gpu:1 is /device:GPU:1). "cpu": the plan's k-th device is logical CPU k, but the one that reads the

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 
 
 def op_name(tensor: str) -> str:

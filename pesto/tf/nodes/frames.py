@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pesto.files.json import shown
-from pesto.graph import LOOP, Graph, launched
+from pesto.core.files.json import shown
+from pesto.core.graph import LOOP, Graph, launched
 from pesto.tf.nodes.groups import numbered
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.trips import constant

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pesto.errors import InputError
-from pesto.files.disk import read_bytes
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import shown
 from pesto.tf.nodes.fetches import checked_fetches, op_name
 from solvers.compiled.kernels import routine
 

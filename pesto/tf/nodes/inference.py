@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from pesto.errors import InputError
-from pesto.files.json import shown, without_collection
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown, without_collection
 
 _SCALARS_KNOWN = 22
 """GraphDef version from which a placeholder of shape [] is a scalar; before, TensorFlow takes its rank for unknown."""

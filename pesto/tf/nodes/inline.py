@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
-from pesto.errors import InputError
-from pesto.files.json import quoted, shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import quoted, shown
 from pesto.tf import private
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.graph_def_bytes import MAX_NODES

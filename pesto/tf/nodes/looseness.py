@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.graph import BOUND, BRANCHED, FREE, SHARED, Graph
+from pesto.core.graph import BOUND, BRANCHED, FREE, SHARED, Graph
 from pesto.tf.nodes.conditions import conditions_of
 from pesto.tf.nodes.frames import outermost
 from pesto.tf.nodes.needed_nodes import Nodes, producer

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pesto.errors import InputError
-from pesto.files.json import quoted, shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import quoted, shown
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.nodes.sizes import BoundedShape, KnownShape, Shape, TensorShape, UnknownShape, is_known, shape_from
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.files.json import shown
-from pesto.source import is_file
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
+from pesto.core.source import is_file
 
 _RAGGED = (tf.RaggedTensor, tf.RaggedTensorSpec, tf.compat.v1.ragged.RaggedTensorValue)
 _SPARSE = (tf.SparseTensor, tf.SparseTensorSpec, tf.compat.v1.SparseTensorValue)

@@ -6,7 +6,7 @@ the content of a file has that file read when it is imported.
 
 from typing import Any
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 
 OUTWARD = frozenset(
     {

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.tf.private import op_def
 
 RESOURCE, VARIANT, STRING = (t.as_datatype_enum for t in (tf.resource, tf.variant, tf.string))

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
-from pesto.source import EVERYTHING, GRAPH_DEF, Source, model_label
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, model_label
 from pesto.tf import models
 from pesto.tf.nodes.fetches import checked_fetches, op_name
 from pesto.tf.nodes.inference import infer

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
 from pesto.split.ops.wholes import FED
 from pesto.split.ops.window_kernels import Told

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
 from pesto.split.worker_parts import Parts, parts_of

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import quoted
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import quoted
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
 from pesto.tf.feed_values import FeedValues

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.source import Cut, check_cut
+from pesto.core.errors import InputError
+from pesto.core.source import Cut, check_cut
 from pesto.tf.pipelined.passes import Passes, computed_from
 from pesto.tf.private import autograph_of
 

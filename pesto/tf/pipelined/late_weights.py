@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.source import READ_SCOPE, Cut
+from pesto.core.source import READ_SCOPE, Cut
 from pesto.tf.pipelined.read_hooks import record_read, unrecorded, variable_kind
 from pesto.tf.private import replaced
 
@@ -22,7 +22,7 @@ class Versions:
     """
 
     def __init__(self, cut: Cut, late: tuple[int, ...]) -> None:
-        """late: as `pesto.source.Cut.late`."""
+        """late: as `pesto.core.source.Cut.late`."""
         self.updates, self._every, self._late = cut.batches // cut.every, cut.every, late
         self._variables, self._known = list[Any](), dict[int, int]()
         self._reads = dict[tuple[int, int], Any]()

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.source import Cut
+from pesto.core.errors import InputError
+from pesto.core.source import Cut
 from pesto.tf.pipelined.late_weights import Versions
 from pesto.tf.private import replaced
 

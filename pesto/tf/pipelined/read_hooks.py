@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.ops import resource_variable_ops as variables
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 
 
 def variable_kind() -> type:

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.files.json import shown
-from pesto.quantities import counted
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
+from pesto.core.quantities import counted
 from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
 
 _TAKES = {

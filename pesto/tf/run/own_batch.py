@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.files.batch_file import read_batch
-from pesto.files.json import shown
-from pesto.quantities import counted
+from pesto.core.errors import InputError
+from pesto.core.files.batch_file import read_batch
+from pesto.core.files.json import shown
+from pesto.core.quantities import counted
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.run.run_options import Batch
 from pesto.tf.run.runnable import BatchStart, Runs, tensor_name

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError, MismatchError
-from pesto.graph import Graph
-from pesto.plans.plan import Plan, refuse_another_graph
+from pesto.core.errors import InputError, MismatchError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan, refuse_another_graph
 from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings

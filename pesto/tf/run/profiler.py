@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pesto.costs.disturbance import NAMED, Watch, Watched, watched
-from pesto.costs.gpu_clocks import gpu_clocks
-from pesto.costs.measured import Noise, Profile
-from pesto.errors import UsageError
-from pesto.files.json import shown
-from pesto.graph import Graph
+from pesto.core.costs.disturbance import NAMED, Watch, Watched, watched
+from pesto.core.costs.gpu_clocks import gpu_clocks
+from pesto.core.costs.measured import Noise, Profile
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
+from pesto.core.graph import Graph
 from pesto.tf.enforce.partitions import repeats
 from pesto.tf.nodes.fetches import op_name
 from pesto.tf.run.input_sources import BatchesEndedError, counting_batches, explain_failure

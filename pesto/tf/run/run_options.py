@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pesto.errors import UsageError
-from pesto.files.json import quoted
+from pesto.core.errors import UsageError
+from pesto.core.files.json import quoted
 
 CPU, GPU = "cpu", "gpu"
 UNPLACED, STOCK = "unplaced", "stock"

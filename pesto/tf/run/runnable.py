@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes, needed, producer

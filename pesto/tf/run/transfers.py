@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pesto.costs.calibration import LOW, SIZES, Samples
-from pesto.costs.disturbance import Watch, Watched, watched
-from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.core.costs.calibration import LOW, SIZES, Samples
+from pesto.core.costs.disturbance import Watch, Watched, watched
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1

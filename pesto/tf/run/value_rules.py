@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pesto.quantities import brief
+from pesto.core.quantities import brief
 from pesto.tf.run.function_scopes import Scope, Tensor
 from pesto.tf.run.known_values import interval, origin, value
 from pesto.tf.variables.variables import declared_shape

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
 from pesto.split.ops.wholes import ONCE, ROWS
 from pesto.split.shaped import Shaped
 from pesto.tf.importer.importer import build

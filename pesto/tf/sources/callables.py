@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
-from pesto.files.reading import report_phase
-from pesto.source import Cut, function_label
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.files.reading import report_phase
+from pesto.core.source import Cut, function_label
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.sources.keras_step import check_compiled, is_keras_2
 from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, told

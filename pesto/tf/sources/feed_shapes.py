@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pesto.errors import InputError
-from pesto.files.json import shown
-from pesto.plans.plan import Plan
-from pesto.source import feed_shapes, output_of, written
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
+from pesto.core.plans.plan import Plan
+from pesto.core.source import feed_shapes, output_of, written
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.needed_nodes import parse

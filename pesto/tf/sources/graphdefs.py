@@ -8,9 +8,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from pesto.errors import InputError
-from pesto.files.confined import confined
-from pesto.files.json import shown
+from pesto.core.errors import InputError
+from pesto.core.files.confined import confined
+from pesto.core.files.json import shown
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
 from pesto.tf.nodes.outward_ops import refuse_outward
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError
-from pesto.source import Cut
+from pesto.core.errors import InputError
+from pesto.core.source import Cut
 from pesto.tf.nodes.open_inputs import is_open, refusal
 from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 

@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.errors import InputError, PestoError
-from pesto.files.json import quoted, shown
-from pesto.graph import Graph, numbered
-from pesto.source import EVERYTHING, SAVED_MODEL, Cut
+from pesto.core.errors import InputError, PestoError
+from pesto.core.files.json import quoted, shown
+from pesto.core.graph import Graph, numbered
+from pesto.core.source import EVERYTHING, SAVED_MODEL, Cut
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.branch_division import redirected_names, replace_branches
 from pesto.tf.nodes.captured import Captured, captured

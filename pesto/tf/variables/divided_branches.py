@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.plans.unlike import PART
+from pesto.core.plans.unlike import PART
 from pesto.tf.nodes.branch_division import Division, copy_node, redirected, replace_branches
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten

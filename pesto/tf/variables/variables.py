@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.graph import Variable, numbered
+from pesto.core.graph import Variable, numbered
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.sizes import Shape

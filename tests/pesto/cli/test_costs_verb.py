@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.costs.listed import listed, scope, summed
-from pesto.errors import Exit, InputError, UsageError
+from pesto.core.costs.listed import listed, scope, summed
+from pesto.core.errors import Exit, InputError, UsageError
+from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_costs, load_graph
-from pesto.source import Source
 
 OPS = 30
 """Of a step, each in a scope with two others; the first on the CPU."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import forked
 import pytest
 
-from pesto.files import disk
+from pesto.core.files import disk
 
 GRAPH = {"format": "pesto-graph", "format_version": 1, "ops": [{"name": "a", "time_s": {"gpu": 1e-5}}]}
 

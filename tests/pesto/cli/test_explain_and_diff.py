@@ -8,15 +8,15 @@ import forked
 import numpy as np
 import pytest
 
-from pesto.graph import Graph
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.plan_file import save
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.plans.plan import Plan
-from pesto.plans.plan_file import save
-from pesto.settings import Settings
-from pesto.solving.candidates import Bench
-from pesto.solving.flow import formulate
-from pesto.solving.record import SolveRecord, make_plan
-from pesto.source import Source
+from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import ints
 from solvers.bounds import quick_bounds
 

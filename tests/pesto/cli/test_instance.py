@@ -14,12 +14,12 @@ import forked
 import pytest
 
 from pesto.cli.main import main
-from pesto.files.problem_file import load_problem, load_schedule, save_problem, save_schedule
-from pesto.inputs import instances
+from pesto.core.files.problem_file import load_problem, load_schedule, save_problem, save_schedule
+from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.inputs import load as inputs
-from pesto.settings import Settings
-from pesto.solving import exact, flow
-from pesto.source import Source
+from pesto.planning.solving import exact, flow
+from pesto.research import instances
 from solvers import api, program_text
 from solvers.checker import check
 from solvers.files.npz import pack_problem
@@ -46,7 +46,7 @@ main()
 """
 MADE = """
 import hashlib
-from pesto.inputs import instances
+from pesto.research import instances
 from solvers.files.npz import pack_problem
 problem = instances.coarse_problem("rnnlm", "tiny", "v100x2-nvlink", 30, batch=4)
 print(hashlib.sha256(pack_problem(problem)).hexdigest())

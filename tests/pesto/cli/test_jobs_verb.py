@@ -13,8 +13,8 @@ from live_service import live_service
 import pesto as face
 from pesto.cli import afar, remote_solve
 from pesto.cli.main import pesto
-from pesto.client.sync_client import Client
-from pesto.errors import FileError, InputError, SolverError, UsageError
+from pesto.core.errors import FileError, InputError, SolverError, UsageError
+from pesto.service.client.sync_client import Client
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 

@@ -7,7 +7,7 @@ import pytest
 from training_steps import training_step
 
 from pesto.cli.main import main
-from pesto.files import graph_file
+from pesto.core.files import graph_file
 
 WRONG = {
     "nothing named": ((), 2, "no graph"),

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import main, pesto
-from pesto.errors import VerificationError
+from pesto.core.errors import VerificationError
 from pesto.pipelining import schedules
 
 TWO = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.cli.verbs import profile as verb
-from pesto.costs.disturbance import KEEP
-from pesto.costs.measured import Noise, Profile, load_profile
-from pesto.errors import Exit, NothingFoundError, UsageError
-from pesto.files import graph_file
+from pesto.core.costs.disturbance import KEEP
+from pesto.core.costs.measured import Noise, Profile, load_profile
+from pesto.core.errors import Exit, NothingFoundError, UsageError
+from pesto.core.files import graph_file
 
 KNOWN = {"seconds": 3e-3, "low": 2e-3, "median": 4e-3, "mean": 5e-3, "spread": 0.1, "raw_spread": 0.3}
 """Of each of three ops."""

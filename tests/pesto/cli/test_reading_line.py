@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pesto.files.reading import ShowPhase, phases_shown_by
+from pesto.core.files.reading import ShowPhase, phases_shown_by
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.source import Source
 
 PROGRAM = """
 import tensorflow as tf

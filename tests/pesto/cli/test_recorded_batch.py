@@ -9,13 +9,13 @@ from types import ModuleType
 import pytest
 
 import pesto as library
-from pesto.errors import Exit, UsageError
-from pesto.files.labels import apart
+from pesto.core.errors import Exit, UsageError
+from pesto.core.files.labels import apart
+from pesto.core.source import Source
 from pesto.inputs.load import Recorded, source_of
-from pesto.jobs.checks import named_source
-from pesto.jobs.request import JobSource
-from pesto.source import Source
 from pesto.tf.start import tensorflow
+from pesto.verbs.jobs.checks import named_source
+from pesto.verbs.jobs.request import JobSource
 
 tf = tensorflow()
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.errors import UsageError
-from pesto.serve import tokens
+from pesto.core.errors import UsageError
+from pesto.service.serve import tokens
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 import pesto as face
 from pesto.cli.main import pesto
-from pesto.coarsen import Caps, Coarsening, Round, coarsen
-from pesto.errors import UsageError
-from pesto.settings import Settings
-from pesto.solving.candidates import Bench
-from pesto.solving.flow import formulate
-from pesto.solving.levels import levels
+from pesto.core.errors import UsageError
+from pesto.core.settings import Settings
+from pesto.planning.coarsen import Caps, Coarsening, Round, coarsen
+from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.levels import levels
 
 TRANSFER_S = 300e-6
 SENT = round((TRANSFER_S - 40.771e-6) / 2.07573e-11)
@@ -30,7 +30,7 @@ def solved(*words: object):
 
 @pytest.fixture
 def step(tmp_path, monkeypatch) -> str:
-    """Ten producers of 10 us that share a GPU, each with a consumer of 100 us (tests/pesto/study/test_plans.py)."""
+    """Ten producers of 10 us that share a GPU, each with a consumer of 100 us."""
     monkeypatch.chdir(tmp_path)
     made = [{"name": f"p{k}", "outputs": [SENT], "time_s": {"gpu": 1e-5}, "group": "p"} for k in range(10)]
     read = [{"name": f"c{k}", "inputs": [f"p{k}"], "time_s": {"gpu": 1e-4}} for k in range(10)]

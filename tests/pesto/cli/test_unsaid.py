@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
 
 CASES = [
     (("schedule", "p.json", "--check", "s.json", "--no-start"), "leave out --no-start"),

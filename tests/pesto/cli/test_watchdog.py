@@ -16,7 +16,7 @@ STUCK = '''
 import ctypes, os, pathlib, signal, subprocess, sys, tempfile, threading, time
 import click
 from pesto.cli import main as cli
-from pesto.solving import interrupt
+from pesto.planning.solving import interrupt
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup began the tests
 

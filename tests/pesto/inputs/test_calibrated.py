@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner
 from cluster_files import HOST, parse
 
-from pesto import api
 from pesto.cli.main import pesto
-from pesto.costs.calibration import SIZES, Samples
-from pesto.costs.disturbance import Others, Watch, Watched
-from pesto.costs.network import transfer_s
-from pesto.errors import Exit, FileError, InputError, NothingFoundError, UsageError
+from pesto.core.costs.calibration import SIZES, Samples
+from pesto.core.costs.disturbance import Others, Watch, Watched
+from pesto.core.costs.network import transfer_s
+from pesto.core.errors import Exit, FileError, InputError, NothingFoundError, UsageError
 from pesto.inputs import calibrated
 from pesto.inputs.calibrated import check_at_hand, measured_cluster, sampled_cluster
 from pesto.inputs.cluster_file import load_cluster
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tensorflow()
 

@@ -8,13 +8,13 @@ from cluster_files import HOST, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto import api
-from pesto.costs.measured import Profile, save_profile
-from pesto.costs.network import transfer_s
-from pesto.errors import FileError, InputError, PestoError, UsageError
-from pesto.files import toml
+from pesto.core.costs.measured import Profile, save_profile
+from pesto.core.costs.network import transfer_s
+from pesto.core.errors import FileError, InputError, PestoError, UsageError
+from pesto.core.files import toml
 from pesto.inputs import cluster_file
 from pesto.inputs.cluster_file import cluster_names, load_cluster
+from pesto.verbs import api
 
 ROOT = Path(__file__).resolve().parents[3]
 VALID = f"""\

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.cli.main import pesto as command
-from pesto.cluster import PRECISIONS, Cluster, Rates
-from pesto.costs.analytical import modelled
-from pesto.costs.presets import preset, speeds
-from pesto.errors import InputError
-from pesto.files import graph_file
-from pesto.graph import Graph
+from pesto.core.cluster import PRECISIONS, Cluster, Rates
+from pesto.core.costs.analytical import modelled
+from pesto.core.costs.presets import preset, speeds
+from pesto.core.errors import InputError
+from pesto.core.files import graph_file
+from pesto.core.graph import Graph
 
 BEGIN = f"""\
 {HOST}[[links]]

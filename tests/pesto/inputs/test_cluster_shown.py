@@ -8,15 +8,15 @@ import pytest
 from click.testing import CliRunner
 from cluster_files import HOST
 
+from pesto.choosing.whatif.grid import Point
+from pesto.choosing.whatif.scaled import scaled
 from pesto.cli.main import pesto
-from pesto.cluster import Path
-from pesto.costs.network import transfer_s
-from pesto.errors import InputError, UsageError
-from pesto.files import toml
+from pesto.core.cluster import Path
+from pesto.core.costs.network import transfer_s
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files import toml
 from pesto.inputs import cluster_file
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
-from pesto.whatif.grid import Point
-from pesto.whatif.scaled import scaled
 
 FILE = f"""\
 # Two GPUs of a friend.

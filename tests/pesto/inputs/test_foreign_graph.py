@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 import pesto
 from pesto.cli.main import pesto as command
-from pesto.errors import InputError
-from pesto.files import graph_file
+from pesto.core.errors import InputError
+from pesto.core.files import graph_file
 from pesto.inputs.foreign_graph import FORMATS, load_foreign
 from pesto.inputs.from_networkx import Reading
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pesto
-from pesto.files import graph_file
-from pesto.graph import Graph
+from pesto.core.files import graph_file
+from pesto.core.graph import Graph
 
 TOWERS = Path(__file__).resolve().parents[2] / "data/two-towers.graph.json"
 NAMES = st.text(alphabet='abé:/0 ^"\\', min_size=1, max_size=5)

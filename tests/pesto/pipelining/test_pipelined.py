@@ -10,7 +10,7 @@ import pytest
 from periods_by_force import least_of_all, one_fits, partitions
 from pipelines import chain_with_idle_layers
 
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
+from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining import schedules
 from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions

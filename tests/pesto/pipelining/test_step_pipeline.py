@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from training_steps import BACKWARD, FORWARD, training_step
 
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.core.micro_batches.step_parts import step_parts
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_graph
-from pesto.micro_batches.step_parts import step_parts
 from pesto.pipelining.chain_of_step import chain_of_step
 from pesto.pipelining.folded import fold
 from pesto.pipelining.schedules import NAMES
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
-from pesto.show.piped.step_pipeline_page import step_object, step_page
-from pesto.source import Source
+from pesto.reporting.show.piped.step_pipeline_page import step_object, step_page
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -49,7 +49,7 @@ def test_a_chain_has_all_the_work(make_graph):
     """Ticks and bytes of layers add up to those of the step."""
     graph = make_graph(training_step(4, layers=8).ops)
     cluster, parts = load_cluster("v100x2-nvlink"), step_parts(graph)
-    from pesto.costs.analytical import modelled
+    from pesto.core.costs.analytical import modelled
 
     costs = modelled(graph, cluster)
     found = chain_of_step(graph, parts, fold(graph, parts), costs, cluster, batches=4)

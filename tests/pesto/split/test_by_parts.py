@@ -6,7 +6,7 @@ import by_parts
 import numpy as np
 import pytest
 
-from pesto.source import Source
+from pesto.core.source import Source
 from pesto.split.layouts import WHOLE
 from pesto.split.ops import elementwise
 from pesto.split.ops.op_types import coverage, strategies

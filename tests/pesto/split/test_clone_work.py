@@ -6,10 +6,10 @@ import by_parts
 import numpy as np
 import pytest
 
-from pesto.costs.analytical import roofline_s
-from pesto.costs.kernels.launched import times
-from pesto.costs.presets import preset
-from pesto.graph import PASSES
+from pesto.core.costs.analytical import roofline_s
+from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.presets import preset
+from pesto.core.graph import PASSES
 from pesto.split import geometry
 from pesto.split.geometry import Need
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats

@@ -11,8 +11,8 @@ import tensorflow as tf
 from click.testing import CliRunner, Result
 
 from pesto.cli.main import pesto
-from pesto.errors import InputError, UsageError
-from pesto.source import Source
+from pesto.core.errors import InputError, UsageError
+from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.dividing import divide, factors_of
 from pesto.split.division import Division, cut_though_small, moved_bytes

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pesto.cli.main import pesto
-from pesto.errors import UsageError, VerificationError
-from pesto.source import Source
+from pesto.core.errors import UsageError, VerificationError
+from pesto.core.source import Source
 from pesto.split.dividing import divide
 from pesto.split.prices import Prices
 from pesto.split.program import Rules

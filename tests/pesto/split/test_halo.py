@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.errors import VerificationError
+from pesto.core.errors import VerificationError
 from pesto.split import dividing, geometry
 from pesto.split.dividing import divide
 from pesto.split.division import tensor_bytes

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pesto.errors import NothingFoundError, PestoError
-from pesto.source import Source
+from pesto.core.errors import NothingFoundError, PestoError
+from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.dividing import divide
 from pesto.split.division import moved_bytes

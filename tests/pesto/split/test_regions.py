@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.ops import op_types
 from pesto.split.regions import ReadsBeyondError, analyse

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from pesto.costs.analytical import modelled
-from pesto.errors import InputError, UsageError
-from pesto.graph import MATMUL
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import InputError, UsageError
+from pesto.core.graph import MATMUL
+from pesto.core.problem import build
+from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
-from pesto.problem import build
-from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.split_step import split_step

@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pesto.cli.main import pesto
-from pesto.errors import UsageError
-from pesto.jobs.checked_split import _bound
-from pesto.show.divided import split_picture
-from pesto.show.split_page import split_page
-from pesto.source import Source
+from pesto.core.errors import UsageError
+from pesto.core.source import Source
+from pesto.reporting.show.divided import split_picture
+from pesto.reporting.show.split_page import split_page
 from pesto.split.dividing import divide, ways_by_class
 from pesto.split.explained_op import explained_op, found_op
 from pesto.split.exports import _axes, _joined, jax_text
@@ -27,6 +26,7 @@ from pesto.split.program import Rules
 from pesto.split.undescribed import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
 from pesto.tf import named
+from pesto.verbs.jobs.checked_split import _bound
 from solvers.result import Status
 
 OP = "layer_0/step_0/MatMul"

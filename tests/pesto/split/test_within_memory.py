@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError, VerificationError
+from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError, VerificationError
 from pesto.split.dividing import divide
 from pesto.split.files.checked import certified, verified
 from pesto.split.files.split_file import dumps_split, loads_split

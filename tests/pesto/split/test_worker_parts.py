@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto.source import Source
+from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.dividing import divide
 from pesto.split.division import Division, moved_bytes

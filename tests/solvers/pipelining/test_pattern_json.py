@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nearly_valid import edited, torn, without_warnings
 
-from pesto.errors import InputError, VerificationError
-from pesto.files.pattern_file import load_pattern, save_pattern
+from pesto.core.errors import InputError, VerificationError
+from pesto.core.files.pattern_file import load_pattern, save_pattern
 from pesto.pipelining.kept_pattern import certified, kept, verified
 from pesto.pipelining.pipeline import pipelined
 from pesto.pipelining.schedules import NAMES, Asked

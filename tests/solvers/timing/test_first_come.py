@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto.simulator import simulate
+from pesto.core.simulator import simulate
 from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem

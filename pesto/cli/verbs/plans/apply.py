@@ -11,16 +11,16 @@ from pesto.cli.options import Existing, json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.apply_split import apply_split
-from pesto.errors import UsageError
-from pesto.files.disk import check_writable, read_bytes, write_atomic
-from pesto.files.json import format_of, shown
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import check_writable, read_bytes, write_atomic
+from pesto.core.files.json import format_of, shown
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.plan_file import loads
+from pesto.core.quantities import brief, counted
+from pesto.core.source import EVERYTHING, Source
 from pesto.inputs.first_look import first_look
 from pesto.inputs.load import split_source
-from pesto.plans.plan import Plan
-from pesto.plans.plan_file import loads
-from pesto.quantities import brief, counted
-from pesto.show.lines import fact, paragraph
-from pesto.source import EVERYTHING, Source
+from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pesto.cli.printed import to_json
-from pesto.errors import UsageError
-from pesto.files.disk import write_atomic
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import write_atomic
+from pesto.core.quantities import counted, percent, size
+from pesto.core.source import Source
 from pesto.inputs.load import partitioned
-from pesto.quantities import counted, percent, size
-from pesto.show.lines import fact, paragraph
-from pesto.source import Source
+from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 
 if TYPE_CHECKING:

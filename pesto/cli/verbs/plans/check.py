@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from pesto.api import check
 from pesto.cli.options import (
     SOURCE_NAMES,
     Existing,
@@ -15,16 +14,17 @@ from pesto.cli.options import (
     source_options,
 )
 from pesto.cli.printed import answer
-from pesto.files.disk import read_bytes
-from pesto.files.json import format_of
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import format_of
+from pesto.core.plans.plan_file import loads
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph, load_shapes, plan_source, split_source
-from pesto.jobs.checked_pattern import CheckedPattern
-from pesto.jobs.checked_plan import CheckedPlan
-from pesto.jobs.checked_split import CheckedSplit
-from pesto.plans.plan_file import loads
-from pesto.source import Source
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
+from pesto.verbs.api import check
+from pesto.verbs.jobs.checked_pattern import CheckedPattern
+from pesto.verbs.jobs.checked_plan import CheckedPlan
+from pesto.verbs.jobs.checked_split import CheckedSplit
 from solvers.pipelining.pattern_json import KIND as PATTERN
 
 _OF_STEPS = SOURCE_NAMES

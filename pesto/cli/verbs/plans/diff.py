@@ -6,15 +6,15 @@ import click
 
 from pesto.cli.options import Existing, json_option, source_options
 from pesto.cli.printed import to_json
-from pesto.errors import Exit, MismatchError
-from pesto.explaining.diff_told import diff_object, diff_sentences
-from pesto.explaining.plan_diff import plan_diff
-from pesto.graph import Graph
+from pesto.core.errors import Exit, MismatchError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.plan_file import load
+from pesto.core.source import Source, named_by
 from pesto.inputs.load import load_graph, plan_source
-from pesto.plans.plan import Plan
-from pesto.plans.plan_file import load
-from pesto.show.lines import fact
-from pesto.source import Source, named_by
+from pesto.reporting.explaining.diff_told import diff_object, diff_sentences
+from pesto.reporting.explaining.plan_diff import plan_diff
+from pesto.reporting.show.lines import fact
 
 
 @click.command("diff")

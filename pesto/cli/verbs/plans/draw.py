@@ -6,17 +6,17 @@ import click
 
 from pesto.cli.options import Existing, out_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.errors import UsageError
-from pesto.files.disk import write_atomic
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import write_atomic
+from pesto.core.plans.plan_file import load
+from pesto.core.quantities import counted
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
-from pesto.plans.plan_file import load
-from pesto.quantities import counted
-from pesto.show import drawing
-from pesto.show.drawn.boxes import BY, NODE, boxes
-from pesto.show.drawn.plan_export import FORMATS, exported
-from pesto.show.drawn.plan_picture import MOST_BOXES, draw
-from pesto.show.lines import paragraph
-from pesto.source import Source
+from pesto.reporting.show import drawing
+from pesto.reporting.show.drawn.boxes import BY, NODE, boxes
+from pesto.reporting.show.drawn.plan_export import FORMATS, exported
+from pesto.reporting.show.drawn.plan_picture import MOST_BOXES, draw
+from pesto.reporting.show.lines import paragraph
 
 _NODES = 200
 

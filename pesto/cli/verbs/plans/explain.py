@@ -4,15 +4,15 @@ from pathlib import Path
 
 import click
 
-from pesto.api import explain
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import to_json
-from pesto.explaining.explanation_object import explanation_object
-from pesto.explaining.sentences import sentences
+from pesto.core.plans.plan_file import load
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
-from pesto.plans.plan_file import load
-from pesto.show.lines import fact
-from pesto.source import Source
+from pesto.reporting.explaining.explanation_object import explanation_object
+from pesto.reporting.explaining.sentences import sentences
+from pesto.reporting.show.lines import fact
+from pesto.verbs.api import explain
 
 
 @click.command("explain")

@@ -7,14 +7,14 @@ import click
 
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.files.disk import write_atomic
+from pesto.core.files.disk import write_atomic
+from pesto.core.plans.plan_file import load
+from pesto.core.quantities import counted, size
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
-from pesto.jobs.checked_plan import reported
-from pesto.plans.plan_file import load
-from pesto.quantities import counted, size
-from pesto.show.lines import paragraph
-from pesto.show.report.html_report import html_report
-from pesto.source import Source
+from pesto.reporting.show.lines import paragraph
+from pesto.reporting.show.report.html_report import html_report
+from pesto.verbs.jobs.checked_plan import reported
 
 
 @click.command("report")

@@ -20,18 +20,18 @@ from pesto.cli.options import (
 )
 from pesto.cli.printed import answer, finite_facts, finite_or_none
 from pesto.cli.verbs.plans.run_split import run_divided
-from pesto.errors import UsageError, VerificationError
-from pesto.files.disk import read_bytes
-from pesto.files.json import format_of, shown
-from pesto.graph import FUNCTION, SESSION
+from pesto.core.errors import UsageError, VerificationError
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import format_of, shown
+from pesto.core.graph import FUNCTION, SESSION
+from pesto.core.plans.plan_file import loads
+from pesto.core.plans.statements import NOT_CHECKED
+from pesto.core.plans.ways import GRAPHDEF
+from pesto.core.quantities import counted, duration
+from pesto.core.source import Source
 from pesto.inputs.load import plan_source, run_plan, split_source
-from pesto.plans.plan_file import loads
-from pesto.plans.statements import NOT_CHECKED
-from pesto.plans.ways import GRAPHDEF
-from pesto.quantities import counted, duration
-from pesto.show.fed_lines import fed_lines
-from pesto.show.lines import fact, paragraph
-from pesto.source import Source
+from pesto.reporting.show.fed_lines import fed_lines
+from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
 from pesto.tf.run.run_options import How

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pesto.cli.printed import answer, finite_facts, finite_or_none
-from pesto.errors import VerificationError
-from pesto.files.json import shown
+from pesto.core.errors import VerificationError
+from pesto.core.files.json import shown
+from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.source import Source
 from pesto.inputs.load import run_split
-from pesto.quantities import counted, duration, percent, size
-from pesto.show.fed_lines import fed_lines
-from pesto.show.lines import fact, paragraph
-from pesto.source import Source
+from pesto.reporting.show.fed_lines import fed_lines
+from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 
 if TYPE_CHECKING:

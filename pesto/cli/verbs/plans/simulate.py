@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from pesto import api
+from pesto.choosing.whatif.launching import Launched
+from pesto.choosing.whatif.rerun import Simulation, bench_of, trusted
 from pesto.cli.options import (
     Existing,
     cluster_option,
@@ -17,24 +18,23 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.costs.launches import Launch
-from pesto.errors import UsageError
-from pesto.files.disk import write_atomic
-from pesto.graph import Graph
+from pesto.core.costs.launches import Launch
+from pesto.core.errors import UsageError
+from pesto.core.files.disk import write_atomic
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.plan_file import load
+from pesto.core.plans.tf_pesto_files import read_placement
+from pesto.core.plans.ways import PLACEMENT, WAYS, Enforced
+from pesto.core.quantities import duration, size
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph, plan_source
-from pesto.plans.plan import Plan
-from pesto.plans.plan_file import load
-from pesto.plans.tf_pesto_files import read_placement
-from pesto.plans.ways import PLACEMENT, WAYS, Enforced
-from pesto.quantities import duration, size
-from pesto.show.facts.costs_note import note_key
-from pesto.show.facts.enforced_step import enforced_keys, enforced_line
-from pesto.show.facts.trust_lines import trust_keys, trust_table
-from pesto.show.lines import fact
-from pesto.solving.trust import DRAWS, Errors
-from pesto.source import Source
-from pesto.whatif.launching import Launched
-from pesto.whatif.rerun import Simulation, bench_of, trusted
+from pesto.planning.solving.trust import DRAWS, Errors
+from pesto.reporting.show.facts.costs_note import note_key
+from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.reporting.show.facts.trust_lines import trust_keys, trust_table
+from pesto.reporting.show.lines import fact
+from pesto.verbs import api
 
 
 @click.command("simulate")

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import click
 
-from pesto import api
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.files.disk import check_folder, write_atomic
+from pesto.core.files.disk import check_folder, write_atomic
+from pesto.core.plans.plan_file import load
+from pesto.core.quantities import counted, size
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
-from pesto.plans.plan_file import load
-from pesto.quantities import counted, size
-from pesto.show.lines import paragraph
-from pesto.show.trace import packed, trace
-from pesto.source import Source
+from pesto.reporting.show.lines import paragraph
+from pesto.reporting.show.trace import packed, trace
+from pesto.verbs import api
 
 
 @click.command("trace")

@@ -18,17 +18,17 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.costs.launches import Launch
-from pesto.errors import InfeasibleError, InputError, UsageError
-from pesto.files.disk import write_atomic
-from pesto.files.json import shown
-from pesto.files.problem_file import save_problem
-from pesto.inputs.instances import coarsened
-from pesto.quantities import counted
-from pesto.settings import Settings
-from pesto.show.lines import command, fact, paragraph
-from pesto.show.live_line import amount
-from pesto.source import Source
+from pesto.core.costs.launches import Launch
+from pesto.core.errors import InfeasibleError, InputError, UsageError
+from pesto.core.files.disk import write_atomic
+from pesto.core.files.json import shown
+from pesto.core.files.problem_file import save_problem
+from pesto.core.quantities import counted
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.reporting.show.lines import command, fact, paragraph
+from pesto.reporting.show.live_line import amount
+from pesto.research.instances import coarsened
 from solvers import program_text
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint

@@ -10,7 +10,7 @@ import click
 from pesto.cli.options import Duration, Existing, json_option, out_option, quiet_option, refuse, solver_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
-from pesto.errors import (
+from pesto.core.errors import (
     Exit,
     InfeasibleError,
     InputError,
@@ -21,12 +21,12 @@ from pesto.errors import (
     UsageError,
     VerificationError,
 )
-from pesto.files.problem_file import load_problem, load_schedule, save_schedule
-from pesto.quantities import counted, percent
-from pesto.settings import Settings
-from pesto.show.lines import command, fact, paragraph
-from pesto.show.live_line import LiveLine, amount
-from pesto.solving.interrupt import hold, received
+from pesto.core.files.problem_file import load_problem, load_schedule, save_schedule
+from pesto.core.quantities import counted, percent
+from pesto.core.settings import Settings
+from pesto.planning.solving.interrupt import hold, received
+from pesto.reporting.show.lines import command, fact, paragraph
+from pesto.reporting.show.live_line import LiveLine, amount
 from solvers import Limit, Options, Result, Schedule, Status, api, check, relative_gap
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Answer, Instance, fingerprint

@@ -13,19 +13,19 @@ import click
 from pesto.cli import completion
 from pesto.cli.options import Existing, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
-from pesto.errors import Exit
-from pesto.executing.executor import Executor
-from pesto.files import lock
-from pesto.files.json import shown
-from pesto.quantities import counted, percent
-from pesto.show.screen import one_line
-from pesto.show.table import aligned
-from pesto.solving.interrupt import received
-from pesto.study import store
-from pesto.study.cells import Cell, cells_of
-from pesto.study.run import runner
-from pesto.study.run.status import peeked
-from pesto.study.spec import load_study
+from pesto.core.errors import Exit
+from pesto.core.executing.executor import Executor
+from pesto.core.files import lock
+from pesto.core.files.json import shown
+from pesto.core.quantities import counted, percent
+from pesto.planning.solving.interrupt import received
+from pesto.reporting.show.screen import one_line
+from pesto.reporting.show.table import aligned
+from pesto.research.study import store
+from pesto.research.study.cells import Cell, cells_of
+from pesto.research.study.run import runner
+from pesto.research.study.run.status import peeked
+from pesto.research.study.spec import load_study
 from solvers import relative_gap
 
 LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}
@@ -126,10 +126,10 @@ def status_command(*, db: Path, as_json: bool) -> None:
 
 def _executor(kind: str, jobs: int | None) -> Executor:
     if kind == "ray":
-        from pesto.executing.ray_apart import RayApart
+        from pesto.core.executing.ray_apart import RayApart
 
         return RayApart(jobs)
-    from pesto.executing.pool import Pool, default_jobs
+    from pesto.core.executing.pool import Pool, default_jobs
 
     return Pool(jobs if jobs is not None else default_jobs())
 

@@ -6,8 +6,8 @@ import click
 
 from pesto.cli.options import Existing, json_option
 from pesto.cli.printed import aside, to_json
-from pesto.show.screen import one_line
-from pesto.study.report.write import FORMATS, Written, write_report
+from pesto.reporting.show.screen import one_line
+from pesto.research.study.report.write import FORMATS, Written, write_report
 
 
 @click.command("report")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nearly_valid import edited, torn, without_warnings
 
-from pesto.errors import InputError, PestoError
+from pesto.core.errors import InputError, PestoError
 from pesto.split.dividing import divide
 from pesto.split.files.checked import verified
 from pesto.split.files.shaped_file import dumps_shaped, loads_shaped

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.cli.main import pesto
-from pesto.errors import Exit, InputError, MismatchError, PestoError, VerificationError
-from pesto.source import Source
+from pesto.core.errors import Exit, InputError, MismatchError, PestoError, VerificationError
+from pesto.core.source import Source
 from pesto.split.dividing import divide
 from pesto.split.division import moved_bytes, parameter_bytes
 from pesto.split.files.checked import certified, verified

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api
 from pesto.cli.main import main
-from pesto.errors import UsageError, VerificationError
-from pesto.graph import FUNCTION, SESSION
+from pesto.core.errors import UsageError, VerificationError
+from pesto.core.graph import FUNCTION, SESSION
+from pesto.core.plans import ways
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.plan_file import save
+from pesto.core.plans.ways import GRAPHDEF
+from pesto.core.problem import TICK_S
+from pesto.core.simulator import simulate
+from pesto.core.source import Source
 from pesto.inputs.load import planned_step
-from pesto.plans import ways
-from pesto.plans.plan import Plan
-from pesto.plans.plan_file import save
-from pesto.plans.ways import GRAPHDEF
-from pesto.problem import TICK_S
-from pesto.simulator import simulate
-from pesto.source import Source
 from pesto.tf.emulate.emulate_options import How, check_size
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.problem import TICK_S
+from pesto.core.problem import TICK_S
 from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, PROBE_S, SHARE, WALL, How
 from pesto.tf.emulate.hand_over import handed_over
 from pesto.tf.emulate.reservations import Work

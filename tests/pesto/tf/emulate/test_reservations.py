@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto.errors import VerificationError
-from pesto.simulator import simulate
+from pesto.core.errors import VerificationError
+from pesto.core.simulator import simulate
 from pesto.tf.emulate.emulate_options import REACHED
 from pesto.tf.emulate.reservations import Ledger, Reservations, Work
 from solvers.instances.random import generate, random_order

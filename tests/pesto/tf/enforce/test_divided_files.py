@@ -5,11 +5,11 @@ import pytest
 from click.testing import CliRunner
 
 import pesto
-from pesto import api
 from pesto.cli.main import pesto as command
-from pesto.errors import Exit, MismatchError
-from pesto.plans import plan_file
+from pesto.core.errors import Exit, MismatchError
+from pesto.core.plans import plan_file
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api
 from pesto.cli.main import main
-from pesto.errors import UsageError
+from pesto.core.errors import UsageError
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
+from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.simulator import simulate
-from pesto.solving import flow
+from pesto.planning.solving import flow
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

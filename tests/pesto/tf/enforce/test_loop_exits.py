@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pesto.graph import Graph
+from pesto.core.graph import Graph
 from pesto.tf.start import tensorflow
 
 v1 = tensorflow().compat.v1

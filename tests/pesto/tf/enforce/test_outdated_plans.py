@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from pesto import api, problem
 from pesto.cli.main import pesto
-from pesto.errors import VerificationError
-from pesto.graph import Graph
+from pesto.core import problem
+from pesto.core.errors import VerificationError
+from pesto.core.graph import Graph
+from pesto.core.plans import plan_file
+from pesto.core.plans.plan import CONSTANTS_SENT, Plan
+from pesto.core.settings import Settings
+from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.plans import plan_file
-from pesto.plans.plan import CONSTANTS_SENT, Plan
-from pesto.settings import Settings
-from pesto.simulator import simulate
-from pesto.solving import flow
+from pesto.planning.solving import flow
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api
-from pesto.errors import InputError, MismatchError, PestoError, UsageError, VerificationError
-from pesto.plans.plan import Plan
+from pesto.core.errors import InputError, MismatchError, PestoError, UsageError, VerificationError
+from pesto.core.plans.plan import Plan
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pesto import api
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

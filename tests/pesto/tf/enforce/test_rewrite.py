@@ -14,11 +14,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from pesto import api
 from pesto.cli.main import main
-from pesto.errors import InputError, MismatchError, UsageError, VerificationError
-from pesto.plans.plan import Plan
+from pesto.core.errors import InputError, MismatchError, UsageError, VerificationError
+from pesto.core.plans.plan import Plan
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1
@@ -102,9 +102,9 @@ def program(name: str) -> Program:
         v1.train.Saver()
         v1.global_variables_initializer()
         v1.enable_control_flow_v2()
+    from pesto.core.settings import Settings
     from pesto.inputs import load as inputs
-    from pesto.settings import Settings
-    from pesto.solving import flow
+    from pesto.planning.solving import flow
 
     step = sources.from_v1(graph, ["train", "loss"])
     cluster = inputs.load_cluster("cpux3")
@@ -116,7 +116,7 @@ def program(name: str) -> Program:
 
 def scattered(name: str, seed: int) -> Plan:
     """A valid plan at random: any device for each group, any topological order."""
-    from pesto.simulator import simulate
+    from pesto.core.simulator import simulate
 
     made, rng = program(name), np.random.default_rng(seed)
     n = made.problem.tasks

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api
-from pesto.errors import InputError, MismatchError, UsageError
+from pesto.core.errors import InputError, MismatchError, UsageError
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
 from pesto.inputs import load as inputs
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
-from pesto.solving import flow
+from pesto.planning.solving import flow
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

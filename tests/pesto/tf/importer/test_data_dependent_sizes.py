@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.files import graph_file
-from pesto.graph import Graph
+from pesto.core.files import graph_file
+from pesto.core.graph import Graph
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.costs.kernels.launched import times
-from pesto.costs.presets import preset
-from pesto.graph import (
+from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.presets import preset
+from pesto.core.graph import (
     CONV,
     CONV_FILTER,
     CONV_INPUT,

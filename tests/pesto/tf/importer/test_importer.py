@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.costs.measured import Profile, load_profile, save_profile
-from pesto.errors import InputError, MismatchError
-from pesto.graph import Graph
+from pesto.core.costs.measured import Profile, load_profile, save_profile
+from pesto.core.errors import InputError, MismatchError
+from pesto.core.graph import Graph
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

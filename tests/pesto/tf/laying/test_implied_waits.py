@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pesto import api
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api
-from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.ways import GRAPHDEF, WAYS, in_turn, outside
+from pesto.core.problem import build
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.plans.plan import Plan
-from pesto.plans.ways import GRAPHDEF, WAYS, in_turn, outside
-from pesto.problem import build
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 from solvers.arrays import Bools
 
 tf = tensorflow()
@@ -106,7 +106,7 @@ def enforced(plan: Plan, given: Captured, step: Trace, way: str) -> tuple[Bools,
 
 
 def modelled(graph: Graph, plan: Plan, way: str) -> tuple[Bools, set[tuple[str, int]]]:
-    """The same as `pesto.plans.ways` has it."""
+    """The same as `pesto.core.plans.ways` has it."""
     cluster = load_cluster("cpux3")
     problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
     sent = in_turn(graph, problem, plan.schedule.device, way)

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pesto import api
 from pesto.cli.main import pesto
-from pesto.errors import UsageError
-from pesto.graph import Graph
+from pesto.core.errors import UsageError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.ways import WAYS
+from pesto.core.problem import build, payloads
+from pesto.core.simulator import simulate
+from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.plans.plan import Plan
-from pesto.plans.ways import WAYS
-from pesto.problem import build, payloads
-from pesto.simulator import simulate
-from pesto.source import Source
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 from solvers import Problem
 
 tf = tensorflow()

@@ -9,8 +9,8 @@ from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 
+from pesto.core.source import Source  # noqa: E402
 from pesto.inputs.load import load_both, load_graph  # noqa: E402
-from pesto.source import Source  # noqa: E402
 from pesto.tf.laying.step_graph import trace  # noqa: E402
 from pesto.tf.sources.sources import capture_saved_model  # noqa: E402
 

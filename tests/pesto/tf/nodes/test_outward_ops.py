@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from pesto.errors import InputError
-from pesto.files.confined import confined_to
+from pesto.core.errors import InputError
+from pesto.core.files.confined import confined_to
 from pesto.tf.nodes.outward_ops import OUTWARD
 from pesto.tf.sources.graphdefs import read_graph_def
 

@@ -8,8 +8,8 @@ import forked
 import numpy as np
 import pytest
 
-from pesto.errors import InputError, UsageError
-from pesto.source import Source
+from pesto.core.errors import InputError, UsageError
+from pesto.core.source import Source
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pesto.errors import InputError, VerificationError
+from pesto.core.errors import InputError, VerificationError
 from pesto.split.dividing import divide, divide_partly
 from pesto.split.files.checked import verified
 from pesto.split.files.shaped_file import dumps_shaped, loads_shaped

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from partition_bytes import moved
 
-from pesto.errors import VerificationError
+from pesto.core.errors import VerificationError
 from pesto.split.dividing import divide_partly
 from pesto.split.files.checked import verified
 from pesto.split.files.split_file import dumps_split, loads_split

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from partition_bytes import moved
 
-from pesto.errors import InputError, UsageError
+from pesto.core.errors import InputError, UsageError
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.worker_parts import CLONE, REDUCE

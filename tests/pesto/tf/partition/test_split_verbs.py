@@ -9,7 +9,7 @@ import click
 import pytest
 
 from pesto.cli.verbs.plans import run_split
-from pesto.errors import Exit, VerificationError
+from pesto.core.errors import Exit, VerificationError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

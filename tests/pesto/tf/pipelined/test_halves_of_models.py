@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from keras import layers, optimizers
 
-from pesto.micro_batches.recognised import Recognised, recognised
-from pesto.micro_batches.step_parts import BACKWARD, FORWARD
-from pesto.source import Cut, function_label
+from pesto.core.micro_batches.recognised import Recognised, recognised
+from pesto.core.micro_batches.step_parts import BACKWARD, FORWARD
+from pesto.core.source import Cut, function_label
 from pesto.tf.importer.importer import build
 from pesto.tf.sources.sources import capture_keras
 

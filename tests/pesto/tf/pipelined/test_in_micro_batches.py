@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
-from pesto.source import Cut
+from pesto.core.errors import InputError, UsageError
+from pesto.core.source import Cut
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
 from pesto.tf.sources.sources import capture_pieces
 

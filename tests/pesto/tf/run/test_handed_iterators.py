@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import pesto as face
-from pesto.costs.disturbance import Watch
-from pesto.errors import InputError
+from pesto.core.costs.disturbance import Watch
+from pesto.core.errors import InputError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 
+from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.source import Source  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.run import planned_run, profiler  # noqa: E402
 from pesto.tf.run.run_options import How  # noqa: E402  # after the quiet load

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import pesto as face
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
+from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.source import Source  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.nodes.needed_nodes import parse  # noqa: E402
 from pesto.tf.run import stepping  # noqa: E402

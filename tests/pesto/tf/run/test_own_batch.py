@@ -12,15 +12,15 @@ from click.testing import CliRunner
 
 import pesto as face
 from pesto.cli.main import pesto
-from pesto.costs.measured import Profile
-from pesto.errors import InputError, PestoError, UsageError
+from pesto.core.costs.measured import Profile
+from pesto.core.errors import InputError, PestoError, UsageError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
+from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.source import Source  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.run.own_batch import OwnBatch, with_batch  # noqa: E402
 from pesto.tf.run.run_options import How  # noqa: E402  # after the quiet load

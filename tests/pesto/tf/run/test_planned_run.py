@@ -12,16 +12,16 @@ import forked
 import numpy as np
 import pytest
 
-from pesto import api
 from pesto.cli.main import main
 from pesto.cli.printed import finite_facts
 from pesto.cli.verbs.plans.run import alike
-from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
+from pesto.core.errors import Exit, InputError, MismatchError, UsageError, VerificationError
+from pesto.core.plans.plan import Plan
+from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.load import plan_source
-from pesto.plans.plan import Plan
-from pesto.source import Source
 from pesto.tf.start import tensorflow
+from pesto.verbs import api
 
 tf = tensorflow()
 v1 = tf.compat.v1

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.costs.disturbance import Moment, Watch
-from pesto.errors import InputError, NothingFoundError, UsageError
+from pesto.core.costs.disturbance import Moment, Watch
+from pesto.core.errors import InputError, NothingFoundError, UsageError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

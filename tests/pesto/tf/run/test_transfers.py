@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pesto.costs.calibration import calibrate
-from pesto.costs.disturbance import Watch
-from pesto.errors import InputError, NothingFoundError
+from pesto.core.costs.calibration import calibrate
+from pesto.core.costs.disturbance import Watch
+from pesto.core.errors import InputError, NothingFoundError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pesto import api
-from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
+from pesto.verbs import api
 
 PROGRAM = """
 import keras

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tensorflow.core.framework import graph_pb2
 
-from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.source import Source
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes.sizes import KnownShape
 from pesto.tf.sources.sources import capture_file

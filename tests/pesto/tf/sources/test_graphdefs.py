@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.errors import InputError, PestoError
-from pesto.source import Source
+from pesto.core.errors import InputError, PestoError
+from pesto.core.source import Source
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -10,8 +10,8 @@ import forked
 import numpy as np
 import pytest
 
-from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -20,12 +20,12 @@ import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
-from pesto import api  # noqa: E402
 from pesto.tf.importer import shapes  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.nodes import openbatch  # noqa: E402
 from pesto.tf.nodes.inference import infer  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
+from pesto.verbs import api  # noqa: E402
 
 BATCH = 8
 Data = tuple[np.ndarray, np.ndarray]

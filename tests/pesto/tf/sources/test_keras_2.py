@@ -8,7 +8,7 @@ import forked
 import numpy as np
 import pytest
 
-from pesto.errors import InputError
+from pesto.core.errors import InputError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -108,7 +108,7 @@ def test_train_function_of_its_own_is_recorded_instead() -> None:
 
 
 def test_micro_batches_are_refused() -> None:
-    from pesto.source import Cut
+    from pesto.core.source import Cut
 
     with pytest.raises(InputError, match=r"Keras 2 \(tf_keras\) model cannot be cut"):
         callables.capture_object(dense(), "mine:model", 6, cut=Cut(2))

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.errors import InputError, PestoError, UsageError
-from pesto.graph import Graph
-from pesto.source import Source
+from pesto.core.errors import InputError, PestoError, UsageError
+from pesto.core.graph import Graph
+from pesto.core.source import Source
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto import api  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.nodes.flat import flat, has_calls  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+from pesto.verbs import api  # noqa: E402
 
 
 def types(graph: Graph) -> list[str]:

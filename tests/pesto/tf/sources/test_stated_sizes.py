@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.source import Source
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.errors import InputError, PestoError, UsageError
+from pesto.core.errors import InputError, PestoError, UsageError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

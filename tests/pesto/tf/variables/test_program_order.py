@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.graph import Graph
+from pesto.core.graph import Graph
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

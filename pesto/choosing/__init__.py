@@ -1,0 +1,1 @@
+"""Choices between plans: comparisons of clusters and strategies, what-if sweeps."""

@@ -1,0 +1,342 @@
+"""Every method on the same graph, costs, links, memory and simulator: proposed, repaired, simulated, checked."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pesto.choosing.comparison.methods import METHODS, Case, NoProposalError, Proposal
+from pesto.choosing.comparison.step_shape import StepShape, shape_of
+from pesto.choosing.weighing.data_parallel import DataParallel
+from pesto.choosing.weighing.timed_split import TimedSplit, shortfall
+from pesto.core.arguments import expect
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
+from pesto.core.files.html_table import html_table
+from pesto.core.files.json import shown
+from pesto.core.files.toml import closest
+from pesto.core.graph import Graph
+from pesto.core.memory.peaks import measure
+from pesto.core.plans.plan import Plan, verify
+from pesto.core.problem import TICK_S, build, payloads
+from pesto.core.quantities import counted, duration
+from pesto.core.settings import Settings
+from pesto.planning.baselines.places import accelerators
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.repair import computed, repaired
+from pesto.split.dividing import Split
+from pesto.split.shaped import Shaped
+from solvers import check
+from solvers.bounds import quick_bounds
+from solvers.compiled.interruption import struck
+
+ALL = "all"
+RIVAL = "data-parallel"
+"""The method that makes no plan."""
+ALIASES = {"search": "pesto"}
+"""Other names of methods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """What one method came to; all times are modelled, but for `seconds`."""
+
+    method: str
+    """Name in the table of methods."""
+    status: str
+    """fits, oom, refused (memory defeats it), missing (a package is not installed) or failed; `detail` says more."""
+    seconds: float
+    """Measured: to place and repair, without the simulation and the checks that all share."""
+    candidate: Candidate | None = field(repr=False)
+    """None where the method has no answer, or none that a device could hold and a repair could mend."""
+    plan: Plan | None
+    """Verified; None where there is no candidate or it does not fit the memory."""
+    detail: str
+    """Its rule, with what a repair moved; or why there is no plan."""
+    cut_bytes: int
+    """Bytes that cross between devices in a step."""
+    device_use: float
+    """Mean share of the step that the accelerators compute."""
+    link_use: float
+    """Share of the step that the busiest link carries something."""
+    mended: bool = False
+    """Whether ops were moved, after the method's own answer, to fit the memory."""
+    split: Split | None = field(default=None, repr=False)
+    """Inside: where tensors are cut, how; the plan is then of the graph of parts."""
+    rival: DataParallel | None = field(default=None, repr=False)
+    """Inside: where every device has a replica: shown beside the plans, and never one; `candidate` is a replica."""
+
+    @property
+    def makespan_s(self) -> float | None:
+        """Predicted seconds of a step, whether it fits or not."""
+        if self.rival is not None:
+            return self.rival.makespan_s
+        return self.candidate.makespan * TICK_S if self.candidate is not None else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is an answer, and its peaks are within every device's memory."""
+        return self.status == "fits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """All entries for one graph on one cluster."""
+
+    graph: Graph
+    """The step that every method placed."""
+    cluster: Cluster
+    """Where they placed it."""
+    costs: Costs
+    """Seconds of each op on each device."""
+    shape: StepShape
+    """What the step offers to several devices."""
+    lower_bound_s: float
+    """Seconds that no plan of the full graph can beat."""
+    lower_bound_name: str
+    """The argument that gives that bound."""
+    proof: str
+    """Why no plan can exist; empty when one may."""
+    entries: tuple[Entry, ...]
+    """One for each method, in the order of the table of methods."""
+    interrupted: bool
+    """Whether Ctrl-C ended it early."""
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        best = self.ranked()[:1]
+        shortest = f", best {duration(best[0].plan.makespan_s)} by {best[0].method}" if best and best[0].plan else ""
+        where = f"{counted(self.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
+        return f"Comparison({counted(len(self.entries), 'method')}, {where}{shortest})"
+
+    def _repr_html_(self) -> str:
+        """Every method's step, best first, as a table for notebooks."""
+        rows = [
+            (e.method, "-" if e.makespan_s is None else duration(e.makespan_s), e.status, f"{e.seconds:.2f}")
+            for e in self.ranked()
+        ]
+        return html_table(f"{self!r} of {self.graph.source}", ("method", "step", "memory", "place s"), rows)
+
+    def ranked(self) -> list[Entry]:
+        """What fits, by step time; then what does not; then what has no answer."""
+
+        def key(entry: Entry) -> tuple[bool, bool, float]:
+            return (entry.candidate is None, not entry.fits, entry.makespan_s or 0.0)
+
+        return sorted(self.entries, key=key)
+
+    def best(self) -> Plan:
+        """The shortest plan that fits the memory.
+
+        InfeasibleError with the proof that no whole ops can be placed, where tensors that are cut do not fit either;
+        SolverError when no method could run, NothingFoundError when no method's plan fits.
+        """
+        for entry in self.ranked():
+            if entry.plan is not None:
+                return entry.plan
+        if self.proof:
+            raise InfeasibleError(self.proof)
+        if self.entries and all(entry.status in ("missing", "failed") for entry in self.entries):
+            raise SolverError("no method could run: see above, and pesto doctor")
+        raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Entrants:
+    """The methods that compete, and what those that cut tensors need."""
+
+    names: tuple[str, ...]
+    shaped: Shaped | None = field(default=None, repr=False)
+    shapeless: str = ""
+    """Why there is no `shaped`, where something is known of that."""
+
+
+Hear = Callable[[Entry], None]
+
+
+def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple[str, ...]:
+    """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown.
+
+    "all" is all that can do with a graph, and with `shapes` those that cut tensors too; beside cut tensors stands what
+    is no plan, data parallelism.
+    """
+    expect("methods", names, Iterable, f"names of {', '.join((ALL, *METHODS))}")
+    words = names.split(",") if isinstance(names, str) else map(str, names)
+    asked = {ALIASES.get(word.strip(), word.strip()) for word in words} - {""}
+    if not asked:
+        raise UsageError(f"no method is named - {closest('', (ALL, *METHODS))}")
+    for name in sorted(asked - {ALL}):
+        if name not in METHODS:
+            raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
+    if asked == {RIVAL}:
+        raise UsageError(f"{RIVAL} makes no plan, and is shown beside others - name another method too, such as expert")
+    if any(METHODS[name].cuts for name in asked - {ALL}):
+        asked.add(RIVAL)
+    return tuple(name for name, row in METHODS.items() if name in asked or (ALL in asked and (shapes or not row.cuts)))
+
+
+def compete(
+    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, hear: Hear, *, entrants: Entrants
+) -> Comparison:
+    """Run methods, one after the other; `hear` is told of each. Ctrl-C ends it with what there is.
+
+    `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
+    """
+    case, proof = _case(graph, cluster, costs, settings)
+    case = replace(case, shaped=entrants.shaped, shapeless=entrants.shapeless or case.shapeless)
+    bound, bound_name = quick_bounds.best(case.bench.problem)
+    record = SolveRecord(
+        graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), exact=None
+    )
+    entries: list[Entry] = []
+    interrupted = False
+    try:
+        for name in entrants.names:
+            entry, interrupted = _entry(name, case, record, proof)
+            entries.append(entry)
+            hear(entry)
+            if interrupted:
+                break
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
+        interrupted = True
+    return Comparison(
+        graph=graph,
+        cluster=cluster,
+        costs=costs,
+        shape=shape_of(graph, case.bench.problem, cluster),
+        lower_bound_s=bound * TICK_S,
+        lower_bound_name=bound_name,
+        proof=proof,
+        entries=tuple(entries),
+        interrupted=interrupted,
+    )
+
+
+def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> tuple[Case, str]:
+    """The case, and the proof that nothing can fit, if there is one."""
+    proof = ""
+    try:
+        problem = formulate(graph, costs, cluster, settings)
+    except InfeasibleError as infeasible:
+        problem, proof = build(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
+    bench = Bench.of(graph, problem)
+    alone = METHODS["framework-default"].propose(
+        Case(bench=bench, cluster=cluster, costs=costs, alive=problem.memory, settings=settings)
+    )
+    alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
+    return Case(bench=bench, cluster=cluster, costs=costs, alive=alive, settings=settings), proof
+
+
+def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entry, bool]:
+    """What a method comes to, and whether it was interrupted."""
+    if METHODS[name].memory and proof:
+        return _nothing(name, "refused", proof), False
+    try:
+        proposal = METHODS[name].propose(case)
+        if proposal.rival is not None:
+            return _beside(name, proposal, proposal.rival, case), False
+        if proposal.cut is not None:
+            case, record = _of_parts(case, record, proposal.cut)
+        candidate, seconds, mended = _fitted(name, proposal, case)
+        plan = None
+        if candidate.fits:
+            plan = make_plan(record, candidate, {name: candidate})
+            verify(plan, record.graph, case.bench.problem, case.cluster)
+    except NoProposalError as none:
+        return _nothing(name, none.status, str(none)), False
+    except PestoError as error:
+        refused = isinstance(error, (InfeasibleError, NothingFoundError))
+        return _nothing(name, "refused" if refused else "failed", str(error)), False
+    entry = _weighed(case, candidate, plan, seconds)
+    split = proposal.cut.split if proposal.cut is not None else None
+    return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
+
+
+def _beside(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> Entry:
+    """What is no plan: every device's peak is its replica's, and the slowest path is busy as long as the ring takes."""
+    one, cluster = rival.replica, case.cluster
+    replicas = [device.name in rival.devices for device in cluster.devices]
+    computing = int(np.flatnonzero(replicas)[0])
+    step = max(rival.makespan_s, TICK_S)
+    return Entry(
+        method=name,
+        status="fits" if one.fits else "oom",
+        seconds=proposal.seconds,
+        candidate=replace(one, peak=np.where(replicas, rival.peak_bytes, one.peak)),
+        plan=None,
+        detail=proposal.rule if one.fits else f"{proposal.rule}; {shortfall(one, cluster)}",
+        cut_bytes=rival.sent_bytes,
+        device_use=float(one.timeline.busy_s[one.timeline.problem.location == computing].mean() / step),
+        link_use=min(1.0, rival.ring_s / step),
+        rival=rival,
+    )
+
+
+def _fitted(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:
+    """(a proposal run, and repaired where its method knows memory; seconds in all; whether it was repaired)."""
+    method, candidate = METHODS[name], _simulated(name, proposal, case)
+    if not method.memory or candidate.fits or proposal.interrupted:
+        return candidate, proposal.seconds, False
+    began = time.perf_counter()
+    headroom, timing = case.settings.headroom, method.timing()
+    found = repaired(case.bench, candidate, name=name, late=computed(), headroom=headroom, timing=timing)
+    return found, proposal.seconds + time.perf_counter() - began, True
+
+
+def _of_parts(case: Case, record: SolveRecord, cut: TimedSplit) -> tuple[Case, SolveRecord]:
+    """The same step as parts."""
+    bound = quick_bounds.best(cut.bench.problem)
+    return (
+        replace(case, bench=cut.bench, costs=cut.costs),
+        replace(record, graph=cut.graph, costs=cut.costs, bound=bound),
+    )
+
+
+def _simulated(name: str, proposal: Proposal, case: Case) -> Candidate:
+    """The proposal, run; NoProposalError where it is invalid whatever the memory: a group torn apart, say."""
+    if proposal.rank is None:
+        candidate = case.bench.placed(name, proposal.rule, proposal.device)
+    else:
+        candidate = case.bench.ordered(name, proposal.rule, proposal.device, proposal.rank)
+    roomy = replace(case.bench.problem, memory=np.zeros_like(case.bench.problem.memory))
+    for wrong in check(roomy, candidate.timeline.schedule):
+        raise NoProposalError("failed", f"invalid: {wrong.kind}: {wrong.text}")
+    return candidate
+
+
+def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float) -> Entry:
+    timeline, graph = candidate.timeline, case.bench.graph
+    step = max(timeline.makespan_s, TICK_S)
+    computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
+    used = payloads(graph, per_edge=False)[1]
+    return Entry(
+        method=candidate.name,
+        status="fits" if plan is not None else "oom",
+        seconds=seconds,
+        candidate=candidate,
+        plan=plan,
+        detail=candidate.rule if candidate.fits else f"{candidate.rule}; {shortfall(candidate, case.cluster)}",
+        cut_bytes=int(graph.tensor_bytes[used[timeline.schedule.sent_payload]].sum()),
+        device_use=float(timeline.busy_s[computing].mean() / step),
+        link_use=float(timeline.link_busy_s.max(initial=0.0) / step),
+    )
+
+
+def _nothing(name: str, status: str, why: str) -> Entry:
+    return Entry(
+        method=name,
+        status=status,
+        seconds=0.0,
+        candidate=None,
+        plan=None,
+        detail=why,
+        cut_bytes=0,
+        device_use=0.0,
+        link_use=0.0,
+    )

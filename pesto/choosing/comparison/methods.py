@@ -1,0 +1,271 @@
+"""The table of methods that are compared: this project's own, the literature's, and what people do by hand."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto.choosing.weighing.data_parallel import DataParallel, data_parallel
+from pesto.choosing.weighing.one_board import accelerators_of
+from pesto.choosing.weighing.timed_split import TimedSplit, cut_and_timed, factorings, quickest
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.errors import NothingFoundError, PestoError, UsageError
+from pesto.core.quantities import duration
+from pesto.core.settings import Settings
+from pesto.planning.baselines.default import framework_default
+from pesto.planning.baselines.expert import expert
+from pesto.planning.baselines.layer_balanced import layer_balanced
+from pesto.planning.baselines.places import accelerators
+from pesto.planning.baselines.scopes import RulePlacement
+from pesto.planning.solving.baselines import estimates
+from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.flow import solve
+from pesto.split.shaped import Shaped
+from solvers import Limit, Options, Problem, Schedule, Status, api
+from solvers.arrays import Ints
+from solvers.compiled.interruption import struck
+from solvers.heuristics.devices_of_location import devices_at
+from solvers.heuristics.methods import PLACERS, NoRoomError, Placer
+from solvers.instances.plain import fork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """What a method may look at."""
+
+    bench: Bench
+    cluster: Cluster
+    costs: Costs
+    alive: Ints
+    """[n] bytes of each op at one device's peak, for planning (`pesto.planning.solving.baselines.estimates`)."""
+    settings: Settings
+    shaped: Shaped | None = None
+    """What the ops are to one who cuts tensors; None where nothing says."""
+    shapeless: str = "a graph file has no shapes - name the step itself"
+    """Why there is no `shaped`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Proposal:
+    """A method's answer."""
+
+    device: Ints
+    """[n] device of each task."""
+    rank: Ints | None
+    """[n] place of each task in the method's own order; None leaves the order to list scheduling by bottom level."""
+    rule: str
+    seconds: float
+    """Measured seconds to place, without what all methods share (simulation, checks)."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the method early."""
+    cut: TimedSplit | None = None
+    """Where tensors are cut: the answer is of this split's step, and of no placement of the graph."""
+    rival: DataParallel | None = None
+    """Where every device has a replica: the answer is of the first one's share of the step, and is no plan."""
+
+
+class NoProposalError(Exception):
+    """The method has no answer: one line, why; `status` is "refused" (memory), "missing" (a package) or "failed"."""
+
+    def __init__(self, status: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+Propose = Callable[[Case], Proposal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One row of the table."""
+
+    source: str
+    """Where the method is described."""
+    propose: Propose
+    memory: bool = False
+    """Whether its source respects a device's memory: then its plans are repaired where they do not fit."""
+    timing: Callable[[], Callable[[Problem, Ints], Schedule] | None] = lambda: None
+    """Loads what makes the schedules of a repair; None where it keeps the plan's order."""
+    cuts: bool = False
+    """Whether it cuts tensors, and needs to know shapes."""
+
+
+def _by_scope(rule: Callable[..., RulePlacement]) -> Propose:
+    """A placement that reads the graph."""
+
+    def propose(case: Case) -> Proposal:
+        began = time.perf_counter()
+        found = rule(case.bench.graph, case.bench.problem, case.cluster)
+        return Proposal(device=found.device, rank=None, rule=found.rule, seconds=time.perf_counter() - began)
+
+    return propose
+
+
+def _placer(name: str, row: Placer) -> Propose:
+    """A method of the literature on the full graph, which knows memory as far as its source does."""
+    if row.package is not None:
+        return _solver(name, memory=row.memory)
+
+    def propose(case: Case) -> Proposal:
+        method, why = row.load(), ""
+        method(fork(4), Options(seconds=0))  # compiles, or reads what was compiled
+        for problem in _posed(case, memory=row.memory):
+            began = time.perf_counter()
+            try:
+                found = method(problem, _options(case))
+            except NoRoomError as short:
+                why = why or str(short)
+                continue
+            seconds = time.perf_counter() - began
+            return Proposal(device=found.device, rank=found.rank, rule=f"{name} on the full graph", seconds=seconds)
+        raise NoProposalError("refused", f"memory: {why}")
+
+    return _guarded(propose)
+
+
+def _guarded(propose: Propose) -> Propose:
+    """Whatever one method does, the others go on."""
+
+    def safely(case: Case) -> Proposal:
+        try:
+            return propose(case)
+        except (NoProposalError, PestoError):
+            raise
+        except Exception as error:
+            if struck(error):
+                raise KeyboardInterrupt from error
+            raise NoProposalError("failed", f"{type(error).__name__}: {error}") from error
+
+    return safely
+
+
+def _solver(name: str, *, memory: bool) -> Propose:
+    """A solver of the full problem."""
+
+    def propose(case: Case) -> Proposal:
+        why = ""
+        for problem in _posed(case, memory=memory):
+            result = api.solve(problem, name, _options(case))
+            stopped = result.limit is Limit.INTERRUPT
+            if result.schedule is not None:
+                rank = case.bench.order_of(result.schedule)
+                return Proposal(
+                    device=result.schedule.device,
+                    rank=rank,
+                    rule=f"{name} on the full graph",
+                    seconds=result.seconds,
+                    interrupted=stopped,
+                )
+            if stopped:
+                raise KeyboardInterrupt
+            if result.status not in (Status.UNKNOWN, Status.INFEASIBLE):
+                status = "missing" if result.status is Status.MISSING else "failed"
+                raise NoProposalError(status, f"{result.status}: {result.detail}")
+            why = why or f"{result.status}: {result.detail}"
+        raise NoProposalError("refused", why)
+
+    return propose
+
+
+def _posed(case: Case, *, memory: bool) -> Iterator[Problem]:
+    """What a method is given: one problem after the other, until it finds room for all."""
+    if memory:
+        yield from estimates(case.bench.problem, case.alive)
+    else:
+        yield replace(case.bench.problem, memory=np.zeros_like(case.bench.problem.memory))
+
+
+def _options(case: Case) -> Options:
+    settings = case.settings
+    return Options(seconds=settings.time_limit_s, seed=settings.seed, deterministic=settings.deterministic)
+
+
+def _single(case: Case) -> Proposal:
+    """The one device on which everything ends first."""
+    problem, found, began = case.bench.problem, [], time.perf_counter()
+    for location in accelerators(problem, case.cluster):
+        device = devices_at(problem, np.full(problem.tasks, location))
+        found.append((int(problem.duration[np.arange(problem.tasks), device].sum()), location, device))
+    _, location, device = min(found, key=lambda each: each[:2])
+    rule = f"everything on {case.cluster.devices[location].name}"
+    return Proposal(device=device, rank=None, rule=rule, seconds=time.perf_counter() - began)
+
+
+def _cutting(method: str) -> Propose:
+    """Cuts for all accelerators, by one cut and by one after the other, whichever step is shorter."""
+
+    def propose(case: Case) -> Proposal:
+        if case.shaped is None:
+            raise NoProposalError("refused", case.shapeless)
+        began, found, why = time.perf_counter(), list[TimedSplit](), list[str]()
+        ways = factorings(len(accelerators_of(case.cluster)))
+        for factors in ways:
+            step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(ways)
+            try:
+                *_, cuts = cut_and_timed(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
+                found += cuts
+            except (UsageError, NothingFoundError) as none:
+                why.append(str(none))
+        if not found:
+            raise NoProposalError("refused", why[0])
+        cut = quickest(found)
+        if cut.proof:
+            raise NoProposalError("refused", cut.proof)
+        took, best = time.perf_counter() - began, cut.candidate
+        return Proposal(
+            device=best.timeline.schedule.device, rank=best.rank, rule=f"{best.name}: {best.rule}; modelled op times",
+            seconds=took, cut=cut,
+        )  # fmt: skip
+
+    return propose
+
+
+def _replicas(case: Case) -> Proposal:
+    """A replica of the step on each accelerator, as people train today."""
+    if case.shaped is None:
+        raise NoProposalError("refused", case.shapeless)
+    began = time.perf_counter()
+    step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s
+    try:
+        found = data_parallel(step, case.cluster, case.settings, seconds=seconds)
+    except (UsageError, NothingFoundError) as none:
+        raise NoProposalError("refused", str(none)) from none
+    one, ring = found.replica, f"the ring of gradients takes {duration(found.ring_s)}"
+    rule = f"a replica on each of {len(found.devices)} devices, {ring}; modelled, and no plan"
+    device, took = one.timeline.schedule.device, time.perf_counter() - began
+    return Proposal(device=device, rank=one.rank, rule=rule, seconds=took, rival=found)
+
+
+def _pesto(case: Case) -> Proposal:
+    """Everything that this project does for a plan."""
+    began = time.perf_counter()
+    outcome = solve(case.bench.graph, case.cluster, case.costs, case.settings, lambda _: None)
+    plan = outcome.plan
+    return Proposal(
+        device=plan.schedule.device,
+        rank=plan.rank,
+        rule=f"{plan.provenance.chosen}: {plan.provenance.rule}",
+        seconds=time.perf_counter() - began,
+        interrupted=outcome.interrupted,
+    )
+
+
+METHODS: dict[str, Method] = {
+    "single": Method(source="one device, the lower end of every comparison", propose=_single),
+    "framework-default": Method(source="TensorFlow's own placement", propose=_by_scope(framework_default)),
+    "layer-balanced": Method(source="contiguous layers of balanced times", propose=_by_scope(layer_balanced)),
+    "expert": Method(source="Pesto (Middleware 2021), section 5.2", propose=_by_scope(expert)),
+    **{
+        name: Method(source=row.source, propose=_placer(name, row), memory=row.memory or row.repair, timing=row.timing)
+        for name, row in PLACERS.items()
+    },
+    "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
+    "pesto": Method(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
+    "split": Method(source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cutting("exact"), cuts=True),
+    "data-parallel": Method(
+        source="what users do today: replicas, gradients summed in a ring", propose=_replicas, cuts=True
+    ),
+}
+"""A method of the literature has its row in `solvers.heuristics.methods`; one that reads the graph has it here."""

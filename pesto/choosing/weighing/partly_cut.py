@@ -1,0 +1,309 @@
+"""Split and place at once: a placement whose longest ops, beside which others idle, are cut, and placed again.
+
+While an op holds everybody up, the other accelerators idle. Such an op is worth the bytes that could be sent in the
+time that cutting it saves. What is cut then, and what beside it, is a labelling problem (`divide_partly`); the parts of
+what is cut are pinned to different devices, and all else is searched again from where it was.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto.choosing.weighing.one_board import accelerators_of, board_size, s_per_byte
+from pesto.choosing.weighing.timed_split import TimedSplit, feed_s_per_byte
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import InfeasibleError, NothingFoundError
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.plans.warm_start import carried
+from pesto.core.settings import Settings
+from pesto.planning.solving.baselines import baselines
+from pesto.planning.solving.candidates import Bench, Candidate, best
+from pesto.planning.solving.flow import Earlier, Outcome, formulate, solve
+from pesto.planning.solving.tracker import Watch
+from pesto.split.dividing import Split, divide_partly
+from pesto.split.division import Division
+from pesto.split.program import Gain
+from pesto.split.shaped import Shaped
+from pesto.split.split_step import split_step
+from pesto.split.way import cut_ops
+from pesto.split.worker_parts import Parts, parts_of
+from solvers.arrays import Bools, Floats, ints
+from solvers.lateness import Late
+from solvers.timing.idling import idle_under
+
+
+class Aim(NamedTuple):
+    """Which ops are worth to be cut."""
+
+    share: float
+    """Of the step, for which the others must idle beside an op, at least."""
+    alone: bool
+    """As if the others idled beside every op: what else there is to do is then placed around what is cut."""
+
+
+AIMS = (
+    (Aim(0.01, alone=False), Aim(0.01, alone=True), Aim(0.001, alone=True)),
+    (Aim(0.0003, alone=False), Aim(0.0, alone=True)),
+    (Aim(0.003, alone=False),),
+)
+"""In the order in which they are tried: a row for each placement, then the next row."""
+EAGER = 4.0
+"""Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
+WAITING = 0.5
+"""Of a link's latency, what a transfer of an op that is cut as if alone costs besides its bytes."""
+AT_ONCE = 2
+"""Partial splits that are sought at once: a process each."""
+TRYING = 0.7
+"""Share of the time that finding what to cut may take."""
+_LEAST_S = 0.1
+"""Seconds left for placing at least: a solve with a limit of 0 has none, and makes all quick candidates."""
+FAR = 1.25
+"""Times the shortest, from which on a placement is tried after the others: cutting hardly makes up for it."""
+
+
+_Wanted = tuple[int, int, Aim | Division]
+"""A placement's number, in how many parts, and which ops: by an aim, or those that a division of the step cuts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tried:
+    """A partial split, with its graph, and the old placement carried over to it."""
+
+    split: Split
+    parts: Parts
+    order: tuple[str, ...]
+    """Accelerators of workers."""
+    graph: Graph
+    costs: Costs
+    start: Candidate
+    """The shortest of the old placement carried over and of the quick methods."""
+
+
+def partly_cut(
+    step: tuple[Graph, Shaped],
+    cluster: Cluster,
+    settings: Settings,
+    placements: Sequence[tuple[Cluster, Outcome]],
+    watch: Watch,
+    splits: Sequence[Split] = (),
+) -> TimedSplit | None:
+    """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
+
+    placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first,
+    unless it takes much longer than another. splits: of the whole step, the shortest first. What those of one cut cut
+    is tried before anything else, however little time there is.
+    Of all that is tried the shortest by quick methods is searched, and timed on the cluster. The step may take longer
+    than the placement: whoever asks compares. SolverError of those who solve.
+    """
+    began = time.monotonic()
+    tried = list(_tries(step, placements, splits, settings, seconds=TRYING * settings.time_limit_s))
+    if not tried:
+        return None
+    at, chosen = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
+    on, placed = placements[at]
+    gone = TRYING * settings.time_limit_s if settings.deterministic else time.monotonic() - began
+    left = max(min(_LEAST_S, settings.time_limit_s), settings.time_limit_s - gone)
+    start = Earlier(start=_named_anew(placed.plan))
+    try:
+        found = solve(chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, start)
+    except (InfeasibleError, NothingFoundError):
+        return None
+    places = _places(chosen, cluster, found.plan)
+    costs = chosen.costs if on is cluster else modelled(chosen.graph, cluster)
+    problem = found.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
+    bench = Bench.of(chosen.graph, problem)
+    return TimedSplit(
+        split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
+        costs=costs, bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
+        sent_bytes=replace(chosen.parts, place=ints(places)).moved_bytes(),
+    )  # fmt: skip
+
+
+def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candidate:
+    """What was chosen; on a cluster that the plan was not made for, carried over to it."""
+    chosen = found.candidates[found.plan.provenance.chosen]
+    if chosen is None:
+        raise ValueError("a plan is of a candidate")
+    rule = f"long ops cut, the rest placed: {chosen.rule}"
+    if cluster is None:
+        return replace(chosen, rule=rule)
+    known = carried(found.plan, bench.graph, bench.problem, cluster)
+    return bench.ordered(chosen.name, rule, known.device, known.rank)
+
+
+def _tries(
+    step: tuple[Graph, Shaped],
+    placements: Sequence[tuple[Cluster, Outcome]],
+    splits: Sequence[Split],
+    settings: Settings,
+    *,
+    seconds: float,
+) -> Iterator[tuple[int, _Tried]]:
+    """Partial splits of each placement: what whole splits cut, then more or fewer ops, until the time is over.
+
+    Of the first whole split, and of one aim at least, whatever the time; each with the number of its placement. In
+    deterministic settings the first row of AIMS alone, each aim with an equal share of the time, and the others one by
+    one where these cut nothing.
+    """
+    ends, (_, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
+    sizes = [_sizes(on) for on, _ in placements]
+    first = turns([placed.plan.makespan_s for _, placed in placements])
+    starts = [each.division for each in splits if len(each.division.factors) == 1]
+    begun: list[_Wanted] = [(at, each.workers, each) for each in starts for at in first if each.workers in sizes[at]]
+    aimed: list[_Wanted] = [
+        (at, sizes[at][turn], aim)
+        for turn, aims, at in product(range(max(map(len, sizes))), AIMS, first)
+        for aim in aims
+        if turn < len(sizes[at])
+    ]
+    fixed, rest = settings.deterministic, aimed
+    if fixed:
+        many, ends = len(AIMS[0]) * len(first), math.inf
+        aimed, rest, seconds = aimed[:many], aimed[many:], AT_ONCE * seconds / (many + len(begun))
+
+    def late() -> bool:
+        return time.monotonic() >= ends
+
+    def sought(wanted: _Wanted) -> Split | None:
+        at, workers, aim = wanted
+        on, placed = placements[at]
+        start = aim if isinstance(aim, Division) else None
+        gain = _gain(placed, on, aim, workers) if isinstance(aim, Aim) else _gain_of_cuts(aim, on)
+        left = max(1.0, seconds if fixed else ends - time.monotonic())
+        if not any(gain.worth):
+            return None
+        return divide_partly(shaped, workers, gain, start=start, seconds=left, deterministic=fixed)
+
+    def in_time(wanted: _Wanted) -> Split | None:
+        return None if late() and wanted not in begun[:1] else sought(wanted)
+
+    cut = False
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        wanted = [*begun, *aimed]
+        for (at, workers, aim), split in zip(wanted, pool.map(in_time, wanted), strict=True):
+            key = (at, workers, tuple(cut_ops(split.division.ways))) if split is not None else None
+            cut = cut or (split is not None and isinstance(aim, Aim))
+            if split is not None and key is not None and key not in seen:
+                seen.add(key)
+                yield at, _tried(step, split, placements[at], late)
+    others = ((each[0], sought(each)) for each in (() if cut else rest))
+    for at, split in others:
+        if split is not None:
+            yield at, _tried(step, split, placements[at], late)
+            return
+
+
+def turns(makespans: Sequence[float]) -> list[int]:
+    """Placements in the order in which their ops are cut: as they stand, but those that take far longer last."""
+    return sorted(range(len(makespans)), key=lambda at: makespans[at] > FAR * min(makespans))
+
+
+def _sizes(cluster: Cluster) -> tuple[int, ...]:
+    """In how many parts ops are cut: as many as a board has accelerators, all, and two."""
+    return tuple(dict.fromkeys((max(2, board_size(cluster)), len(accelerators_of(cluster)), 2)))
+
+
+def _tried(step: tuple[Graph, Shaped], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
+    """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
+    (graph, shaped), (cluster, placed) = step, placement
+    parts = parts_of(shaped, split.division)
+    order = _order(placed, cluster, split)
+    made = split_step(graph, parts, order)
+    costs = modelled(made, cluster)
+    problem = formulate(made, costs, cluster, Settings())
+    bench = Bench.of(made, problem)
+    known = carried(_named_anew(placed.plan), made, problem, cluster)
+    carried_over = bench.ordered("start", known.rule, known.device, known.rank)
+    start = best([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
+    return _Tried(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
+
+
+def _named_anew(plan: Plan) -> Plan:
+    """A plan as if its ops were those that the first worker does."""
+    return replace(plan, names=tuple(f"w0/{name}" for name in plan.names))
+
+
+def idle_beside(placed: Outcome, cluster: Cluster) -> Floats:
+    """[n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
+    run, fast = placed.plan.schedule, _fast(cluster)
+    lanes = np.flatnonzero(fast[placed.problem.location])
+    idle = idle_under(run, ints(lanes), ints(range(placed.problem.tasks)))
+    return np.where(fast[placed.problem.location[run.device]], idle, 0) / max(1, int(fast.sum()) - 1)
+
+
+def _fast(cluster: Cluster) -> Bools:
+    """[l] which devices are accelerators."""
+    names = set(accelerators_of(cluster))
+    return np.array([device.name in names for device in cluster.devices])
+
+
+def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
+    """What links send in the time that is saved by cutting each op, but for starting kernels."""
+    run, tick_s = placed.plan.schedule, placed.plan.tick_s
+    took, fast = run.finish - run.start, np.flatnonzero(_fast(cluster)).tolist()
+    idle = np.where(_fast(cluster)[placed.problem.location[run.device]], took, 0)
+    idle = idle if aim.alone else idle_beside(placed, cluster)
+    some = took[took > 0]
+    started = float(np.percentile(some, 25)) if len(some) else 0.0
+    shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
+    at_least = np.where(idle >= aim.share * run.makespan, idle, 0)
+    seconds = at_least * shrinks * tick_s * (1 - 1 / workers)
+    reached, latency = min(_reached(cluster, a, fast, workers) for a in fast)
+    worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
+    transfer = int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0
+    return replace(_feeding(cluster, fast, reached), worth=worth, transfer=transfer)
+
+
+def _gain_of_cuts(division: Division, cluster: Cluster) -> Gain:
+    """That of ops which a division cuts: nothing but their part in what is cut beside them."""
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    reached, _ = min(_reached(cluster, a, fast, division.workers) for a in fast)
+    return replace(_feeding(cluster, fast, reached), worth=[int(cut) for cut in cut_ops(division.ways)])
+
+
+def _feeding(cluster: Cluster, fast: Sequence[int], reached: float) -> Gain:
+    """What a link sends while the host feeds a byte, and while it copies one, in `reached` seconds a byte."""
+    feed_s, copy_s = feed_s_per_byte(cluster, fast)
+    return Gain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
+
+
+def _reached(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:
+    """(seconds of each byte, latency) from a device to the farthest of so many with it."""
+    paths = [cluster.paths[a][b] for b in fast if b != a]
+    return sorted((0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in paths)[workers - 2]
+
+
+def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
+    """Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
+
+    Of those equally near, who idled most meanwhile. So a cut in fewer parts than there are accelerators stays within a
+    board, and what is placed goes across.
+    """
+    run = placed.plan.schedule
+    at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.ways))
+    took = np.where(cut, run.finish - run.start, 0)
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    had = {location: int(took[at == location].sum()) for location in fast}
+    lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
+    free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
+    first = max(fast, key=lambda location: had[location])
+    far = {location: s_per_byte(cluster, first, location) for location in fast}
+    rest = sorted((each for each in fast if each != first), key=lambda each: (far[each], -free[each]))
+    return tuple(cluster.devices[location].name for location in (first, *rest))
+
+
+def _places(tried: _Tried, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
+    """[p] the accelerator of each part, counted as workers are; its worker's for what a host runs."""
+    number = {name: at for at, name in enumerate(accelerators_of(cluster))}
+    home = [number[name] for name in tried.order]
+    on = (number.get(plan.lane_device[device], -1) for device in plan.schedule.device.tolist())
+    return tuple(at if at >= 0 else home[part.worker] for at, part in zip(on, tried.parts.parts, strict=True))

@@ -1,0 +1,239 @@
+"""A split on a cluster: what its step takes, and what each device holds, by the simulator that times all plans."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from pesto.choosing.weighing.one_board import accelerators_of
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.analytical import modelled
+from pesto.core.costs.presets import speeds
+from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
+from pesto.core.graph import Graph
+from pesto.core.problem import build
+from pesto.core.quantities import size
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import formulate
+from pesto.split.dividing import Split, divide
+from pesto.split.first_cuts import first_cuts
+from pesto.split.geometry import Shape
+from pesto.split.methods.cut_methods import METHODS
+from pesto.split.prices import Prices
+from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+from pesto.split.split_step import split_step
+from pesto.split.worker_parts import parts_of
+from solvers.heuristics.devices_of_location import devices_at
+
+SECONDS = "seconds"
+"""The objective that weighs messages and ops beside bytes."""
+_AGAIN = 2.0
+QUICK_S = 1.0
+"""Seconds that a quick split may take once the time is over."""
+_LEAST_S_PER_BYTE = 1e-15
+"""Where links send at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedSplit:
+    """A split, with its step as a graph of its own and that graph's run in list order."""
+
+    split: Split
+    graph: Graph
+    """A part each op, pinned to its worker's device (`pesto.split.split_step`)."""
+    costs: Costs
+    """Modelled, whatever the whole step's costs are: nobody has measured the parts."""
+    bench: Bench
+    candidate: Candidate
+    """In list order; where that needs more memory than there is and first in, first out does not, the latter."""
+    proof: str
+    """Why no order of it can fit the memory; empty where one may."""
+    sent_bytes: int
+    """Bytes that all accelerators receive in a step; of a partial split also for what is placed whole."""
+
+
+def factorings(workers: int) -> tuple[Shape, ...]:
+    """The cuts that are tried for so many accelerators: one for all, one for each prime factor, one for some of them.
+
+    UsageError for fewer than two.
+    """
+    if workers < 2:
+        raise UsageError("a split needs two accelerators - give a cluster with more")
+    primes, left, k = list[int](), workers, 2
+    while left > 1:
+        while left % k == 0:
+            primes.append(k)
+            left //= k
+        k += 1
+    fewer = [(k,) for k in range(workers - 1, 1, -1) if workers % k == 0 and (k,) != tuple(primes[:1])]
+    return tuple(dict.fromkeys([(workers,), tuple(primes), *fewer]))
+
+
+def all_timed(step: tuple[Graph, Shaped], split: Split, cluster: Cluster, settings: Settings) -> tuple[TimedSplit, ...]:
+    """A split's step, and those of its first cuts alone, on as few accelerators as these are for."""
+    graph, shaped = step
+    many = len(split.division.factors)
+    fewer = [first_cuts(shaped, split, cuts) for cuts in range(1, many)] if len(split.cuts) == many else []
+    return tuple(timed(graph, shaped, each, cluster, settings) for each in (split, *fewer))
+
+
+def cut_and_timed(
+    step: tuple[Graph, Shaped], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
+    seconds: float,
+) -> Iterator[tuple[TimedSplit, ...]]:  # fmt: skip
+    """Yield a step cut to send least, then by methods that can to take least; with the first cuts alone, all timed.
+
+    Of each number of cuts the shortest so far. seconds: for all cuts; those to take least have what is left of it, and
+    no more than _AGAIN times what the others took; in deterministic settings as much again. Where that leaves no time
+    for them, the quick cut along the batch (data parallelism) is timed in their place. Errors as of `divide`, of the
+    cuts to send least.
+    """
+    began, fixed = time.monotonic(), settings.deterministic
+    least = divide(step[1], factors, method, Rules(), seconds=seconds, deterministic=fixed)
+    found = list(all_timed(step, least, cluster, settings))
+    yield tuple(found)
+    took = time.monotonic() - began
+    left = seconds if fixed else min(seconds - took, _AGAIN * took)
+    if METHODS[method].priced and left > 0:
+        with suppress(PestoError):
+            rules = priced(step[0], cluster, prod(factors))
+            split = divide(step[1], factors, method, rules, seconds=left, deterministic=fixed)
+            found += all_timed(step, split, cluster, settings)
+    elif METHODS[method].priced:
+        with suppress(PestoError):
+            split = divide(step[1], factors, "data-parallel", Rules(), seconds=QUICK_S)
+            found += all_timed(step, split, cluster, settings)
+    ways = dict.fromkeys(each.split.division.factors for each in found)
+    yield tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
+
+
+def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
+    """UsageError for seconds without a cluster, or with what counts bytes."""
+    if objective == SECONDS and cluster is None:
+        raise UsageError("seconds: on which machine? - give a cluster too, or leave the objective at bytes")
+    if objective == SECONDS and (rules.halo or rules.memory_bytes is not None):
+        raise UsageError("a halo and a limit of memory count bytes - leave them out, or the objective at bytes")
+
+
+def ruled(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
+    """The rules, with prices of a step on a cluster where seconds are the objective."""
+    graph, cluster = on
+    if objective != SECONDS or graph is None or cluster is None:
+        return rules
+    return replace(priced(graph, cluster, workers), replicate=rules.replicate)
+
+
+def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:
+    """Rules by which a step is cut to take few seconds on the first accelerators of a cluster, all modelled."""
+    first = set(accelerators_of(cluster)[:workers])
+    fast = [at for at, device in enumerate(cluster.devices) if device.name in first]
+    paths = [path for a in fast for b in fast if (path := cluster.paths[a][b]) is not None and a != b]
+    per_byte = max([path.s_per_byte for path in paths], default=0.0) or _LEAST_S_PER_BYTE
+    took = np.nan_to_num(modelled(graph, cluster).compute_s[:, fast]).max(axis=1)
+    some, at_once = took[took > 0], max(1, workers - 1)
+    start = float(np.percentile(some, 25)) if len(some) else 0.0
+    feed_s, copy_s = feed_s_per_byte(cluster, fast)
+    prices = Prices(
+        unit_s=per_byte / (workers * at_once),
+        message=round(max((path.latency_s for path in paths), default=0.0) / per_byte),
+        kernel=round(at_once * start / per_byte),
+        ops=tuple(np.round(at_once * took / per_byte).astype(np.int64).tolist()),
+        feed=workers * at_once * feed_s / per_byte,
+        cut_out=workers * at_once * copy_s / per_byte,
+    )
+    return Rules(redundant=True, prices=prices)
+
+
+def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float]:
+    """Seconds that a byte takes from the nearest host to the farthest accelerator, and to be copied on a host first.
+
+    Zeros where no host is apart from the accelerators.
+    """
+    hosts = [at for at, device in enumerate(cluster.devices) if device.kind == "cpu" and at not in fast]
+    paths = [[path.s_per_byte for host in hosts if (path := cluster.paths[host][at]) is not None] for at in fast]
+    cores = [speeds(cluster.devices[host]) for host in hosts]
+    copied = [2 / (core.bandwidth * core.bandwidth_efficiency) for core in cores]  # read and written
+    return max((min(each) for each in paths if each), default=0.0), max(copied, default=0.0)
+
+
+def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
+    """A split's step on a cluster, worker w on its w-th accelerator.
+
+    Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
+    one after the other. UsageError where there are fewer than workers.
+    """
+    step = split_step(graph, parts_of(shaped, split.division), accelerators_of(cluster))
+    name = f"split {'x'.join(map(str, split.division.factors))}"
+    cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
+    found = run(step, cluster, settings, (name, f"{cuts}, in list order"))
+    other = found.candidate
+    if not other.fits and not found.proof:
+        other = replace(found.bench.unordered(other), rule=f"{cuts}, first in, first out")
+    chosen = other if other.fits else found.candidate
+    return TimedSplit(
+        split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof,
+        sent_bytes=split.moved_bytes,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """A graph of pinned ops, run in list order."""
+
+    costs: Costs
+    bench: Bench
+    candidate: Candidate
+    proof: str
+    """Why nothing can fit the memory; empty where something may."""
+
+
+def run(step: Graph, cluster: Cluster, settings: Settings, called: tuple[str, str]) -> Run:
+    """The run of pinned ops on modelled costs; `called` is its name and rule."""
+    costs, proof = modelled(step, cluster), ""
+    try:
+        problem = formulate(step, costs, cluster, settings)
+    except InfeasibleError as infeasible:
+        problem, proof = build(step, costs, cluster, memory=step.param_bytes), str(infeasible)
+    bench = Bench.of(step, problem)
+    device = devices_at(problem, np.zeros(problem.tasks, dtype=np.int64))
+    return Run(costs=costs, bench=bench, candidate=bench.placed(*called, device), proof=proof)
+
+
+def quickest(found: Sequence[TimedSplit]) -> TimedSplit:
+    """The shortest step among those that fit; among those that lack least memory where none does."""
+    fitting = [each for each in found if each.candidate.fits]
+    if fitting:
+        return min(fitting, key=lambda each: each.candidate.makespan)
+    return min(found, key=lambda each: (each.candidate.short, each.candidate.makespan))
+
+
+def shortfall(candidate: Candidate, cluster: Cluster) -> str:
+    """Which device lacks how much."""
+    over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
+    most, name = max(over)
+    return f"{name} lacks {size(most)}"
+
+
+def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
+    """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
+    if not source.has_shapes:
+        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or no cluster")
+    many = len(accelerators_of(cluster))
+    if workers > many:
+        raise UsageError(f"{workers} workers, {cluster.name} has {many} accelerators - give fewer, or another cluster")
+    return cluster
+
+
+def refuse_short(clocked: TimedSplit, machine: Cluster) -> None:
+    """InfeasibleError, or NothingFoundError, for a split that does not fit, with the bytes that lack."""
+    remedy = "give more workers, larger devices or a smaller batch"
+    if clocked.proof:
+        raise InfeasibleError(f"{clocked.proof}, cut as it is - {remedy}")
+    raise NothingFoundError(f"the split does not fit: {shortfall(clocked.candidate, machine)} - {remedy}")

@@ -1,0 +1,171 @@
+"""What if a plan ran elsewhere: its placement and order on another cluster, or on other costs."""
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from pesto.choosing.whatif.launching import Launched, launched
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.launches import Launch, launches
+from pesto.core.errors import InputError, UsageError, VerificationError
+from pesto.core.files.json import shown
+from pesto.core.graph import Graph
+from pesto.core.memory.peaks import footprint
+from pesto.core.plans.plan import PER_EDGE, Plan, ranks_against, refuse_another_graph
+from pesto.core.plans.ways import Enforced, as_meant, enforced
+from pesto.core.problem import TICK_S, lanes
+from pesto.core.quantities import counted, duration
+from pesto.core.settings import Settings
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.trust import Errors, Trust, remade, trust
+from solvers.arrays import Floats, Ints, floats
+from solvers.memory.usage import over_time
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """A predicted step: when everything runs, on modelled or measured costs; links are first come, first served."""
+
+    cluster: Cluster
+    """Where the step runs."""
+    bench: Bench
+    """Inside: the problem in ticks, with what it is measured with."""
+    run: Candidate
+    """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
+    costs_note: str = ""
+    """What the op times leave out, as `Costs.said` has it."""
+    order: bool = True
+    """Whether the order is to be enforced; otherwise the framework's first in, first out is predicted."""
+    costs: Costs | None = None
+    """Inside: what the problem in ticks was made of; None where launches cannot be told from it."""
+    trust: Trust | None = None
+    """The step and its best rivals where times are wrong; None where that was not asked for."""
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        where = f"{counted(self.bench.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
+        fits = "fits" if self.fits else "does not fit"
+        return f"Simulation({where}, {duration(self.makespan_s)} predicted, {fits} the memory)"
+
+    @property
+    def makespan_s(self) -> float:
+        """Predicted seconds of the step."""
+        return self.run.timeline.makespan_s
+
+    @property
+    def fits(self) -> bool:
+        """Whether the bytes alive on every device are always within its memory."""
+        return self.run.fits
+
+    @property
+    def busy_s(self) -> dict[str, float]:
+        """Seconds that each device computes; a host's are summed over its cores."""
+        problem = self.bench.problem
+        busy = np.bincount(problem.location, weights=self.run.timeline.busy_s, minlength=problem.locations)
+        return self._by_device(busy.tolist())
+
+    @property
+    def peak_bytes(self) -> dict[str, int]:
+        """Most bytes alive on each device."""
+        return self._by_device(self.run.peak.tolist())
+
+    @property
+    def transfers(self) -> int:
+        """Number of transfers."""
+        return len(self.run.timeline.schedule.sent_payload)
+
+    @property
+    def sent_s(self) -> float:
+        """Seconds of all transfers, summed."""
+        sent = self.run.timeline.schedule
+        return float((sent.sent_finish - sent.sent_start).sum() * TICK_S)
+
+    def bytes_alive(self) -> dict[str, tuple[Floats, Ints]]:
+        """By device: [k] seconds, ascending, and [k] bytes that it holds from then on (docs/memory.md)."""
+        held = footprint(self.bench.graph, per_edge=self.bench.per_edge)
+        curves = over_time(self.bench.problem, held, self.run.timeline.schedule)
+        return self._by_device([(floats(ticks * TICK_S), level) for ticks, level in curves])
+
+    def enforced(self, way: str) -> Enforced:
+        """The step with what of the order a way of running enforces: session, function, graphdef or placement.
+
+        UsageError for another way, and where the graph does not say which ops have no place in the order.
+        """
+        return enforced(self.bench.graph, self.run.timeline, self.run.rank, way=way)
+
+    def as_meant(self) -> Enforced | None:
+        """`enforced` in the way in which the step is meant to be run; None where the graph does not say which."""
+        return as_meant(self.bench.graph, self.run.timeline, self.run.rank, order=self.order)
+
+    def launched(self, each_s: float | None = None) -> Launched:
+        """The step with each op's launch as an op of its own, which a host runs ahead of the kernels (Pesto, 3.2.1).
+
+        each_s: seconds of one launch; where left out what a profile measured, else the devices' own time of a launch.
+        UsageError for seconds out of range.
+        """
+        if self.costs is None:
+            raise UsageError("the simulation has no costs to part launches from - give it some")
+        apart = launches(self.bench.graph, self.cluster, self.costs, Launch(each_s=each_s))
+        return launched(self.bench, self.cluster, self.run, apart)
+
+    def _by_device(self, values: list[T]) -> dict[str, T]:
+        return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}
+
+
+def bench_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) -> Bench:
+    """What any placement and order of the graph on the cluster are measured with."""
+    return Bench.of(graph, formulate(graph, costs, cluster, Settings(per_edge=per_edge)), per_edge=per_edge)
+
+
+def trusted(simulation: Simulation, errors: Errors | None) -> Simulation:
+    """The same with `trust`, against the quick candidates of a solve, which are made anew; as it is without errors.
+
+    Where the plan leaves the order to the framework, so do they.
+    """
+    if errors is None:
+        return simulation
+    bench, cluster = simulation.bench, simulation.cluster
+    rivals = (each if simulation.order else bench.unordered(each) for each in remade(bench, cluster))
+    return replace(simulation, trust=trust(bench, cluster, simulation.run, rivals, errors, order=simulation.order))
+
+
+def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:
+    """A plan's placement and order, run on a cluster that has the devices which it uses.
+
+    MismatchError when the plan is of another graph, InputError when the cluster lacks a device, InfeasibleError when
+    the variables cannot fit it, VerificationError when an op cannot run where it is, or before what it needs.
+    """
+    bench = bench_of(graph, cluster, costs, per_edge=plan.provenance.transfers == PER_EDGE)
+    refuse_another_graph(plan, graph)
+    index = {name: k for k, (name, _) in enumerate(lanes(cluster))}
+    used = [plan.lanes[d] for d in np.unique(plan.schedule.device)]
+    missing = sorted(set(used) - set(index))
+    if missing:
+        raise InputError(f"the cluster has no {missing[0]}, which the plan uses - give one that has")
+    device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
+    wrong = _unsound(plan, bench, device)
+    if wrong:
+        raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
+    run = bench.ordered("plan", "as planned", device, plan.rank)
+    run = bench.unordered(run) if plan.placement_only else run
+    return Simulation(
+        cluster=cluster, bench=bench, run=run, order=not plan.placement_only, costs_note=costs.said, costs=costs
+    )
+
+
+def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:
+    """What no cluster and no costs would make right: ops that cannot run where they are, split groups, ranks."""
+    problem, names = bench.problem, bench.graph.names
+    unable = np.flatnonzero(~problem.allowed[np.arange(problem.tasks), device])
+    member = np.flatnonzero(problem.group >= 0)
+    home = np.full(int(problem.group.max(initial=-1)) + 1, -1)
+    home[problem.group[member]] = problem.location[device[member]]
+    split = member[home[problem.group[member]] != problem.location[device[member]]]
+    wrong = [f"device: op {shown(names[op])} cannot run there" for op in unable[:1]]
+    wrong += [f"group: op {shown(names[op])} is not where its group is" for op in split[:1]]
+    return wrong or ranks_against(plan, problem)

@@ -1,7 +1,0 @@
-"""Coarsening of a scheduling problem: groups first, then acyclic batch merging (Pesto, section 3.3)."""
-
-from pesto.coarsen.coarsening import Caps, Coarsening, Removed, Round
-from pesto.coarsen.contract import contract
-from pesto.coarsen.merge import coarsen
-
-__all__ = ["Caps", "Coarsening", "Removed", "Round", "coarsen", "contract"]

@@ -1,0 +1,254 @@
+"""From measured transfers to a path: latency, bandwidth, a convex piecewise line, held against other sizes."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pesto.core.cluster import Path
+from pesto.core.costs.network import Fit, fit, transfer_s, weighted_line
+from pesto.core.errors import InputError, NothingFoundError
+from pesto.core.quantities import counted, duration, percent
+from solvers.arrays import Floats, Ints, floats, ints
+
+SIZES = tuple(4**k for k in range(1, 14))
+"""Bytes from 4 to 64 MiB."""
+LEAST_SIZES = 6
+"""Sizes that a calibration needs: three to fit, and three to hold against."""
+LOW = 0.05
+"""The share of samples of one size that are at most the time it is taken to need: others waited for programs."""
+APART = 0.25
+"""How far apart two halves of the samples may be on average, each by its quickest samples."""
+AT_ONCE = 1.5
+"""Two transfers at once that take so many times as long as one by itself share a link."""
+LEAST_S = 1e-9
+"""Seconds below which no transfer is believed: what is left of a chain is less than a clock tells."""
+_MOST_LINES = 3
+_WORTH = (0.8, 0.01)
+"""A further line must leave at most this share of the error, and lessen it by so much at least."""
+_MEASURED = ("alone", "both", "twice")
+_EMPTY = np.zeros((0, 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples:
+    """Measured transfers from one device to another; what was measured at once may be missing.
+
+    InputError for sizes or seconds that cannot be, and for fewer than LEAST_SIZES sizes.
+    """
+
+    source: str
+    """Name of the device that sends."""
+    target: str
+    """Name of the device that gets."""
+    sizes: Ints
+    """[k] bytes, ascending."""
+    alone: Floats
+    """[k, r] seconds of a transfer while no other is under way, in the order in which they were measured."""
+    both: Floats = field(default_factory=_EMPTY.copy)
+    """[k, r] seconds while another goes the other way."""
+    twice: Floats = field(default_factory=_EMPTY.copy)
+    """[k, r] seconds while another goes the same way."""
+
+    def __post_init__(self) -> None:
+        """Copy, freeze and validate."""
+        where = f"calibration: {self.source} to {self.target}"
+        object.__setattr__(self, "sizes", ints(self.sizes))
+        if len(self.sizes) < LEAST_SIZES or (np.diff(self.sizes) <= 0).any() or self.sizes[0] < 0:
+            raise InputError(
+                f"{where}: {len(self.sizes)} sizes are too few, or not in order - measure {LEAST_SIZES} or more, "
+                "from few bytes to many"
+            )
+        for name in _MEASURED:
+            values = floats(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if values.size == 0 and name != "alone":
+                continue
+            if values.ndim != 2 or len(values) != len(self.sizes) or values.shape[1] < 2:
+                raise InputError(f"{where}: sizes have samples of shape {values.shape} - measure each twice or more")
+            bad = np.argwhere(~np.isfinite(values) | (values < 0))
+            if len(bad):
+                size, value = self.sizes[bad[0][0]], values[tuple(bad[0])]
+                raise InputError(f"{where}: {size} bytes took {value} s - leave such a sample out, or measure again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What transfers from one device to another take, and how well that is known."""
+
+    source: str
+    """Name of the device that sends."""
+    target: str
+    """Name of the device that gets."""
+    lines: tuple[tuple[float, float], ...]
+    """(seconds of no bytes, seconds of each byte), the flattest first; a transfer takes what the longest says."""
+    line: Fit
+    """The one line through all fitted sizes, as Pesto fits it (section 3.1)."""
+    fitted: tuple[int, ...]
+    """Sizes in bytes that the lines were fitted to."""
+    fitted_s: tuple[float, ...]
+    """Measured seconds of these."""
+    held_out: tuple[tuple[int, float, float], ...]
+    """Of sizes that they were not fitted to: (bytes, measured seconds, predicted seconds)."""
+    apart: float
+    """How far apart two halves of the samples are on average, as a share."""
+    shares: str
+    """What of the link two transfers at once share: nothing, one way, both ways; empty where it was not measured."""
+    samples: int
+    """Samples of each size."""
+
+    @property
+    def error(self) -> float:
+        """Mean of |predicted / measured - 1| over the sizes that were held out."""
+        return float(np.mean([abs(predicted / measured - 1) for _, measured, predicted in self.held_out]))
+
+    @property
+    def line_error(self) -> float:
+        """The same of the one line."""
+        guesses = [(self.line.latency_s + size * self.line.s_per_byte) / took for size, took, _ in self.held_out]
+        return float(np.mean(np.abs(np.array(guesses) - 1)))
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds of a transfer of no bytes."""
+        return max(latency_s for latency_s, _ in self.lines)
+
+    @property
+    def s_per_byte(self) -> float:
+        """Seconds of a further byte of a large transfer; 0 where bytes are free."""
+        return max(s_per_byte for _, s_per_byte in self.lines)
+
+    def path(self, links: tuple[int, ...] = (), source: str = "") -> Path:
+        """The path that takes such times."""
+        (latency_s, s_per_byte), *more = self.lines
+        return Path(latency_s=latency_s, s_per_byte=s_per_byte, pieces=tuple(more), links=links, source=source)
+
+    def __str__(self) -> str:
+        """One line."""
+        rate = f"{1e-9 / self.s_per_byte:.3g} GB/s" if self.s_per_byte else "bytes free"
+        lines = f"{counted(len(self.lines), 'line')} of {counted(self.samples, 'sample')} a size"
+        off = f"{percent(self.error)} off on {counted(len(self.held_out), 'size')} held out"
+        return f"{duration(self.latency_s)}, {rate}; {lines}, {off}, halves {percent(self.apart)} apart"
+
+
+def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
+    """Lines through every second size, held against the others; the smallest and the largest are among the fitted.
+
+    Each size takes what a twentieth of its samples do not exceed. `back`: the other way, to tell what both share.
+
+    NothingFoundError when the samples do not settle: two halves of them differ by more than APART on average, or
+    transfers take no time that can be told from none.
+    """
+    sizes, took = samples.sizes, lower(samples.alone)
+    apart = halves_apart(samples.alone)
+    where = f"calibration: {samples.source} to {samples.target}"
+    if not (took >= LEAST_S).all():
+        raise NothingFoundError(
+            f"{where}: {sizes[int(np.argmin(took))]} bytes take no time that can be told from none - "
+            "measure on a machine at rest, or more often"
+        )
+    if apart > APART:
+        raise NothingFoundError(
+            f"{where}: does not settle, two halves of the samples are {percent(apart)} apart on average, at most "
+            f"{percent(APART)} will do - measure on a machine at rest, or more often"
+        )
+    fitted = (len(sizes) - 1 - np.arange(len(sizes))) % 2 == 0
+    fitted[0] = True
+    lines = convex_lines(sizes[fitted], took[fitted])
+    found = Path(latency_s=lines[0][0], s_per_byte=lines[0][1], pieces=lines[1:])
+    rows = zip(sizes[~fitted].tolist(), took[~fitted].tolist(), transfer_s(found, sizes[~fitted]).tolist(), strict=True)
+    return Calibration(
+        source=samples.source, target=samples.target, lines=lines, line=fit(sizes[fitted], took[fitted], robust=True),
+        fitted=tuple(sizes[fitted].tolist()), fitted_s=tuple(took[fitted].tolist()),
+        held_out=tuple(rows), apart=apart, shares=_shares(samples, back),
+        samples=samples.alone.shape[1],
+    )  # fmt: skip
+
+
+def fits_by_type(found: Sequence[Calibration]) -> dict[str, Fit]:
+    """One line with its R² for each type of transfer, as the paper has them (Pesto, 3.1, Fig 4b), such as cpu to gpu.
+
+    Through all measured sizes of all pairs of the type, held out or not; robustly.
+    """
+    points: dict[str, list[tuple[int, float]]] = {}
+    for one in found:
+        ends = (name.partition(":")[0] for name in (one.source, one.target))
+        sizes = [*zip(one.fitted, one.fitted_s, strict=True), *((size, took) for size, took, _ in one.held_out)]
+        points.setdefault(" to ".join(ends), []).extend(sizes)
+    return {name: fit(*zip(*rows, strict=True), robust=True) for name, rows in points.items()}
+
+
+def joined(one: Samples, other: Samples) -> Samples:
+    """Samples of one pair and of the same sizes, and those that were measured after them."""
+    alone, both, twice = (np.concatenate([getattr(one, name), getattr(other, name)], axis=1) for name in _MEASURED)
+    return replace(one, alone=alone, both=both, twice=twice)
+
+
+def lower(seconds: npt.NDArray[np.float64]) -> Floats:
+    """[k] the sample of each row of [k, r] that a twentieth of them do not exceed."""
+    place = max(int(np.ceil(LOW * seconds.shape[1])) - 1, 0)
+    found: Floats = np.sort(seconds, axis=1)[:, place]
+    return found
+
+
+def halves_apart(seconds: Floats) -> float:
+    """Mean over sizes of how far apart the first and the second half of the samples are, by `lower`."""
+    middle = seconds.shape[1] // 2
+    one, other = lower(seconds[:, :middle]), lower(seconds[:, middle:])
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    return float(np.mean(np.where(high > 0, (high - low) / np.where(low > 0, low, np.maximum(high, 1e-12)), 0.0)))
+
+
+def convex_lines(sizes: Ints, seconds: Floats) -> tuple[tuple[float, float], ...]:
+    """At most three lines whose maximum is near the points, the flattest first; fewer where more are hardly better.
+
+    The first is one in which bytes are free. Neighbouring points are split into as many stretches as there are lines,
+    in every way; each gets the line of least squared relative error with both coefficients >= 0, to six digits. Of all
+    ways the one with the least mean error is taken.
+    """
+    free = (float(f"{np.average(seconds, weights=1 / seconds**2):.6g}"), 0.0)
+    best: tuple[tuple[float, float], ...] = (free,)
+    least = float(np.mean(np.abs(free[0] / seconds - 1)))
+    for count in range(1, _MOST_LINES + 1):
+        cuts = itertools.combinations(range(2, len(sizes) - 1), count - 1)
+        ways = [list(itertools.pairwise((0, *cut, len(sizes)))) for cut in cuts]
+        tried = [_lines(way, sizes, seconds) for way in ways if all(b - a >= 2 for a, b in way)]
+        lines, error = min(tried, key=lambda row: row[1], default=(best, least))
+        if error <= _WORTH[0] * least and least - error >= _WORTH[1]:
+            best, least = lines, error
+    return best
+
+
+def _lines(
+    way: Sequence[tuple[int, int]], sizes: Ints, seconds: Floats
+) -> tuple[tuple[tuple[float, float], ...], float]:
+    """A line for each stretch, but for those that are nowhere the longest, and the mean error of their maximum."""
+    found = [_rounded(sizes[a:b], seconds[a:b]) for a, b in way]
+    kept = [one for one in found if not any(_above(other, one) for other in found)]
+    lines = tuple(sorted(dict.fromkeys(kept), key=lambda line: (line[1], line[0])))
+    guess = np.max([latency_s + sizes * s_per_byte for latency_s, s_per_byte in lines], axis=0)
+    return lines, float(np.mean(np.abs(guess / seconds - 1)))
+
+
+def _above(other: tuple[float, float], one: tuple[float, float]) -> bool:
+    return other != one and other[0] >= one[0] and other[1] >= one[1]
+
+
+def _rounded(sizes: Ints, seconds: Floats) -> tuple[float, float]:
+    largest, longest = float(sizes.max()) or 1.0, float(seconds.max())
+    x, y = sizes / largest, seconds / longest
+    latency, slope = weighted_line(x, y, 1 / y**2)
+    return float(f"{latency * longest:.6g}"), float(f"{slope * longest / largest:.6g}")
+
+
+def _shares(samples: Samples, back: Samples | None) -> str:
+    """What two transfers at once share, told at the largest size; nothing where its bytes hardly count."""
+    if samples.twice.size == 0 or samples.both.size == 0:
+        return ""
+    took = lower(samples.alone)
+    if took[-1] < 2 * took[0] or lower(samples.twice)[-1] < AT_ONCE * took[-1]:
+        return "nothing"
+    other = took if back is None else lower(back.alone)
+    return "both ways" if lower(samples.both)[-1] >= AT_ONCE * max(took[-1], other[-1]) else "one way"

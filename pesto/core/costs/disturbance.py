@@ -1,0 +1,209 @@
+"""Who else used the processors while something was measured: /proc before and after, and runs that it spoiled."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pesto.core.errors import NothingFoundError
+from pesto.core.files.json import shown
+
+T = TypeVar("T")
+
+WINDOW_S = 0.25
+"""Runs are judged together that take so long: /proc counts in hundredths of a second."""
+QUIET = 0.05
+"""Share of all cores that other programs may use: 0.1 of two cores, as a system at rest does at times."""
+PATIENCE = 4
+"""Times as many runs as are wanted, until it is given up."""
+KEEP = "have disturbed runs kept"
+"""What is said of `Watch.keep` to those who have no name for it."""
+NAMED = 3
+"""Most programs that are named."""
+_BUSY = (0, 1, 2, 5, 6, 7)
+"""Fields of a line `cpu` of /proc/stat that are no idling: user, nice, system, irq, softirq, steal."""
+_OWN, _ENDED = slice(11, 13), slice(13, 15)
+"""Fields of /proc/PID/stat behind the name: CPU time of a process, and of its children that have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What every process has used of the processors until a moment."""
+
+    at_s: float
+    """Seconds of the clock."""
+    busy_s: float
+    """CPU seconds of all processors that were not idle, other virtual machines' (steal) among them."""
+    own_s: float
+    """CPU seconds of this process and its descendants."""
+    others: Mapping[int, tuple[str, float]]
+    """By process id of all others that can be seen: name and CPU seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """What other programs used of the processors over some time."""
+
+    seconds: float
+    """Seconds of the clock."""
+    cores: float
+    """Cores that they used on average."""
+    who: tuple[tuple[str, float], ...]
+    """Their names with the cores that each used, the busiest first, as far as /proc shows them."""
+
+
+def look(root: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> Moment | None:
+    """This moment; None where there is no /proc, or one that says nothing."""
+    try:
+        first = (root / "stat").read_text().partition("\n")[0].split()
+        ticks = os.sysconf("SC_CLK_TCK")
+        busy_s = sum(int(first[1:][k]) for k in _BUSY) / ticks
+    except (OSError, ValueError, IndexError):
+        return None
+    rows = {pid: row for pid in _ids(root) if (row := _process(root / str(pid) / "stat", ticks)) is not None}
+    if os.getpid() not in rows:
+        return None  # what is busy cannot be told from ourselves
+    own = _descendants(os.getpid(), {pid: parent for pid, (_, parent, _, _) in rows.items()})
+    return Moment(
+        at_s=clock(),
+        busy_s=busy_s,
+        # What a child used is its parent's once it has ended, all at once: of others that would be no use of this time.
+        own_s=sum(used + ended for pid, (_, _, used, ended) in rows.items() if pid in own),
+        others={pid: (name, used) for pid, (name, _, used, _) in rows.items() if pid not in own},
+    )
+
+
+def _ids(root: Path) -> list[int]:
+    return [int(name) for name in os.listdir(root) if name.isdigit()]  # noqa: PTH208  # of a hundred, in each window
+
+
+def _process(path: Path, ticks: int) -> tuple[str, int, float, float] | None:
+    """Name, parent, and CPU seconds of itself and of children that have ended; None for a process that has gone."""
+    try:
+        # The name stands in brackets and may hold blanks and brackets itself.
+        head, _, tail = path.read_text(errors="replace").rpartition(")")
+        rest = tail.split()
+        used, ended = (sum(map(int, rest[part])) / ticks for part in (_OWN, _ENDED))
+        return head.partition("(")[2], int(rest[1]), used, ended
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _descendants(root: int, parent: Mapping[int, int]) -> set[int]:
+    own = {root}
+    while more := {pid for pid, above in parent.items() if above in own} - own:
+        own |= more
+    return own
+
+
+def between(before: Moment, after: Moment) -> Others:
+    """What others used from one moment to a later one."""
+    seconds = max(after.at_s - before.at_s, 1e-9)
+    used: dict[str, float] = {}
+    for pid, (name, until) in after.others.items():
+        # By its number alone: the kernel's own threads change their names.
+        _, was = before.others.get(pid, (name, 0.0))
+        used[name] = used.get(name, 0.0) + max(until - was, 0.0)
+    spent = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    who = sorted(((name, s / seconds) for name, s in used.items() if s > 0), key=lambda row: (-row[1], row[0]))
+    return Others(seconds=seconds, cores=max(spent, 0.0) / seconds, who=tuple(who))
+
+
+def summed(parts: Iterable[Others]) -> Others:
+    """Several stretches of time as one."""
+    found = list(parts)
+    seconds = sum(p.seconds for p in found)
+    used: dict[str, float] = {}
+    for part in found:
+        for name, cores in part.who:
+            used[name] = used.get(name, 0.0) + cores * part.seconds
+    who = sorted(((name, s / max(seconds, 1e-9)) for name, s in used.items()), key=lambda row: (-row[1], row[0]))
+    cores = sum(p.cores * p.seconds for p in found) / max(seconds, 1e-9)
+    return Others(seconds=seconds, cores=cores, who=tuple(who))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """How runs are watched, and what becomes of those that others disturbed."""
+
+    look: Callable[[], Moment | None] = look
+    """What every process has used until now."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds, by which a window ends."""
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Processors of the machine."""
+    keep: bool = False
+    """Whether disturbed runs count all the same."""
+
+    def disturbed(self, others: Others) -> bool:
+        """Whether others used more than QUIET of all cores."""
+        return others.cores > QUIET * self.cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched(Generic[T]):
+    """What was measured, and what others did meanwhile."""
+
+    samples: list[T]
+    """What the runs that count gave."""
+    runs: int
+    """Runs altogether."""
+    others: Others | None
+    """What others used during the runs that count; None where nobody says."""
+
+    @property
+    def refused(self) -> int:
+        """Runs that were disturbed and do not count."""
+        return self.runs - len(self.samples)
+
+
+def watched(run: Callable[[], T], count: int, watch: Watch) -> Watched[T]:
+    """`count` runs that nobody disturbed, or any where the watch keeps all.
+
+    Runs are judged in windows of WINDOW_S, of one run at least. NothingFoundError, with who was busy, where none of the
+    first `count` runs was undisturbed, or not enough of PATIENCE times as many.
+    """
+    samples: list[T] = []
+    calm: list[Others] = []
+    refused: list[Others] = []
+    runs = 0
+    before = watch.look()
+    while len(samples) < count:
+        made = _window(run, count - len(samples), watch)
+        runs += len(made)
+        after = watch.look()
+        if before is None or after is None:
+            samples += made
+            continue
+        others = between(before, after)
+        before = after
+        if watch.keep or not watch.disturbed(others):
+            samples += made
+            calm.append(others)
+            continue
+        refused.append(others)
+        if runs >= PATIENCE * count or (runs >= count and not samples):
+            raise _too_busy(summed(refused), len(samples), runs, watch.cores)
+    return Watched(samples=samples, runs=runs, others=summed(calm) if calm else None)
+
+
+def _window(run: Callable[[], T], most: int, watch: Watch) -> list[T]:
+    began, made = watch.clock(), [run()]
+    while len(made) < most and watch.clock() - began < WINDOW_S:
+        made.append(run())
+    return made
+
+
+def _too_busy(others: Others, accepted: int, runs: int, cores: int) -> NothingFoundError:
+    return NothingFoundError(
+        f"other programs used {others.cores:.2f} of {cores} cores ({named(others.who)}), so that only {accepted} of "
+        f"{runs} runs count - measure when they are at rest, or {KEEP}, which are labelled"
+    )
+
+
+def named(who: Iterable[tuple[str, float]]) -> str:
+    """The busiest programs with their cores, on one line."""
+    text = ", ".join(f"{shown(name, 24)} {cores:.2f}" for name, cores in list(who)[:NAMED] if cores >= 0.005)
+    return text or "none that /proc shows: another container or virtual machine"

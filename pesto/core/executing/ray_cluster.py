@@ -1,0 +1,321 @@
+"""Work on a Ray cluster: each is a remote task. Ray is where work runs; what came of it is kept by who began it."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from pesto.core.errors import FileError, SolverError, UsageError
+from pesto.core.executing.deadline import Deadline
+from pesto.core.executing.executor import Answered, Lost, Outcome, Said, Why, Work
+from pesto.core.executing.line import BEGAN, SAID, Signals
+from pesto.core.executing.ray_files import Copies, bring_back, contents, copies
+from pesto.core.executing.ray_post import BROKEN, EARLY, FELL, Post, PostLine, QuietLine, listening, sending
+from pesto.core.executing.worker import Entry, entry_of
+from pesto.core.files.json import shown
+
+_POLL_S = 1.0
+_POKE_S = 0.1
+"""Seconds that a poke may be late: Ray waits for nothing but its own."""
+_CALLS = 1000
+"""Calls that the post answers at once, beside those of works: Ray has later ones wait."""
+_AGAIN_S = 5.0
+"""Seconds after which Ray is asked again to end what it has not ended."""
+_ANSWER_S = 10.0
+"""Seconds that whoever listens at the cluster's address may take to answer."""
+_UNBEGUN_S = 1.5
+"""Seconds that a work which was sent a signal may wait for a process of its own, before it is ended without one."""
+
+
+class _Task:
+    """A work that runs."""
+
+    def __init__(self, work: Work, read: dict[str, Any]) -> None:
+        self.work, self._since = work, time.monotonic()
+        self.read = read
+        """What it reads, in Ray's store as long as this holds it."""
+        self.begun = not work.live
+        self.deadline = Deadline(work.limits)
+        self.signalled: float | None = None
+        """When it was sent a signal that it had not begun to hear."""
+        self.fell: tuple[Why, str] | None = None
+        """Why it is lost, where that is known before Ray says so."""
+        self.ended = 0.0
+        """When Ray was asked last to end it."""
+
+    @property
+    def passed(self) -> float:
+        """Seconds since it has a process, as far as that is told: before, it waits for room in the cluster."""
+        return time.monotonic() - self._since
+
+    def begins(self) -> None:
+        """It has a process now."""
+        self.begun, self._since = True, time.monotonic()
+        if self.signalled is not None:
+            self.deadline.interrupted(0.0)
+
+    def late(self) -> tuple[Why, str] | None:
+        """Why it is to be ended, if it is."""
+        if not self.begun:
+            waited = self.signalled is not None and time.monotonic() >= self.signalled + _UNBEGUN_S
+            return ("death", "cancelled before it began") if waited else None
+        late = self.deadline.late(self.passed)
+        return None if late is None else ("time", late)
+
+
+class RayCluster:
+    """The cluster that RAY_ADDRESS names, or else this machine.
+
+    Every node needs this project and its solvers. Files of works go there and come back as bytes; what a work names
+    beside them (`Work.files`) is to be under the same path on each node.
+    """
+
+    def __init__(self, jobs: int | None, *, room: bool = True) -> None:
+        """Connect. `room`: refuse more jobs than there are CPUs; otherwise some wait until there are more nodes.
+
+        SolverError when Ray is missing, FileError when the cluster cannot be reached, UsageError when it has no room.
+        """
+        _require_answer(os.environ.get("RAY_ADDRESS", ""))
+        try:
+            import ray
+        except ImportError as error:
+            raise SolverError("Ray runs nothing without the package ray - pip install 'pesto[ray]'") from error
+        self._ray: Any = ray
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(log_to_driver=False, include_dashboard=False if _local() else None, configure_logging=False)
+        except Exception as error:  # of whatever type Ray likes
+            raise FileError(f"no Ray cluster: {' '.join(str(error).split())} - check RAY_ADDRESS") from error
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # Ray puts its own there
+        nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        cores = sum(nodes)
+        self._slots = jobs if jobs is not None else max(1, cores // 2)
+        if self._slots > cores and (room or not cores):
+            self.close()
+            raise UsageError(f"{self._slots} jobs on a cluster of {cores} CPUs - give at most one job a CPU")
+        # A work that loses its process is begun again by who began it, and who counts.
+        self._each = _share(nodes, self._slots)
+        self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_done)
+        self._running: dict[Any, _Task] = {}
+        self._post: Any = None
+        self._news: Any = None
+        self._poked = False
+
+    @property
+    def slots(self) -> int:
+        """Most works at a time."""
+        return self._slots
+
+    def begin(self, work: Work) -> None:
+        """Submit a work."""
+        post = self._opened() if work.live else None
+        cores = self._each if work.limits.cores is None else min(self._each, work.limits.cores)
+        remote = self._remote if cores == self._each else self._remote.options(num_cpus=cores)
+        read = {name: self._ray.put(data) for name, data in contents(work.files)}
+        reference = remote.remote(work, post, read)
+        self._running[reference] = _Task(work, read)
+
+    def collect(self, seconds: float | None = None) -> list[Outcome]:
+        """Wait for a work, its messages, or the end of its time; Ray says when its process or node is lost."""
+        until = None if seconds is None else time.monotonic() + seconds
+        found: list[Outcome] = []
+        while not found and not self._unpoked() and (self._running or until is not None):
+            left = _POLL_S if until is None else max(0.0, until - time.monotonic())
+            found = self._found(min(left, _POLL_S if until is None else _POKE_S))
+            if until is not None and time.monotonic() >= until:
+                break
+        return found
+
+    def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
+        """Send a signal to a live work, kill another; False when none of that key runs."""
+        for reference, task in self._running.items():
+            if task.work.key == key:
+                if task.work.live and signum != signal.SIGKILL:
+                    self._signal(task, signum)
+                else:
+                    self._end(reference, "death", "cancelled")
+                return True
+        return False
+
+    def poke(self) -> None:
+        """Have `collect` return; from any thread."""
+        self._poked = True
+
+    def close(self) -> None:
+        """Leave the cluster, which ends this run's tasks."""
+        self._ray.shutdown()
+
+    def _signal(self, task: _Task, signum: signal.Signals) -> None:
+        if task.begun:
+            task.deadline.interrupted(task.passed)
+        elif task.signalled is None:
+            task.signalled = time.monotonic()
+        if self._post is not None:  # without it the work ends by itself
+            self._post.send.remote(task.work.key, int(signum))
+
+    def _opened(self) -> Any:
+        """The post: on this node, as it is to last as long as this process does."""
+        if self._post is None:
+            node = self._ray.get_runtime_context().get_node_id()
+            here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+            calls = 2 * self._slots + _CALLS  # each work has one that waits for its signals
+            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=calls)(Post).remote()
+            self._news = self._post.take.remote()
+        return self._post
+
+    def _found(self, seconds: float) -> list[Outcome]:
+        waited = [*self._running, *([] if self._news is None else [self._news])]
+        if not waited:
+            time.sleep(seconds)
+            return []
+        done, _ = self._ray.wait(waited, num_returns=1, timeout=seconds)
+        ended = [reference for reference in done if reference != self._news]
+        if ended and self._post is not None:
+            self._post.flush.remote()  # what a work told before its end comes before its end
+        found = self._told() if done and self._post is not None else []
+        found += [self._outcome(reference) for reference in ended]
+        self._hurry()
+        return found
+
+    def _told(self) -> list[Outcome]:
+        """What has come by the post."""
+        try:
+            messages = self._ray.get(self._news)
+        except self._ray.exceptions.RayError:  # works that told by it end themselves; later ones have another
+            self._post = self._news = None
+            return []
+        self._news = self._post.take.remote()
+        tasks = {task.work.key: task for task in self._running.values()}
+        found: list[Outcome] = []
+        for key, message in messages:
+            if key in tasks and message[:1] == SAID:
+                found.append(Said(work=tasks[key].work, data=message[1:]))
+            elif key in tasks and message[:1] == BEGAN:
+                tasks[key].begins()
+            elif key in tasks and message[:1] == FELL:
+                tasks[key].fell = "memory", message[1:].decode()
+            elif key in tasks and message[:1] == EARLY:
+                early = msgspec.msgpack.decode(message[1:], type=dict[str, bytes | None])
+                with suppress(FileError):  # it is brought again, at the latest with the answer
+                    bring_back(tasks[key].work.files, early)
+            elif key in tasks and message[:1] == BROKEN:
+                tasks[key].fell = "place", "it was sent to a worker that an earlier work had retired"
+        return found
+
+    def _hurry(self) -> None:
+        """Interrupt, or end, the tasks that took too long."""
+        for reference, task in list(self._running.items()):
+            late = task.fell or task.late()
+            if late is not None:
+                self._end(reference, *late)
+            elif task.begun and task.deadline.interrupts(task.passed):
+                self.cancel(task.work.key)
+
+    def _end(self, reference: Any, why: Why, detail: str) -> None:
+        """Kill a task's process; its end is heard of as that of others is."""
+        task = self._running[reference]
+        if task.fell is None or time.monotonic() >= task.ended + _AGAIN_S:  # Ray promises no more than to try
+            task.fell, task.ended = (why, detail), time.monotonic()
+            self._ray.cancel(reference, force=True)
+
+    def _outcome(self, reference: Any) -> Outcome:
+        task = self._running.pop(reference)
+        seconds = task.passed
+        try:
+            data, written, reused = self._ray.get(reference)
+            bring_back(task.work.files, dict.fromkeys(task.work.files.early) | written)
+            return Answered(work=task.work, data=data, seconds=seconds, reused=reused)
+        except (self._ray.exceptions.RayError, FileError) as error:
+            cause = getattr(error, "cause", None) or error  # of what the function raised itself
+            if task.work.live and self._post is not None:
+                self._post.over.remote(task.work.key)
+            why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
+            return Lost(work=task.work, why=why, detail=detail, seconds=seconds)
+
+    def _unpoked(self) -> bool:
+        poked, self._poked = self._poked, False
+        return poked
+
+
+def _share(nodes: Sequence[int], slots: int) -> int:
+    """CPUs of each of so many works, so that all find room at once on nodes of so many; they have one each at least."""
+    most = sum(nodes) // slots
+    return next((each for each in range(most, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
+
+
+class _Process:
+    """State of a Ray worker's process over its tasks."""
+
+    works = 0
+    retired = False
+    """True once a work has said that this process must do no more."""
+
+
+def _done(work: Work, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes], bool]:
+    """Run where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores.
+
+    The answer, the files written, and whether the process had done other work before.
+    """
+    import ray
+
+    if _Process.retired:
+        if post is not None:
+            ray.get(post.tell.remote([(work.key, BROKEN)]))
+        os._exit(1)
+    _Process.works += 1
+    reused = _Process.works > 1
+    cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
+    entry = entry_of(work.entry)
+    with copies(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
+        answer = _heard(work, entry, post, cores, files) if work.live else entry(work.data, QuietLine(cores, files))
+        return answer, files.written(), reused
+
+
+def _heard(work: Work, entry: Entry, post: Any, cores: int, files: Copies) -> bytes:
+    """The answer of a work that tells of itself, and minds signals."""
+    signals = Signals()
+    line = PostLine(work.key, post, signals, cores, files)
+    with _handlers():
+        signals.remember()
+        signals.begin(live=True)
+        with listening(work.key, post, work.limits.rss_bytes), sending(work.key, post, work.files.early, files):
+            answer = entry(work.data, line)
+            signals.remember()
+        line.close()
+    _Process.retired = line.retired
+    return answer
+
+
+@contextmanager
+def _handlers() -> Iterator[None]:
+    """Signals reach this thread meanwhile, and afterwards are as Ray has them, which blocks SIGINT."""
+    heard = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in heard}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _require_answer(address: str) -> None:
+    """FileError when nobody listens at host:port, where Ray itself tries for minutes; other forms are Ray's to read."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()) or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise FileError(f"no Ray cluster: nobody answers at {shown(address)} - check RAY_ADDRESS") from error
+
+
+def _local() -> bool:
+    return not os.environ.get("RAY_ADDRESS")

@@ -1,0 +1,228 @@
+"""One worker as its pool sees it: the process, its connection, the work that it is at, and its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from pesto.core.executing.deadline import Deadline
+from pesto.core.executing.executor import NO_LIMITS, Answered, Limits, Lost, Outcome, Said, Why, Work
+from pesto.core.executing.line import ANSWER, BEGAN, LAST_ANSWER, READY
+from pesto.core.executing.worker import Begin
+from pesto.core.files.json import shown
+
+POLL_S = 1.0
+"""Seconds between two looks at who has no patience left; and for a process that has closed its end to be over."""
+_TAIL = 4096
+_AT_ONCE = 256
+"""Messages of one worker that are taken before the next one's."""
+
+
+class WorkerProcess:
+    """One process, its connection and the work that it is at."""
+
+    def __init__(self, share: tuple[int, ...], most: int | None, niceness: int, ready: str = "") -> None:
+        """Start it on at most `most` of the cores `share`, none of which is all; `ready` as of `Pool`."""
+        self.share, self.most = share, most
+        self.work: Work | None = None
+        cores = ",".join(map(str, _bound(share, most)))
+        self.connection, self._said, self._popen = started(
+            "pesto.core.executing.worker", cores, niceness, *filter(None, [ready])
+        )
+        self.ready = False
+        """Whether it has done what comes before its first work."""
+        self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
+        self._listens, self._wanted = False, list[signal.Signals]()
+        self._given_up: tuple[Why, str] | None = None
+        self._closed, self._ended = False, "the worker was ended"
+        self._works, self._retired = 0, False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be handed a work."""
+        return not self._closed and not self._retired and self._popen.poll() is None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was ended, or its end was seen."""
+        return self._closed
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is this side that ended it before its work was done."""
+        return self._given_up is not None
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._popen.pid
+
+    @property
+    def limits(self) -> Limits:
+        """Of the work that it is at."""
+        return NO_LIMITS if self.work is None else self.work.limits
+
+    def begin(self, work: Work) -> None:
+        """Hand it a work."""
+        self._works += 1
+        self.work, self._began, self._deadline = work, time.monotonic(), Deadline(work.limits)
+        self._listens, self._wanted, self._given_up = False, [], None
+        self._said.truncate(0)  # an epitaph is of this work
+        head = Begin(entry=work.entry, live=work.live)
+        try:
+            self.connection.send_bytes(msgspec.json.encode(head))
+            self.connection.send_bytes(work.data)
+        except OSError:  # it is dead: `outcomes` will see
+            return
+
+    def cancel(self, signum: signal.Signals) -> None:
+        """Send it a signal, as soon as that is for the work at hand; kill it by SIGKILL, or where it minds none."""
+        if self.work is None:
+            return
+        if not self.work.live or signum == signal.SIGKILL:
+            self.give_up("death", "cancelled")
+            return
+        self._deadline.interrupted(self._passed)
+        if self._listens:
+            self._popen.send_signal(signum)
+        else:
+            self._wanted.append(signum)
+
+    def give_up(self, why: Why, detail: str) -> None:
+        """End it; its work is lost for that reason."""
+        self._given_up = why, detail
+        self._kill_group()
+
+    def outcomes(self) -> list[Outcome]:
+        """What it has told, and its answer or how it ended without one; nothing while nothing has come."""
+        found: list[Outcome] = []
+        while self.work is not None and len(found) < _AT_ONCE:
+            try:
+                if not self.connection.poll():
+                    break
+                found += self._read(self.work)
+            except (EOFError, OSError):
+                found.append(self._lost(self.work))
+        self._hurry()
+        return found
+
+    def idles(self) -> bool:
+        """Whether one without a work is there, ready or getting so."""
+        try:
+            while self.connection.poll():
+                self.ready |= self.connection.recv_bytes() == READY
+        except (EOFError, OSError):
+            return False
+        return self.alive
+
+    def kill(self) -> None:
+        """End it now."""
+        if not self._closed:
+            self._closed = True
+            self._kill_group()
+            self._popen.wait()
+            self.connection.close()
+            self._said.close()
+
+    def _kill_group(self) -> None:
+        """Kill the process, which leads its own group, and the whole group; nothing once it has ended."""
+        if self._popen.poll() is None:  # its id is its own until it is waited for
+            with suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+
+    def _read(self, work: Work) -> list[Outcome]:
+        message = self.connection.recv_bytes()
+        if message[:1] == READY:
+            self.ready = True
+            return []
+        if message[:1] == BEGAN:
+            self._listens = True
+            for signum in self._wanted:
+                self._popen.send_signal(signum)
+            return []
+        if message[:1] in (ANSWER, LAST_ANSWER):
+            self.work, self._retired = None, message[:1] == LAST_ANSWER
+            return [Answered(work=work, data=message[1:], seconds=self._passed, reused=self._works > 1)]
+        return [Said(work=work, data=message[1:])]
+
+    @property
+    def _passed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _hurry(self) -> None:
+        """Interrupt, or end, what has taken too long."""
+        if self.work is None or self._given_up is not None:
+            return
+        late = self._deadline.late(self._passed)
+        if late is not None:
+            self.give_up("time", late)
+        elif self._deadline.interrupts(self._passed):
+            self.cancel(signal.SIGINT)
+
+    def _lost(self, work: Work) -> Lost:
+        why, detail = self._given_up or ("death", "")
+        epitaph = self.epitaph()
+        self.work = None
+        return Lost(work=work, why=why, detail=detail or epitaph, seconds=self._passed)
+
+    def epitaph(self) -> str:
+        """How the process ended, and the last line that it wrote; it is gone then."""
+        if not self._closed:
+            try:
+                code = self._popen.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                code = 0
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            last = last_line(self._said)
+            self.kill()
+            self._ended = f"the worker ended: {how}" + (f": {last}" if last else "")
+        return self._ended
+
+
+def started(module: str, *words: object) -> tuple[Connection, IO[bytes], "subprocess.Popen[bytes]"]:
+    """A module run as a process, with this one's id and its end of a connection before the words.
+
+    This one's end, the file of all that it writes, and the process.
+    """
+    ours, theirs = Pipe()
+    said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by whoever ends the process
+    with theirs:
+        # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is not for it.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *map(str, (os.getpid(), theirs.fileno(), *words))],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=environment(),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    return ours, said, process
+
+
+def _bound(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
+    """The cores that a worker is bound to: of its own, or else of all, the first so many; none is all."""
+    if most is None:
+        return share
+    return tuple((share or sorted(os.sched_getaffinity(0)))[:most])
+
+
+def last_line(said: IO[bytes]) -> str:
+    """The last line of what a process wrote that is not empty, fit to be shown; empty for none."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL))
+    lines = [line for line in said.read().decode("utf-8", "replace").split("\n") if line.strip()]
+    return shown(lines[-1].strip()) if lines else ""
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with the project importable from where it is."""
+    home = str(Path(__file__).resolve().parents[3])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}

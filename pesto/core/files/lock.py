@@ -1,0 +1,104 @@
+"""One process at a time for a file that is kept: a study's, or the service's."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pesto.core.errors import FileError, UsageError
+from pesto.core.files.json import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a lock is of, and how its refusals speak."""
+
+    what: str
+    """Of what it is: a lock holds these words, and anything else of its name is not ours."""
+    holder: str
+    """Who holds it."""
+    remedy: str
+    """What else can be done."""
+
+    @property
+    def mark(self) -> bytes:
+        """What a lock holds."""
+        return f"pesto {self.what} lock\n".encode()
+
+
+def real_path(path: Path) -> Path:
+    """Where such a file really is: a plain name too (":memory:"), and links followed.
+
+    FileError for what is there and is no regular file, and for a name that cannot be one.
+    """
+    remedy = "name a file, such as study.sqlite"
+    try:
+        real = Path(os.path.realpath(path))
+        regular = stat.S_ISREG(real.stat().st_mode)
+    except FileNotFoundError:
+        return real
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        raise FileError(f"cannot use {shown(path)}: {shown(error)} - {remedy}") from error
+    if not regular:
+        raise FileError(f"cannot use {shown(path)}: it is a folder or a device - {remedy}")
+    return real
+
+
+@contextmanager
+def held(path: Path, kind: Kind) -> Iterator[None]:
+    """Hold the lock of the file NAME, in .NAME.pesto-lock beside it; the system frees it with this process.
+
+    UsageError when another process holds it; FileError when the folder cannot be written to, or something else has
+    that name.
+    """
+    real = Path(os.path.realpath(path))
+    beside = real.with_name(f".{real.name}.pesto-lock")
+    try:
+        descriptor = _taken(beside, kind)
+    except OSError as error:
+        raise FileError(f"cannot write {shown(beside)}: {error.strerror} - name another place") from error
+    if descriptor is None:
+        raise UsageError(f"{shown(path)}: another {kind.holder} is writing it - wait for it, or {kind.remedy}")
+    try:
+        yield
+    finally:
+        # Removed while it is held: whoever opened it meanwhile notices, in `_taken`, that it has no name any more.
+        beside.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _taken(beside: Path, kind: Kind) -> int | None:
+    """An open file with the lock, None when it is another's."""
+    while True:
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _require_ours(descriptor, beside, kind)
+            if _named(descriptor, beside):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _require_ours(descriptor: int, beside: Path, kind: Kind) -> None:
+    """Mark a new lock; FileError for somebody's file, which is left as it is."""
+    found = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
+    if not found:
+        os.pwrite(descriptor, kind.mark, 0)
+    elif found != kind.mark:
+        raise FileError(f"{shown(beside)} is in the way: it is no lock of a {kind.what} - move it, or {kind.remedy}")
+
+
+def _named(descriptor: int, beside: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), beside.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,157 @@
+"""What lives where and when: what a graph's ops hold, and the peak bytes of each device during a simulated step."""
+
+import numpy as np
+
+from pesto.core.cluster import Cluster
+from pesto.core.graph import Graph
+from pesto.core.memory.forwarding import KEPT, of_type, of_variable, taken_over, updated
+from pesto.core.problem import COPIED, payloads
+from pesto.core.quantities import brief, size
+from pesto.core.simulator import Timeline
+from solvers import Footprint, Problem
+from solvers.arrays import Ints, ints, rank_of
+from solvers.compiled.dag import after_all, topological_order
+from solvers.memory.usage import Usage, usage
+
+
+def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:
+    """What a graph's ops hold, one buffer a tensor and one read a data edge; `per_edge` as its problem was built.
+
+    A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
+    received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
+    output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
+    copy, and elementwise ops may write into an input that nobody else needs (`pesto.core.memory.forwarding`). A
+    constant lives for ever where it was made, and so does a variable, whose bytes (`Graph.param_bytes`) count once:
+    what an op that launches nothing gives of them is another name for them. Copies of small constants
+    (`pesto.core.problem.copied`), at most 128 bytes a device, do not count. scratch: [n] bytes that each op's kernel
+    needs while it runs, none where left out.
+    """
+    payload = payloads(graph, per_edge=per_edge)[0]
+    made, edge = _passed_on(graph)
+    made, edge = made[payload[edge] >= 0], edge[payload[edge] >= 0]
+    variable, constant = of_variable(graph), of_type(graph, KEPT)[graph.tensor_op]
+    stays = variable | constant
+    kept = np.flatnonzero(stays)
+    tensors, reads = len(graph.tensor_op), len(graph.dst)
+    static = graph.param_bytes.astype(np.int64)
+    own = np.flatnonzero(constant & ~variable)
+    np.add.at(static, graph.tensor_op[own], graph.tensor_bytes[own])
+    passes = np.full(tensors + len(kept), -1)
+    passes[made] = edge
+    # The bytes of a constant or a variable are static where it was made: its tensor is another name of its kernel's, a
+    # buffer of no size, and has a size of its own only where it is received.
+    passes[kept] = reads + np.arange(len(kept))
+    none = np.zeros(len(kept), dtype=np.int64)
+    owner = graph.tensor_op[kept]
+    return Footprint(
+        static=static,
+        size=np.concatenate([graph.tensor_bytes, none]),
+        maker=np.concatenate([graph.tensor_op, owner]),
+        passes=passes,
+        read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
+        read_by=np.concatenate([np.where(payload < 0, graph.src, graph.dst), owner]),  # a copy is read elsewhere
+        read_payload=np.concatenate([payload, none - 1]),
+        reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge), stays), none - 1]),
+        scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
+    )
+
+
+def with_lives(problem: Problem, graph: Graph, *, per_edge: bool = False) -> Problem:
+    """The full-graph problem with what its ops hold over time, for a solver that is to prove that a schedule fits."""
+    return problem.living(footprint(graph, per_edge=per_edge))
+
+
+def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch: Ints | None = None) -> Usage:
+    """Bytes alive over a simulated step; `per_edge` as the problem was built, `scratch` as in `footprint`."""
+    return usage(timeline.problem, footprint(graph, per_edge=per_edge, scratch=scratch), timeline.schedule)
+
+
+def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
+    """For people: which kind of memory the variables exceed and by how much, or which group no device can hold."""
+    for kind in sorted({d.kind for d in cluster.devices}, reverse=True):
+        need, given = (
+            _confined(graph, problem, cluster, kind),
+            [d.memory_bytes for d in cluster.devices if d.kind == kind],
+        )
+        if need > sum(given):
+            return (
+                f"{kind} memory: {size(need)} needed, {len(given)} devices give {size(sum(given))}, "
+                f"{size(need - sum(given))} short; the largest group has {_largest(graph, problem)}"
+            )
+    most = max(d.memory_bytes for d in cluster.devices)
+    return f"the largest group has {_largest(graph, problem)}, the largest device {size(most)}"
+
+
+def _largest(graph: Graph, problem: Problem) -> str:
+    unit = np.where(problem.group >= 0, problem.group, int(problem.group.max(initial=-1)) + 1 + np.arange(graph.ops))
+    held = np.zeros(int(unit.max(initial=-1)) + 1, dtype=np.int64)
+    np.add.at(held, unit, graph.param_bytes)
+    largest = int(held.argmax())
+    name = graph.names[int(np.argmax((unit == largest) * graph.param_bytes))]
+    return f"{size(int(held[largest]))} ({brief(name)})"
+
+
+def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:
+    """Bytes of the variables that only devices of `kind` may hold."""
+    other = [d for d, at in enumerate(problem.location.tolist()) if cluster.devices[at].kind != kind]
+    return int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
+
+
+def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
+    """(tensors that are their op's largest input under another name, the data edge of that input).
+
+    Not the read of a variable that an update follows which none of its readers leads to: they may come after it, and it
+    then copies the variable (weights that are late, docs/pipelining.md).
+    """
+    # A handle carries no bytes; what is read through it is the variable.
+    carried = np.where(graph.tensor_bytes > 0, graph.tensor_bytes, graph.param_bytes[graph.tensor_op])[graph.tensor]
+    largest = np.full(graph.ops, -1)
+    by_size = np.argsort(carried, kind="stable")
+    largest[graph.dst[by_size]] = by_size
+    edge = largest[graph.tensor_op]
+    same = graph.tensor_bytes == np.append(carried, -1)[edge]
+    kept = np.isin(graph.tensor_op, _outliving(graph))
+    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
+    again, by = updated(graph)
+    passed, first = np.unique(np.append(made, again), return_index=True)
+    return ints(passed), ints(np.append(edge[made], by)[first])
+
+
+def _outliving(graph: Graph) -> Ints:
+    """Reads of variables with several updates whose readers need not be done when the next update comes."""
+    of, makes = np.full(graph.ops, -1), np.zeros(graph.ops, dtype=np.bool_)
+    held = graph.param_bytes[graph.src] > COPIED
+    of[graph.dst[held]], makes[graph.tensor_op] = graph.src[held], True
+    src, dst = graph.control_src, graph.control_dst
+    pair = np.flatnonzero((of[src] >= 0) & (of[src] == of[dst]) & makes[src] & ~makes[dst])
+    variables, count = np.unique(of[(of >= 0) & ~makes], return_counts=True)
+    pair = pair[np.isin(of[src[pair]], variables[count > 1])]
+    order = topological_order(graph.ops, graph.edge_src, graph.edge_dst) if len(pair) else ints([])
+    found = [
+        _unled(graph, order, src[pair[its]], dst[pair[its]])
+        for its in (of[src[pair]] == variable for variable in variables[count > 1].tolist())
+    ]
+    return ints(np.concatenate([ints([]), *found]))
+
+
+def _unled(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:
+    """Of a variable's reads, each with an update behind it, those none of whose readers leads to that update."""
+    place = rank_of(order)
+    key = np.zeros(graph.ops, dtype=np.int64)
+    key[updates] = graph.ops - place[updates]
+    # The earliest of these updates that each op leads to, which the later ones wait for.
+    key = after_all(ints(order[::-1]), graph.edge_dst, graph.edge_src, ints(key))
+    led = np.zeros(graph.ops, dtype=np.int64)
+    np.maximum.at(led, graph.src, key[graph.dst])
+    return ints(reads[led[reads] < graph.ops - place[updates]])
+
+
+def _sources(graph: Graph, made: Ints, edge: Ints) -> Ints:
+    """[t] the tensor whose bytes each one is, following what only passes its input on."""
+    source = np.arange(len(graph.tensor_op))
+    source[made] = graph.tensor[edge]
+    while True:
+        further = source[source]
+        if np.array_equal(further, source):
+            return source
+        source = further

@@ -1,0 +1,147 @@
+"""Variables that two steps share: known again by their names, and pinned to where one plan has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pesto.core.cluster import Cluster
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.graph import AGAIN, Graph, Variable
+from pesto.core.quantities import counted
+
+_NAMING = "from its program, or from a graph file in which each variable has a name"
+OF_PINNED = ", of the step with "
+"""Separates the name of a bound from what was pinned in the problem that it holds for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The variables of a plan's step, with the op at which each is held."""
+
+    variables: tuple[Variable, ...] = ()
+    op: tuple[int, ...] = ()
+    """[v] index of the first op that stands for each variable."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Held":
+        """The variables that a graph names, as far as an op stands for them."""
+        ops = np.flatnonzero(graph.variable_of >= 0)
+        used, first = np.unique(graph.variable_of[ops], return_index=True)
+        return cls(variables=tuple(graph.variables[v] for v in used.tolist()), op=tuple(ops[first].tolist()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The plan of another step beside which a plan was made."""
+
+    source: str
+    """`Graph.source` of the other step."""
+    fingerprint: str
+    """`Graph.fingerprint()` of the other step."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Device of the cluster to which each shared variable is pinned, by its name."""
+
+    @property
+    def pinned(self) -> str:
+        """The number of pinned variables, in words."""
+        return f"{counted(len(self.variables), 'variable')} pinned"
+
+
+def pinned_beside(other: tuple[Held, Mapping[str, str], str], graph: Graph, cluster: Cluster) -> dict[str, str]:
+    """Return the device of each variable that `graph` shares with another step's plan, by its name.
+
+    other: the plan's variables, the device of each by name, and the source of its graph. A variable is shared where
+    its name is; its data type and shape must then be the same.
+
+    UsageError where no variable is shared; InputError where names are missing or do not tell variables apart, types or
+    shapes differ, the cluster lacks a device, or ops that must share a device would be pinned to two.
+    """
+    held, devices, source = other
+    what, here = f"the plan of {shown(source)}", shown(graph.source)
+    own = {variable.name: variable for variable in graph.variables}
+    theirs = {variable.name: variable for variable in held.variables}
+    if not theirs:
+        raise InputError(
+            f"{what} names no variables: an older version wrote it, or its graph names none - solve its step again, "
+            f"{_NAMING}"
+        )
+    if not own:
+        raise InputError(f"{here}: the graph names no variables - read the step again, {_NAMING}")
+    shared = [name for name in own if name in theirs]
+    if not shared:
+        raise UsageError(
+            f"{what} shares no variable with {here}: it has {_listed(theirs)}, this step {_listed(own)} - plan this "
+            "step alone; or, where both use the same variables, give these the same names in both programs"
+        )
+    for name in shared:
+        _refuse_unlike(own[name], theirs[name], (what, here))
+    _refuse_ambiguous(own, theirs, (what, here))
+    pins = {name: devices[name] for name in shared}
+    _refuse_torn(pins, graph, cluster, (what, here, source))
+    return pins
+
+
+def _refuse_unlike(own: Variable, theirs: Variable, said: tuple[str, str]) -> None:
+    what, here = said
+    rank = None in (own.shape, theirs.shape) or len(own.shape or ()) == len(theirs.shape or ())
+    sizes = zip(own.shape or (), theirs.shape or (), strict=False)
+    if (
+        (own.dtype and theirs.dtype and own.dtype != theirs.dtype)
+        or not rank
+        or any(a != b and -1 not in (a, b) for a, b in sizes)
+    ):
+        raise InputError(
+            f"variable {shown(own.name)} is {own.told} in {here} and {theirs.told} in {what}: two variables of "
+            "one name - plan both steps of one program, or give variables that differ names of their own"
+        )
+
+
+def _refuse_ambiguous(own: Mapping[str, Variable], theirs: Mapping[str, Variable], said: tuple[str, str]) -> None:
+    for names, others, where in ((own, theirs, said[1]), (theirs, own, said[0])):
+        for name in names:
+            base, again, number = name.rpartition(AGAIN)
+            if again and number.isdigit() and base in names and base in others:
+                raise InputError(
+                    f"{where} has several variables called {shown(base)}, and nothing tells which of them are shared - "
+                    "give each a name of its own, as in tf.Variable(..., name=...)"
+                )
+
+
+def _refuse_torn(pins: Mapping[str, str], graph: Graph, cluster: Cluster, said: tuple[str, str, str]) -> None:
+    """InputError where ops that share a device have variables on two, or cannot run on the device of theirs."""
+    what, here, source = said
+    kinds = {device.name: device.kind for device in cluster.devices}
+    gone = sorted(set(pins.values()) - kinds.keys())
+    if gone:
+        raise InputError(
+            f"{what} has shared variables on {', '.join(map(shown, gone))}, the cluster has {', '.join(kinds)} - give "
+            "the cluster of that plan"
+        )
+    remedy = (
+        f"solve {here} first, and that of {shown(source)} beside its plan; where that is refused as well, plan both as "
+        "one step, a function that calls both"
+    )
+    first: dict[int, tuple[str, str]] = {}
+    index = {variable.name: v for v, variable in enumerate(graph.variables)}
+    for name, device in pins.items():
+        for op in np.flatnonzero(graph.variable_of == index[name]).tolist():
+            group = int(graph.group[op])
+            members = np.flatnonzero(graph.group == group) if group >= 0 else np.array([op])
+            other, there = first.setdefault(group, (name, device)) if group >= 0 else (name, device)
+            if there != device:
+                raise InputError(
+                    f"{what} has {shown(other)} on {there} and {shown(name)} on {device}, which must share a device in "
+                    f"{here} - {remedy}"
+                )
+            kind = kinds[device]
+            if kind not in graph.kinds or not graph.runs_on[members, graph.kinds.index(kind)].all():
+                raise InputError(
+                    f"{what} has {shown(name)} on {device}, where not all ops that use it in {here} can run - {remedy}"
+                )
+
+
+def _listed(variables: Mapping[str, Variable]) -> str:
+    names = list(map(shown, variables))
+    return ", ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])

@@ -1,0 +1,1 @@
+"""Plans of a step: coarsening, baselines, search and exact solvers."""

@@ -1,0 +1,166 @@
+"""Groups first, then acyclic batch merging, until the target or until nothing can be merged."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pesto.planning.coarsen.coarsening import Caps, Coarsening, Round, ranks
+from pesto.planning.coarsen.limits import WHOLE, scale
+from pesto.planning.coarsen.match import Bounds, Joining, Pairs, along_edges, among_siblings, match, roots
+from pesto.planning.coarsen.quotient import Quotient, Units, quotient
+from pesto.planning.coarsen.topological_levels import earliest, latest, longest_paths, phased
+from solvers import Problem
+from solvers.arrays import Ints, rank_of
+from solvers.compiled.dag import topological_order
+
+Levels = Callable[[Quotient], Ints]
+
+_FEW = 0.02
+"""A pass that merges a smaller part of the nodes counts as stuck: the next kind of merge has more to offer."""
+
+
+def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) -> Coarsening:
+    """Merge tasks into at most `target` nodes if that is feasible (Pesto, section 3.3; see docs/coarsening.md).
+
+    Only tasks with the same allowed devices meet in a node, the graph over the nodes is acyclic, and tasks of one
+    group stay in groups: `contract` gives the nodes the groups that follow. Every batch is asserted to be acyclic.
+    ValueError when `target` is not positive; RuntimeError when a batch made a cycle, which is a bug.
+    """
+    if target < 1:
+        raise ValueError(f"target {target} must be positive")
+    work = _Work(problem, target, caps or Caps())
+    reason = work.run()
+    q = work.quotient
+    # Nodes numbered in topological order: whoever sorts them by time and then by index keeps to the precedence.
+    node_of = rank_of(topological_order(q.size, q.src, q.dst))[work.node_of]
+    inner = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
+    return Coarsening(
+        node_of=node_of,
+        nodes=q.size,
+        rank=ranks(node_of, inner),
+        target=target,
+        reason=reason,
+        rounds=tuple(work.rounds),
+        largest_group_share=work.largest_group_share(),
+    )
+
+
+class _Work:
+    """The one mutable thing: the current quotient and what has been done to reach it."""
+
+    def __init__(self, problem: Problem, target: int, caps: Caps) -> None:
+        self.target = target
+        self.quotient, self.units = quotient(problem)
+        self.scale = scale(problem, self.quotient, caps, target)
+        self.paths = longest_paths(self.quotient)
+        self.limits = self.scale.limits(0)
+        self.node_of = np.arange(problem.tasks)
+        self.rounds: list[Round] = []
+
+    def run(self) -> str:
+        """Merge; returns why it stopped."""
+        last = self.scale.stages - 1
+        for stage in range(self.scale.stages):
+            self.limits = self.scale.limits(stage)
+            for joining in Joining:
+                while self.left > 0 and self._pass(joining, last=stage == last):
+                    pass
+        size = self.quotient.size
+        if self.left <= 0:
+            return f"reached {self.target}" if self.rounds else f"{size} tasks are no more than {self.target}"
+        return f"no feasible pair left at {size} nodes: {self._obstacle()}"
+
+    @property
+    def left(self) -> int:
+        """Merges that are missing."""
+        return self.quotient.size - self.target
+
+    def largest_group_share(self) -> float:
+        """Time of the largest united group that has a choice of locations, as a share of the total."""
+        root = roots(self.units)[self.quotient.nodes.unit]
+        choice = self.units.grouped[root] & (self.scale.locations[self.quotient.nodes.kind] > 1)
+        return int(self.units.time[root[choice]].max(initial=0)) / max(1, self.scale.total)
+
+    def _pass(self, joining: Joining, *, last: bool) -> bool:
+        """Edges while they yield, then siblings; whether it merged enough to try again."""
+        few = 0.0 if last else _FEW
+        before = self.quotient.size
+        while True:
+            size = self.quotient.size
+            for levels in (earliest, latest):
+                self._edges(levels, joining)
+            if size - self.quotient.size <= few * size:
+                break
+        for levels in (earliest, latest):
+            self._siblings(levels, joining, related=True)
+        if joining == Joining.UNITE:
+            for levels in (earliest, latest):
+                self._siblings(levels, joining, related=False)
+        if joining == Joining.UNITE and last:
+            self._edges(phased, joining)
+            self._siblings(phased, joining, related=False)
+        return before - self.quotient.size > few * before
+
+    def _edges(self, levels: Levels, joining: Joining) -> None:
+        q = self.quotient
+        if self.left > 0:
+            level = levels(q)
+            pairs = along_edges(q, level, self.paths, self.limits)
+            self._batch(f"edges, {levels.__name__} levels, {joining.name.lower()}", level, pairs, joining)
+
+    def _siblings(self, levels: Levels, joining: Joining, *, related: bool) -> None:
+        q = self.quotient
+        if self.left <= 0:
+            return
+        level = levels(q)
+        near = np.zeros(q.size, dtype=np.int64)
+        if related and joining == Joining.WITHIN:
+            near = roots(self.units)[q.nodes.unit]
+        elif related:
+            near = _heaviest(q, after=levels is latest)
+        pairs = among_siblings(q, level, self.paths, self.limits, near)
+        name = "related siblings" if related else "siblings"
+        self._batch(f"{name}, {levels.__name__} levels, {joining.name.lower()}", level, pairs, joining)
+
+    def _batch(self, step: str, level: Ints, pairs: Pairs, joining: Joining) -> None:
+        q = self.quotient
+        mate = match(q, self.units, level, pairs, self._bounds(joining))
+        merged = int(np.count_nonzero(mate >= 0)) // 2
+        if merged:
+            cap = -1 if self.limits.time == WHOLE else self.limits.time
+            self.rounds.append(Round(step=step, nodes=q.size, edges=len(q.src), merged=merged, cap=cap))
+            label = _labels(mate)
+            self.quotient = q.merged(label, q.size - merged)
+            self.paths = longest_paths(self.quotient)
+            self.node_of = label[self.node_of]
+
+    def _bounds(self, joining: Joining) -> Bounds:
+        return Bounds(int(joining), self.left, self.limits.unit_time, self.limits.unit_memory)
+
+    def _obstacle(self) -> str:
+        """What would have to be different for one more merge."""
+        q, limits = self.quotient, self.limits
+        parent, time, memory, grouped = self.units
+        units = Units(parent.copy(), time.copy(), memory.copy(), grouped.copy())
+        bounds = self._bounds(Joining.UNITE)._replace(budget=1, memory=np.full_like(limits.unit_memory, WHOLE))
+        pairs = along_edges(q, q.height, self.paths, limits)
+        if (match(q, units, q.height, pairs, bounds) >= 0).any():
+            return "uniting more would exceed the memory of a location"
+        kinds = len(np.unique(q.nodes.kind))
+        return f"tasks of {kinds} kinds of allowed devices alternate along its paths"
+
+
+def _heaviest(q: Quotient, *, after: bool) -> Ints:
+    """[n] the predecessor (or successor) with the largest transfer; -1 - node where there is none, to keep it apart."""
+    near = -1 - np.arange(q.size)
+    order = np.argsort(q.weight, kind="stable")
+    one, other = (q.src, q.dst) if after else (q.dst, q.src)
+    near[one[order]] = other[order]
+    return near
+
+
+def _labels(mate: Ints) -> Ints:
+    """[n] new node of each node when partners become one, in the order of their first members."""
+    own = np.arange(len(mate))
+    first = np.where(mate >= 0, np.minimum(mate, own), own)
+    return (np.cumsum(first == own) - 1)[first]

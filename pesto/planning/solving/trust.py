@@ -1,0 +1,229 @@
+"""How far to trust a plan: its step, and its rivals', where the times of ops and transfers are wrong."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto.core.arguments import expect
+from pesto.core.cluster import Cluster
+from pesto.core.errors import InputError, UsageError
+from pesto.core.problem import TICK_S
+from pesto.core.quantities import percent
+from pesto.core.settings import NEAR, Settings
+from pesto.planning.solving.baselines import baselines
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.levels import levels
+from pesto.planning.solving.op_kinds import Sources
+from solvers.arrays import Floats, Ints
+from solvers.timing.stretched import stretched
+
+KINDS_SHARE = 0.5
+"""Share of the variance of an error that is common to its kind; the other part is the op's or the tensor's own."""
+NOISE, DRAWS = 0.25, 100
+MOST_NOISE, MOST_DRAWS = 2.0, 10_000
+MOST_RIVALS, _ALIKE_NAMED = 5, 2
+"""Rivals of a plan at most, and those of one name."""
+_TASKS_RUN, _LEAST = 15_000_000, 32
+"""Tasks that a solve runs in all for its draws, and how many draws it makes at least; at most DRAWS."""
+_ROBUST = 5
+"""Times as many draws where the choice rests on them: with 100, p90 itself is good to some percent."""
+_A_SOURCE = 2
+"""Draws for each kind that it takes to tell what the kinds explain."""
+_REPORTED, _CHOSEN_BY = 0, 1
+"""Streams of random numbers: what a choice was made by says too much good of what was chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """How wrong times may be, and how often that is drawn; UsageError when a number is out of range."""
+
+    noise: float = NOISE
+    """Standard deviation of the logarithm of a time's factor; 0 to 2. The median factor is 1."""
+    draws: int = DRAWS
+    """How many times all of them are drawn, 1 to 10 000."""
+    seed: int = 0
+    """Of all draws, 0 to 2**31 - 1."""
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        give = f"a number from 0 to {MOST_NOISE:g}, such as {NOISE}"
+        expect("noise", self.noise, float | int, give)
+        if not 0 <= self.noise <= MOST_NOISE:
+            raise UsageError(f"noise is {self.noise} - give {give}")
+        for name, least, most in (("draws", 1, MOST_DRAWS), ("seed", 0, 2**31 - 1)):
+            value, give = getattr(self, name), f"a whole number from {least} to {most}"
+            expect(name, value, int, give)
+            if not least <= value <= most:
+                raise UsageError(f"{name} is {value} - give {give}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The step of one placement and order over all draws."""
+
+    step_s: float
+    """Seconds without errors."""
+    p10_s: float
+    """Seconds that a tenth of the draws do not exceed."""
+    p50_s: float
+    """The median, in seconds."""
+    p90_s: float
+    """Seconds that nine tenths of the draws do not exceed."""
+    best: float
+    """Share of the draws in which nothing else is shorter; the plan comes first among equals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """A plan and its best rivals where times are wrong, each draw of errors the same for all (docs/whatif.md)."""
+
+    noise: float
+    """Standard deviation of the logarithm of a time's factor."""
+    draws: int
+    """How many there were."""
+    seed: int
+    """What they follow from."""
+    plan: Spread
+    """Of the plan."""
+    rivals: dict[str, Spread]
+    """By the name of a candidate, the shortest without errors first; of those that fit the memory. A second one of a
+    name has a number."""
+    kinds: dict[str, float]
+    """Share of the variance of the logarithm of the plan's step that the common error of a kind of op explains, the
+    largest first; empty where nothing varies or draws are too few to tell."""
+    links: dict[str, float]
+    """Likewise of transfers, by kind of link, which is called by the first pair of devices that it joins."""
+
+
+def trust(
+    bench: Bench, cluster: Cluster, plan: Candidate, rivals: Iterable[Candidate], errors: Errors, *, order: bool = True
+) -> Trust:
+    """The plan against the shortest of the rivals that fit the memory; placements and orders stay as they are.
+
+    Without an order, which the framework then makes, each draw is run first in, first out.
+    """
+    others = _others(bench, plan, rivals, order=order)
+    runs = [plan, *others.values()]
+    sources = _sources(bench, cluster)
+    common, steps = _drawn(bench, sources, runs, errors, _REPORTED, order=order)
+    first = np.bincount(steps.argmin(axis=1), minlength=len(runs)) / errors.draws
+    low, middle, high = np.quantile(steps, (0.1, 0.5, 0.9), axis=0) * TICK_S
+    spread = [
+        Spread(step_s=c.makespan * TICK_S, p10_s=float(a), p50_s=float(b), p90_s=float(d), best=float(share))
+        for c, a, b, d, share in zip(runs, low, middle, high, first, strict=True)
+    ]
+    explained = _explained(common, steps[:, 0])
+    kinds = len(sources.kinds)
+    return Trust(
+        noise=float(errors.noise),
+        draws=errors.draws,
+        seed=errors.seed,
+        plan=spread[0],
+        rivals=dict(zip(others, spread[1:], strict=True)),
+        kinds=_largest_first(sources.kinds, explained[:kinds]),
+        links=_largest_first(sources.links, explained[kinds:]),
+    )
+
+
+def least_p90(bench: Bench, cluster: Cluster, near: Sequence[Candidate], errors: Errors) -> Candidate:
+    """Of candidates, the shortest first, the one whose step has the least p90; its rule says so where it had a rival.
+
+    Its draws are not those of `trust`, to which the choice would look better than it is.
+    """
+    if len(near) == 1:
+        return near[0]
+    _, steps = _drawn(bench, _sources(bench, cluster), near, errors, _CHOSEN_BY)
+    chosen = near[int(np.quantile(steps, 0.9, axis=0).argmin())]
+    return replace(chosen, rule=f"{chosen.rule}; of least p90 among {len(near)} within {percent(NEAR)} of the shortest")
+
+
+def in_a_solve(bench: Bench, settings: Settings, *, hurried: bool = False) -> Errors:
+    """Return as many draws as take a small part of a solve, or the fewest where its time limit is over."""
+    draws = 0 if hurried else _TASKS_RUN // ((1 + MOST_RIVALS) * max(1, bench.problem.tasks))
+    return Errors(draws=min(max(draws, _LEAST), DRAWS) * (_ROBUST if settings.robust else 1), seed=settings.seed)
+
+
+def remade(bench: Bench, cluster: Cluster) -> Iterator[Candidate]:
+    """What a solve makes before its exact solver and its search: baselines, and quick schedules of coarser graphs."""
+    planning = yield from baselines(bench, cluster)
+    yield from levels(bench, planning, Settings())
+
+
+def _others(bench: Bench, plan: Candidate, rivals: Iterable[Candidate], *, order: bool) -> dict[str, Candidate]:
+    """By name the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
+    found: dict[str, Candidate] = {}
+    for c in sorted((c for c in rivals if c.fits), key=lambda c: c.makespan):
+        names = [c.name if k == 1 else f"{c.name} {k}" for k in range(1, _ALIKE_NAMED + 1)]
+        name = next((name for name in names if name not in found), None)
+        if name is not None and len(found) < MOST_RIVALS and not any(_alike(c, d) for d in (plan, *found.values())):
+            found[name] = c
+    priced = [(name, bench.priced(c) if order and c.turns is None else c) for name, c in found.items()]
+    return dict(sorted(priced, key=lambda each: each[1].makespan))
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    """Whether placement and times are the same, and with that the order on every device."""
+    a, b = one.timeline.schedule, other.timeline.schedule
+    return np.array_equal(a.device, b.device) and np.array_equal(a.start, b.start)
+
+
+def _sources(bench: Bench, cluster: Cluster) -> Sources:
+    return Sources.of(bench.graph, bench.problem, [device.name for device in cluster.devices])
+
+
+def _drawn(
+    bench: Bench, sources: Sources, candidates: Sequence[Candidate], errors: Errors, stream: int, *, order: bool = True
+) -> tuple[Floats, Ints]:
+    """([k, s] the standard normal error of each source in each draw, [k, c] ticks of each candidate's step).
+
+    order: whether each candidate's is kept; otherwise each is run first in, first out.
+    """
+    chance = np.random.default_rng((errors.seed, stream))
+    common = standardised(chance.standard_normal((errors.draws, sources.count)))
+    runs = [(c.timeline.schedule.device, c.rank if order else None) for c in candidates]
+    try:
+        return common, stretched(bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors))
+    except ValueError as wrong:
+        raise InputError(f"{bench.graph.source}: {wrong} - check its times, or give less noise") from wrong
+
+
+def factors(
+    chance: np.random.Generator, sources: Sources, common: Floats, payloads: int, errors: Errors
+) -> Iterator[tuple[Floats, Floats]]:
+    """For each draw ([n] factor of each op's time, [p, c] of each payload's on each class of paths).
+
+    exp(noise · (sqrt(KINDS_SHARE) · error of the kind + sqrt(1 - KINDS_SHARE) · own error)), both standard normal.
+    """
+    ops = len(sources.of_op)
+    together, alone = errors.noise * math.sqrt(KINDS_SHARE), errors.noise * math.sqrt(1 - KINDS_SHARE)
+    # A last column, as where nothing takes time there are no sources.
+    for row in np.exp(together * np.column_stack([common, np.zeros(len(common))])):
+        own = np.exp(alone * chance.standard_normal(ops + payloads))
+        yield row[sources.of_op] * own[:ops], own[ops:, None] * row[sources.of_path][None, :]
+
+
+def standardised(normal: Floats) -> Floats:
+    """[k, s] columns of mean 0 and variance 1 that do not correlate, near those given; those, where rows are too few.
+
+    With these, shares of variance that columns explain add up to at most 1, and no column is credited with another's.
+    """
+    rows, columns = normal.shape
+    if rows < columns + 2:
+        return normal
+    found, triangle = np.linalg.qr(normal - normal.mean(axis=0))
+    return np.asarray(found * np.where(np.diag(triangle) < 0, -1.0, 1.0) * math.sqrt(rows))
+
+
+def _explained(common: Floats, steps: Ints) -> list[float]:
+    """Squared correlation of each source's error with the logarithm of the step; empty where that says nothing."""
+    if len(steps) < max(3, _A_SOURCE * common.shape[1]) or steps.min() == steps.max() or not steps.min():
+        return []
+    log = np.log(steps) - np.log(steps).mean()
+    found: list[float] = ((common.T @ log) ** 2 / (len(log) * (log @ log))).tolist()
+    return found
+
+
+def _largest_first(names: Sequence[str], shares: Sequence[float]) -> dict[str, float]:
+    return dict(sorted(zip(names, shares, strict=False), key=lambda each: -each[1]))

@@ -1,0 +1,1 @@
+"""Explanations, pages and reports of plans, splits and patterns."""

@@ -1,0 +1,205 @@
+"""What each op of a step waited for, how much later it may end, and the path of waits that makes the step so long.
+
+A step is a graph of activities, ops and transfers: each starts when the last of those ends that it waits for, which are
+what sends to it, and what was before it on its device or its links. So a path of activities without a hole leads from
+time 0 to the end of the step: its legs sum to the makespan.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto.core.simulator import Timeline
+from solvers import Problem, Schedule
+from solvers.arrays import Ints, ints, rank_of
+from solvers.compiled.dag import adjacency, tails, topological_order
+
+BEGIN, DATA, TRANSFER, DEVICE = range(4)
+"""`Waits.cause`: the step began; an op ended that it follows; a tensor arrived; the op before on its device ended."""
+_LINK, _SENT = 4, 5
+"""Further edges of the graph of activities: from a transfer to the next on a link, and from an op to what it sends."""
+COMPUTE_LEG, TRANSFER_LEG, LINK_LEG, BEGIN_LEG = KINDS = ("compute", "transfer", "link wait", "begin")
+"""`Leg.kind`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Waits:
+    """Of each op of a step: what kept it from starting earlier, and how much later it may end."""
+
+    cause: Ints
+    """[n] BEGIN where it starts at 0, DATA where an op ended that it follows (at its location, or by a control edge),
+    TRANSFER where a tensor arrived, DEVICE where the op before it on its device ended; the first that holds."""
+    after: Ints
+    """[n] the op that it waited for: that which it follows, the sender of the tensor, or the one before it on its
+    device; -1 at BEGIN."""
+    transfer: Ints
+    """[n] the transfer that it waited for, by its place in the schedule; -1 where that is not the cause."""
+    slack: Ints
+    """[n] ticks that it may end later, with all placed and in order as they are, on devices and links, without a
+    longer step."""
+    held_by: Ints
+    """[t] of each transfer, the one that last held a link which it waited for; -1 where it started when it could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leg:
+    """A piece of the critical path, in ticks."""
+
+    kind: str
+    """One of `KINDS`: an op computes; a tensor is on its way to the next op; the next tensor waits for a link, which
+    this leg's transfer holds; or nothing has begun, as in no simulated step."""
+    op: int
+    """The op that computes, or that sends the tensor; -1 where nothing has begun."""
+    transfer: int
+    """The transfer, by its place in the schedule; -1 where an op computes."""
+    begin: int
+    """Where the leg before ends; 0 for the first."""
+    end: int
+    """The makespan for the last."""
+
+
+class _Network(NamedTuple):
+    """The graph of activities: n ops, then t transfers."""
+
+    start: Ints
+    finish: Ints
+    tail: Ints
+    """[k] the activity that another waits for."""
+    head: Ints
+    """[k] the one that waits."""
+    kind: Ints
+    """[k] DATA, TRANSFER, DEVICE, _LINK or _SENT."""
+    order: Ints
+    """[n + t] all activities in an order in which every one comes behind all that it waits for."""
+
+
+def waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
+    """What each op of a step waited for, and its slack.
+
+    timeline: a step in which all starts as early as it can behind what it waits for, as plans and `simulate` without
+    `free` have it. rank: [n] the plan's order, which says which of ops of no time was first where start and finish do
+    not; by default any that precedence allows. What a device or a link has done is in the order of start, finish, when
+    it was asked for, rank. O((n + e + t) log n).
+
+    ValueError where an activity overlaps what it waits for, or starts later than all of it.
+    """
+    network = _network(timeline, rank)
+    _tight(network)
+    n, tight = timeline.problem.tasks, network.finish[network.tail] == network.start[network.head]
+    cause, before = _first_cause(network, tight & (network.head < n), n)
+    sent, held = cause == TRANSFER, np.full(len(network.start) - n, -1, dtype=np.int64)
+    by_link = tight & (network.kind == _LINK)
+    held[network.head[by_link] - n] = network.tail[by_link] - n
+    at_once = tight & (network.kind == _SENT)
+    held[network.head[at_once] - n] = -1
+    after = before.copy()
+    after[sent] = _senders(timeline)[before[sent] - n]
+    return Waits(
+        cause=ints(cause),
+        after=ints(after),
+        transfer=ints(np.where(sent, before - n, -1)),
+        slack=ints(_slack(network)[:n]),
+        held_by=ints(held),
+    )
+
+
+def critical_path(timeline: Timeline, found: Waits) -> tuple[Leg, ...]:
+    """The longest path of the step, from 0 to the makespan without a hole: its legs sum to the makespan.
+
+    It begins at its end and goes back from each activity to the one that it waited for. Where a tensor waited for a
+    link, that is the transfer which held the link, whoever reads what it sends. Ops of no time are legs, too, and no op
+    on it has slack. Empty for a step without ops.
+    """
+    s = timeline.schedule
+    if not len(s.start):
+        return ()
+    sender, op, legs = _senders(timeline), int(np.lexsort((s.start, s.finish))[-1]), []
+    while op >= 0:
+        legs.append(Leg(kind=COMPUTE_LEG, op=op, transfer=-1, begin=int(s.start[op]), end=int(s.finish[op])))
+        sent, op, kind = int(found.transfer[op]), int(found.after[op]), TRANSFER_LEG
+        while sent >= 0:
+            op, begin, end = int(sender[sent]), int(s.sent_start[sent]), int(s.sent_finish[sent])
+            legs.append(Leg(kind=kind, op=op, transfer=sent, begin=begin, end=end))
+            sent, kind = int(found.held_by[sent]), LINK_LEG
+    return tuple(legs[::-1])
+
+
+def _senders(timeline: Timeline) -> Ints:
+    """[t] the op that each transfer comes from."""
+    return timeline.problem.producer[timeline.schedule.sent_payload]
+
+
+def _network(timeline: Timeline, rank: Ints | None) -> _Network:
+    p, s = timeline.problem, timeline.schedule
+    if rank is None:
+        rank = rank_of(topological_order(p.tasks, p.src, p.dst))
+    sender = _senders(timeline)
+    asked = np.concatenate([s.start, s.finish[sender]])
+    start, finish = np.concatenate([s.start, s.sent_start]), np.concatenate([s.finish, s.sent_finish])
+    is_sent = np.repeat([False, True], [p.tasks, len(sender)])
+    order = np.lexsort((is_sent, np.concatenate([rank, rank[sender]]), asked, finish, start))
+    place = rank_of(order)
+    edges = [*_by_data(p, s), (sender, p.tasks + np.arange(len(sender)), _SENT)]
+    edges += [(*_neighbours(s.device, np.arange(p.tasks), place), DEVICE), (*_on_links(timeline, place), _LINK)]
+    tail, head = (np.concatenate([edge[k] for edge in edges]) for k in range(2))
+    kind = np.repeat([edge[2] for edge in edges], [len(edge[0]) for edge in edges])
+    return _Network(start=start, finish=finish, tail=tail, head=head, kind=kind, order=order)
+
+
+def _by_data(p: Problem, s: Schedule) -> tuple[tuple[Ints, Ints, int], tuple[Ints, Ints, int]]:
+    """Edges between ops, and from transfers to ops; ValueError where a transfer lacks."""
+    at = p.location[s.device]
+    cut = (p.payload >= 0) & (at[p.src] != at[p.dst])
+    crossing = s.sent_payload * p.locations + s.sent_to
+    by = np.argsort(crossing)
+    wanted = p.payload[cut] * p.locations + at[p.dst[cut]]
+    found = np.searchsorted(crossing[by], wanted)
+    if len(wanted) and (found.max() == len(by) or (crossing[by[found]] != wanted).any()):
+        raise ValueError("the schedule lacks a transfer that an op waits for")
+    return (p.src[~cut], p.dst[~cut], DATA), (p.tasks + by[found], p.dst[cut], TRANSFER)
+
+
+def _neighbours(holder: Ints, activity: Ints, place: Ints) -> tuple[Ints, Ints]:
+    """(one, next) of the activities that hold the same thing, row by row; an activity may hold it twice."""
+    by = np.lexsort((place[activity], holder))
+    one, other = by[:-1], by[1:]
+    follows = (holder[one] == holder[other]) & (activity[one] != activity[other])
+    return activity[one[follows]], activity[other[follows]]
+
+
+def _on_links(timeline: Timeline, place: Ints) -> tuple[Ints, Ints]:
+    """Each transfer and the next on one of its links."""
+    p, s = timeline.problem, timeline.schedule
+    held = p.holds[p.location[s.device[_senders(timeline)]], s.sent_to]
+    row, column = np.nonzero(held >= 0)
+    return _neighbours(held[row, column], p.tasks + row, place)
+
+
+def _tight(network: _Network) -> None:
+    """ValueError where an activity overlaps what it waits for, or starts later than all of it."""
+    begun = np.zeros(len(network.start), dtype=np.int64)
+    np.maximum.at(begun, network.head, network.finish[network.tail])
+    wrong = np.flatnonzero(begun != network.start)
+    if len(wrong):
+        at, ends = int(wrong[0]), int(begun[wrong[0]])
+        raise ValueError(f"activity {at} starts at tick {network.start[at]}, what it waits for ends at {ends}")
+
+
+def _first_cause(network: _Network, tight: Ints, n: int) -> tuple[Ints, Ints]:
+    """([n] cause, [n] activity) of each op that starts after 0: the first kind, and the longest of these."""
+    edge = np.flatnonzero(tight & (network.start[network.head] > 0))
+    tail, head, kind = network.tail[edge], network.head[edge], network.kind[edge]
+    by = np.lexsort((tail, network.start[tail], kind, head))
+    op, first = np.unique(head[by], return_index=True)
+    cause, before = np.full(n, BEGIN, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    cause[op], before[op] = kind[by[first]], tail[by[first]]
+    return cause, before
+
+
+def _slack(network: _Network) -> Ints:
+    """[n + t] ticks between where an activity ends and where the longest path behind it would have to begin."""
+    took = network.finish - network.start
+    offset, edge = adjacency(len(took), network.tail)
+    level = tails(network.order, took, (offset, network.head[edge], np.zeros(len(edge), dtype=np.int64)))
+    return network.finish.max(initial=0) - network.start - level

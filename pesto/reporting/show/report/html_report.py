@@ -1,0 +1,87 @@
+"""The page: one file, nothing loaded from anywhere, and names are data in it that no browser takes for markup."""
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pesto.core.graph import Graph
+from pesto.reporting.explaining.name_scopes import common_scope
+from pesto.reporting.explaining.waits import waits
+from pesto.reporting.show.drawn.grouped import scopes
+from pesto.reporting.show.report.columns import of_graph, of_plan
+from pesto.reporting.show.report.one_file import asset, policy_hash, script_of, with_marks
+from pesto.reporting.show.report.op_names import Names, as_tree
+from pesto.reporting.show.report.packed import Packed, packed
+from pesto.reporting.show.report.reported import Reported, facts
+from solvers.arrays import Ints
+
+SCRIPTS = (
+    "words.js", "unpack.js", "step.js", "colours.js", "view.js", "rows.js", "timeline.js", "moves.js", "panel.js",
+    "sections.js", "ops.js", "against.js", "start.js",
+)  # fmt: skip
+"""The page's script, in this order."""
+_MOST_SCOPES = 48
+
+
+def html_report(graph: Graph, plans: Sequence[Reported]) -> bytes:
+    """The page of the first plan, and of how the others differ; all are of `graph`, and verified."""
+    names, first = as_tree(graph.names), plans[0]
+    alike = names.pattern[len(names.scopes) :]
+    found = [waits(each.timeline, each.plan.rank) for each in plans]
+    shown = [packed(of_graph(graph, names, first.problem.group))]
+    shown += [
+        packed(of_plan(each.plan, graph, each.problem, why, alike)) for each, why in zip(plans, found, strict=True)
+    ]
+    took = first.plan.schedule.finish - first.plan.schedule.start
+    said = {
+        "graph": {**_of_graph(graph, names, took), "columns": shown[0].lengths},
+        "plans": [
+            {**facts(each, why), "columns": columns.lengths}
+            for each, why, columns in zip(plans, found, shown[1:], strict=True)
+        ],
+    }
+    return _page(f"{graph.source} on {first.cluster.name}", said, shown).encode()
+
+
+def _of_graph(graph: Graph, names: Names, took: Ints) -> dict[str, Any]:
+    """What the graph is, and the scopes that ops are gathered by: those that take most of the time."""
+    _, labels = scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
+    return {
+        "source": graph.source,
+        "batch": graph.batch,
+        "common": common_scope(graph.names),
+        "ops": graph.ops,
+        "types": graph.types,
+        "kinds": graph.kinds,
+        "patterns": names.patterns,
+        "scopes": len(names.scopes),
+        "gathered": sorted(names.scopes[parts] for parts in map(_parts, labels) if parts in names.scopes),
+    }
+
+
+def _parts(label: str) -> tuple[str, ...]:
+    return tuple(label.split("/"))
+
+
+def _page(title: str, said: dict[str, Any], shown: Sequence[Packed]) -> str:
+    style = asset("report.css")
+    script = script_of([asset(name) for name in SCRIPTS])
+    values = {
+        "title": html.escape(title.encode(errors="replace").decode()),
+        "style": style,
+        "script": script,
+        "stylehash": policy_hash(style),
+        "scripthash": policy_hash(script),
+        "facts": _as_data(said),
+        "columns": "\n".join(f'<script type="text/plain" class="packed">{each.text}</script>' for each in shown),
+    }
+    return with_marks(asset("report.html"), values)
+
+
+def _as_data(said: dict[str, Any]) -> str:
+    """JSON in which nothing ends a script element, and no character is more than ASCII."""
+    text = json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

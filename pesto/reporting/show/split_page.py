@@ -1,0 +1,146 @@
+"""What a split says of itself: one JSON object, or a page for people; and the table of op types."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pesto.choosing.weighing.timed_split import TimedSplit
+from pesto.core.problem import TICK_S
+from pesto.core.quantities import counted, duration, percent, size
+from pesto.reporting.show.divided.split_tables import tables, tables_object
+from pesto.reporting.show.lines import fact, paragraph
+from pesto.reporting.show.table import aligned
+from pesto.split.dividing import PARTIAL, Objective, Split, ways_by_type
+from pesto.split.methods.cut_methods import METHODS
+from pesto.split.ops.op_types import Row
+from pesto.split.remarks import remarks
+from pesto.split.shaped import Shaped
+
+_WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
+
+
+def split_object(
+    shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
+) -> dict[str, Any]:
+    """The keys of `pesto split --json`; bytes of bytes, None for what is not known."""
+    return {
+        "source": shaped.source,
+        "method": split.method,
+        "workers": split.division.workers,
+        "factors": list(split.division.factors),
+        "status": split.status,
+        "bytes": split.moved_bytes if timed is None else timed.sent_bytes,
+        "cut_bytes": split.moved_bytes,
+        "counted_bytes": split.counted_bytes,
+        "bound_bytes": split.bound_bytes,
+        "cuts": [
+            {"status": str(cut.status), "bytes": cut.value, "bound_bytes": cut.bound, "seconds": dict(cut.seconds)}
+            for cut in split.cuts
+        ],
+        "params_per_worker_bytes": split.parameter_bytes,
+        "step_s": None if timed is None else timed.candidate.makespan * TICK_S,
+        "peak_bytes": None if timed is None else int(timed.candidate.peak.max()),
+        "fits": None if timed is None else timed.candidate.fits,
+        "objective": "bytes" if split.rules.prices is None else "seconds",
+        "objective_s": None if split.objective is None else split.objective.value_s,
+        "objective_bound_s": None if split.objective is None else split.objective.bound_s,
+        "seconds": split.seconds,
+        "uncovered": uncovered,
+        **tables_object(shaped, split),
+        "notes": remarks(shaped, split.division),
+        "split": str(out) if out else None,
+    }
+
+
+def split_page(
+    shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
+) -> str:
+    """A page for people: how op types are cut, and what is sent."""
+    factors = "x".join(map(str, split.division.factors))
+    rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in ways_by_type(shaped, split))]
+    lines = [
+        paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),
+        *aligned(rows, "<><", (24, 6)),
+        "",
+        *tables(shaped, split),
+        fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
+        fact("sent", f"{_sent(split, timed)}; {_proven(split)}"),
+        *([fact("objective", _weighed(split.objective, split))] if split.objective is not None else []),
+        fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
+        *([] if timed is None else _step(timed)),
+        *([fact("uncovered", f"{', '.join(uncovered)}: done whole by {_whom(split)}")] if uncovered else []),
+        *(fact("note", note) for note in remarks(shaped, split.division)),
+        fact("seconds", f"{split.seconds:.2f}"),
+        *([fact("split", str(out))] if out else []),
+    ]
+    return "\n".join(lines)
+
+
+def _step(timed: TimedSplit) -> list[str]:
+    """What the split takes on a cluster."""
+    found = timed.candidate
+    peak = f"{size(int(found.peak.max()))} on the fullest device"
+    return [
+        fact("step", f"{duration(found.makespan * TICK_S)} ({found.rule}; {timed.costs.source})"),
+        fact("peak", peak if found.fits else f"{peak}, which has not that much"),
+    ]
+
+
+def _whom(split: Split) -> str:
+    return "one worker" if split.method == PARTIAL else "every worker"
+
+
+def _sent(split: Split, timed: TimedSplit | None) -> str:
+    if timed is None or split.method != PARTIAL:
+        return f"{size(split.moved_bytes)} a step, by all workers"
+    return f"{size(timed.sent_bytes)} a step, by all workers; {size(split.moved_bytes)} of it for cuts"
+
+
+def _weighed(found: Objective, split: Split) -> str:
+    """What a split for seconds makes least."""
+    after = " after the cuts before it" if len(split.cuts) > 1 else ""
+    least = f"a cut{after} takes {duration(found.bound_s)} at least" if found.bound_s else "no bound is known"
+    return f"{duration(found.value_s)} of the mean accelerator and link, added up and modelled; {least}"
+
+
+def _at_most(split: Split) -> str:
+    return " at most" if split.method == PARTIAL else ""
+
+
+def _proven(split: Split) -> str:
+    after = " after the cuts before it" if len(split.cuts) > 1 else ""
+    if not split.bound_bytes and split.counted_bytes:
+        return "no bound is known"
+    if split.status == "optimal" and split.counted_bytes > split.moved_bytes:
+        return f"no other cut{after} counts less than {size(split.counted_bytes)}, each layout received on its own"
+    if split.status == "optimal":
+        return f"no other cut{after} sends less"
+    number, known, value = least_known([(cut.bound, cut.value or 0) for cut in split.cuts])
+    which = f"cut {number} of {len(split.cuts)}" if number < len(split.cuts) else f"a cut{after}"
+    of = f", of {size(value)}" if number < len(split.cuts) else ""
+    return f"{which} sends {size(known)} at least{of}, gap {percent(gap_of(known, value))}"
+
+
+def least_known(cuts: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
+    """Of bounds and bytes of cuts, outermost first: the number of the cut with the widest gap, its bound, its bytes.
+
+    The last of equals. A step is proven no further than its worst cut, whatever is known of those after it.
+    """
+    number = max(range(len(cuts)), key=lambda at: (gap_of(*cuts[at]), at))
+    return number + 1, *cuts[number]
+
+
+def gap_of(bound: int, value: int) -> float:
+    """What of a value its bound leaves open."""
+    return 1 - bound / value if value else 0.0
+
+
+def coverage_object(rows: Iterable[Row]) -> dict[str, Any]:
+    """The keys of `pesto split ops --json`."""
+    return {"ops": [{"type": row.type, "class": row.kind or None, "why": row.why or None} for row in rows]}
+
+
+def coverage_page(rows: Iterable[Row]) -> str:
+    """Op types with their classes."""
+    shown = [("op type", "class", "why"), *((row.type, row.kind or "none", row.why) for row in rows)]
+    return "\n".join(aligned(shown, "<<<", (36, 16)))

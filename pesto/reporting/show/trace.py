@@ -1,0 +1,167 @@
+"""A planned step in the Trace Event Format, which Perfetto and chrome://tracing open.
+
+Slices are in microseconds, with the nanoseconds behind the point. No two of a track overlap, as Perfetto drops those.
+"""
+
+import gzip
+import heapq
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pesto.choosing.whatif.rerun import Simulation
+from pesto.core.memory.peaks import footprint
+from pesto.core.plans.plan import Plan
+from pesto.core.problem import TICK_S, payloads
+from solvers.arrays import Ints, ints
+from solvers.memory.usage import over_time
+
+DEVICES, LINKS = 1, 2
+"""Processes of the trace: one holds the processors and the bytes alive, the other the links."""
+_US = round(1e-6 / TICK_S)
+"""Ticks of a microsecond."""
+_LEVEL = 6
+Event = dict[str, Any]
+
+
+class Held(NamedTuple):
+    """Transfers by the track of each link that they hold; one that holds none is on a track where nothing overlaps."""
+
+    transfer: Ints
+    """[h] index of the transfer; one that holds k links k times."""
+    track: Ints
+    """[h] track, from 1."""
+    names: tuple[str, ...]
+    """Of the tracks."""
+
+
+def trace(plan: Plan, simulation: Simulation) -> bytes:
+    """The step as JSON; the same step gives the same bytes.
+
+    A slice an op on the track of its processor and a slice a transfer on that of each link that it holds; an arrow from
+    the sender over the transfer to its first reader; a counter of the bytes alive on each device.
+    """
+    held = tracks(simulation)
+    events = chain(
+        _tracks(plan.lanes, held.names),
+        _ops(plan, simulation),
+        _transfers(plan, simulation, held),
+        _arrows(simulation, held),
+        _bytes(simulation),
+    )
+    made = plan.provenance
+    said = {"graph": made.graph_source, "cluster": simulation.cluster.name, "costs": made.costs_basis}
+    found = {"displayTimeUnit": "ms", "otherData": said, "traceEvents": list(events)}
+    return json.dumps(found, separators=(",", ":")).encode() + b"\n"
+
+
+def packed(text: bytes) -> bytes:
+    """The bytes gzipped; the same ones give the same."""
+    return gzip.compress(text, _LEVEL, mtime=0)
+
+
+def tracks(simulation: Simulation) -> Held:
+    """On which track each transfer is."""
+    problem, s = simulation.bench.problem, simulation.run.timeline.schedule
+    source = problem.location[s.device[problem.producer[s.sent_payload]]]
+    links = problem.path_links[source, s.sent_to]
+    transfer, column = np.nonzero(links >= 0)
+    used, track = np.unique(links[transfer, column], return_inverse=True)
+    names = [simulation.cluster.links[k] for k in used.tolist()]
+    alone = np.flatnonzero((links < 0).all(axis=1))
+    row = _rows(s.sent_start[alone], s.sent_finish[alone])
+    names += [f"no link, {k + 1}" for k in range(int(row.max(initial=-1)) + 1)]
+    return Held(
+        ints(np.concatenate([transfer, alone])), ints(np.concatenate([track, len(used) + row]) + 1), tuple(names)
+    )
+
+
+def _rows(start: Ints, finish: Ints) -> Ints:
+    """[k] a row for each interval so that those of one row do not overlap, as few rows as can be."""
+    row, free, busy, rows = np.zeros(len(start), dtype=np.int64), list[int](), list[tuple[int, int]](), 0
+    for k in np.lexsort((finish, start)).tolist():
+        while busy and busy[0][0] <= start[k]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if not free:
+            heapq.heappush(free, rows)
+            rows += 1
+        row[k] = heapq.heappop(free)
+        heapq.heappush(busy, (int(finish[k]), int(row[k])))
+    return ints(row)
+
+
+def _tracks(lanes: tuple[str, ...], links: tuple[str, ...]) -> Iterator[Event]:
+    for pid, process, found in ((DEVICES, "devices", lanes), (LINKS, "links", links)):
+        yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process}}
+        yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
+        for tid, name in enumerate(found, 1):
+            yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+            yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
+
+
+def _ops(plan: Plan, simulation: Simulation) -> Iterator[Event]:
+    """By their starts; of those that start at one instant the ones that take no time come first."""
+    graph, s = simulation.bench.graph, simulation.run.timeline.schedule
+    kind = graph.type_of.tolist()
+    for i in np.lexsort((simulation.run.rank, s.finish, s.start)).tolist():
+        said = {"op": i, "type": graph.types[kind[i]]}
+        yield _slice(DEVICES, int(s.device[i]) + 1, plan.names[i], (int(s.start[i]), int(s.finish[i])), said)
+
+
+def _transfers(plan: Plan, simulation: Simulation, held: Held) -> Iterator[Event]:
+    bench, s = simulation.bench, simulation.run.timeline.schedule
+    devices = [device.name for device in simulation.cluster.devices]
+    sender = bench.problem.producer[s.sent_payload]
+    origin = bench.problem.location[s.device[sender]]
+    size = bench.graph.tensor_bytes[payloads(bench.graph, per_edge=bench.per_edge)[1]][s.sent_payload]
+    for h in np.lexsort((s.sent_finish[held.transfer], s.sent_start[held.transfer])).tolist():
+        t = int(held.transfer[h])
+        said = {"transfer": t, "bytes": int(size[t]), "from": devices[origin[t]], "to": devices[s.sent_to[t]]}
+        times = int(s.sent_start[t]), int(s.sent_finish[t])
+        yield _slice(LINKS, int(held.track[h]), plan.names[sender[t]], times, said)
+
+
+def _slice(pid: int, tid: int, name: str, times: tuple[int, int], said: Event) -> Event:
+    start, finish = times
+    return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": start / _US, "dur": (finish - start) / _US,
+            "args": said}  # fmt: skip
+
+
+def _arrows(simulation: Simulation, held: Held) -> Iterator[Event]:
+    """Each binds to the slice that is there at its time, so what takes no time has none."""
+    s = simulation.run.timeline.schedule
+    track = np.zeros(len(s.sent_payload), dtype=np.int64)
+    track[held.transfer[::-1]] = held.track[::-1]
+    sender, reader = simulation.bench.problem.producer[s.sent_payload], first_readers(simulation)
+    took = s.finish - s.start
+    for t, (tail, head) in enumerate(zip(sender.tolist(), reader.tolist(), strict=True)):
+        stops = [(DEVICES, s.device[tail] + 1, s.start[tail])] if took[tail] else []
+        stops += [(LINKS, track[t], s.sent_start[t])] if s.sent_finish[t] > s.sent_start[t] else []
+        stops += [(DEVICES, s.device[head] + 1, s.start[head])] if took[head] else []
+        if len(stops) < 2:
+            continue
+        for ph, (pid, tid, at) in zip("s" + "t" * (len(stops) - 2) + "f", stops, strict=True):
+            end = {"bp": "e"} if ph == "f" else {}
+            yield {"ph": ph, **end, "id": t, "cat": "sent", "name": "sent", "pid": pid, "tid": int(tid),
+                   "ts": int(at) / _US}  # fmt: skip
+
+
+def first_readers(simulation: Simulation) -> Ints:
+    """[t] the task that reads each transfer first where it arrives."""
+    p, s = simulation.bench.problem, simulation.run.timeline.schedule
+    edge = np.flatnonzero(p.payload >= 0)
+    edge = edge[np.argsort(s.start[p.dst[edge]], kind="stable")]
+    to, first = np.unique(p.payload[edge] * p.locations + p.location[s.device[p.dst[edge]]], return_index=True)
+    return ints(p.dst[edge[first[np.searchsorted(to, s.sent_payload * p.locations + s.sent_to)]]])
+
+
+def _bytes(simulation: Simulation) -> Iterator[Event]:
+    held = footprint(simulation.bench.graph, per_edge=simulation.bench.per_edge)
+    curves = over_time(simulation.bench.problem, held, simulation.run.timeline.schedule)
+    for device, (ticks, level) in zip(simulation.cluster.devices, curves, strict=True):
+        name = f"bytes alive on {device.name}"
+        for at, size in zip(ticks.tolist(), level.tolist(), strict=True):
+            yield {"ph": "C", "pid": DEVICES, "name": name, "ts": at / _US, "args": {"bytes": size}}

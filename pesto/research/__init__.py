@@ -1,0 +1,1 @@
+"""Solver comparison studies and reproductions of the papers' tables."""

@@ -1,0 +1,95 @@
+"""Training steps that cells work on: graph files, each built once by `pesto import`, on clusters and modelled costs."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from pesto.choosing.whatif.grid import Point
+from pesto.choosing.whatif.scaled import accelerators, scaled
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.files.graph_file import load
+from pesto.core.graph import Graph
+from pesto.core.problem import build
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.research.reproduction.kept_cells import Asked, Cell, Found, Key
+from solvers import Problem
+
+PAPER = (
+    "rnnlm/2x2048", "rnnlm/4x2048", "rnnlm/16x1024", "nmt/2x1024", "nmt/4x1024", "transformer/10x8x1024",
+    "transformer/12x8x1024", "transformer/6x16x2048", "nasnet/4x212", "nasnet/6x148", "nasnet/6x168",
+)  # fmt: skip
+"""The variants of Pesto (Middleware '21), section 5.2."""
+
+
+class Step(NamedTuple):
+    """A step on a cluster, on modelled costs."""
+
+    graph: Graph
+    cluster: Cluster
+    costs: Costs
+
+    def problem(self) -> Problem:
+        """The full graph in ticks; variables alone are memory, as in `pesto.planning.solving.flow`."""
+        return build(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
+
+
+def named(model: str, asked: Asked) -> str:
+    """The model that is worked on in this run: FAMILY/VARIANT or FAMILY/VARIANT@BATCH, or the family's tiny variant."""
+    return f"{model.split('/', maxsplit=1)[0]}/tiny" if asked.tiny else model
+
+
+def file_of(model: str, asked: Asked) -> Path:
+    """Where the graph of a model is."""
+    return asked.graphs / f"{named(model, asked).replace('/', '-').replace('@', '-batch-')}.json"
+
+
+def step(model: str, cluster: str, asked: Asked) -> Step:
+    """A model on a cluster preset, or on the first N accelerators of one: PRESET:N."""
+    return on(model, machine(cluster), asked)
+
+
+def on(model: str, cluster: Cluster, asked: Asked) -> Step:
+    """A model on any cluster."""
+    graph = _loaded(file_of(model, asked))
+    return Step(graph, cluster, load_costs(graph, cluster, None))
+
+
+def machine(name: str, **changed: float) -> Cluster:
+    """The cluster PRESET or PRESET:N; `changed` are factors of a sweep's point, such as `links=0.1`."""
+    preset, _, count = name.partition(":")
+    found = load_cluster(preset)
+    devices = int(count) if count else len(accelerators(found))
+    return scaled(found, Point(devices=devices, **changed)) if count or changed else found
+
+
+@lru_cache(maxsize=2)
+def _loaded(path: Path) -> Graph:
+    return load(path)
+
+
+def graph_cells(models: Iterable[str], asked: Asked) -> list[Cell]:
+    """A cell for each graph file that is not there, each file once."""
+    files = {file_of(model, asked): model for model in models}
+    return [Cell("graphs", (model,), imported) for path, model in files.items() if not path.exists()]
+
+
+def imported(key: Key, asked: Asked) -> Found:
+    """Build the graph file of a model."""
+    name, _, batch = named(key[0], asked).partition("@")
+    family, variant = name.split("/")
+    asked.graphs.mkdir(parents=True, exist_ok=True)
+    words = ("import", "--model", family, "--variant", variant, *(("--batch", batch) if batch else ()))
+    ran([*words, "-o", str(file_of(key[0], asked))])
+    return {}
+
+
+def ran(words: list[str]) -> str:
+    """What `pesto WORDS` prints, run in a process of its own; RuntimeError with what it says where it fails."""
+    done = subprocess.run([sys.executable, "-m", "pesto", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip() or f"pesto {words[0]} ended with {done.returncode}")
+    return done.stdout

@@ -1,0 +1,204 @@
+"""Cells of work: run in processes, and kept in a folder with their CPU seconds and the machine's load."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pesto.core.files.disk import make_folder
+from pesto.core.settings import Settings
+
+Key = tuple[str, ...]
+"""What a cell is of: a model and a cluster, say."""
+Found = dict[str, Any]
+"""What a cell found: values that JSON has."""
+Hear = Callable[[str], None]
+"""Is told a line."""
+_ORPHANED_S = 1.0
+"""How often a process looks whether the one that started it is still there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How much work the cells do, and where graph files are."""
+
+    graphs: Path
+    """Folder of graph files, `FAMILY-VARIANT.json` of each model."""
+    drawn: Path
+    """Folder of what cells write beside what they find: pictures, profiles, the studies' files."""
+    seconds: float
+    """Time limit of a solve; searches count stretches in place of it."""
+    tiny: bool
+    """Whether the models are the tiny ones: a rehearsal."""
+    solver: str = "list"
+    """On the coarse graph. No clock ends list scheduling, as it would CP-SAT in so few seconds."""
+
+    @property
+    def settings(self) -> Settings:
+        """Of a solve that no clock ends."""
+        return Settings(time_limit_s=self.seconds, deterministic=True, solver=self.solver)
+
+
+class Cell(NamedTuple):
+    """One piece of work, and the table of what is kept that it belongs to."""
+
+    table: str
+    key: Key
+    work: Callable[[Key, Asked], Found]
+    """A function of a module, which another process can import."""
+
+
+class Done(NamedTuple):
+    """A cell's result as it is kept."""
+
+    found: Found
+    cpu_s: float
+    """Of the process and those that it started."""
+    wall_s: float
+    load: tuple[float, float]
+    """The machine's mean over a minute, before and after."""
+
+
+class Kept:
+    """The results of one version: a file of JSON lines for each table."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the version's own; made where it is not there. FileError when that cannot be."""
+        self.folder = folder
+        make_folder(folder)
+
+    def of(self, table: str) -> dict[Key, Done]:
+        """What is there of a table, in the order in which it was done; a line that was cut off counts as absent."""
+        path, found = self._path(table), {}
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+            with suppress(ValueError, KeyError, TypeError):
+                row = json.loads(line)
+                found[tuple(row["key"])] = Done(row["found"], row["cpu_s"], row["wall_s"], tuple(row["load"]))
+        return found
+
+    def add(self, cell: Cell, done: Done) -> None:
+        """Keep one more."""
+        row = {"key": cell.key, **done._asdict()}
+        path = self._path(cell.table)
+        # A line that was cut off stays alone on its line.
+        torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n" * torn + json.dumps(row) + "\n")
+
+    def _path(self, table: str) -> Path:
+        return self.folder / f"{table}.jsonl"
+
+
+def lacking(cells: Iterable[Cell], kept: Kept) -> list[Cell]:
+    """The cells that are not kept yet, each once."""
+    once = {(cell.table, cell.key): cell for cell in cells}
+    known = {table: kept.of(table) for table in {cell.table for cell in once.values()}}
+    return [cell for cell in once.values() if cell.key not in known[cell.table]]
+
+
+def run(cells: Sequence[Cell], kept: Kept, asked: Asked, jobs: int, hear: Hear = print) -> list[str]:
+    """Do the cells that are not kept yet, `jobs` at a time; returns a line for each that failed.
+
+    One at a time is in this process. However a run ends, what it has done is kept.
+    """
+    todo, failed = lacking(cells, kept), []
+    with _pool(jobs) if jobs > 1 and len(todo) > 1 else _here() as results:
+        for at, (cell, done) in enumerate(results(todo, asked), 1):
+            name = " ".join((cell.table, *cell.key))
+            why = f": {type(done).__name__}: {done}" if isinstance(done, Exception) else ""
+            if isinstance(done, Done):
+                kept.add(cell, done)
+            else:
+                failed.append(f"{name}{why}")
+            hear(f"{at} of {len(todo)}: {name}{why}")
+    return failed
+
+
+Results = Callable[[Sequence[Cell], Asked], Iterator[tuple[Cell, "Done | Exception"]]]
+
+
+@contextmanager
+def _here() -> Iterator[Results]:
+    def results(cells: Sequence[Cell], asked: Asked) -> Iterator[tuple[Cell, Done | Exception]]:
+        for cell in cells:
+            try:
+                yield cell, measured(cell, asked)
+            except Exception as error:
+                yield cell, error
+
+    yield results
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[Results]:
+    """Processes of their own, which end with this one, and at once where it is interrupted."""
+
+    def results(cells: Sequence[Cell], asked: Asked) -> Iterator[tuple[Cell, Done | Exception]]:
+        running = {pool.submit(measured, cell, asked): cell for cell in cells}
+        for future in as_completed(running):
+            error = future.exception()
+            if error is not None and not isinstance(error, Exception):
+                raise error
+            yield running[future], error or future.result()
+
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_apart, initargs=(os.getpid(),))
+    try:
+        yield results
+    except BaseException:
+        for process in active_children():
+            with suppress(ProcessLookupError):
+                if process.pid:
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _apart(parent: int) -> None:
+    """A process group of its own, that ends with the process `parent`: Ctrl-C is for that one alone."""
+    os.setpgrp()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_ORPHANED_S)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def measured(cell: Cell, asked: Asked) -> Done:
+    """Do a cell's work in this process, and say what it took."""
+    before, began, load = _cpu(), time.perf_counter(), os.getloadavg()[0]
+    found = cell.work(cell.key, asked)
+    took = time.perf_counter() - began
+    return Done(found, round(_cpu() - before, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
+
+
+def _cpu() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def spent(done: Iterable[Done]) -> str:
+    """What cells took, and how busy the machine was; empty of none."""
+    rows = list(done)
+    if not rows:
+        return ""
+    load = [each for one in rows for each in one.load]
+    took = f"{sum(d.cpu_s for d in rows):.0f} CPU s in {sum(d.wall_s for d in rows):.0f} s"
+    cores = os.cpu_count() or 1
+    count = f"{len(rows)} {'cells' if len(rows) > 1 else 'cell'}"
+    return f"{count}, {took}, load {min(load)} to {max(load)} on {cores} cores"
+
+
+Table = Mapping[Key, Done]
+"""A table of what is kept."""

@@ -1,0 +1,49 @@
+"""What the papers print of each table and figure, with the source, and why ours differs."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from pesto.core.errors import UsageError
+from pesto.core.files import toml
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """One table or figure of a paper."""
+
+    name: str
+    """As the command line has it."""
+    source: str
+    """The paper, and its table, figure or section."""
+    title: str
+    ours: str
+    """What stands beside it here, and whether that is modelled or measured."""
+    says: str = ""
+    """What the paper says in words."""
+    reasons: tuple[str, ...] = ()
+    """Why ours differs."""
+    numbers: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The paper's numbers, by row and column."""
+
+    def number(self, row: str, column: str) -> float | None:
+        """One number; None where the paper has none there."""
+        return self.numbers.get(row, {}).get(column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    format_version: int
+    artefacts: tuple[Printed, ...]
+
+
+@cache
+def printed() -> dict[str, Printed]:
+    """By name, in the order of the papers; UsageError where the file is not as it should be."""
+    path = Path(__file__).with_name("printed.toml")
+    found = toml.load(path, _File)
+    if found.format_version != VERSION:
+        raise UsageError(f"{path}: format_version {found.format_version} is not known - this reads {VERSION}")
+    return {each.name: each for each in found.artefacts}

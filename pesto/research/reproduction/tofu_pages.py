@@ -1,0 +1,154 @@
+"""Tofu's tables and figures beside ours."""
+
+from collections.abc import Iterator, Mapping
+
+from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
+from pesto.research.reproduction.kept_cells import Found
+from pesto.research.reproduction.kinds import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN_OF
+from pesto.research.reproduction.printed_numbers import Printed
+
+GPUS = 8
+COPIES = 3
+"""Weight, gradient and history (Tofu, 6.1)."""
+GB = 2**30
+"""What the paper's Table 1 calls GB: its numbers are of this unit."""
+Rates = Mapping[str, float | None]
+"""Samples a second by method; None where it is out of memory."""
+
+
+def table1(results: Results, printed: Printed) -> list[Grid]:
+    """Weights, gradients and history."""
+    rows = []
+    for family, variants in TOFU_FAMILIES.items():
+        for variant in variants:
+            ours = results.found("tofu-weights", family, variant)["weight_bytes"] / GB
+            theirs = printed.numbers[f"{family}/{variant}"]["gb"]
+            copies = (COPIES * ours, COPIES * round(ours, 1))
+            rows.append((f"{family}/{variant}", f"{ours:.2f}", *(f"{each:.1f}" for each in copies), f"{theirs:.1f}"))
+    return [grid(("model", "weights, GiB", "three times", "three times the tenths", "paper, GB"), rows)]
+
+
+def fig9(results: Results, printed: Printed, layers: int) -> list[Grid]:
+    """Wide residual networks of so many layers: a table a cluster."""
+    columns = ("model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "order")
+    return [grid(columns, _wrn_rows(results, printed, cluster, layers), f"`{cluster}`") for cluster in CLUSTERS]
+
+
+def _wrn_rows(results: Results, printed: Printed, cluster: str, layers: int) -> Iterator[tuple[object, ...]]:
+    for variant in WRN_OF[layers]:
+        rates, batch = rates_of(results, "tofu-wrn", variant, cluster)
+        small = results.found("tofu-small", "tofu-wrn", variant, BOX)
+        better = printed.number(f"tofu-wrn/{variant}", "SmallBatch over Tofu")
+        told = [_told(rates, name) for name in ("Tofu", "exact")]
+        wrong = against_wrn(rates, better)
+        yield (
+            f"tofu-wrn/{variant}",
+            batch,
+            plain(rates["Ideal"], ".3g"),
+            *told,
+            _sized(rates, "SmallBatch", small),
+            wrong,
+        )
+
+
+def fig10(results: Results, printed: Printed) -> list[Grid]:
+    """Recurrent networks: a table a cluster."""
+    columns = (
+        "model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "op placement", "order",
+        "paper: Tofu, samples/s", "op placement",
+    )  # fmt: skip
+    return [grid(columns, _rnn_rows(results, printed, cluster), f"`{cluster}`") for cluster in CLUSTERS]
+
+
+def _rnn_rows(results: Results, printed: Printed, cluster: str) -> Iterator[tuple[object, ...]]:
+    for variant in RNN:
+        name = f"tofu-rnn/{variant}"
+        rates, batch = rates_of(results, "tofu-rnn", variant, cluster)
+        small = results.found("tofu-small", "tofu-rnn", variant, BOX)
+        placed = results.found("tofu-placed", "tofu-rnn", variant, BOX)["runs"][BOX]
+        told = [_told(rates, each) for each in ("Tofu", "exact")]
+        sized = [_sized(rates, each, of) for each, of in (("SmallBatch", small), ("op placement", placed))]
+        theirs = [plain(printed.number(name, each)) for each in ("Tofu", "op placement")]
+        wrong = against_rnn(rates, fits=printed.number(name, "out of memory") is None)
+        yield (name, batch, plain(rates["Ideal"], ".3g"), *told, *sized, wrong, *theirs)
+
+
+def rates_of(results: Results, family: str, variant: str, cluster: str) -> tuple[Rates, int]:
+    """Samples a second of each method on a cluster, and the batch of Tofu's, of exact cuts and of Ideal."""
+    cut, small = results.found("tofu-splits", family, variant, BOX), results.found("tofu-small", family, variant, BOX)
+    batch, runs = int(cut["batch"]), cut["runs"][cluster]
+    found: dict[str, float | None] = {
+        "Ideal": GPUS * batch / cut["single_s"],
+        "Tofu": _rate(runs["tofu"], batch),
+        "exact": _rate(runs["exact"], batch),
+        "SmallBatch": _rate(small, GPUS * small["batch"]),
+    }
+    if family == "tofu-rnn":
+        placed = results.found("tofu-placed", family, variant, BOX)["runs"]
+        found["op placement"] = _rate(placed[cluster], placed[BOX]["batch"])
+    return found, batch
+
+
+def _rate(run: Found, samples: int) -> float | None:
+    return samples / run["step_s"] if run["fits"] else None
+
+
+def _told(rates: Rates, name: str) -> str:
+    """Share of Ideal, and samples a second."""
+    rate, ideal = rates[name], rates["Ideal"]
+    return "OOM" if rate is None or not ideal else f"{rate / ideal:.2f} ({rate:.3g})"
+
+
+def _sized(rates: Rates, name: str, run: Found) -> str:
+    """The same with the batch."""
+    told = _told(rates, name)
+    return told if rates[name] is None else f"{told}, batch {run['batch']}"
+
+
+def against_wrn(rates: Rates, better: float | None) -> str:
+    """What is not in the printed order: SmallBatch is `better` than Tofu, or out of memory where no number says so."""
+    tofu, small = rates["Tofu"], rates["SmallBatch"]
+    if tofu is None:
+        return "Tofu OOM"
+    if better is None:
+        return "as printed" if small is None else "SmallBatch fits"
+    if small is None:
+        return "SmallBatch OOM"
+    return "as printed" if small > tofu else "SmallBatch below Tofu"
+
+
+def against_rnn(rates: Rates, *, fits: bool) -> str:
+    """What is not in the printed order: op placement, if it `fits`, and SmallBatch, where that does, below Tofu."""
+    tofu, small, placed = rates["Tofu"], rates["SmallBatch"], rates["op placement"]
+    if tofu is None:
+        return "Tofu OOM"
+    found = ["op placement above Tofu"] if placed is not None and placed > tofu else []
+    found += ["op placement OOM" if fits else "op placement fits"] if fits != (placed is not None) else []
+    found += ["SmallBatch above Tofu"] if small is not None and small > tofu else []
+    return "; ".join(found) or "as printed"
+
+
+def fig11(results: Results, printed: Printed) -> list[Grid]:
+    """Ways to choose cuts: bytes, steps, and what transfers add to them."""
+    columns = (
+        "method", "of the paper", "GB sent", "seconds to choose", "step without transfers, s",
+        *(word for cluster in CLUSTERS for word in (f"step, s: `{cluster}`", "transfers' share")),
+        "peak, GiB", "paper: transfers' share",
+    )  # fmt: skip
+    rows = []
+    for method, called in ALGORITHMS.items():
+        found = results.found("tofu-algorithms", "tofu-rnn", "4x8192", BOX, method)
+        silent, runs = found["silent_s"], [found["runs"][cluster] for cluster in CLUSTERS]
+        steps = [word for run in runs for word in _beside(run, silent)]
+        theirs = "OOM" if printed.number(method, "out of memory") else share(printed.number(method, "transfers"))
+        peak = f"{runs[0]['peak_bytes'] / GB:.1f}"
+        took = f"{found['seconds']:.1f}"
+        rows.append(
+            (method, called or LACKS, f"{found['bytes'] / 1e9:.1f}", took, f"{silent:.2f}", *steps, peak, theirs)
+        )
+    return [grid(columns, rows, texts=2)]
+
+
+def _beside(run: Found, silent: float) -> tuple[str, str]:
+    step = f"{run['step_s']:.2f}"
+    return (step if run["fits"] else f"OOM ({step})"), f"{1 - silent / run['step_s']:.0%}"

@@ -1,0 +1,151 @@
+"""Solves, methods and sweeps of Pesto's variants, on modelled costs; seconds of a step are predictions."""
+
+import time
+
+import numpy as np
+
+from pesto.choosing.comparison.contest import Entrants, compete
+from pesto.core.problem import TICK_S, lanes
+from pesto.core.settings import Settings
+from pesto.planning.solving.baselines import baselines
+from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.exact import Exact, exact
+from pesto.planning.solving.flow import Outcome, formulate, solve
+from pesto.planning.solving.levels import levels
+from pesto.planning.solving.tracker import Tracker
+from pesto.research.reproduction.graph_steps import Step, machine, on, step
+from pesto.research.reproduction.kept_cells import Asked, Found, Key
+from solvers import Options, Problem, Schedule
+from solvers.arrays import Ints
+from solvers.heuristics.methods import PLACERS
+from solvers.instances.plain import fork
+
+BAECHI = ("m-topo", "m-etf", "m-sct")
+RIVALS = ("single", "expert", *BAECHI)
+"""What the paper's Fig 7 compares with, and one GPU."""
+CLASSES_S = (0.0, 10e-6, 100e-6, np.inf)
+"""Table 1's classes of durations."""
+STRIPES = 600
+"""What is nearer to each other than this share of a step is one stripe of a timeline."""
+CLOCKED = "not repeatable"
+"""What a solver says where the clock ended what should have counted effort."""
+EXACT_S, NODES = 10.0, 200
+"""Of Fig 5: effort of the exact solver as seconds, and nodes of the coarse graph."""
+
+
+def counted(key: Key, asked: Asked) -> Found:
+    """Ops of each class of Table 1, by the device on which an op is fastest."""
+    seconds = np.nanmin(step(key[0], "v100x2-nvlink", asked).costs.compute_s, axis=1)
+    return {"ops": np.histogram(seconds, bins=CLASSES_S)[0].tolist()}
+
+
+def solved(key: Key, asked: Asked) -> Found:
+    """The plan and its bound; seconds of a step."""
+    return _solved(step(key[0], key[1], asked), asked)
+
+
+def swept(key: Key, asked: Asked) -> Found:
+    """The same on a cluster whose compute or links are VALUE times as fast: model, cluster, axis, value."""
+    model, cluster, axis, value = key
+    return _solved(on(model, machine(cluster, **{axis: float(value)}), asked), asked)
+
+
+def _solved(at: Step, asked: Asked) -> Found:
+    graph, cluster, costs = at
+    outcome = solve(graph, cluster, costs, asked.settings, lambda _: None)
+    plan, made = outcome.plan, outcome.plan.provenance
+    tick = plan.tick_s
+    return {
+        "step_s": plan.makespan_s,
+        "bound_s": made.lower_bound_ticks * tick,
+        "gap": plan.gap,
+        "chosen": made.chosen,
+        "order_saves": outcome.order.gain,
+        "candidates_s": _candidates(outcome, tick),
+    }
+
+
+def _candidates(outcome: Outcome, tick: float) -> dict[str, float]:
+    return {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits}
+
+
+def rivalled(key: Key, asked: Asked) -> Found:
+    """The steps of RIVALS, and whether each fits the memory."""
+    graph, cluster, costs = step(key[0], key[1], asked)
+    found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
+    entries = {
+        e.method: {"step_s": e.makespan_s, "fits": e.plan is not None, "detail": e.detail} for e in found.entries
+    }
+    return {"methods": entries}
+
+
+def placed(key: Key, asked: Asked) -> Found:
+    """CPU seconds of Baechi's methods on the full graph: the least of two runs, once their code is there."""
+    at = step(key[0], key[1], asked)
+    problem = formulate(at.graph, at.costs, at.cluster, asked.settings)
+    took = {}
+    for name in BAECHI:
+        place, runs = PLACERS[name].load(), []
+        place(fork(4), Options(seconds=0))  # compiles, or reads what was compiled
+        for _ in range(2):
+            began = time.process_time()
+            place(problem, Options(seconds=asked.seconds, deterministic=True))
+            runs.append(time.process_time() - began)
+        took[name] = min(runs)
+    return {"ops": at.graph.ops, "cpu_s": took}
+
+
+def congested(key: Key, asked: Asked) -> Found:
+    """What an exact solver promised and what came of it, with links and without them, and what ran when."""
+    at = step(key[0], key[1], asked)
+    return {name: _exact(at, asked, congestion=name == "with") for name in ("with", "without")}
+
+
+def _exact(at: Step, asked: Asked, *, congestion: bool) -> Found:
+    settings = Settings(
+        time_limit_s=min(EXACT_S, asked.seconds) if asked.tiny else EXACT_S, deterministic=True,
+        solver="cpsat-windows", coarsen_to=NODES, congestion=congestion, search=False,
+    )  # fmt: skip
+    bench = Bench.of(at.graph, formulate(at.graph, at.costs, at.cluster, settings), per_edge=False)
+    tracker = Tracker(lambda _: None)
+    planning = tracker.run("baselines", baselines(bench, at.cluster))
+    level = tracker.run("coarsen", levels(bench, planning, settings))[0]
+    done: Exact = tracker.run("solve", exact(bench, level, settings))
+    if CLOCKED in done.result.detail:
+        raise RuntimeError(f"the exact solver was {done.result.detail}")
+    last = done.last or (done.start.expanded if done.start else None)
+    if last is None or done.result.schedule is None:
+        raise RuntimeError("the exact solver found no schedule")
+    return {
+        "promised_s": done.result.schedule.makespan * TICK_S,
+        "step_s": last.makespan * TICK_S,
+        "fits": last.fits,
+        "transfers": len(last.timeline.schedule.sent_payload),
+        "rows": _rows(at, last.timeline.problem, last.timeline.schedule),
+    }
+
+
+def _rows(at: Step, problem: Problem, schedule: Schedule) -> dict[str, list[list[float]]]:
+    """Stripes of each busy device and link, in seconds."""
+    found, location = {}, np.array([index for _, index in lanes(at.cluster)])
+    least = schedule.makespan / STRIPES
+    for lane, (name, _) in enumerate(lanes(at.cluster)):
+        mine = schedule.device == lane
+        found[name] = _stripes(schedule.start[mine], schedule.finish[mine], least)
+    source = location[schedule.device[problem.producer[schedule.sent_payload]]]
+    held = problem.path_links[source, schedule.sent_to]
+    for link, name in enumerate(at.cluster.links):
+        mine = (held == link).any(axis=1)
+        found[name] = _stripes(schedule.sent_start[mine], schedule.sent_finish[mine], least)
+    return {name: stripes for name, stripes in found.items() if stripes}
+
+
+def _stripes(start: Ints, finish: Ints, least: float) -> list[list[float]]:
+    """Intervals in seconds, those that all but touch as one."""
+    found: list[list[float]] = []
+    for k in np.argsort(start, kind="stable"):
+        if found and start[k] - found[-1][1] <= least:
+            found[-1][1] = max(found[-1][1], float(finish[k]))
+        elif finish[k] > start[k]:
+            found.append([float(start[k]), float(finish[k])])
+    return [[round(a * TICK_S, 7), round(b * TICK_S, 7)] for a, b in found]

@@ -1,0 +1,241 @@
+"""A study as a list of cells: each with a key that is the same wherever and whenever it is computed."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pesto.core.errors import FileError, InputError, UsageError
+from pesto.core.files.disk import read_bytes
+from pesto.research.study.answers import PLAN
+from pesto.research.study.spec import SCHEDULE, Family, Grid, Model, ProblemFile, Study
+from solvers.api import SOLVERS
+from solvers.instances import table
+
+_FORM = 1
+"""Counts up when what a key is made of changes."""
+_COARSEN_TO = 200
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="family"):
+    """A problem of a seeded family."""
+
+    family: str
+    seed: int
+    """0 where the family is not seeded."""
+    params: dict[str, int]
+    """All that the family has."""
+
+    @property
+    def label(self) -> str:
+        """The name that tables show."""
+        return table.label(self.family, self.seed, **self.params)
+
+
+class Filed(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
+    """A problem in a file."""
+
+    file: str
+    sha256: str
+    """Of the content; empty where it could not be read."""
+    path: bytes
+    """Where it is on this machine, by `os.fsencode`: a name need not be text."""
+
+    @property
+    def label(self) -> str:
+        """The name that tables show."""
+        return self.file
+
+    @property
+    def family(self) -> str:
+        """What tables group by."""
+        return "file"
+
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
+    """A training step on a cluster; with `nodes`, the problem of its coarse graph."""
+
+    model: str
+    variant: str
+    cluster: str
+    """A preset or, as the study has it, a file."""
+    sha256: str
+    """Of the cluster's file; empty for a preset, and where it could not be read."""
+    path: bytes
+    """A preset, or where the file is on this machine, by `os.fsencode`."""
+    nodes: int | None
+    batch: int | None
+    per_edge: bool
+
+    @property
+    def label(self) -> str:
+        """The name that tables show."""
+        batch = f" batch {self.batch}" if self.batch else ""
+        edge = " per edge" if self.per_edge else ""
+        nodes = f" {self.nodes} nodes" if self.nodes else ""
+        return f"{self.model} {self.variant}{batch}{edge} {self.cluster}{nodes}"
+
+    @property
+    def family(self) -> str:
+        """What tables group by."""
+        return self.model
+
+
+Instance = Generated | Filed | Trained
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One solve or plan of a study: everything that its result depends on but the machine and the versions."""
+
+    key: str
+    """Hash of all below but `ordinal` and the places of files."""
+    ordinal: int
+    """Place in the order of the study's file: grid by grid, instance by instance."""
+    stage: str
+    instance: Instance
+    solver: str
+    formulation: str
+    """Empty for a solver that has but one."""
+    limit_s: float
+    seed: int
+    settings: dict[str, Any]
+    """Of a schedule cell: workers, gap, deterministic, start. Of a plan cell: coarsen_to and congestion, not start."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Settings and, as `of`, the instance without the places of files."""
+        return {**self.settings, "of": identity(self.instance)}
+
+
+def identity(instance: Instance) -> dict[str, Any]:
+    """What an instance is, wherever its files are."""
+    plain: dict[str, Any] = msgspec.to_builtins(instance)
+    plain.pop("path", None)
+    return plain
+
+
+def canonical(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def cells_of(study: Study) -> list[Cell]:
+    """The cells of a study in their order; where two grids describe one cell, it is there once.
+
+    UsageError for a family or a parameter that does not exist.
+    """
+    found: dict[str, Cell] = {}
+    for grid in study.spec.grid:
+        for instance in _instances(grid, study.folder):
+            for cell in _cells(grid, instance):
+                found.setdefault(cell["key"], Cell(ordinal=len(found), **cell))
+    return list(found.values())
+
+
+def _cells(grid: Grid, instance: Instance) -> Iterator[dict[str, Any]]:
+    """The fields but `ordinal` of every cell of one instance in one grid."""
+    for limit_s, solver, settings in product(grid.limits_s, grid.solvers, list(_settings(grid))):
+        for formulation, seed in product(_formulations(grid, solver), grid.seeds):
+            named = {"stage": grid.stage, "solver": solver, "formulation": formulation, "limit_s": float(limit_s)}
+            named |= {"seed": seed, "settings": settings}
+            text = canonical({"form": _FORM, **named, "of": _content(instance)})
+            yield {"key": hashlib.sha256(text.encode()).hexdigest()[:32], "instance": instance, **named}
+
+
+def _content(instance: Instance) -> dict[str, Any]:
+    """An instance's identity without the names of files, of which the content matters."""
+    plain = identity(instance)
+    if plain.get("sha256"):
+        plain.pop("file", None)
+        plain.pop("cluster", None)
+    return plain
+
+
+def _settings(grid: Grid) -> Iterator[dict[str, Any]]:
+    shared = {"workers": grid.workers, "gap": float(grid.gap), "deterministic": grid.deterministic}
+    if grid.stage == SCHEDULE:
+        yield shared | {"start": grid.start}
+        return
+    for nodes, congestion in product(grid.coarsen_to or (_COARSEN_TO,), grid.congestion or (True,)):
+        yield shared | {"coarsen_to": nodes, "congestion": congestion}
+
+
+def _formulations(grid: Grid, solver: str) -> tuple[str, ...]:
+    if not SOLVERS[solver].formulations:
+        return ("",)
+    return grid.formulations or ("tight",)
+
+
+def _instances(grid: Grid, folder: Path) -> Iterator[Instance]:
+    for family in grid.families:
+        yield from _generated(family)
+    for problem in grid.problems:
+        yield _filed(problem, folder)
+    for model in grid.models:
+        yield from _trained(model, folder, plan=grid.stage == PLAN)
+
+
+def _generated(family: Family) -> Iterator[Generated]:
+    choices = [value if isinstance(value, tuple) else (value,) for value in family.params.values()]
+    for values in product(*choices):
+        try:
+            params = table.settled(family.name, dict(zip(family.params, values, strict=True)))
+        except ValueError as error:
+            raise UsageError(f"the study: {error}") from error
+        for seed in family.seeds if table.FAMILIES[family.name].seeded else (0,):
+            yield Generated(family=family.name, seed=seed, params=params)
+
+
+def _filed(problem: ProblemFile, folder: Path) -> Filed:
+    path = folder / problem.file
+    return Filed(file=problem.file, sha256=_digest(path), path=os.fsencode(path))
+
+
+def _digest(path: Path) -> str:
+    """Of the content; empty where it cannot be read: the cell says so."""
+    try:
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except (FileError, InputError):
+        return ""
+
+
+def _trained(model: Model, folder: Path, *, plan: bool) -> Iterator[Trained]:
+    from pesto.tf.models import find  # names only: no TensorFlow
+
+    try:
+        variants = [find(model.name, variant)[1] for variant in model.variants or (None,)]
+    except ValueError as error:
+        raise UsageError(f"the study: {error}") from error
+    sizes: tuple[int | None, ...] = (None,) if plan else model.nodes
+    for variant, cluster, nodes in product(variants, model.clusters, sizes):
+        path, digest = _cluster(cluster, folder)
+        yield Trained(
+            model=model.name,
+            variant=variant,
+            cluster=cluster,
+            sha256=digest,
+            path=path,
+            nodes=nodes,
+            batch=model.batch,
+            per_edge=model.per_edge,
+        )
+
+
+def names_file(cluster: str) -> bool:
+    """Whether a cluster is a file; else it is a preset."""
+    return cluster.endswith(".toml") or "/" in cluster
+
+
+def _cluster(name: str, folder: Path) -> tuple[bytes, str]:
+    """What `load_cluster` takes, and the hash of a file."""
+    from pesto.inputs.cluster_file import load_cluster
+
+    if not names_file(name):
+        load_cluster(name)
+        return os.fsencode(name), ""
+    return os.fsencode(folder / name), _digest(folder / name)

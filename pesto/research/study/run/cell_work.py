@@ -1,0 +1,49 @@
+"""Cells as work for an executor: what a worker is sent, what it answers, and when one is given up."""
+
+from functools import cache
+
+import msgspec
+
+from pesto.core.executing.executor import Answered, Limits, Lost, Work
+from pesto.core.executing.line import Line
+from pesto.research.study.answers import Answer
+from pesto.research.study.cells import Cell
+from pesto.research.study.instance_cache import Shelf
+from pesto.research.study.run.execute import execute
+from solvers import Status
+from solvers.process.parent import COMPILING_S, UNHURRIED_S, patience
+
+PREPARE_S = 1800.0
+"""Seconds that a cell may take beside its solver: TensorFlow, a large model, its coarsening, its baselines."""
+
+
+def patience_s(cell: Cell) -> float:
+    """Seconds after which a cell is given up: its limit may pass twice, where its solver was killed from outside."""
+    return PREPARE_S + UNHURRIED_S + COMPILING_S + 2 * patience(cell.limit_s)
+
+
+def cell_work(cell: Cell) -> Work:
+    """A cell, to be begun."""
+    limits = Limits(patience_s=patience_s(cell))
+    return Work(key=cell.key, entry=f"{__name__}:answer", data=msgspec.json.encode(cell), limits=limits)
+
+
+def answer(data: bytes, line: Line) -> bytes:
+    """Run a cell, in the process of a worker. Where nobody binds it to cores, they are those that it was promised."""
+    found = execute(msgspec.json.decode(data, type=Cell), _shelf())
+    if line.cores is not None and "cores" in found.measures:
+        found = msgspec.structs.replace(found, measures=found.measures | {"cores": line.cores})
+    return msgspec.json.encode(found)
+
+
+@cache
+def _shelf() -> Shelf:
+    """One a process, which runs several cells one after another."""
+    return Shelf()
+
+
+def answer_of(outcome: Answered | Lost) -> Answer:
+    """The answer to a cell; `hung` where it was given up."""
+    if isinstance(outcome, Answered):
+        return msgspec.json.decode(outcome.data, type=Answer)
+    return Answer(key=outcome.work.key, status=Status.HUNG, detail=outcome.detail, seconds=outcome.seconds)

@@ -1,0 +1,138 @@
+"""Runs one cell where it is called: a solve of a problem, or a plan of a whole training step."""
+
+import os
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from msgspec.structs import replace
+
+from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError
+from pesto.core.files.json import shown
+from pesto.research.study.answers import PLAN, REFUSED, Answer, Point
+from pesto.research.study.cells import Cell
+from pesto.research.study.instance_cache import Posed, RefusedError, Shelf, TracedStep
+from solvers import FAILED, Options, Progress, Result, Schedule, Status, api
+
+_LINE = 500
+_KILLED = "killed by SIGKILL"
+"""What `solvers.process` says of a solver that nobody asked to end: it ran out of memory, or somebody killed it."""
+
+
+def execute(cell: Cell, shelf: Shelf) -> Answer:
+    """The answer to one cell, whatever happens on the way: a failure is a status and one line of detail."""
+    began = time.monotonic()
+    known = Answer(key=cell.key, status=REFUSED)
+    try:
+        if cell.stage == PLAN:
+            step = shelf.step(cell.instance)
+            known, began = _stepped(cell, step), time.monotonic()
+            return _planned(cell, step)
+        posed = shelf.posed(cell.instance)
+        known, began = _started(cell, posed), time.monotonic()
+        return _solved(cell, posed)
+    except RefusedError as error:
+        status, detail = REFUSED, str(error)
+    except PestoError as error:
+        status, detail = _status(error), shown(error, _LINE)
+    except Exception as error:
+        status, detail = Status.CRASHED, shown(f"{type(error).__name__}: {error}", _LINE)
+    return replace(known, status=status, detail=detail, seconds=time.monotonic() - began)
+
+
+def _stepped(cell: Cell, step: TracedStep) -> Answer:
+    """What is known of a plan cell before it is run."""
+    edges = len(step.graph.src) + len(step.graph.control_src)
+    return Answer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
+
+
+def _started(cell: Cell, posed: Posed) -> Answer:
+    """What is known of a schedule cell before it is run."""
+    problem, start = posed.problem, _start(cell, posed)
+    return Answer(
+        key=cell.key,
+        status=REFUSED,
+        start_makespan=start.makespan if start is not None else None,
+        tasks=problem.tasks,
+        devices=problem.devices,
+        edges=problem.edges,
+        measures=_circumstances(),
+    )
+
+
+def _start(cell: Cell, posed: Posed) -> Schedule | None:
+    return posed.listed if cell.settings["start"] else None
+
+
+def _solved(cell: Cell, posed: Posed) -> Answer:
+    problem, settings, known = posed.problem, cell.settings, _started(cell, posed)
+    start = _start(cell, posed)
+    options = Options(
+        seconds=cell.limit_s,
+        gap=settings["gap"],
+        seed=cell.seed,
+        workers=settings["workers"],
+        deterministic=settings["deterministic"],
+        start=start,
+        formulation=cell.formulation or "tight",
+    )
+    began = Point(0.0, known.start_makespan, posed.lower_bound)
+    result, trace = _twice(lambda trace: api.solve(problem, cell.solver, options, report=_recorder(trace)), began)
+    return replace(
+        known,
+        status=result.status,
+        limit_reason=result.limit,
+        makespan=_own(result, start),
+        lower_bound=result.lower_bound,
+        bound_by=result.bound_by,
+        seconds=result.seconds,
+        version=result.version,
+        detail=result.detail,
+        trace=tuple(trace),
+    )
+
+
+def _own(result: Result, start: Schedule | None) -> int | None:
+    """The makespan of an answer; after a failure, of what the solver found itself before, if anything."""
+    failed = result.status in FAILED and result.schedule is start
+    return None if result.schedule is None or failed else result.schedule.makespan
+
+
+def _twice(solve: Callable[[list[Point]], Result], began: Point) -> tuple[Result, list[Point]]:
+    """A solve and its trace; a second one where somebody killed the solver, which may not have been its fault."""
+    for _ in range(2):
+        trace = [began]
+        result = solve(trace)
+        if result.status is not Status.CRASHED or _KILLED not in result.detail:
+            break
+    return result, trace
+
+
+def _recorder(trace: list[Point]) -> Callable[[Progress], None]:
+    def report(progress: Progress) -> None:
+        made = progress.schedule.makespan if progress.schedule is not None else None
+        if made is not None or progress.lower_bound > trace[-1].lower_bound:  # else it is a line of a log
+            trace.append(Point(progress.seconds, made, progress.lower_bound))
+
+    return report
+
+
+def _circumstances() -> dict[str, Any]:
+    """What else a time depends on: the cores that this process may use, and the project's version."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"cores": cores, "pesto": version("pesto")}
+
+
+def _planned(cell: Cell, step: TracedStep) -> Answer:
+    from pesto.research.study.run.planning import answered
+
+    return answered(cell, step, _circumstances())
+
+
+def _status(error: PestoError) -> str:
+    if isinstance(error, InfeasibleError):
+        return Status.INFEASIBLE
+    if isinstance(error, NothingFoundError):
+        return Status.UNKNOWN
+    return Status.CRASHED if isinstance(error, SolverError) else REFUSED

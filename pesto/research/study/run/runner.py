@@ -1,0 +1,113 @@
+"""Runs what is still pending of a study, whatever ended the runs before."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from pesto.core.executing.executor import Answered, Executor, Lost, Said
+from pesto.research.study.answers import Answer
+from pesto.research.study.cells import Cell, canonical
+from pesto.research.study.run.cell_work import answer_of, cell_work
+from pesto.research.study.store import Store
+from solvers import Status
+
+TRIES = 3
+"""Workers that a cell may lose before that is its result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellDone:
+    """One cell more is done."""
+
+    cell: Cell
+    answer: Answer
+    ran: int
+    """Cells that this run has done."""
+    waiting: int
+    """Cells that this run has still to do, those that run at the moment with them."""
+
+
+def run(
+    cells: Sequence[Cell],
+    store: Store,
+    executor: Executor,
+    told: Callable[[CellDone], None],
+    *,
+    most: int | None = None,
+) -> int:
+    """Run the pending ones of `cells`, at most `most`, in their order; return how many were done.
+
+    `told` hears of each when it is written. However this ends, no process is left and what was leased is pending again.
+    """
+    pending = store.pending()
+    todo = deque([cell for cell in cells if cell.key in pending][:most])
+    try:
+        return _Run(todo, store, executor, told).all()
+    finally:
+        executor.close()
+        store.free()
+
+
+class _Run:
+    def __init__(self, todo: deque[Cell], store: Store, executor: Executor, told: Callable[[CellDone], None]) -> None:
+        self._todo, self._store, self._executor, self._told = todo, store, executor, told
+        self._running: dict[str, Cell] = {}
+        self._losses: Counter[str] = Counter()
+        self._again: set[str] = set()
+        """Keys of cells that ran where all was lost; that is no loss of theirs."""
+        self._lost_s: dict[str, float] = defaultdict(float)
+        self._sized: dict[str, Answer] = {}
+        self._ran = 0
+
+    def all(self) -> int:
+        while self._todo or self._running:
+            while self._todo and len(self._running) < self._executor.slots:
+                self._begin(self._todo.popleft())
+            for outcome in self._executor.collect():
+                if not isinstance(outcome, Said):  # cells tell nothing
+                    self._take(outcome)
+        return self._ran
+
+    def _begin(self, cell: Cell) -> None:
+        if not self._losses[cell.key] and cell.key not in self._again:
+            self._store.lease(cell.key)
+        self._running[cell.key] = cell
+        self._executor.begin(cell_work(cell))
+
+    def _take(self, outcome: Answered | Lost) -> None:
+        cell = self._running.pop(outcome.work.key)
+        if isinstance(outcome, Lost) and outcome.why == "place":
+            self._again.add(cell.key)
+            self._todo.appendleft(cell)
+            return
+        if isinstance(outcome, Lost) and outcome.why != "time":
+            self._losses[cell.key] += 1
+            self._lost_s[cell.key] += outcome.seconds
+            if self._losses[cell.key] < TRIES:
+                self._todo.appendleft(cell)
+                return
+            detail, seconds = f"{TRIES} times over, {outcome.detail}", self._lost_s[cell.key]
+            answer = Answer(key=cell.key, status=Status.CRASHED, detail=detail, seconds=seconds)
+        else:
+            answer = answer_of(outcome)
+        answer = self._complete(cell, answer)
+        self._store.commit(answer)
+        self._ran += 1
+        self._told(CellDone(cell=cell, answer=answer, ran=self._ran, waiting=len(self._todo) + len(self._running)))
+
+    def _complete(self, cell: Cell, answer: Answer) -> Answer:
+        """With the instance's size and start, as another cell told them, where a process was lost before it could."""
+        instance = canonical([cell.stage, cell.parameters])
+        if answer.tasks:
+            self._sized[instance] = answer
+            return answer
+        known = self._sized.get(instance, answer)
+        return replace(
+            answer,
+            start_makespan=known.start_makespan,
+            tasks=known.tasks,
+            devices=known.devices,
+            edges=known.edges,
+        )

@@ -1,0 +1,53 @@
+"""How far a study is, read while it may be running."""
+
+import sqlite3
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pesto.core.errors import FileError, InputError
+from pesto.core.files.json import shown
+from pesto.research.study.answers import SCHEMA
+from pesto.research.study.open_file import REMEDY, consistently
+from pesto.research.study.schema import check_tables
+from pesto.research.study.store import Tally, tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek:
+    """The state of a study at one moment."""
+
+    name: str
+    tally: Tally
+    statuses: dict[tuple[str, str], dict[str, int]]
+    """By solver and formulation: how many done cells ended in which status."""
+
+    def as_object(self) -> dict[str, Any]:
+        """The keys of `pesto study status --json`."""
+        rows = [
+            {"solver": solver, "formulation": formulation, "statuses": statuses}
+            for (solver, formulation), statuses in self.statuses.items()
+        ]
+        return {"study": self.name, **asdict(self.tally), "solvers": rows}
+
+
+def peeked(path: Path) -> Peek:
+    """The state of the study at `path`. FileError when it cannot be read, InputError when it is no study."""
+    if not path.is_file():
+        raise FileError(f"cannot read {shown(path)}: there is no such file - {REMEDY}")
+    return consistently(path, lambda connection: _peek(connection, path))
+
+
+def _peek(connection: sqlite3.Connection, path: Path) -> Peek:
+    if connection.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
+        raise InputError(f"{shown(path)}: no study of schema {SCHEMA} - {REMEDY}")
+    check_tables(connection, path, REMEDY)
+    counted = """
+        SELECT solver, formulation, status, count(*) FROM cells JOIN results USING (key) WHERE ordinal >= 0
+        GROUP BY 1, 2, 3 ORDER BY min(ordinal), 4 DESC
+    """
+    statuses: dict[tuple[str, str], dict[str, int]] = {}
+    for solver, formulation, status, count in connection.execute(counted):
+        statuses.setdefault((solver, formulation), {})[status] = count
+    found = connection.execute("SELECT name FROM study").fetchone()
+    return Peek(name=found[0] if found else "", tally=tally(connection), statuses=statuses)

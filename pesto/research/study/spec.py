@@ -1,0 +1,162 @@
+"""What a study is, from TOML: grids of instances x solvers x formulations x limits x seeds (docs/studies.md)."""
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from pesto.core.errors import UsageError
+from pesto.core.files import toml
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import quoted, shown
+from solvers.api import SOLVERS
+
+VERSION = 1
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][\w.-]*$")]
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+Seed = Annotated[int, Meta(ge=0, lt=2**31)]
+Nodes = Annotated[int, Meta(ge=1, le=10**6)]
+Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
+Seeds = Annotated[tuple[Seed, ...], Meta(min_length=1)]
+
+SCHEDULE: Literal["schedule"] = "schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Instances of a seeded family (`solvers.instances.table`): one for each seed and choice of parameters."""
+
+    name: Name
+    seeds: Seeds = (0,)
+    params: dict[Name, int | tuple[int, ...]] = field(default_factory=dict)
+    """What the family takes; a list stands for each of its values in turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemFile:
+    """An instance in a file of its own (`solvers.files.problem_json`)."""
+
+    file: Name
+    """Relative to the folder of the study's file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Training steps of a built-in model on clusters, under modelled costs."""
+
+    name: Name
+    variants: tuple[Name, ...] = ()
+    """Default: the model's first."""
+    clusters: Names = ("v100x2-nvlink",)
+    """Presets, or files relative to the folder of the study's file."""
+    nodes: tuple[Nodes, ...] = ()
+    """Sizes of the coarse problems; for schedule cells."""
+    batch: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    per_edge: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Every combination of these becomes a cell; ValueError for what does not go together."""
+
+    stage: Literal["schedule", "plan"] = SCHEDULE
+    """"schedule" solves a problem; "plan" plans a whole training step."""
+    solvers: Names
+    formulations: tuple[Name, ...] = ()
+    """For solvers that have several; default "tight"."""
+    limits_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
+    seeds: Seeds = (0,)
+    workers: Annotated[int, Meta(ge=1, le=1024)] = 8
+    """Threads of a solver; CP-SAT needs 8 even on 2 cores."""
+    gap: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    deterministic: bool = False
+    start: bool = True
+    """Whether a solver starts from a list schedule; for schedule cells."""
+    coarsen_to: tuple[Nodes, ...] = ()
+    """For plan cells; default 200."""
+    congestion: tuple[bool, ...] = ()
+    """For plan cells: whether the exact solver knows that transfers share links; default true."""
+    families: tuple[Family, ...] = ()
+    problems: tuple[ProblemFile, ...] = ()
+    models: tuple[Model, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse keys that belong to the other stage, and solvers and formulations that do not exist."""
+        if not (self.families or self.problems or self.models):
+            raise ValueError("a grid without instances - add [[grid.families]], [[grid.problems]] or [[grid.models]]")
+        for key in self._foreign():
+            raise ValueError(f"{key} does not go with stage {self.stage!r} - leave it out")
+        if self.stage == SCHEDULE and not all(model.nodes for model in self.models):
+            raise ValueError("a model without nodes - give the sizes of its coarse problems, such as nodes = [60]")
+        for name in self.solvers:
+            if name not in SOLVERS:
+                raise ValueError(f"no solver is called {name!r} - {toml.closest(name, SOLVERS)}")
+            has = SOLVERS[name].formulations
+            for formulation in self.formulations:
+                if has and formulation not in has:
+                    raise ValueError(f"{name} has no formulation {formulation!r} - {toml.closest(formulation, has)}")
+
+    def _foreign(self) -> list[str]:
+        """Keys that are given and have no meaning in this stage."""
+        if self.stage == SCHEDULE:
+            given = {"coarsen_to": bool(self.coarsen_to), "congestion": bool(self.congestion)}
+        else:
+            given = {"families": bool(self.families), "problems": bool(self.problems), "start": not self.start}
+            given |= {"nodes": any(model.nodes for model in self.models)}
+        return [key for key, found in given.items() if found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """The content of a study's file."""
+
+    format_version: int
+    name: Label
+    title: str = ""
+    grid: Annotated[tuple[Grid, ...], Meta(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A study and the folder that its files are relative to."""
+
+    spec: Spec
+    folder: Path
+    about: str
+    """The comment that the file begins with, on one line; empty where it has none."""
+
+
+def study_names() -> tuple[str, ...]:
+    """Names of the studies that ship with the project, sorted."""
+    return tuple(sorted(p.stem for p in _folder().glob("*.toml")))
+
+
+def load_study(name_or_path: str) -> Study:
+    """The shipped study of that name, or the one in a file: anything that ends in .toml or contains a separator.
+
+    UsageError with a suggestion for an unknown name, key, solver or formulation and for values out of range; FileError
+    when the file cannot be read.
+    """
+    if name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path:
+        path = Path(name_or_path)
+    elif name_or_path in study_names():
+        path = _folder() / f"{name_or_path}.toml"
+    else:
+        remedy = toml.closest(name_or_path, study_names())
+        raise UsageError(f"no study is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
+    content = read_bytes(path, toml.MOST_BYTES)
+    spec = toml.parse(content, Spec, shown(path))
+    if spec.format_version != VERSION:
+        raise UsageError(f"{shown(path)}: format_version {spec.format_version} is not known - this reads {VERSION}")
+    lines = takewhile(lambda line: line.startswith("#"), content.decode().splitlines())
+    about = " ".join(line.lstrip("#").strip() for line in lines)
+    return Study(spec=spec, folder=path.parent.absolute(), about=about)
+
+
+def _folder() -> Path:
+    """Where the shipped studies are."""
+    return Path(__file__).parents[2] / "configs" / "studies"

@@ -1,0 +1,118 @@
+"""The access log: a JSON object a line for each request and its answer, written by a thread of its own."""
+
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pesto.core.errors import FileError
+from pesto.core.files.json import shown
+
+STDOUT = "-"
+"""In place of a file's name."""
+MOST_WAITING = 100_000
+"""Lines that may wait for a disk that does not take them; beyond, they are counted, and the count is a line."""
+_LOG = logging.getLogger(__name__)
+
+
+class AccessLog:
+    """A file that others may rename or remove: it is made anew then, as log rotation wants it."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the file, - for standard output, empty for no log. FileError when it cannot be opened."""
+        self._path = None if name in ("", STDOUT) else Path(name)
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._file = 1 if name == STDOUT else -1
+        self._dropped, self._fault = 0, ""
+        self._thread = threading.Thread(target=self._write, name="access log") if name else None
+        if self._path is not None:
+            try:
+                self._file = _opened(self._path)
+            except OSError as error:
+                what = f"cannot write {shown(self._path)}: {error.strerror}"
+                raise FileError(f"{what} - name another file for the log of requests") from error
+        if self._thread is not None:
+            self._thread.start()
+
+    @property
+    def on(self) -> bool:
+        """True where lines are written."""
+        return self._thread is not None
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Write one object, soon; never waits for the disk."""
+        if self._lines.qsize() >= MOST_WAITING:
+            self._dropped += 1
+            return
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            self._lines.put(_line({"time": iso_time(time.time()), "dropped": dropped}))
+        self._lines.put(_line(entry))
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        if self._thread is not None:
+            self._lines.put(None)
+            self._thread.join()
+        if self._path is not None:
+            os.close(self._file)
+
+    def _write(self) -> None:
+        going = True
+        while going:
+            first = self._lines.get()
+            batch, going = [first or b""], first is not None
+            while going and not self._lines.empty() and len(batch) < 1000:
+                more = self._lines.get()
+                batch.append(more or b"")
+                going = more is not None
+            try:
+                self._reopen()
+                _write_all(self._file, b"".join(batch))
+                self._fault = ""
+            except OSError as error:
+                if str(error) != self._fault:
+                    _LOG.error("lines of the log of requests are lost: %s", error)
+                self._fault = str(error)
+
+    def _reopen(self) -> None:
+        """Make the file anew where its name is of another one by now, or of none."""
+        if self._path is None:
+            return
+        mine = os.fstat(self._file)
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            fresh = _opened(self._path)
+            os.close(self._file)
+            self._file = fresh
+
+
+def iso_time(seconds: float) -> str:
+    """A time since 1970 as 2026-11-27T09:30:00.125Z."""
+    whole, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    if file == 1:
+        sys.stdout.flush()
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(entry) + b"\n"

@@ -1,0 +1,107 @@
+"""Who asks: the token of a request, or the machine itself where there are no tokens."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import Request
+from litestar.di import NamedDependency
+
+from pesto.service.serve.http.permissions import ALL, access_of
+from pesto.service.serve.http.tracing import record_of
+from pesto.service.serve.refusals import RefusedError, no_job
+from pesto.service.serve.serve_config import LOOPBACK
+from pesto.service.serve.service import Service
+from pesto.service.serve.store.job_states import Job
+from pesto.service.serve.tokens import MACHINE, MOST_PRIORITY, Quota, Role
+
+Asking = Request[Any, Any, Any]
+SERVICE = "service"
+"""Its name in the state of the application."""
+_ONCE = (b"host", b"authorization", b"origin", b"idempotency-key")
+"""Headers of which a proxy may read another one than the service, where a request has several."""
+_PORT = re.compile(r":[0-9]*$")
+"""Of a host, which has brackets where it is an address with colons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose jobs a request is about."""
+
+    name: str
+    quota: Quota
+    service: Service
+    role: Role = Role.USER
+    token_id: str = ""
+    """Empty for the machine itself."""
+    access: str = ""
+    """What the role has of the route (`pesto.service.serve.http.permissions`)."""
+
+    @property
+    def owner(self) -> str | None:
+        """The token whose jobs alone the route is about; None for the jobs of all."""
+        return None if self.access == ALL else self.name
+
+    @property
+    def most_priority(self) -> int:
+        """The highest priority of a job that it may submit."""
+        return MOST_PRIORITY if self.role == Role.ADMIN else self.quota.priority
+
+    async def job(self, name: str) -> Job:
+        """A job that the route may be about; RefusedError (404) for another's as for none."""
+        found = await self.service.store.reader.asked(lambda store: store.job(name))
+        if found is None or self.owner not in (None, found.token):
+            raise no_job(name)
+        return found
+
+    def require_valid(self) -> None:
+        """RefusedError (401) once the token was removed or has expired."""
+        if not self.service.doors.admits(self.token_id):
+            raise RefusedError(401, "this token was removed or has expired - ask for a new one", code="token_expired")
+
+
+def caller(request: Asking) -> Caller:
+    """Return who asks. RefusedError (401) without a known token, (403) where its role may not ask this.
+
+    Where the service needs none (`Doorkeeper.open`) the machine itself may ask; a page of another site may not, neither
+    under its own host's name, by which a browser has been led here, nor under this one's: then it is the page's origin
+    that is another.
+    """
+    service: Service = request.app.state[SERVICE]
+    service.doors.refresh()
+    route = (request.method, request.scope["path_template"])
+    if service.doors.open:
+        named, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
+        if _PORT.sub("", named).strip("[]") not in LOOPBACK:
+            raise RefusedError(403, "this service answers its own machine alone - add a token: pesto serve token add")
+        if origin is not None and origin.lower().partition("://")[2] != named:
+            raise RefusedError(403, "a page of another site may not ask - add a token: pesto serve token add")
+        return Caller("", MACHINE, service, access=access_of(*route, Role.USER))
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    found = service.doors.who(token.strip()) if scheme.lower() == "bearer" else None
+    if found is None:
+        raise RefusedError(401, "no token that is known here - send Authorization: Bearer TOKEN")
+    access = access_of(*route, found.role)
+    who = Caller(found.name, found.quota, service, found.role, found.id, access)
+    record = record_of(request.scope)
+    record.token, record.role = found.name, found.role.value
+    who.require_valid()
+    if not access:
+        what = f"the token {found.name} is of a {found.role}, who may not do this"
+        raise RefusedError(403, f"{what} - use another token", code="forbidden_role")
+    return who
+
+
+async def refuse_doubled_headers(request: Asking) -> None:
+    """RefusedError (400) where a header that says who asks, or for what, is there twice; before any route.
+
+    A coroutine, since the framework has any other function called by another thread.
+    """
+    names = [name for name, _ in request.scope["headers"]]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise RefusedError(400, f"the request has several headers {name.decode().title()} - send one")
+
+
+Who = NamedDependency[Caller]
+"""Of a route: who asks."""

@@ -1,0 +1,181 @@
+"""What a job wrote: its plan, report, trace and explanation, and the difference of two plans."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, Router, get
+from litestar.datastructures import ETag
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, HeaderParameter, QueryParameter
+from litestar.response import File
+
+from pesto.core.files.file_sha256 import file_sha256
+from pesto.service.serve.http.caller import Caller, Who
+from pesto.service.serve.http.refused import refusals
+from pesto.service.serve.refusals import RefusedError, full
+from pesto.service.serve.store.job_states import FINAL, Job
+from pesto.verbs.jobs.given_files import given
+from pesto.verbs.jobs.request import JobRequest, blobs_of
+
+FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
+"""Routes of single files, and the file of each."""
+TYPES = {".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml"}
+OTHER = "text/plain"
+_ALONE = {
+    "Content-Security-Policy": "sandbox allow-scripts allow-downloads",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "private, no-cache",
+}
+"""A page made of a stranger's names must not act as this site."""
+_DIFF_S = 60.0
+_ANSWERS = {304: ResponseSpec(None, description="as its ETag says"), **refusals(404, 409, 410)}
+Match = Annotated[str, HeaderParameter(name="If-None-Match", max_length=500)]
+
+
+@get("/jobs/{name:str}/plan", responses=_ANSWERS, summary="A job's plan")
+async def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+    """The plan file. 409 as long as there is none, 410 once it is removed."""
+    return await _file(await caller.job(name), FILES["plan"], caller, match)
+
+
+@get(
+    "/jobs/{name:str}/report", responses=_ANSWERS, summary="A plan as a page",
+    media_type=TYPES[".html"],
+)  # fmt: skip
+async def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+    """One HTML file."""
+    return await _file(await caller.job(name), FILES["report"], caller, match)
+
+
+@get(
+    "/jobs/{name:str}/trace", responses=_ANSWERS, summary="A plan for Perfetto",
+    media_type=TYPES[".gz"],
+)  # fmt: skip
+async def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+    """Chrome's trace format, packed with gzip."""
+    return await _file(await caller.job(name), FILES["trace"], caller, match)
+
+
+@get("/jobs/{name:str}/explain", responses=_ANSWERS, summary="Why it takes so long")
+async def explain(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+    """The object of pesto explain --json."""
+    return await _file(await caller.job(name), FILES["explain"], caller, match)
+
+
+@get("/jobs/{name:str}/files/{file:str}", responses=_ANSWERS, summary="Any file")
+async def any_file(name: FromPath[str], file: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+    """One of the names that the job has in `files`."""
+    return await _file(await caller.job(name), file, caller, match)
+
+
+@get("/diff", responses=_ANSWERS | refusals(422, 429), summary="Wherein two plans differ")
+async def diff(
+    caller: Who,
+    a: Annotated[str, QueryParameter(max_length=100)],
+    b: Annotated[str, QueryParameter(max_length=100)],
+    match: Match = "",
+) -> Response[Any]:
+    """The object of pesto diff --json, of the plans of two jobs, which it names by their ids."""
+    first, second = await caller.job(a), await caller.job(b)
+    files = [_path(job, FILES["plan"], caller) for job in (first, second)]
+    for job, path in zip((first, second), files, strict=True):
+        await _digest(job, path)
+    tag = f"{a}-{first.kept}-{b}-{second.kept}"
+    if _same(tag, match):
+        return _unchanged(tag)
+    if caller.service.diffs.locked():
+        raise full("two plans are being compared already - try again", 2)
+    async with caller.service.diffs:
+        for sha in blobs_of(msgspec.json.decode(first.request, type=JobRequest)):
+            await caller.service.blobs.intact(sha)  # hashed here in a thread, for `given` to find it done
+        with _graph_options(first, caller) as options:
+            said = await _told("diff", *map(str, files), *options, "--json")
+    headers = {"ETag": f'"{tag}"', "Cache-Control": _ALONE["Cache-Control"]}
+    return Response(said | {"plans": [a, b]}, headers=headers)
+
+
+def file_routes() -> Router:
+    """Under /v1."""
+    return Router("/", route_handlers=[plan, report, trace, explain, any_file, diff], tags=["results"])
+
+
+async def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:
+    path = _path(job, name, caller)
+    tag = await _digest(job, path) or f"{job.id}-{job.kept}-{name}"
+    if _same(tag, match):
+        return _unchanged(tag)
+    kind = TYPES.get(path.suffix, OTHER)
+    return File(
+        path, etag=ETag(value=tag), media_type=kind, headers=_ALONE, filename=name, content_disposition_type="inline"
+    )
+
+
+async def _digest(job: Job, path: Path) -> str | None:
+    """Return a file's SHA-256; None where its job left none. RefusedError (410) if it is another than the job wrote."""
+    written = None if job.outcome is None else job.outcome.digests.get(path.name)
+    if written is not None and await asyncio.to_thread(file_sha256, path) != written:
+        raise RefusedError(410, f"{path.name} of the job {job.id} was changed on the disk - submit it again")
+    return written
+
+
+def _same(tag: str, match: str) -> bool:
+    """Whether who asks has it already."""
+    return f'"{tag}"' in match or match == "*"
+
+
+def _unchanged(tag: str) -> Response[Any]:
+    """304: bytes, since nothing has no form in the media types of some routes."""
+    return Response(b"", status_code=304, headers={"ETag": f'"{tag}"'})
+
+
+def _path(job: Job, name: str, caller: Caller) -> Path:
+    """Where a job's file lies. RefusedError 404 for none, 409 for not yet, 410 for removed."""
+    if job.expired:
+        raise RefusedError(410, f"the files of job {job.id} were removed to make room - submit it again")
+    if not job.kept:
+        if job.state in FINAL:
+            raise RefusedError(404, f"the job {job.id} is {job.state} and left no file - see GET /v1/jobs/{job.id}")
+        what = f"the job {job.id} is {job.state} - wait for it: GET /v1/jobs/{job.id}/events"
+        raise RefusedError(409, what, code="not_yet")
+    folder = caller.service.scheduler.results(job.id, job.kept)
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if name not in names or (job.outcome is not None and name not in job.outcome.files):
+        raise RefusedError(404, f"the job {job.id} of kind {job.kind} has no such file - its files are in `files`")
+    return folder / name
+
+
+@contextmanager
+def _graph_options(job: Job, caller: Caller) -> Iterator[list[str]]:
+    """The options that name a job's graph where its plan does not."""
+    request = msgspec.json.decode(job.request, type=JobRequest)
+    if request.source is None or request.source.blob is None:
+        yield []
+        return
+    with TemporaryDirectory() as folder, given(request, caller.service.blobs.folder, Path(folder)) as files:
+        source = files.source
+        yield [f"--graph={source.file}", *(f"--fetch={op}" for op in source.fetch)]
+
+
+async def _told(*words: str) -> dict[str, Any]:
+    """What a verb says with --json, in a process of its own; RefusedError (422) where it fails."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "pesto", *words, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), _DIFF_S)
+        found: dict[str, Any] = msgspec.json.decode(said)
+    except (TimeoutError, msgspec.DecodeError) as error:
+        raise RefusedError(422, "the two plans cannot be compared here - use pesto diff") from error
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+    if process.returncode:
+        raise RefusedError(422, f"{found.get('error')} - {found.get('remedy')}")
+    return found

@@ -1,0 +1,292 @@
+"""Jobs: submitted, listed, shown, cancelled."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from litestar import Response, Router, delete, get, post, route
+from litestar.di import NamedDependency, Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+
+from pesto.core.errors import PestoError, UsageError
+from pesto.core.files.file_sha256 import file_sha256
+from pesto.service.serve.blobs import Uploader, chunks_of
+from pesto.service.serve.http.caller import Caller, Who
+from pesto.service.serve.http.refused import refusals
+from pesto.service.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
+from pesto.service.serve.notify_address import check_url
+from pesto.service.serve.refusals import RefusedError, full
+from pesto.service.serve.serve_config import JobBounds
+from pesto.service.serve.store.job_list import CURSOR, JobFilter
+from pesto.service.serve.store.job_states import FINAL, State, Submission
+from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.readings import Readings
+from pesto.service.serve.store.waiting import Waiting
+from pesto.service.serve.tokens import MACHINE, Quota
+from pesto.verbs.jobs.checks import checked
+from pesto.verbs.jobs.request import JobRequest, Kind, blobs_of, jobs_of, resolved
+
+PAGE = 50
+"""Jobs of a page, where no other number is asked for."""
+MOST_TURNS = 1_000
+"""Turns of acts that may wait for the disk; beyond, submissions are refused."""
+PLANS = ("plan.json", "split.json")
+"""What a job leaves of its result; a check takes either."""
+RESERVED_S = 600.0
+"""Seconds of workers that a job of a token reserves, at most, where it has no limit of its own."""
+MOST_FINE = 1024
+_FINE: dict[bytes, None] = {}
+"""Digests of the last requests that could be done, the oldest first: requests themselves have up to 1 MiB each."""
+Key = Annotated[
+    str,
+    HeaderParameter(name="Idempotency-Key", max_length=200, description="The same key and body again is the same job."),
+]
+
+
+@post("/jobs", status_code=202, responses=refusals(404, 409, 413, 422, 429, 507), summary="Submit a job")
+async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Response[Submitted]:
+    """Queue a job; answered when it is on the disk, so that it will be run whatever happens."""
+    body = msgspec.json.encode(data)
+    digest = hashlib.sha256(body).digest()
+    try:
+        name = await _taken(data, body, caller, (key, digest))
+    except PestoError:  # a key that is known has its job, whatever has filled up or changed since
+        known = await caller.service.store.reader.asked(lambda store: store.job_of_key(caller.name, key, digest))
+        if known is None:
+            raise
+        name = known
+    caller.service.scheduler.wake()
+    url = f"/v1/jobs/{name}"
+    return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
+
+
+class _Among(NamedTuple):
+    """Filters beside those of columns."""
+
+    since: float | None
+    until: float | None
+    text: str | None
+
+
+@get("/jobs", responses=refusals(), summary="List jobs")
+async def jobs(
+    caller: Who,
+    wanted: NamedDependency[JobFilter],
+    among: NamedDependency[_Among],
+    after: Annotated[
+        str | None, QueryParameter(pattern=f"^{CURSOR}$", description="What the page before has as its `after`.")
+    ] = None,
+    most: Annotated[int, QueryParameter(ge=1, le=500)] = PAGE,
+    counts: Annotated[bool, QueryParameter(description="Whether `counts` is asked for, too.")] = False,
+) -> JobsReply:
+    """The newest first, a page at a time; with several filters a page may be short and not be the last."""
+
+    def listed(store: Readings, waiting: Waiting) -> JobsReply:
+        page = store.jobs(msgspec.structs.replace(wanted, **among._asdict()), after, most)
+        found = [job_reply(job, store.place(job, waiting)) for job in page.jobs]
+        return JobsReply(jobs=found, after=page.after, counts=store.counts(caller.owner) if counts else {})
+
+    return await caller.service.store.reader.listed(listed)
+
+
+Name = Annotated[str | None, QueryParameter(max_length=200)]
+Moment = Annotated[
+    float | None, QueryParameter(ge=0, le=1e11, description="Seconds since 1970 of the submission; the order is by it.")
+]
+
+
+def job_filter(
+    caller: Who,
+    kind: Annotated[Kind | None, QueryParameter()] = None,
+    model: Name = None,
+    in_state: Annotated[State | None, QueryParameter(name="state")] = None,
+    label: Name = None,
+) -> JobFilter:
+    """Return which jobs a request lists; of the caller's alone, unless its role sees those of all."""
+    return JobFilter(owner=caller.owner, kind=kind, model=model, state=in_state, label=label)
+
+
+def among(
+    since: Moment = None,
+    until: Moment = None,
+    search: Annotated[
+        str | None, QueryParameter(max_length=200, description="A part of label, model, kind, or the id's beginning.")
+    ] = None,
+) -> _Among:
+    """Return the rest of which jobs a request lists."""
+    return _Among(since, until, search or None)
+
+
+@get("/jobs/{name:str}", responses=refusals(404), summary="Show a job")
+async def job(name: FromPath[str], caller: Who) -> JobReply:
+    """State, place in the queue, stage, best, bound and gap, and what was asked for."""
+    found = await caller.job(name)
+    return job_reply(found, await caller.service.store.reader.place(found), whole=True)
+
+
+@delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 409, 507), summary="Cancel or delete a job")
+async def cancel(
+    name: FromPath[str],
+    caller: Who,
+    purge: Annotated[Literal["", "true", "false"], QueryParameter(description="Delete it; empty or true.")] = "false",
+) -> Cancelled:
+    """Cancel it as Ctrl-C does: the best verified plan is kept. One that has ended stays as it is.
+
+    With `purge` a job that has ended is deleted with its events and files; one that has not is 409.
+    """
+    service = caller.service
+    await caller.job(name)
+    if purge != "false":
+        state = await service.store.writer.asked(lambda ledger: ledger.purge(name))
+        await asyncio.to_thread(service.scheduler.remove_files)
+        return Cancelled(id=name, state=state)
+    state = await service.store.writer.asked(lambda ledger: ledger.cancel(name))
+    if state == State.CANCELLING:
+        service.scheduler.cancel(name)
+    return Cancelled(id=name, state=state)
+
+
+async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, bytes]) -> str:
+    """The id of the job, once it is on the disk; `key`: its own and the request's digest."""
+    service = caller.service
+    _check(data, key[1])
+    _require_bounds(data, service.scheduler.bounds)
+    if data.notify is not None:
+        check_url(data.notify, enabled=service.config.webhooks.enabled)
+    if data.priority > caller.most_priority:
+        raise RefusedError(
+            422,
+            f"this token may ask for a priority of {caller.most_priority} at most - give a lower one",
+            code="beyond_limit",
+        )
+    if service.store.writer.waiting > MOST_TURNS:
+        raise full("the disk is behind with what was asked already - try again", 1)
+    service.blobs.require_space()
+    needed = await _with_plans(data, caller)
+    await _require_intact(needed, caller)
+    asked = Submission(
+        token=caller.name,
+        kind=data.kind,
+        model=(data.source.model if data.source is not None else None) or "",
+        label=data.label,
+        priority=data.priority,
+        request=body if needed is data else msgspec.json.encode(needed),
+        blobs=blobs_of(needed),
+        key=key[0],
+        digest=key[1],
+        notify=data.notify or "",
+    )
+    given_s = data.limits.seconds
+    return await service.store.writer.asked(
+        lambda ledger: _queued(ledger, asked, caller.quota, given_s, service.config.queued)
+    )
+
+
+def _check(data: JobRequest, digest: bytes) -> None:
+    """Refuse what cannot be done (`checked`); a request that comes again and again is looked at once."""
+    if digest in _FINE:
+        return
+    checked(data)
+    _FINE[digest] = None
+    if len(_FINE) > MOST_FINE:
+        del _FINE[next(iter(_FINE))]
+
+
+def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | None, of_all: int) -> str:
+    """Submit, in the writer's thread, unless too much waits; a key that is known is no new job.
+
+    given_s: its own limit of seconds, which it reserves.
+    """
+    if ledger.knows(asked):
+        return ledger.submit(asked)
+    if ledger.waiting.queued_of(asked.token) >= quota.queued:
+        raise full(
+            f"{quota.queued} jobs of this token wait already - wait for them, or cancel some", 10, code="quota_queued"
+        )
+    if len(ledger.waiting) >= of_all:
+        raise full(f"{of_all} jobs wait already - try again later", 30)
+    if not asked.token:
+        return ledger.submit(asked)
+    left_s = quota.hours * 3600 - ledger.claimed_s(asked.token)
+    if left_s <= 0 or (given_s or 0.0) > left_s:
+        what = f"this token has {max(0.0, left_s):.0f} s left of its {quota.hours:g} hours of the last 24"
+        raise full(
+            f"{what}, with what its jobs reserve - wait, give less limits.seconds, or ask for more",
+            600,
+            code="quota_hours",
+        )
+    return ledger.submit(msgspec.structs.replace(asked, reserved_s=given_s or min(RESERVED_S, left_s)))
+
+
+def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
+    """RefusedError (422) for a limit above what the service gives."""
+    limits = data.limits
+    for name, asked, most in (
+        ("seconds", limits.seconds, bounds.seconds),
+        ("threads", limits.threads, bounds.threads),
+        ("rss_bytes", limits.rss_bytes, int(bounds.rss_gib * 2**30)),
+        ("nodes", limits.nodes, bounds.nodes),
+        ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
+    ):
+        if asked is not None and asked > most:
+            what = f"{name} is {asked:g}, a job may have {most:g} here - ask for less"
+            raise RefusedError(422, what, code="beyond_limit")
+
+
+async def _require_intact(data: JobRequest, caller: Caller) -> None:
+    """RefusedError (422) for a file that is not on the service's disk as it was sent."""
+    for sha in blobs_of(data):
+        if not await caller.service.blobs.intact(sha):
+            what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
+            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}", code="blob_missing")
+
+
+async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
+    """The request with plans of other jobs as uploaded files."""
+    shas: dict[str, str] = {}
+    for name in jobs_of(data):
+        shas[name] = await _adopted(name, caller, PLANS if data.kind == "check" else PLANS[:1])
+    return resolved(data, shas) if shas else data
+
+
+async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
+    """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
+    service, found = caller.service, await caller.job(name)
+    if found.expired or (found.state in FINAL and not found.kept):
+        raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan", code="no_plan")
+    if not found.kept:
+        raise RefusedError(422, f"the job {name} has no plan yet - wait for it", code="no_plan")
+    results = service.scheduler.results(name, found.kept)
+    plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
+    if plan is None:
+        raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
+    digest = await asyncio.to_thread(file_sha256, plan)
+    if digest != (found.outcome.digests if found.outcome else {}).get(plan.name, digest):
+        raise RefusedError(422, f"the plan of the job {name} was changed on the service's disk - submit that job again")
+    uploader = Uploader(caller.name, MACHINE.bytes)
+    await service.blobs.take_in(digest, chunks_of(plan), None, service.store.writer, uploader)
+    return digest
+
+
+def job_routes() -> Router:
+    """Under /v1."""
+    options = [_options("/jobs", "GET, OPTIONS, POST"), _options("/jobs/{name:str}", "DELETE, GET, OPTIONS")]
+    handlers = [*options, submit, jobs, job, cancel]
+    filters = {
+        "wanted": Provide(job_filter, sync_to_thread=False), "among": Provide(among, sync_to_thread=False)
+    }  # fmt: skip
+    return Router("/", route_handlers=handlers, dependencies=filters, tags=["jobs"])
+
+
+def _options(path: str, allowed: str) -> HTTPRouteHandler:
+    """What a path with several methods answers to OPTIONS: the framework names the first of them alone."""
+
+    @route(path, http_method="OPTIONS", status_code=204, include_in_schema=False, sync_to_thread=False)
+    def options() -> Response[None]:
+        return Response(None, status_code=204, headers={"Allow": allowed})
+
+    return options

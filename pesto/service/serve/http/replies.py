@@ -1,0 +1,195 @@
+"""What the routes answer, as JSON."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pesto.service.serve.notify_address import origin_of
+from pesto.service.serve.store.job_states import FINAL, Job, State
+from pesto.verbs.jobs.request import JobRequest, digests_of
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a request is refused."""
+
+    error: str
+    """What is wrong, on one line."""
+    remedy: str | None = None
+    """What to do about it."""
+    exit_code: int | None = None
+    """What the command line would end with."""
+    code: str = ""
+    """By which programs tell it from other errors; empty from a service without them."""
+    request_id: str = ""
+    """As in X-Request-Id, and in the service's log of requests."""
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that will be run, whatever happens."""
+
+    id: str
+    url: str
+
+
+class JobReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now."""
+
+    id: str
+    """By which it is asked for."""
+    number: int
+    """Grows with each submission."""
+    kind: str
+    """solve, compare, sweep, split, check or report."""
+    label: str
+    """What it was called."""
+    source: str
+    """The built-in model that it is about, or the name of an uploaded graph or plan; empty for none."""
+    variant: str
+    """Of the model, where it was given."""
+    cluster: str
+    """A preset, or the name of an uploaded file; empty for the verb's default, and for the cluster of a plan."""
+    settings: dict[str, Any]
+    """Options that were given."""
+    reads: dict[str, str]
+    """SHA-256 of each uploaded file that it reads, by what it is: source, cluster, costs, plan, start, beside,
+    against 1."""
+    request: dict[str, Any] | None
+    """All that was asked for; null in lists."""
+    priority: int
+    """Larger ones run first."""
+    state: State
+    """Where it is."""
+    place: int | None
+    """In the queue, from 1, in the order in which jobs would begin if none ended meanwhile; null once it runs."""
+    stage: str
+    """What it is at; empty before and after."""
+    best_s: float | None
+    """Seconds of a training step by the best plan."""
+    bound_s: float | None
+    """Seconds that no plan can be below."""
+    gap: float | None
+    """(best - bound) / best; null while either is unknown."""
+    attempt: int
+    """How often it was begun."""
+    deaths: int
+    """Workers that it lost."""
+    events: int
+    """The number of its last event."""
+    who: str
+    """The token's name; empty for the machine itself."""
+    created: float
+    """Seconds since 1970, as started and finished."""
+    started: float | None
+    """Its last attempt."""
+    finished: float | None
+    """Null before."""
+    seconds: float
+    """That workers were at it."""
+    exit_code: int | None
+    """Of `pesto.core.errors.Exit`, as its verb would end; null before its end."""
+    error: str | None
+    """What went wrong, on one line."""
+    remedy: str | None
+    """What to do about it."""
+    result: dict[str, Any]
+    """A summary, which differs by kind."""
+    files: tuple[str, ...]
+    """At /v1/jobs/{id}/files/{name}; before its end those of an attempt that was interrupted."""
+    digests: dict[str, str]
+    """SHA-256 of those files by name; empty for jobs of earlier versions."""
+    expired: bool
+    """Whether its files were removed to make room."""
+
+
+class JobsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobReply]
+    after: str | None
+    """For the next page; null on the last one."""
+    counts: dict[str, int] = {}
+    """Jobs in each state, whatever filters say; 10000 stands for as many or more. Empty unless asked for."""
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a cancelled job, `cancelling` while a worker saves its best plan; the last one of a deleted job."""
+
+    id: str
+    state: State
+
+
+class BlobReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An uploaded file."""
+
+    sha256: str
+    bytes: Annotated[int, Meta(ge=0)]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the service works, and whether it takes and runs jobs."""
+
+    status: str
+    why: str | None = None
+    """Why it does not."""
+
+
+def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
+    """Return a job as it is told, with its place in the queue; `whole`: and with its request."""
+    asked = msgspec.json.decode(job.request, type=JobRequest) if job.request else None
+    came = job.outcome if job.state in FINAL else None
+    there = None if job.expired else job.outcome
+    return JobReply(
+        id=job.id,
+        number=job.number,
+        kind=job.kind,
+        label=job.label,
+        source=job.model or _file_name(asked),
+        variant=(asked.source.variant if asked is not None and asked.source is not None else None) or "",
+        cluster=_cluster(asked),
+        settings={} if asked is None else asked.settings.given(),
+        reads={} if asked is None else digests_of(asked),
+        request=_request(asked) if whole and asked is not None else None,
+        priority=job.priority,
+        state=job.state,
+        place=place,
+        stage=job.stage,
+        best_s=job.best_s,
+        bound_s=job.bound_s,
+        gap=job.gap,
+        attempt=job.attempt,
+        deaths=job.deaths,
+        events=job.events,
+        who=job.token,
+        created=job.created,
+        started=job.started,
+        finished=job.finished,
+        seconds=job.seconds,
+        exit_code=None if came is None else came.exit_code,
+        error=None if came is None else came.error,
+        remedy=None if came is None else came.remedy,
+        result={} if came is None else came.result,
+        files=() if there is None else there.files,
+        digests={} if there is None else there.digests,
+        expired=job.expired,
+    )
+
+
+def _request(asked: JobRequest) -> dict[str, Any]:
+    """What was asked for, without the part of an address that only its receiver should know."""
+    if asked.notify is not None:
+        asked = msgspec.structs.replace(asked, notify=origin_of(asked.notify))
+    found: dict[str, Any] = msgspec.to_builtins(asked)
+    return found
+
+
+def _file_name(asked: JobRequest | None) -> str:
+    """The name of the file that a job is about, or the digest of one without a name."""
+    about = None if asked is None else asked.source or asked.plan
+    return "" if about is None else about.name or about.blob or ""
+
+
+def _cluster(asked: JobRequest | None) -> str:
+    if asked is None or asked.cluster is None:
+        return ""
+    return asked.cluster if isinstance(asked.cluster, str) else asked.cluster.name or asked.cluster.blob

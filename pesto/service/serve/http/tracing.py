@@ -1,0 +1,103 @@
+"""Each request with an id, in its answer and in the log of requests, and its seconds among those of its route."""
+
+import random
+import re
+import time
+from typing import Any
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from pesto.service.serve.access_log import AccessLog, iso_time
+from pesto.service.serve.histogram import RequestTimes
+
+RECORD = "pesto.record"
+"""Its name in the scope of a request."""
+TEMPLATE = "path_template"
+"""Of the scope: the route, as the framework writes it there."""
+_ID = re.compile(rb"[\w.:-]{1,100}", re.ASCII)
+_RANDOM = random.Random()  # noqa: S311 - ids are no secrets, and the system's numbers give the interpreter's lock away
+_MOST = 1000
+"""Characters of a path and of a query in the log."""
+
+
+class Record:
+    """What the parts of the service find out about a request."""
+
+    __slots__ = ("code", "id", "job", "role", "sent_bytes", "status", "token")
+
+    def __init__(self, name: str) -> None:
+        """`name`: its id. `code` is of the error that is answered, `job` the id of one that was submitted."""
+        self.id = name
+        self.token = self.role = self.code = self.job = ""
+        self.status = self.sent_bytes = 0
+
+
+def record_of(scope: Any) -> Record:
+    """The record of a request; one that nobody reads where nothing traces."""
+    found: Record = scope.get(RECORD) or Record("")
+    return found
+
+
+def traced(app: ASGIApp, log: AccessLog, times: RequestTimes) -> ASGIApp:
+    """The application, with an X-Request-Id in each answer: that of the request where it has one that is good."""
+
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+        if "method" not in scope:
+            await app(scope, receive, send)
+            return
+        record, began, moment = Record(_id_of(scope)), time.perf_counter(), time.time()
+        asked: Any = scope
+        asked[RECORD] = record
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                record.job = _job_of(message)
+                message["headers"] = [*message["headers"], (b"x-request-id", record.id.encode())]
+            elif message["type"] == "http.response.body":
+                record.sent_bytes += len(message["body"])
+            await send(message)
+
+        try:
+            await app(scope, receive, told)
+        finally:
+            seconds = time.perf_counter() - began
+            times.add(asked["method"], asked.get(TEMPLATE, ""), record.status, seconds)
+            if log.on:
+                log.add(_entry(asked, record, moment, seconds))
+
+    return answering
+
+
+def _id_of(scope: Any) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _ID.fullmatch(value):
+            return str(value.decode())
+    return f"{_RANDOM.getrandbits(64):016x}"
+
+
+def _job_of(message: Any) -> str:
+    if message["status"] != 202:
+        return ""
+    location = dict(message["headers"]).get(b"location", b"")
+    return str(location.decode().rpartition("/")[2])
+
+
+def _entry(scope: Any, record: Record, moment: float, seconds: float) -> dict[str, Any]:
+    """What the log has of a request: never a token, never a body."""
+    client = scope.get("client")
+    entry = {
+        "time": iso_time(moment),
+        "id": record.id,
+        "token": record.token,
+        "role": record.role,
+        "address": client[0] if client else "",
+        "method": scope["method"],
+        "path": scope["path"][:_MOST],
+        "query": scope.get("query_string", b"").decode("latin-1")[:_MOST],
+        "status": record.status,
+        "seconds": round(seconds, 6),
+        "sent_bytes": record.sent_bytes,
+    }
+    more = {"code": record.code, "job": record.job}
+    return entry | {name: value for name, value in more.items() if value}

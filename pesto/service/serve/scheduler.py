@@ -1,0 +1,456 @@
+"""The thread between store and workers: what waits is begun, what workers tell is kept, what ends is ended."""
+
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+import msgspec
+
+from pesto.core.errors import Exit, FileError
+from pesto.core.executing.executor import Answered, Executor, Lost, Said
+from pesto.core.executing.executor import Outcome as Heard
+from pesto.core.files.disk import make_folder, sync_folder
+from pesto.reporting.show.screen import one_line
+from pesto.service.serve.due import UNWRITTEN, Dues
+from pesto.service.serve.histogram import JOB_S, Histogram
+from pesto.service.serve.job_room import JobRoom
+from pesto.service.serve.job_work import event_of, job_work, outcome_of
+from pesto.service.serve.retention import STALE_S, Retention
+from pesto.service.serve.serve_config import ServeConfig
+from pesto.service.serve.store.group_commit import Writer
+from pesto.service.serve.store.job_states import Begun, Event, Outcome, State
+from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
+from pesto.service.serve.tokens import Departure, Doorkeeper
+from pesto.verbs.jobs.incumbent_file import left_summary
+
+_LOG = logging.getLogger(__name__)
+_COLLECT_S = 1.0
+PATIENCE_S = 6.0
+"""Seconds for which interrupted jobs may save their best plans when the service ends."""
+SWEEP_S = 600.0
+"""Seconds between two looks at what is to be removed."""
+SPENT_S = 5.0
+"""Seconds between two looks at whether tokens of running jobs have had their hours."""
+ESCALATE_S = 50.0
+"""Seconds after which a job that was interrupted and has not ended is sent SIGTERM; a second cancel does so at once."""
+KILL_S = 3.0
+"""Seconds from that SIGTERM to SIGKILL, for which Ray takes 5 more: a second cancel ends a job within 10 s."""
+MOST_LOGGED = 10_000
+"""Lines that one attempt may log; what it finds is kept beyond."""
+
+
+class _Cancel(NamedTuple):
+    job: str
+    attempt: int | None
+    """None for whichever runs."""
+    again: bool
+    """True to end one that was interrupted before."""
+
+
+class _Stop:
+    """When an attempt that was interrupted is sent its next signals, in seconds of `time.monotonic`."""
+
+    def __init__(self) -> None:
+        self.terminate_s = time.monotonic() + ESCALATE_S
+        self.kill_s = self.terminate_s + KILL_S
+        self.signals = deque((signal.SIGTERM, signal.SIGKILL))
+        """Those that it has not been sent."""
+
+    def hurry(self) -> None:
+        """Send SIGTERM now, unless it was sent already."""
+        if len(self.signals) == 2:
+            self.terminate_s = time.monotonic()
+            self.kill_s = self.terminate_s + KILL_S
+
+    def due(self) -> signal.Signals | None:
+        """The signal that it is to be sent now; each once."""
+        if not self.signals:
+            return None
+        when = self.terminate_s if self.signals[0] == signal.SIGTERM else self.kill_s
+        return self.signals.popleft() if time.monotonic() >= when else None
+
+    @property
+    def killed(self) -> bool:
+        """True if it was sent SIGKILL."""
+        return not self.signals
+
+
+class Scheduler:
+    """Begins jobs by priority, then number, as far as workers and quotas allow; keeps what comes of them."""
+
+    def __init__(
+        self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, config: ServeConfig
+    ) -> None:
+        """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
+        self._writer, self._executor, self._doors = writer, executor, doors
+        self.bounds = config.bounds
+        """Of any job; the machine's memory is looked at once."""
+        self._dues = Dues(writer)
+        self._folder, self._blobs = folder / JOBS, folder / BLOBS
+        self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30), config.keep)
+        self._alone = not config.database
+        self._swept = time.monotonic()
+        self.waited, self.ran = Histogram(JOB_S), Histogram(JOB_S)
+        """Seconds that jobs waited for their first worker, and that workers were at attempts, since the start."""
+        self._room, self._unbegun = JobRoom(self._folder), ""
+        self._running: dict[str, Begun] = {}
+        self._interrupted: dict[str, _Stop] = {}
+        self._over: set[str] = set()
+        self._spent: set[str] = set()
+        self._measured = -SPENT_S
+        self._departed: set[Departure] = set()
+        self._logged: Counter[str] = Counter()
+        self._woken = False
+        self._cancels: SimpleQueue[_Cancel] = SimpleQueue()
+        self._ending = threading.Event()
+        self.fault: BaseException | None = None
+        """What ended it, if that was not asked for."""
+        self._thread = threading.Thread(target=self._schedule, name="scheduler")
+
+    @property
+    def slots(self) -> int:
+        """Most jobs at a time."""
+        return self._executor.slots
+
+    @property
+    def alive(self) -> bool:
+        """Whether it schedules."""
+        return self._thread.is_alive() and not self._ending.is_set()
+
+    @property
+    def trouble(self) -> str:
+        """Why no job can be begun, or what jobs tell cannot be kept, for everybody; empty where both can."""
+        return self._room.trouble or self._dues.trouble or self._unbegun
+
+    def start(self) -> None:
+        """Begin to schedule."""
+        make_folder(self._folder)
+        with _told_of("what is to be removed stays"):
+            self._retention.tidy(self._writer.do, 0.0 if self._alone else STALE_S)
+            self._retention.name_others(self._writer.do)
+            self._retention.sweep(self._writer.do)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new to begin; from any thread."""
+        if not self._woken:  # a poke is a call of the system, and one is enough until it is heard
+            self._woken = True
+            self._executor.poke()
+
+    def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
+        """Interrupt the worker that is at a job, by its id, or at this attempt of it.
+
+        The worker is ended if that takes ESCALATE_S, and where it was interrupted before and this is `again`.
+        """
+        self._cancels.put(_Cancel(name, attempt, again))
+        self._executor.poke()
+
+    def running(self) -> list[Begun]:
+        """The attempts that were begun here and of which something is still to be written; from any thread."""
+        return list(self._running.values())
+
+    def end(self) -> None:
+        """Interrupt all jobs, keep their best plans, queue them again, and end every worker."""
+        self._ending.set()
+        self._executor.poke()
+        self._thread.join()
+
+    def remove_files(self) -> None:
+        """Remove the files of deleted jobs; from any thread but the event loop's."""
+        self._retention.remove_listed(self._writer.do)
+
+    def results(self, name: str, attempt: int) -> Path:
+        """The folder of what an attempt wrote, by the job's id."""
+        return self._folder / name / str(attempt)
+
+    def _schedule(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._begin()
+                self._mind_tokens()
+                self._stop_spent()
+                self._interrupt()
+                self._sweep()
+                self._take(self._executor.collect(_COLLECT_S))
+            self._wind_up()
+        except BaseException as fault:
+            _LOG.exception("jobs cannot be run any more; the service ends")
+            self.fault = fault
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            self._executor.close()
+
+    def _mind_tokens(self) -> None:
+        """Do with the jobs of removed tokens as was said, and write when tokens were used."""
+        self._doors.refresh()
+        self._doors.save_uses()
+        for departure in self._doors.departures:
+            if departure not in self._departed:
+                self._departed.add(departure)
+                self._dues.add(lambda ledger, left=departure: _settle_jobs(ledger, left), self._cancel_each)
+        self._dues.work()
+
+    def _cancel_each(self, names: list[str]) -> None:
+        for name in names:
+            self._cancels.put(_Cancel(name, None, again=False))
+
+    def _begin(self) -> None:
+        self._woken = False
+        while len(self._running) < self._executor.slots and not self._ending.is_set() and self._may_begin():
+            try:
+                begun = self._writer.do(self._next)
+            except FileError as error:  # where it was begun nonetheless, nobody renews its lease
+                if not self._unbegun:
+                    _LOG.warning("%s; jobs wait until one can be begun", error)
+                self._unbegun = UNWRITTEN
+                return
+            self._unbegun = ""
+            if begun is None:
+                return
+            if begun.attempt == 1:
+                self.waited.add(begun.waited_s)
+            out = self.results(begun.id, begun.attempt)
+            work = job_work(begun, self._blobs, out, self.bounds)
+            self._running[work.key] = begun
+            self._clear(begun, begun.kept)
+            try:
+                make_folder(out)
+            except FileError as error:
+                self._roomless(begun, error)
+            else:
+                self._executor.begin(work)
+
+    def _may_begin(self) -> bool:
+        """Return whether all that is due is written, and folders can be made."""
+        return self._dues.work() and self._room.there()
+
+    def _roomless(self, begun: Begun, error: FileError) -> None:
+        """Queue a job again whose folder cannot be made, as no other can; fail it where others can."""
+        if not self._room.tried():
+            self._release(begun, seconds=0.0, why=str(error))
+            return
+        what, _, remedy = str(error).rpartition(" - ")
+        outcome = Outcome(exit_code=error.exit_code, error=what, remedy=remedy)
+        self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
+
+    def _next(self, ledger: Ledger) -> Begun | None:
+        return ledger.begin(lambda token: 0 if self._is_spent(ledger, token) else self._doors.quota(token).jobs)
+
+    def _is_spent(self, ledger: Ledger, token: str) -> bool:
+        """Return True if a token has had its hours, with those of what runs."""
+        return token != "" and ledger.worked_s(token) >= self._doors.quota(token).hours * 3600
+
+    def _stop_spent(self) -> None:
+        """Interrupt the jobs of tokens that have had their hours."""
+        tokens = {begun.token for begun in self._running.values()} - {""}
+        if not tokens or time.monotonic() < self._measured + SPENT_S:
+            return
+        self._measured = time.monotonic()
+        with suppress(FileError):  # it is told where something is due; hours that are over are so later
+            spent = self._writer.do(lambda ledger: {token for token in tokens if self._is_spent(ledger, token)})
+            for key, begun in self._running.items():
+                if begun.token in spent and key not in self._interrupted:
+                    self._spent.add(key)
+                    self._stop(key)
+
+    def _interrupt(self) -> None:
+        """Interrupt what is to be cancelled; what is not running any more has ended since."""
+        while not self._cancels.empty():
+            asked = self._cancels.get()
+            for key, begun in self._running.items():
+                if begun.id == asked.job and asked.attempt in (None, begun.attempt):
+                    self._stop(key, again=asked.again)
+        for key, stop in self._interrupted.items():
+            if key not in self._over and (due := stop.due()) is not None:
+                self._executor.cancel(key, due)
+
+    def _stop(self, key: str, *, again: bool = False) -> None:
+        """Interrupt an attempt, once; `again`: one that was interrupted before is ended."""
+        if key not in self._running or key in self._over:
+            return
+        if key not in self._interrupted:
+            self._interrupted[key] = _Stop()
+            self._executor.cancel(key)
+        elif again:
+            self._interrupted[key].hurry()
+
+    def _take(self, heard: list[Heard]) -> None:
+        """Keep what was heard: events of one job that come together in one act."""
+        events: dict[str, list[Event]] = {}
+        for item in heard:
+            key = item.work.key
+            if isinstance(item, Said):
+                event = event_of(item)
+                if self._may_tell(key, event):
+                    events.setdefault(key, []).append(event)
+                continue
+            self._note(key, events.pop(key, []))
+            self._ended(item)
+        for key, told in events.items():
+            self._note(key, told)
+        self._dues.work()
+
+    def _may_tell(self, key: str, event: Event) -> bool:
+        self._logged[key] += event.kind == "log"
+        return event.kind != "log" or self._logged[key] <= MOST_LOGGED
+
+    def _note(self, key: str, events: list[Event]) -> None:
+        if events:
+            begun = self._running[key]
+            self._dues.add(
+                lambda ledger: ledger.note(begun.number, begun.attempt, events),
+                lambda ours: None if ours else self._stop(key),
+            )
+
+    def _ended(self, item: Answered | Lost) -> None:
+        begun = self._running[item.work.key]
+        self.ran.add(item.seconds)
+        if isinstance(item, Answered):
+            self._answered(begun, outcome_of(item), reused=item.reused)
+        elif self._ending.is_set():
+            self._release(begun, seconds=item.seconds, found=self._found(begun, item.seconds))
+        elif item.why == "place":
+            self._release(begun, seconds=item.seconds, why=item.detail, found=self._found(begun, item.seconds))
+        elif item.why == "death":
+            lost, found = item, self._found(begun, item.seconds)
+            self._due(
+                begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds, found=found)
+            )
+        else:
+            remedy = "raise its limit, or give it less to do"
+            left = self._found(begun, item.seconds) or Outcome(seconds=item.seconds)
+            outcome = msgspec.structs.replace(left, exit_code=Exit.NOTHING, error=item.detail, remedy=remedy)
+            keeps = bool(left.files)
+            self._due(
+                begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome, keeps=keeps)
+            )
+
+    def _found(self, begun: Begun, seconds: float) -> Outcome | None:
+        """Return the outcome of an attempt that was lost, from its files, each of them whole; None for none."""
+        out = self.results(begun.id, begun.attempt)
+        names = tuple(sorted(p.name for p in out.glob("[!.]*")))
+        if not names or not self._settle(begun):
+            return None
+        left = left_summary(out)
+        result = {} if left is None else msgspec.to_builtins(left) | {"interrupted": True}
+        return Outcome(exit_code=Exit.INTERRUPTED, files=names, result=result, seconds=seconds)
+
+    def _answered(self, begun: Begun, outcome: Outcome, *, reused: bool) -> None:
+        if outcome.exit_code == Exit.BUG and reused:  # it may be its worker's fault, which is not used again
+            why = f"tried again in another worker: {outcome.error}"
+            self._due(
+                begun,
+                lambda ledger: ledger.lose(begun.number, begun.attempt, why, outcome.seconds, failure=outcome),
+            )
+            return
+        keeps = bool(outcome.files) and self._settle(begun)
+        if begun.key in self._spent and _interrupted(outcome) and not keeps:
+            hours = self._doors.quota(begun.token).hours
+            error = f"its token has had its {hours:g} hours of the last 24 before there was a plan"
+            outcome = msgspec.structs.replace(outcome, error=error, remedy="wait, or ask for a larger quota")
+        if self._ending.is_set() and _interrupted(outcome):
+            self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
+            return
+        state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
+        self._due(
+            begun, lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps), clears=True
+        )
+
+    def _due(self, begun: Begun, act: Callable[[Ledger], bool], *, clears: bool = False) -> None:
+        """An attempt's last act, to be written; `clears`: what other attempts left than the kept one goes then."""
+
+        def done(ledger: Ledger) -> tuple[bool, int]:
+            ours = act(ledger)
+            return ours, ledger.kept(begun.number) if ours else 0
+
+        def written(came: tuple[bool, int]) -> None:
+            ours, kept = came
+            del self._running[begun.key], self._logged[begun.key]
+            self._interrupted.pop(begun.key, None)
+            self._over.discard(begun.key)
+            self._spent.discard(begun.key)
+            if not ours:  # another server has it: nothing but this attempt's own files is this one's to remove
+                shutil.rmtree(self.results(begun.id, begun.attempt), ignore_errors=True)
+            elif clears:
+                self._clear(begun, kept)
+
+        self._over.add(begun.key)
+        self._dues.add(done, written)
+
+    def _settle(self, begun: Begun) -> bool:
+        """Make the names of an attempt's files last, as they do themselves; False where another server removed them."""
+        out = self.results(begun.id, begun.attempt)
+        try:
+            for folder in (out, out.parent, self._folder):
+                sync_folder(folder)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            _LOG.error("what job %s wrote may not outlast a crash: %s", begun.id, error.strerror or error)
+        return True
+
+    def _release(
+        self, begun: Begun, *, seconds: float, why: str = "the service ended", found: Outcome | None = None
+    ) -> None:
+        why = why if found is None else f"{why}; what was found is kept"
+        self._due(begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, found=found, seconds=seconds))
+
+    def _clear(self, begun: Begun, kept: int) -> None:
+        """Remove what a job's attempts left, but for that of the one that is kept."""
+        folder = self._folder / begun.id
+        with suppress(OSError):  # what stays is removed with the job
+            for left in folder.iterdir():
+                if left.name != str(kept):
+                    shutil.rmtree(left, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        if time.monotonic() >= self._swept + SWEEP_S:
+            self._swept = time.monotonic()
+            with _told_of("what is too old stays for now"):
+                self._retention.tidy(self._writer.do, STALE_S)
+                self._retention.sweep(self._writer.do)
+
+    def _wind_up(self) -> None:
+        for key in self._running:
+            self._stop(key)
+        until = time.monotonic() + PATIENCE_S
+        while self._running and time.monotonic() < until:
+            self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
+        for key, begun in self._running.items():
+            if key not in self._over:
+                self._release(begun, seconds=0.0, found=self._found(begun, 0.0))
+        try:
+            self._dues.finish()
+        except FileError as error:  # what is not written counts as lost in a crash: it is queued again
+            self.fault = error
+        self._doors.save_uses(now=True)
+
+
+def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:
+    """An act: cancel the jobs of a removed token or give them away; the ids of those that are to be interrupted."""
+    if not left.to:
+        return ledger.cancel_all(left.name, left.until)
+    ledger.give_all(left.name, left.to, left.until)
+    return []
+
+
+@contextmanager
+def _told_of(then: str) -> Iterator[None]:
+    """Log that files cannot be looked at or removed, and what that means, and go on."""
+    try:
+        yield
+    except (FileError, OSError) as error:
+        _LOG.warning("%s; %s", one_line(str(error)), then)
+
+
+def _interrupted(outcome: Outcome) -> bool:
+    return outcome.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED)

@@ -1,0 +1,132 @@
+"""How a service is set up: serve.toml, and what the command line says instead."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pesto.core.errors import UsageError
+from pesto.core.executing.memory_use import usable_memory_bytes
+from pesto.core.files.toml import load
+from pesto.service.serve.tls import Certificate
+
+EXECUTORS = ("local", "ray")
+MEMORY_SHARE = 0.8
+"""Part of the machine's memory for jobs: the rest is for the server, the system, and what grows between two looks."""
+_POSITIVE = (
+    "workers",
+    "queued",
+    "upload_gib",
+    "upload_seconds",
+    "keep_days",
+    "keep_gib",
+    "connections",
+    "connections_per_address",
+)
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBounds:
+    """What one job may use at most, whatever its own limits."""
+
+    seconds: float = 14_400.0
+    """Upper limit on its wall-clock seconds."""
+    threads: int = 64
+    rss_gib: float = 0.0
+    """Upper limit on the resident memory of its processes together; 0: by the machine's (`ServeConfig.bounds`)."""
+    nodes: int = 5_000_000
+    """Ops of its graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepDays:
+    """Days after which jobs that ended in a state are deleted, with all that is kept of them."""
+
+    done: float = 365.0
+    failed: float = 365.0
+    cancelled: float = 365.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookConfig:
+    """Whether jobs may name an address that is told of their end."""
+
+    enabled: bool = False
+    private: bool = False
+    """Whether it may be in a private network, or this machine."""
+    tries: int = 8
+    """Before it is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """One value holds all of it; UsageError when one is out of range."""
+
+    host: str = "127.0.0.1"
+    port: int = 8780
+    workers: int = 1
+    """Jobs at a time."""
+    executor: str = "local"
+    database: str = ""
+    """The address of a PostgreSQL database for several servers; empty for a file in the service's folder."""
+    access_log: str = ""
+    """A file for one JSON object a request, - for standard output; empty for none."""
+    queued: int = 100_000
+    """Jobs of all tokens that may wait."""
+    upload_gib: float = 2.0
+    """Of one uploaded file."""
+    upload_seconds: float = 3600.0
+    """That the body of a request may take, however fast it comes."""
+    keep_days: float = 30.0
+    """After which files and events of a job that has ended, and uploads that nothing waits for, are removed."""
+    keep_gib: float = 50.0
+    """Of the files of ended jobs and of uploads together, beyond which the oldest are removed."""
+    connections: int = 4096
+    """Connections of clients at a time."""
+    connections_per_address: int = 2048
+    """Of them, those of one address, or of one network of 64 bits with IPv6."""
+    tls_cert: str = ""
+    """PEM file of the server's certificate and those that it rests on; empty for no TLS."""
+    tls_key: str = ""
+    """PEM file of its key."""
+    keep: KeepDays = KeepDays()
+    webhooks: WebhookConfig = WebhookConfig()
+    job: JobBounds = JobBounds()
+
+    @property
+    def bounds(self) -> JobBounds:
+        """Those of a job, with memory: where none is set, the same part of MEMORY_SHARE for each worker."""
+        if self.job.rss_gib:
+            return self.job
+        return replace(self.job, rss_gib=MEMORY_SHARE * usable_memory_bytes() / 2**30 / self.workers)
+
+    def certificate(self) -> Certificate | None:
+        """Read the certificate and its key; None for no TLS. Errors as of `Certificate`."""
+        return Certificate(Path(self.tls_cert), Path(self.tls_key)) if self.tls_cert else None
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"the port is {self.port} - give 1 to 65535, or 0 for any that is free")
+        if self.executor not in EXECUTORS:
+            raise UsageError(f"no executor is called {self.executor!r} - choose one of {', '.join(EXECUTORS)}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, other = ("certificate", "key") if self.tls_cert else ("key", "certificate")
+            raise UsageError(f"a {given} for TLS is given without a {other} - give tls_cert and tls_key, or neither")
+        bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
+        rest = [(name, getattr(self, name)) for name in _POSITIVE]
+        rest.append(("webhooks.tries", self.webhooks.tries))
+        kept = [(f"keep.{f.name}", getattr(self.keep, f.name)) for f in fields(self.keep)]
+        for name, value in [*rest, *bounds, *kept]:
+            if not value > 0 and (name, value) != ("rss_gib", 0):
+                raise UsageError(f"{name} is {value} - give more than 0")
+
+
+def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, **given: Any) -> ServeConfig:
+    """The configuration of a file, or the usual one, with what the command line gives in its place.
+
+    keep_days: those of `KeepDays` that are given.
+    """
+    found = load(file, ServeConfig) if file is not None else ServeConfig()
+    found = replace(found, keep=replace(found.keep, **keep_days or {}))
+    return replace(found, **{name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,111 @@
+"""A service from its start to its end: the folder's lock, the store, workers, and HTTP on one socket."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from pesto.core.errors import FileError, SolverError, UsageError
+from pesto.core.executing.executor import Executor
+from pesto.core.executing.pool import Pool
+from pesto.core.executing.ray_apart import RayApart
+from pesto.core.files.disk import make_folder
+from pesto.core.files.json import shown
+from pesto.service.serve.access_log import AccessLog
+from pesto.service.serve.blobs import Blobs
+from pesto.service.serve.histogram import RequestTimes
+from pesto.service.serve.open_files import raised_file_limit
+from pesto.service.serve.scheduler import Scheduler
+from pesto.service.serve.serve_config import LOOPBACK, ServeConfig
+from pesto.service.serve.service import Service
+from pesto.service.serve.store.ledger import BLOBS
+from pesto.service.serve.store.opening import opened_store
+from pesto.service.serve.tokens import Doorkeeper, listed
+from pesto.service.serve.watchers import Watchers
+from pesto.service.serve.webhooks import Webhooks
+from pesto.verbs.jobs.job_entry import READY
+
+NICENESS = 5
+"""Of workers, so that requests are answered while all cores solve."""
+KEEP_BYTES = 4 << 30
+"""A worker that holds more after a job is not used again."""
+SEND_BYTES = 1 << 18
+"""What the system holds of an answer that a slow reader has not taken."""
+
+
+@contextmanager
+def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) -> Iterator[Service]:
+    """A service over a folder, whose jobs run; at the end they are interrupted, kept and queued again.
+
+    UsageError when the folder is another server's, or of a newer version; FileError when it cannot be written to.
+    """
+    make_folder(folder)
+    with ExitStack() as stack:
+        access_log = stack.enter_context(closing(AccessLog(config.access_log)))
+        watchers = Watchers()
+        store = stack.enter_context(opened_store(folder, config.database, watchers.told))
+        loopback = config.host in LOOPBACK
+        had_tokens = store.readings.had_tokens()
+        doors = Doorkeeper(folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.told_all)
+        blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
+        scheduler = Scheduler(store.writer, executor(), folder, doors, config)
+        scheduler.start()
+        stack.callback(scheduler.end)
+        stack.enter_context(store.beside(scheduler, watchers))
+        if config.webhooks.enabled:
+            hooks = config.webhooks
+            stack.enter_context(closing(Webhooks(store.writer, folder, private=hooks.private, tries=hooks.tries)))
+        yield Service(
+            config=config, folder=folder, store=store, blobs=blobs, doors=doors, scheduler=scheduler,
+            watchers=watchers, diffs=asyncio.Semaphore(2), access_log=access_log, request_times=RequestTimes(),
+        )  # fmt: skip
+
+
+def listening(config: ServeConfig, folder: Path) -> socket.socket:
+    """The socket, bound. UsageError without tokens beyond loopback; FileError when the port is taken."""
+    if config.host not in LOOPBACK and not listed(folder):
+        raise UsageError(
+            f"{shown(config.host)} can be reached by others, and there is no token - add one: "
+            f"pesto serve token add NAME --data {shown(folder)}"
+        )
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+        found.bind((config.host, config.port))
+        found.listen(2048)
+    except OSError as error:
+        found.close()
+        where = f"{shown(config.host)}:{config.port}"
+        raise FileError(f"cannot listen on {where}: {error.strerror or shown(error)} - give another --port") from error
+    return found
+
+
+def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` hears the address once requests are answered.
+
+    SolverError where the extra pesto[serve] is not installed; otherwise as `Certificate`, `opened` and `listening`.
+    """
+    try:
+        from pesto.service.serve.http.answering import Server, answer
+        from pesto.service.serve.http.connections import gate_for
+    except ImportError as error:
+        raise SolverError(f"pesto serve needs {error.name} - pip install 'pesto[serve]'") from error
+    make_folder(folder)
+    certificate = config.certificate()
+    gate = gate_for(config, raised_file_limit())
+    with listening(config, folder) as bound, opened(folder, config, lambda: _executor(config)) as service:
+        scheme, host = "https" if certificate else "http", f"[{config.host}]" if ":" in config.host else config.host
+        server = Server(service, gate, certificate)
+        answer(service, bound, server, lambda: ready(f"{scheme}://{host}:{bound.getsockname()[1]}"))
+    if service.scheduler.fault is not None:
+        raise service.scheduler.fault
+
+
+def _executor(config: ServeConfig) -> Executor:
+    """Where jobs run; solvers give way to who answers requests."""
+    if config.executor == "local":
+        return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES, ready=READY)
+    return RayApart(config.workers)

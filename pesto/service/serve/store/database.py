@@ -1,0 +1,169 @@
+"""What the ledger needs of its database: SQLite's for one server, PostgreSQL for several; rules are the ledger's."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+from pesto.core.errors import FileError
+
+L = TypeVar("L")
+T = TypeVar("T")
+AGAIN_S = 2
+"""Seconds after which a request may be sent again that found no database."""
+
+
+class LaterError(FileError):
+    """The database cannot do it now; it may be asked again."""
+
+
+class AwayError(LaterError):
+    """The database does not answer now, and nothing of what was asked has happened."""
+
+
+class UncertainError(LaterError):
+    """The database went away during a commit: whether what was asked has happened is known once it is back."""
+
+    def __init__(self, happened: Callable[[], bool], value: Any = None) -> None:
+        """`happened`: to be asked within a later transaction. `value`: what the act gives if so."""
+        super().__init__("the database went away while it was written - send the request again, with its key")
+        self._happened, self._value = happened, value
+
+    def holding(self, value: Any) -> Self:
+        """The same of one act, with its value."""
+        return type(self)(self._happened, value)
+
+    def again(self, act: Callable[[L], T]) -> Callable[[L], T]:
+        """The act (on a ledger), done only if it has not happened."""
+        return lambda ledger: self._value if self._happened() else act(ledger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """SQL wherein the databases differ; parameters are `?` in both."""
+
+    by_turn: str
+    """After `FROM jobs`, where waiting jobs are asked for by token."""
+    locked: str
+    """At the end of a SELECT of rows that are then changed."""
+    unless_locked: str
+    """The same, of a row that nobody else is changing."""
+    left: str
+    """Rows (number, attempt) of jobs whose server is gone."""
+    left_why: str
+    """What such a job tells."""
+
+
+class Rows(Protocol):
+    """What a statement gives."""
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that it changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """The next row; None after the last."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """All rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Row by row."""
+        ...
+
+
+class Asked(Protocol):
+    """A database that answers questions."""
+
+    def execute(self, sql: str, given: Sequence[Any] = (), /) -> Rows:
+        """Have one statement done."""
+        ...
+
+
+class Crowd(Protocol):
+    """Who waits and who runs, as of this moment of a transaction."""
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """Running jobs by token; none of a token that has none."""
+        ...
+
+    def queued_of(self, token: str) -> int:
+        """A token's waiting jobs."""
+        ...
+
+    def __len__(self) -> int:
+        """All waiting jobs."""
+        ...
+
+    def may_begin(self, token: str, most: int) -> bool:
+        """Whether one more of a token's jobs may run, of `most`."""
+        ...
+
+    def reload(self, database: Asked) -> None:
+        """Begin anew, at the start and after a rollback."""
+        ...
+
+    def join(self, token: str, priority: int, number: int) -> None:
+        """One more waits."""
+        ...
+
+    def leave(self, token: str, priority: int, number: int) -> None:
+        """One less waits."""
+        ...
+
+    def begin(self, token: str) -> None:
+        """One more runs."""
+        ...
+
+    def end(self, token: str) -> None:
+        """One less runs."""
+        ...
+
+
+class Database(Asked, Protocol):
+    """One connection, of one thread at a time; acts happen between `begin` and `commit`."""
+
+    words: Words
+
+    def executemany(self, sql: str, given: Sequence[Sequence[Any]], /) -> Any:
+        """Have one statement done with each of these."""
+        ...
+
+    def begin(self) -> None:
+        """Begin a transaction. AwayError when there is nobody to begin it with."""
+        ...
+
+    def commit(self) -> Any:
+        """Have it last. UncertainError when nobody answered."""
+        ...
+
+    def undo(self) -> None:
+        """Forget what was done since `begin`."""
+        ...
+
+    def explained(self, error: Exception) -> Exception:
+        """An error as it is told: one line and a remedy where it is the database's."""
+        ...
+
+    def crowd(self) -> Crowd:
+        """Who waits and runs, for one ledger."""
+        ...
+
+    def alone(self) -> None:
+        """From here to the end of the transaction no other server takes in jobs or files, or removes files."""
+        ...
+
+    def hold(self, number: int, attempt: int) -> None:
+        """A job's attempt is this server's."""
+        ...
+
+    def let_go(self, number: int) -> None:
+        """A job runs no more."""
+        ...
+
+    def shrink(self, pages: int) -> int:
+        """Give the disk so many free pages at most, within a transaction; return how many are left."""
+        ...

@@ -1,0 +1,115 @@
+"""A server's leases, renewed; what it must hear of others: jobs whose server is gone, cancels, and new events."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from pesto.service.serve.store.beside import Watched, Works
+from pesto.service.serve.store.database import LaterError
+from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.postgres.session import LEASE_S, Session
+
+_LOG = logging.getLogger(__name__)
+TICK_S = 0.5
+"""Seconds between two looks at the database."""
+RENEW_S = 5.0
+"""Seconds between two renewals of leases."""
+GRACE_S = LEASE_S
+"""Seconds after the database has come back in which nobody's lease is taken for run out."""
+
+
+class Leases:
+    """A thread with a session of its own, so that no long transaction costs a lease.
+
+    It looks rather than listens (LISTEN, NOTIFY): a look finds everything after any cut, and NOTIFY would have all
+    servers' commits wait in one line.
+    """
+
+    def __init__(self, session: Session, mend: Callable[[], None], server: str, works: Works, watched: Watched) -> None:
+        """`mend`: connects the server's other sessions again, whether or not anybody asks them; LaterError if away."""
+        self._session, self._mend, self._server = session, mend, server
+        self._works, self._watched = works, watched
+        self._ledger = Ledger(session)
+        self._events: dict[int, int] = {}
+        self._renewed = -RENEW_S
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="leases")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; leases run out unless they are given back."""
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        away = False
+        while not self._ended.wait(TICK_S):
+            try:
+                self._mend()
+                self._session.connect()
+                self._tick()
+                away = False
+            except LaterError as error:
+                if not away:
+                    _LOG.warning("%s", error)
+                away = True
+            except Exception:  # whatever it is, leases must be renewed
+                _LOG.exception("a look at the database failed")
+
+    def _tick(self) -> None:
+        if time.monotonic() >= self._renewed + RENEW_S:
+            self._renew()
+            self._renewed = time.monotonic()
+            self._take_over()
+        self._heed_cancels()
+        self._tell()
+
+    def _renew(self) -> None:
+        """Renew the leases of what runs here, and stop what is another's by now."""
+        mine = {begun.number: begun for begun in self._works.running()}
+        if not mine:
+            return
+        rows = self._session.execute(
+            f"UPDATE leases SET until = clock_timestamp() + interval '{LEASE_S} s'"  # noqa: S608 - a constant
+            " FROM unnest(?::bigint[], ?::bigint[]) AS mine (number, began)"
+            " WHERE job = number AND attempt = began AND server = ? RETURNING job",
+            (list(mine), [begun.attempt for begun in mine.values()], self._server),
+        )
+        for number in mine.keys() - {number for (number,) in rows}:
+            self._works.cancel(mine[number].id, mine[number].attempt, again=False)
+
+    def _take_over(self) -> None:
+        """Queue what others left; not just after a time without the database, before they could renew their leases."""
+        if time.monotonic() < self._session.mended + GRACE_S:
+            return
+        asked = f"SELECT clock_timestamp() < pg_postmaster_start_time() + interval '{GRACE_S} s'"
+        if self._session.execute(asked).fetchone() == (True,):
+            return
+        self._within(self._ledger.recover)
+
+    def _within(self, act: Callable[[], None]) -> None:
+        self._session.begin()
+        try:
+            act()
+            self._session.commit()
+        except BaseException:
+            self._session.undo()
+            self._ledger.reload()
+            raise
+
+    def _heed_cancels(self) -> None:
+        mine = [begun.number for begun in self._works.running()]
+        if mine:
+            asked = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
+            for name, attempt, hurried in self._session.execute(asked, (mine,)):
+                self._works.cancel(name, attempt, again=bool(hurried))
+
+    def _tell(self) -> None:
+        watched = self._watched.watched()
+        if not watched:
+            return
+        asked = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
+        found = dict(self._session.execute(asked, (watched,)).fetchall())
+        self._watched.told({number for number, count in found.items() if self._events.get(number) != count})
+        self._events = found

@@ -1,0 +1,207 @@
+"""One connection to PostgreSQL, made anew when it breaks; who asks meanwhile hears so at once."""
+
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import psycopg
+
+from pesto.service.serve.refusals import RefusedError
+from pesto.service.serve.store.database import AwayError, LaterError, UncertainError, Words
+from pesto.service.serve.store.postgres.address import CONNECT_S, Address
+from pesto.service.serve.store.postgres.counted_crowd import CountedCrowd
+from pesto.service.serve.store.postgres.limited_wait import LimitedConnection
+
+SCHEMA_NAME = "pesto_serve"
+"""The schema of all tables, so that the database may have others."""
+LEASE_S = 30
+"""Seconds for which a job is a server's without a word of it."""
+ALONE = 0x_7E_57_00
+"""The advisory lock of who takes in jobs or files, or removes files."""
+RETRY_S = 1.0
+"""Seconds between two tries to connect."""
+_SETTINGS = f"""
+SET search_path = {SCHEMA_NAME};
+SET client_min_messages = warning;
+SET lock_timeout = '10s';
+SET idle_in_transaction_session_timeout = '10s';
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+"""
+"""A server that stops within a transaction is cut off, so that it holds up the others for a moment only."""
+ANSWER_S = 12.0
+"""Seconds within which a statement must be answered; more than others hold up one."""
+READ_S = 5.0
+"""The same, of questions for which requests wait."""
+MIGRATE_S = 3600.0
+"""The same, where tables are made or changed."""
+
+
+class Session:
+    """A `pesto.service.serve.store.database.Database`; also read by one thread while another has it mended."""
+
+    words = Words(
+        by_turn="",
+        locked=" FOR UPDATE",
+        unless_locked=" FOR UPDATE SKIP LOCKED",
+        left="SELECT number, jobs.attempt FROM jobs LEFT JOIN leases ON job = number"
+        " WHERE state IN ('running', 'cancelling') AND coalesce(until, '-infinity') < clock_timestamp()"
+        " FOR UPDATE OF jobs SKIP LOCKED",
+        left_why="its server is gone",
+    )
+
+    def __init__(self, address: Address, server: str, *, turns: bool = False, answer_s: float = ANSWER_S) -> None:
+        """Connect to nothing yet.
+
+        server: whose leases it makes. turns: whether it counts transactions, to know of lost commits. answer_s: seconds
+        within which a statement must be answered, or else the connection is given up.
+        """
+        self._address, self._server, self._turns, self._answer_s = address, server, turns, answer_s
+        self._connection: LimitedConnection | None = None
+        self._tried = self.mended = -float("inf")
+        self.transactions = 0
+        self._turn, self._lost, self._came_through = 0, 0, set[int]()
+        self._wrote = self._is_alone = False
+
+    @property
+    def there(self) -> bool:
+        """Whether it is connected, as far as is known."""
+        return self._connection is not None
+
+    def connect(self) -> None:
+        """Be connected. AwayError when that cannot be, at once where it could not be a moment ago."""
+        if self._connection is not None:
+            return
+        now = time.monotonic()
+        if now < self._tried + RETRY_S:
+            raise self._away()
+        again, self._tried = self._tried > 0, now
+        try:
+            made = LimitedConnection.connect(self._address.conninfo, autocommit=True)
+            made.answer_s = min(CONNECT_S, self._answer_s)
+            made.execute(_SETTINGS)
+            made.execute(f"SET statement_timeout = '{self._answer_s:g}s'".encode())
+            if self._turns:
+                self._sign_on(made)
+        except psycopg.Error as error:
+            raise self._away(f": {self._address.said(error)}") from None
+        made.answer_s = self._answer_s
+        self.mended = time.monotonic() if again else self.mended
+        self._connection = made
+
+    def _sign_on(self, made: LimitedConnection) -> None:
+        made.execute("DELETE FROM servers WHERE seen < clock_timestamp() - interval '1 day'")
+        made.execute("INSERT INTO servers VALUES (%s, 0, clock_timestamp()) ON CONFLICT DO NOTHING", (self._server,))
+
+    def execute(self, sql: str, given: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
+        """Have one statement done. LaterError where it cannot be done now."""
+        connection = self._connection
+        if connection is None:
+            raise self._away()
+        self._wrote = self._wrote or not sql.startswith("SELECT")
+        try:
+            return connection.execute(_marked(sql), given)
+        except psycopg.Error as error:
+            raise self.explained(error) from error
+
+    def executemany(self, sql: str, given: Sequence[Sequence[Any]], /) -> None:
+        """Have one statement done with each of these."""
+        if self._connection is None:
+            raise self._away()
+        self._wrote = True
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(_marked(sql), given)
+        except psycopg.Error as error:
+            raise self.explained(error) from error
+
+    def begin(self) -> None:
+        """Begin a transaction, connected anew if need be; find out what became of a commit that was not answered.
+
+        A session that is cut off may still be at that commit: its turn is locked until it has ended.
+        """
+        self.connect()
+        self.transactions += 1
+        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        if self._lost:
+            asked = "SELECT turn FROM servers WHERE id = ? FOR UPDATE"
+            if self.execute(asked, (self._server,)).fetchone() == (self._lost,):
+                self._came_through.add(self._lost)
+            self._lost = 0
+        self._wrote = self._is_alone = False
+
+    def commit(self) -> None:
+        """Have it last, with the number of this turn."""
+        turn = 0
+        if self._wrote and self._turns:
+            turn = self._turn = self._turn + 1
+            asked = "UPDATE servers SET turn = ?, seen = clock_timestamp() WHERE id = ?"
+            self.execute(asked, (turn, self._server))
+        try:
+            self.execute("COMMIT")
+        except AwayError as error:
+            if not turn:
+                raise
+            self._lost = turn
+            raise UncertainError(lambda: turn in self._came_through) from error
+
+    def undo(self) -> None:
+        """Forget what was done since `begin`."""
+        try:
+            if self._connection is not None:
+                self._connection.execute("ROLLBACK")
+        except psycopg.Error as error:
+            self.explained(error)
+
+    def close(self) -> None:
+        """End the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def explained(self, error: Exception) -> Exception:
+        """AwayError when the connection is broken; LaterError where the statement may go well another time."""
+        if isinstance(error, psycopg.DataError):
+            return RefusedError(400, "a text has characters that no name has - leave them out")
+        if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError):
+            return error
+        if self._connection is not None and not self._connection.closed:
+            return LaterError(f"the database is busy: {self._address.said(error)} - try again")
+        self._connection = None
+        return self._away(f": {self._address.said(error)}")
+
+    def crowd(self) -> CountedCrowd:
+        """Counted by the database, since others change it too."""
+        return CountedCrowd(self)
+
+    def alone(self) -> None:
+        """Wait until no other server takes in or removes anything; once a transaction."""
+        if not self._is_alone:
+            self.execute("SELECT pg_advisory_xact_lock(?)", (ALONE,))
+            self._is_alone = True
+
+    def hold(self, number: int, attempt: int) -> None:
+        """Give this server the lease of a job."""
+        self.execute(
+            f"INSERT INTO leases VALUES (?, ?, ?, clock_timestamp() + interval '{LEASE_S} s') ON CONFLICT (job)"  # noqa: S608
+            " DO UPDATE SET attempt = excluded.attempt, server = excluded.server, until = excluded.until",
+            (number, attempt, self._server),
+        )
+
+    def let_go(self, number: int) -> None:
+        """End the lease of a job."""
+        self.execute("DELETE FROM leases WHERE job = ?", (number,))
+
+    def shrink(self, pages: int) -> int:  # noqa: ARG002
+        """Return 0: PostgreSQL's own autovacuum uses free pages again."""
+        return 0
+
+    def _away(self, why: str = "") -> AwayError:
+        what = f"cannot reach the database at {self._address.where}{why}"
+        return AwayError(f"{what} - see that it runs and lets this user in, and try again")
+
+
+@cache
+def _marked(sql: str) -> bytes:
+    """SQL with the parameters as psycopg has them."""
+    return sql.replace("?", "%s").encode()

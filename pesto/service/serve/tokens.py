@@ -1,0 +1,350 @@
+"""Who may use the service, and how much of it: tokens, of which a file keeps hashes alone."""
+
+import hashlib
+import hmac
+import logging
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from pesto.core.errors import FileError, InputError, PestoError, UsageError
+from pesto.core.files.disk import read_bytes, write_atomic
+from pesto.core.files.json import decode_json, encode_json, quoted, shown
+from pesto.core.files.lock import Kind, held
+from pesto.core.files.toml import closest
+from pesto.core.quantities import size
+
+FILE = "tokens.json"
+"""Its name in the service's folder."""
+USES = "token-uses.json"
+"""When each token was used last, beside it: a file of its own, so that the server never writes the one with hashes."""
+SAVE_S = 60.0
+"""Seconds between two times that uses are written."""
+VERSION = 1
+LOOK_S = 0.5
+"""Seconds between two looks at whether tokens were added or removed: a look costs as much as a small request."""
+MOST = 10_000
+"""Tokens of one service."""
+NOTICE_S = 5.0
+"""Seconds after a removal in which every server has noticed it: jobs that came meanwhile are as those before."""
+_LOG = logging.getLogger(__name__)
+_LOCK = Kind("token file", "process", "try again")
+_BEGINS = "pesto"
+
+
+MOST_PRIORITY = 100
+"""The highest priority of a job."""
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """What the jobs of one token may use together."""
+
+    jobs: int = 4
+    """Running at a time."""
+    queued: int = 100
+    """Waiting at a time."""
+    bytes: int = 5 << 30
+    """Of uploaded files."""
+    hours: float = 10.0
+    """Of workers, in the last 24 hours."""
+    priority: int = 0
+    """The highest that its jobs may have."""
+
+    def __str__(self) -> str:
+        """On one line."""
+        return f"{self.jobs} jobs, {self.queued} queued, {size(self.bytes)}, {self.hours:g} h a day"
+
+
+MACHINE = Quota(jobs=1 << 20, queued=1 << 40, bytes=1 << 50, hours=1e9, priority=MOST_PRIORITY)
+"""Of the machine itself, where there are no tokens."""
+
+
+class Role(StrEnum):
+    """What a token may do; `pesto.service.serve.http.permissions` has each route."""
+
+    ADMIN = "admin"
+    """Submits jobs, and sees, cancels and deletes those of everybody."""
+    USER = "user"
+    """Submits jobs, and sees, cancels and deletes its own."""
+    READER = "reader"
+    """Sees the jobs of everybody, and changes nothing."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """One token as it is kept."""
+
+    name: str
+    id: str
+    """The part of the token that is no secret."""
+    sha256: str
+    """Of the part that is: 256 random bits, which nobody finds from their hash."""
+    quota: Quota = Quota()
+    role: Role = Role.USER
+    expires: float | None = None
+    """Seconds since 1970 from which it is refused; None for never."""
+
+    def valid(self, now: float) -> bool:
+        """Return True if it has not expired."""
+        return self.expires is None or now < self.expires
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of the jobs of a removed token."""
+
+    name: str
+    until: float
+    """Seconds since 1970: a job that was submitted later belongs to a new token of the same name."""
+    to: str = ""
+    """The name of the token that has all of its jobs from now on; empty to cancel those that have not ended."""
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    format: str = "pesto-tokens"
+    format_version: int = VERSION
+    tokens: tuple[Token, ...] = ()
+    removed: dict[str, Quota] = {}
+    """Last quotas of removed tokens by name, for jobs that still wait."""
+    departures: tuple[Departure, ...] = ()
+
+
+class _Uses(msgspec.Struct, frozen=True, kw_only=True):
+    format: str = "pesto-token-uses"
+    format_version: int = 1
+    uses: dict[str, float] = {}
+    """Seconds since 1970 by the id of a token."""
+
+
+def listed(folder: Path) -> tuple[Token, ...]:
+    """The tokens of the service's folder. InputError for a file that is something else."""
+    return _read(folder).tokens
+
+
+def _read(folder: Path) -> _File:
+    """Read the token file; one without tokens where there is none. InputError for a file that is something else."""
+    path = folder / FILE
+    try:
+        data = read_bytes(path, 1 << 24)
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return _File()
+        raise
+    content = decode_json(data, _File, str(path))
+    if (content.format, content.format_version) != (_File().format, VERSION):
+        raise InputError(f"{shown(path)}: no tokens of version {VERSION} - move it away, and add tokens anew")
+    return content
+
+
+def last_uses(folder: Path) -> dict[str, float]:
+    """When each token was used last, in seconds since 1970 by its id. InputError for a file that is something else."""
+    path = folder / USES
+    try:
+        data = read_bytes(path, 1 << 24)
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
+    return decode_json(data, _Uses, str(path)).uses
+
+
+def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expires_s: float | None = None) -> str:
+    """Make a token, and keep its hash; the token itself, which is nowhere else. UsageError for a name that is taken.
+
+    expires_s: seconds from now after which it is refused; None for never.
+    """
+    if not name or len(name) > 100 or not name.isprintable():
+        raise UsageError(f"no token can be called {quoted(name)} - give a short name, such as ann")
+    if quota.jobs < 1 or quota.queued < 1 or quota.bytes < 0 or not quota.hours > 0:
+        raise UsageError(f"the quota {quota} lets nothing be done - give more than nothing of each")
+    if expires_s is not None and not 0 < expires_s < 1e10:
+        raise UsageError(f"a token cannot expire after {expires_s:g} s - give a time such as 90d")
+    secret, identity, now = secrets.token_urlsafe(32), secrets.token_hex(4), time.time()
+    expires = None if expires_s is None else now + expires_s
+    token = Token(name=name, id=identity, sha256=_hash(secret), quota=quota, role=role, expires=expires)
+    with held(folder / FILE, _LOCK):
+        content = _read(folder)
+        if any(name == one.name for one in content.tokens):
+            raise UsageError(f"there is a token {quoted(name)} already - remove it first, or choose another name")
+        if len(content.tokens) >= MOST:
+            raise UsageError(f"there are {MOST} tokens already - remove some")
+        removed = {other: quota for other, quota in content.removed.items() if other != name}
+        before = tuple(
+            msgspec.structs.replace(one, until=min(one.until, now)) if one.name == name else one
+            for one in content.departures
+        )
+        _write(folder, _File(tokens=(*content.tokens, token), removed=removed, departures=before))
+    return f"{_BEGINS}_{identity}_{secret}"
+
+
+def remove(folder: Path, name: str, *, cancel: bool = False, give: str | None = None) -> None:
+    """Refuse a token from now on, and keep its quota for its jobs. UsageError when there is none of that name.
+
+    cancel: its jobs are cancelled that have not ended. give: the token, by its name, that has all of its jobs then.
+    By default they stay as they are.
+    """
+    with held(folder / FILE, _LOCK):
+        content = _read(folder)
+        quotas = {one.name: one.quota for one in content.tokens}
+        for wanted in (name, name if give is None else give):
+            if wanted not in quotas:
+                remedy = closest(wanted, quotas) if quotas else "there is none at all"
+                raise UsageError(f"there is no token {quoted(wanted)} - {remedy}")
+        if give == name:
+            raise UsageError(f"the jobs of {quoted(name)} cannot be given to it - name another token")
+        rest = tuple(one for one in content.tokens if one.name != name)
+        departures = content.departures
+        if cancel or give is not None:
+            departures += (Departure(name=name, until=time.time() + NOTICE_S, to=give or ""),)
+        removed = {**content.removed, name: quotas[name]}
+        _write(folder, _File(tokens=rest, removed=removed, departures=departures))
+
+
+class Doorkeeper:
+    """Authenticates requests by the folder's tokens, which are read again when their file changes.
+
+    A service that others can reach answers nobody without a token, whatever becomes of the file. One on loopback does,
+    as long as it has had no tokens, and again once `remove` has removed the last; a file that is gone, or that cannot
+    be read, lets nobody in.
+    """
+
+    def __init__(
+        self, folder: Path, *, loopback: bool, had_tokens: bool = False, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """Read the folder's tokens; errors as of `listed`.
+
+        loopback: whether this machine alone can reach the service. had_tokens: whether there are jobs of tokens.
+        changed: called, by any thread, once a token is there no more.
+        """
+        self._changed, self._looking = changed, threading.Lock()
+        self._uses: dict[str, float] = {}
+        self._saved, self._valid = time.monotonic(), frozenset[str]()
+        self.departures: tuple[Departure, ...] = ()
+        """Removed tokens whose jobs are to be cancelled or given to another."""
+        self._folder, self._loopback, self._had_tokens = folder, loopback, had_tokens
+        self._path, self._looked = folder / FILE, -LOOK_S
+        self._seen: tuple[int, ...] | None = ()
+        self._fault = ""
+        self._by_id: dict[str, Token] = {}
+        self._names: dict[str, Quota] = {}
+        self.open = False
+        """Whether requests of this machine need no token."""
+        self._reload()
+        self._was_open = self.open
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Look now and then, or `at_once`, whether the file has changed; known tokens stay while it cannot be read.
+
+        From any thread. A call that comes while another looks returns, and with `at_once` waits and looks then.
+        """
+        recent = not at_once and time.monotonic() < self._looked + LOOK_S
+        if recent or not self._looking.acquire(blocking=at_once):
+            return
+        try:
+            self._looked = time.monotonic()
+            self._reload()
+            self._fault = ""
+        except PestoError as error:
+            if str(error) != self._fault:
+                _LOG.error("the tokens known before stay, and no others: %s", error)
+            self._fault, self._seen = str(error), ()
+        finally:
+            self._looking.release()
+        now, before = time.time(), self._valid
+        self._valid = frozenset(one.id for one in self._by_id.values() if one.valid(now))
+        if before - self._valid or (self._was_open and not self.open):
+            self._changed()
+        self._was_open = self.open
+
+    def _reload(self) -> None:
+        seen = self._signature()
+        if seen == self._seen:
+            return
+        content = _read(self._folder)
+        self._seen = seen
+        self._by_id = {one.id: one for one in content.tokens}
+        self._names |= content.removed | {one.name: one.quota for one in content.tokens}
+        self.departures = content.departures
+        self._had_tokens |= bool(self._by_id)
+        lost = seen is None and self._had_tokens
+        self.open = self._loopback and not self._by_id and not lost
+        if not self._by_id and not self.open:
+            _LOG.warning(
+                "there is no token, so every request is refused - add one: pesto serve token add NAME --data %s",
+                shown(self._folder),
+            )
+
+    def _signature(self) -> tuple[int, ...] | None:
+        """What changes when the file does; None where there is none. FileError for what cannot be a token file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FileError(f"cannot read {shown(self._path)}: {error.strerror} - change the permissions") from error
+        if not stat.S_ISREG(found.st_mode):
+            raise FileError(f"cannot read {shown(self._path)}: it is no file - move it away")
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def who(self, token: str) -> Token | None:
+        """Whose it is, also of one that has expired; None for one that is not known.
+
+        The file is looked at for an unknown one, so that a new token is known at once. Takes as long whichever
+        characters of the secret are wrong.
+        """
+        begins, _, rest = token.partition("_")
+        identity, _, secret = rest.partition("_")
+        if identity not in self._by_id:
+            self.refresh(at_once=True)
+        known = self._by_id.get(identity)
+        same = hmac.compare_digest(_hash(secret), known.sha256 if known else "0" * 64)
+        if not known or not same or begins != _BEGINS:
+            return None
+        self._uses[known.id] = time.time()
+        return known
+
+    def admits(self, identity: str) -> bool:
+        """Return True as long as the token with this id is valid; for none (""), as long as none is needed."""
+        if not identity:
+            return self.open
+        known = self._by_id.get(identity)
+        return known is not None and known.valid(time.time())
+
+    def save_uses(self, *, now: bool = False) -> None:
+        """Write when tokens were used last, every SAVE_S seconds or `now`; for one thread, which may wait for the disk.
+
+        A folder that cannot be written to is no fault of the service: uses are written the next time.
+        """
+        if not self._uses or (not now and time.monotonic() < self._saved + SAVE_S):
+            return
+        self._saved = time.monotonic()
+        uses = dict(self._uses)
+        try:
+            with held(self._folder / USES, _LOCK):
+                written = last_uses(self._folder)
+                known = {one.id for one in listed(self._folder)}
+                merged = {key: max(when, written.get(key, 0.0)) for key, when in (written | uses).items()}
+                kept = {key: when for key, when in merged.items() if key in known}
+                write_atomic(self._folder / USES, encode_json(_Uses(uses=kept)))
+        except PestoError as error:
+            _LOG.warning("cannot write when tokens were used: %s", error)
+            return
+        for key, when in uses.items():
+            if self._uses.get(key) == when:
+                self._uses.pop(key, None)
+
+    def quota(self, name: str) -> Quota:
+        """The quota of a token's jobs, also once it is removed; the machine's for jobs of no token."""
+        return self._names.get(name, Quota() if name else MACHINE)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _write(folder: Path, content: _File) -> None:
+    write_atomic(folder / FILE, encode_json(content))

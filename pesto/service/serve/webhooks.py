@@ -1,0 +1,199 @@
+"""The end of a job told to an address that its request names: signed, tried again, and to no private network."""
+
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import logging
+import os
+import random
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from pesto.core.errors import FileError, InputError
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import shown
+from pesto.service.serve.notify_address import origin_of
+from pesto.service.serve.store.group_commit import Writer
+from pesto.service.serve.store.webhook_queue import DueWebhook, claim_webhooks, drop_webhook
+
+KEY_FILE = "webhook.key"
+"""Its name in the service's folder: 32 random bytes as hexadecimal digits."""
+LOOK_S = 1.0
+"""Seconds between two looks at what is to be told."""
+ANSWER_S = 10.0
+"""Seconds for which a receiver may be silent, and within which it must have answered."""
+FIRST_S, LONGEST_S = 5.0, 3600.0
+"""Seconds before the second try; each time four times as long, up to the other."""
+AT_ONCE = 4
+_LOG = logging.getLogger(__name__)
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class WebhookError(Exception):
+    """A receiver that was not told, with why on one line."""
+
+
+def webhook_key(folder: Path, name: str) -> str:
+    """Return the key by which the webhooks of a token's jobs are signed, as hexadecimal digits.
+
+    It is made of the service's own key, which is made the first time. FileError when that cannot be read or written.
+    """
+    path = folder / KEY_FILE
+    try:
+        with suppress(FileExistsError):
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "wb") as made:
+                made.write(secrets.token_hex(32).encode())
+                made.flush()
+                os.fsync(made.fileno())
+    except OSError as error:
+        raise FileError(f"cannot write {shown(path)}: {error.strerror} - check the folder and the disk") from error
+    own = read_bytes(path, 100).strip()
+    if len(own) != 64:
+        raise InputError(f"{shown(path)} is no key - remove it, and tell receivers their new keys")
+    return hmac.new(own, name.encode(), hashlib.sha256).hexdigest()
+
+
+def signature(key: str, timestamp: str, body: bytes) -> str:
+    """Return what X-Pesto-Signature has."""
+    return "sha256=" + hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def is_public(address: Address) -> bool:
+    """Return True for an address of the Internet, also where it stands within one of IPv6."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address.teredo is not None:
+            return False
+    return address.is_global and not address.is_multicast
+
+
+class _Target(NamedTuple):
+    """One address of a receiver's host."""
+
+    address: str
+    port: int
+
+
+def _resolved(parts: SplitResult, *, private: bool) -> _Target:
+    """Return where to connect to: the name is asked for once, so that what was looked at is what is used."""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise WebhookError(f"cannot find its host: {error}") from error
+    for *_, place in found:
+        address = str(place[0])
+        if private or is_public(ipaddress.ip_address(address.partition("%")[0])):
+            return _Target(address, port)
+    raise WebhookError("its host is in a private network, which serve.toml does not allow")
+
+
+def send(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> None:
+    """Tell one receiver, once. WebhookError unless it answers 2xx in time; no redirection is followed."""
+    parts = urlsplit(url)
+    target = _resolved(parts, private=private)
+    host = parts.hostname or ""
+    connection = http.client.HTTPConnection(host, target.port, timeout=ANSWER_S)
+    late = threading.Timer(ANSWER_S, _cut, [connection])
+    late.daemon = True
+    try:
+        connection.sock = socket.create_connection((target.address, target.port), ANSWER_S)
+        late.start()
+        if parts.scheme == "https":
+            connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        named = parts.netloc.rpartition("@")[2]
+        connection.request("POST", path, body, headers | {"Host": named, "Connection": "close"})
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise WebhookError(f"{type(error).__name__}: {error}") from error
+    finally:
+        late.cancel()
+        connection.close()
+    if not 200 <= status < 300:
+        raise WebhookError(f"it answered {status}")
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    with suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def pause_s(tries: int) -> float:
+    """Return the seconds to the next try after so many; up to a tenth more, so that not all come at once."""
+    return float(min(LONGEST_S, FIRST_S * 4.0 ** (tries - 1)) * random.uniform(1.0, 1.1))  # noqa: S311
+
+
+class Webhooks:
+    """A thread that tells receivers what is due; what it could not tell is kept, and told by whoever runs next."""
+
+    def __init__(
+        self, writer: Writer, folder: Path, *, private: bool, tries: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`private`: whether receivers may be in private networks. `tries`: of one webhook, before it is given up."""
+        self._writer, self._folder, self._private, self._tries = writer, folder, private, tries
+        self._clock, self._ended = clock, threading.Event()
+        self._pool = ThreadPoolExecutor(AT_ONCE, "webhook")
+        self._thread = threading.Thread(target=self._look, name="webhooks")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; what is being told is waited for."""
+        self._ended.set()
+        self._thread.join()
+        self._pool.shutdown()
+
+    def _look(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            try:
+                self.tell_due()
+            except Exception as error:  # whatever it is, the next look may go well
+                _LOG.warning("webhooks wait: %s", error)
+
+    def tell_due(self) -> int:
+        """Tell what is due now; return how many were tried. Each is due again, later, until it was told."""
+        now = self._clock()
+        due: Sequence[DueWebhook] = self._writer.do(lambda ledger: claim_webhooks(ledger, now, AT_ONCE, pause_s))
+        for one in self._pool.map(self._told, due):
+            if one is not None:
+                self._writer.do(partial(drop_webhook, job=one))
+        return len(due)
+
+    def _told(self, one: DueWebhook) -> int | None:
+        """Tell one; the number of its job where it is not to be told again."""
+        if one.told is None:  # the job was deleted
+            return one.job
+        body, timestamp = msgspec.json.encode(one.told), f"{self._clock():.0f}"
+        headers = {
+            "Content-Type": "application/json", "User-Agent": "pesto-serve", "X-Pesto-Delivery": str(one.told["id"]),
+            "X-Pesto-Timestamp": timestamp,
+            "X-Pesto-Signature": signature(webhook_key(self._folder, one.token), timestamp, body),
+        }  # fmt: skip
+        try:
+            send(one.url, body, headers, private=self._private)
+        except WebhookError as error:
+            last = one.tries >= self._tries
+            then = "it is given up" if last else "it is tried again"
+            told: Any = shown(origin_of(one.url))
+            _LOG.warning("the end of job %s was not told to %s: %s; %s", one.told["id"], told, error, then)
+            return one.job if last else None
+        return one.job

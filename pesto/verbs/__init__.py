@@ -1,0 +1,1 @@
+"""Use cases: the programming interface and the jobs of the service."""

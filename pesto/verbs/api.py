@@ -1,0 +1,311 @@
+"""Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pesto.choosing.comparison.contest import Comparison, Entrants, Entry, chosen_methods, compete
+from pesto.choosing.whatif.grid import Grid, Point, chosen_values
+from pesto.choosing.whatif.points import Sweep, Task
+from pesto.choosing.whatif.points import sweep as swept
+from pesto.choosing.whatif.rerun import Simulation, rerun, trusted
+from pesto.choosing.whatif.scaled import accelerators
+from pesto.core.arguments import expect, expect_count, expect_names, expect_path, hearing, maybe_path
+from pesto.core.cluster import Cluster
+from pesto.core.costs import measured as measured_costs
+from pesto.core.costs.measured import Profile
+from pesto.core.errors import UsageError
+from pesto.core.graph import Graph
+from pesto.core.plans import plan_file
+from pesto.core.plans.plan import PER_EDGE, Plan, verify
+from pesto.core.plans.statements import needed, unconfirmed
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.inputs import load as inputs
+from pesto.inputs.from_networkx import graph_from_networkx
+from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
+from pesto.planning.solving import flow
+from pesto.planning.solving.tracker import Incumbent
+from pesto.planning.solving.trust import Errors
+from pesto.reporting.explaining.from_python import AtHand, explain
+from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite
+
+__all__ = [
+    "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
+    "check", "compare", "explain", "graph_from_networkx", "load_cluster", "load_graph", "load_plan", "logical_cpus",
+    "pipeline", "place", "profile", "record", "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
+]  # fmt: skip
+
+
+def load_graph(
+    file: str | Path | None = None,
+    *,
+    model: str | None = None,
+    variant: str | None = None,
+    saved_model: str | Path | None = None,
+    signature: str | None = None,
+    function: str | None = None,
+    fetch: str | Iterable[str] = (),
+    batch: int | None = None,
+    micro_batches: int | None = None,
+    shape: str | Iterable[str] = (),
+) -> Graph:
+    """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
+
+    file: the project's own format (docs/graph-file.md), or a GraphDef (.pb, .pbtxt) with `fetch`, the op or ops that
+    the step ends with ("*": all that nothing reads), needed where nothing reads several. model: a name of
+    `pesto models`, by default in the variant that the paper has first. signature: of a SavedModel; by default
+    serving_default, or the only one. function: "module:callable", which is a tf.function with an input_signature, a
+    compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
+    a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
+    where the graph leaves it open. micro_batches: so many, gradients added up (docs/pipelining.md). shape: shapes of
+    feeds that the graph leaves open, and the largest of ops that nothing limits, each as "NAME=16,40".
+
+    UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
+    """
+    source = Source(
+        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
+        micro_batches=micro_batches, shape=expect_names("shape", shape),
+    )  # fmt: skip
+    return inputs.load_graph(source)
+
+
+def load_cluster(cluster: str | Path) -> Cluster:
+    """A cluster by the name of a preset (`pesto clusters`), or from a TOML file (docs/clusters.md).
+
+    UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
+    """
+    return given_cluster(cluster)
+
+
+def solve(
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster = "v100x2-nvlink",
+    costs: str | Path | Profile | None = None,
+    start: Plan | str | Path | None = None,
+    beside: Plan | str | Path | None = None,
+    on_incumbent: Callable[[Incumbent], None] | None = None,
+    time_limit_s: float = 60.0,
+    gap: float = 0.0,
+    search: bool = True,
+    seed: int = 0,
+    coarsen_to: int = 200,
+    merge_time: float = 2.0,
+    merge_members: float = 4.0,
+    solver: str = "cpsat",
+    formulation: str = "tight",
+    workers: int = 8,
+    deterministic: bool = False,
+    per_edge: bool = False,
+    congestion: bool = True,
+    headroom: float = 0.1,
+    placement_only: bool = False,
+    robust: bool = False,
+) -> Plan:
+    """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
+
+    cluster: a preset, a file or a value. costs: a profile, or a file of one's own times (.csv, docs/costs.md), in place
+    of modelled times. start: a plan to begin from, for this or another cluster, of this step or one like it.
+    beside: the plan of another step, which stays in use: variables that both have, by name, stay where it has them, and
+    bound and gap are of the step with these pinned. on_incumbent: hears of each better plan. The others are `Settings`.
+    Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far. A branch
+    that ties most variables to one device, an order of which too little is enforced in the way in which the step is
+    meant to be run, and types that are costed as others are logged as warnings.
+
+    InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
+    SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
+    MismatchError for the profile of another graph.
+    """
+    settings = Settings(
+        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, merge_time=merge_time,
+        merge_members=merge_members, solver=solver, formulation=formulation, workers=workers,
+        deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom,
+        placement_only=placement_only, robust=robust,
+    )  # fmt: skip
+    hear = hearing("on_incumbent", on_incumbent)
+    before = flow.Earlier(
+        start=None if start is None else given_plan(start, "start"),
+        beside=None if beside is None else given_plan(beside, "beside"),
+    )
+    machine, op_costs = on_cluster(graph, cluster, costs)
+    outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
+    for remark in outcome.remarks:
+        logging.getLogger("pesto").warning("%s", remark)
+    return replace(outcome.plan, reader=AtHand(graph=graph, cluster=machine, costs=costs))
+
+
+def check(
+    plan: Plan | str | Path,
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster | None = None,
+    costs: str | Path | Profile | None = None,
+) -> dict[str, Any]:
+    """Verify a plan on its graph: placement, order, times, transfers, memory and lower bound. Tolerance 0.
+
+    cluster: by default the preset that the plan names. costs: the profile or file that it rests on. Returns what
+    the file states and nothing at hand confirms, by key of its provenance (docs/plan-file.md).
+
+    VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
+    or the costs have to be given.
+    """
+    found = given_plan(plan)
+    machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    if costs is None and (wanted := needed(found)):
+        raise UsageError(f"the plan rests on {wanted} as costs")
+    settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
+    verify(found, graph, flow.formulate(graph, op_costs, machine, settings, found.pins), machine)
+    return unconfirmed(found, graph, machine, op_costs)
+
+
+def simulate(
+    plan: Plan | str | Path,
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster | None = None,
+    costs: str | Path | Profile | None = None,
+    noise: float | None = None,
+    draws: int = 100,
+    seed: int = 0,
+) -> Simulation:
+    """The step that a plan's placement and order give, also on another cluster or other costs (Pesto, 5.4).
+
+    cluster: by default the preset that the plan names; one without a device that the plan uses is refused. What the
+    step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result. noise: 0 to 2, with
+    which it is timed again, `draws` times, against its best rivals, by errors that follow from `seed`: `trust` of the
+    result (docs/whatif.md).
+
+    UsageError for noise out of range, MismatchError when the plan is another graph's, InputError when the cluster lacks
+    a device, InfeasibleError when the variables alone exceed its memory; and what `check` raises, where the plan's own
+    cluster and costs are at hand.
+    """
+    errors, found = None if noise is None else Errors(noise=noise, draws=draws, seed=seed), given_plan(plan)
+    _check_own(found, graph, cluster, costs)
+    machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    return trusted(rerun(found, graph, machine, op_costs), errors)
+
+
+def _check_own(
+    plan: Plan, graph: Graph, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
+) -> None:
+    """Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be."""
+    made = plan.provenance
+    own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
+    priced = costs if needed(plan) else None
+    if own is not None and (priced is None or on_cluster(graph, own, priced)[1].source == made.costs):
+        check(plan, graph, cluster=own, costs=priced)
+
+
+def compare(
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster = "v100x2-nvlink",
+    costs: str | Path | Profile | None = None,
+    methods: str | Iterable[str] = "all",
+    on_entry: Callable[[Entry], None] | None = None,
+    time_limit_s: float = 30.0,
+    solver: str = "cpsat",
+    headroom: float = 0.1,
+    seed: int = 0,
+) -> Comparison:
+    """Every method on one step (docs/comparison.md): placed, repaired where it knows memory, simulated, verified.
+
+    methods: names, also with commas between; "all" is every method that there is. on_entry: hears of each when it is
+    done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto". headroom: share of
+    each memory that repairs spare at first (ParDNN, 5.1).
+
+    A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
+    """
+    names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
+    settings = Settings(time_limit_s=time_limit_s, solver=solver, headroom=headroom, seed=seed)
+    machine, op_costs = on_cluster(graph, cluster, costs)
+    return compete(graph, machine, op_costs, settings, hear, entrants=Entrants(names))
+
+
+def sweep(
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster = "v100x2-nvlink",
+    costs: str | Path | Profile | None = None,
+    compute: Iterable[float] = (),
+    links: Iterable[float] = (),
+    devices: Iterable[int] = (),
+    memory: Iterable[float] = (),
+    cross: bool = False,
+    on_point: Callable[[Sweep], None] | None = None,
+    time_limit_s: float = 20.0,
+    seed: int = 0,
+) -> Sweep:
+    """One step solved on a grid of changed clusters (Pesto, Fig 8): what if devices or links were faster?
+
+    compute, links, memory: factors of the cluster's own. devices: numbers of accelerators. cross: all combinations, in
+    place of one axis at a time. on_point: hears of the rows so far. time_limit_s: of each point.
+
+    A point without a plan is a row that says why. UsageError when no axis has a value, or one is out of range.
+    """
+    expect("cross", cross, bool, "True or False")
+    hear = hearing("on_point", on_point)
+    values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
+    settings = Settings(time_limit_s=time_limit_s, seed=seed)
+    machine, _ = on_cluster(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
+    grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
+    task = Task(
+        graph=graph, cluster=machine, costs=lambda at: given_costs(graph, at, costs), settings=settings, grid=grid
+    )
+    return swept(task, hear)
+
+
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan atomically (docs/plan-file.md); FileError when it cannot be written."""
+    expect("plan", plan, Plan, "what pesto.solve returns")
+    plan_file.save(plan, expect_path("path", path))
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a plan, which `check` verifies; InputError when the file holds none, FileError when it is unreadable."""
+    return replace(plan_file.load(expect_path("path", path)), reader=AtHand())
+
+
+def profile(
+    file: str | Path | None = None,
+    *,
+    iterations: int = 100,
+    keep_disturbed: bool = False,
+    feeds: str | Path | Mapping[str, Any] | None = None,
+    model: str | None = None,
+    variant: str | None = None,
+    saved_model: str | Path | None = None,
+    signature: str | None = None,
+    function: str | None = None,
+    fetch: str | Iterable[str] = (),
+    batch: int | None = None,
+    shape: str | Iterable[str] = (),
+) -> tuple[Graph, Profile]:
+    """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
+
+    iterations: steps that are traced, at least 2. keep_disturbed: whether steps count during which other programs used
+    the processors; the profile then says so. feeds: a batch of your own, as arrays by the name of their feed or a .npz
+    file of them; otherwise values are random, whole numbers from the range that the step's ops imply.
+
+    UsageError for a graph that TensorFlow cannot run, NothingFoundError, with who was busy, where other programs leave
+    nothing to be measured.
+    """
+    expect_count("iterations", iterations, 2)
+    source = Source(
+        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
+        shape=expect_names("shape", shape),
+    )  # fmt: skip
+    given = feeds if isinstance(feeds, Mapping) else maybe_path("feeds", feeds)
+    return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed, feeds=given)
+
+
+def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:
+    """Write the op times of a graph, for `costs=`; MismatchError when they are of another, FileError as for plans."""
+    expect("profile", profile, Profile, "what pesto.profile returns")
+    expect("graph", graph, Graph, GRAPH)
+    measured_costs.save_profile(expect_path("path", path), profile, graph)

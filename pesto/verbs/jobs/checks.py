@@ -1,0 +1,218 @@
+"""What is refused of a request before it is a job: at once, from names alone, without a file and without TensorFlow."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from pesto.choosing.comparison.contest import chosen_methods
+from pesto.choosing.weighing.asked_cuts import RUNS_ALONE, named_cuts
+from pesto.choosing.whatif.grid import Grid, Point, chosen_values
+from pesto.core.errors import UsageError
+from pesto.core.files.json import quoted
+from pesto.core.files.toml import closest
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.inputs.cluster_file import cluster_names
+from pesto.inputs.first_look import first_look
+from pesto.split.dividing import factors_of
+from pesto.split.methods.cut_methods import METHODS
+from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, PlanFile, SweepOptions, plans_of
+from solvers.api import SOLVERS
+
+PRESET = "v100x2-nvlink"
+"""The cluster of a request that names none, as of the command line."""
+_STEP = ("source", "cluster", "costs")
+_GO_WITH: dict[Kind, tuple[str, ...]] = {
+    "solve": (*_STEP, "settings", "start", "beside", "cuts"),
+    "compare": (*_STEP, "settings", "methods"),
+    "sweep": (*_STEP, "settings", "sweep"),
+    "split": ("source", "cluster", "settings", "split"),
+    "check": (*_STEP, "plan", "certificate"),
+    "report": (*_STEP, "plan", "against"),
+}
+"""Fields of a request beside those of any kind."""
+_SETTINGS: dict[Kind, tuple[str, ...]] = {
+    "compare": ("time_limit_s", "solver", "headroom", "seed"),
+    "sweep": ("time_limit_s", "seed"),
+    "split": ("time_limit_s",),
+}
+"""Settings of kinds that do not have all."""
+_TIME_LIMITS: dict[Kind, float] = {"compare": 30.0, "sweep": 20.0}
+"""Seconds where they differ from a solve's."""
+_OF_ALL = ("kind", "out", "priority", "label", "limits", "notify")
+_NEEDED: dict[Kind, tuple[str, ...]] = {
+    "sweep": ("source", "sweep"),
+    "split": ("source", "split"),
+    **dict.fromkeys(("check", "report"), ("plan",)),
+}
+"""Fields without which nothing is done; a source of the others."""
+LEAST_S = 0.1
+"""Least seconds of a split."""
+_ROOM = 200
+"""Bytes that a file's name may have."""
+
+
+def checked(request: JobRequest) -> None:
+    """Refuse what cannot be done, from what the request says alone; the content of files is refused when it is run.
+
+    UsageError with the remedy, and the nearest name where one is not known.
+    """
+    _fields(request)
+    _texts(request)
+    if request.source is not None:
+        first_look_at(request.source)
+    elif request.plan is None:
+        raise UsageError("no source is given - name a model, or the blob of a graph file")
+    for plan in plans_of(request):
+        _plan(plan)
+    _cluster(request)
+    asked_settings(request)
+    if request.kind in _WHAT:
+        _WHAT[request.kind](request)
+
+
+def fields_of(kind: Kind) -> tuple[str, ...]:
+    """Names of the fields of a request that go with a kind."""
+    return (*_OF_ALL, *_GO_WITH[kind])
+
+
+def needed_of(kind: Kind) -> tuple[str, ...]:
+    """Those of them without which it is refused."""
+    return _NEEDED.get(kind, ("source",))
+
+
+def settings_of(kind: Kind) -> tuple[str, ...]:
+    """Names of the settings of a kind; none for a kind that has no field for them."""
+    return _SETTINGS.get(kind, JobSettings.__struct_fields__) if "settings" in _GO_WITH[kind] else ()
+
+
+def named_source(source: JobSource, file: Path | None = None) -> Source:
+    """What the verbs call a source; `file` is where its blob lies, by default the name alone."""
+    given = Path(source.name or "graph.json") if source.blob is not None else None
+    return Source(
+        model=source.model,
+        variant=source.variant,
+        file=file or given,
+        fetch=source.fetch,
+        batch=source.batch,
+        micro_batches=source.micro_batches,
+        shape=source.shape,
+    ).checked()
+
+
+def asked_settings(request: JobRequest) -> Settings:
+    """The settings of a solve, a comparison or a sweep; UsageError where one does not go with the kind."""
+    given, have = request.settings.given(), _SETTINGS.get(request.kind)
+    for name in given:
+        if have is not None and name not in have:
+            raise UsageError(f"{name} is no setting of the kind {request.kind} - leave it out: {', '.join(have)} are")
+    solver = given.get("solver")
+    if solver is not None and solver not in SOLVERS:
+        raise UsageError(f"no solver is called {quoted(solver)} - {closest(str(solver), SOLVERS)}")
+    usual = {"time_limit_s": _TIME_LIMITS[request.kind]} if request.kind in _TIME_LIMITS else {}
+    return Settings(**{**usual, **given})  # type: ignore[arg-type]  # checked by the type itself
+
+
+def first_look_at(source: JobSource) -> None:
+    """UsageError for a source that names no graph or several, and for a model that is not there."""
+    named = named_source(source)
+    if source.name is not None and source.blob is None:
+        raise UsageError("a source's name is that of its file - give its blob, or leave it out")
+    if source.model is not None:
+        first_look(named)
+
+
+def _fields(request: JobRequest) -> None:
+    """UsageError for a field that says nothing of the kind."""
+    go, plain = fields_of(request.kind), _plain()
+    for name in request.__struct_fields__:
+        if name not in go and getattr(request, name) != getattr(plain, name):
+            raise UsageError(f"{name} does not go with the kind {request.kind} - leave it out")
+
+
+@cache
+def _plain() -> JobRequest:
+    return JobRequest(kind="solve")
+
+
+def _texts(request: JobRequest) -> None:
+    """UsageError for a text that would harm where it is shown, and for a name that no file can have."""
+    for what, text in (("label", request.label), ("methods", request.methods), ("cuts", request.cuts)):
+        if text is not None and not text.isprintable():
+            raise UsageError(f"the {what} {quoted(text)} has characters that cannot be shown - leave them out")
+    files = [request.source, request.cluster, request.costs, *plans_of(request)]
+    for name in (request.out, *(getattr(file, "name", None) for file in files)):
+        if name is not None and (name in (".", "..") or not name.isprintable() or len(name.encode()) > _ROOM):
+            raise UsageError(f"no file can be called {quoted(name)} - give a short name, such as step.json")
+
+
+def _plan(plan: PlanFile) -> None:
+    if (plan.blob is None) == (plan.job is None):
+        raise UsageError("a plan is a blob or of a job - give one of the two")
+
+
+def _cluster(request: JobRequest) -> None:
+    """UsageError for a preset that is not there."""
+    name = request.cluster
+    if isinstance(name, str) and name not in _presets():
+        raise UsageError(f"no cluster is named {quoted(name)} - {closest(name, _presets())}; or upload a file")
+
+
+@cache
+def _presets() -> tuple[str, ...]:
+    return cluster_names()
+
+
+def _solve(request: JobRequest) -> None:
+    if request.cuts is None:
+        return
+    if request.beside is not None:
+        raise UsageError(
+            f"beside keeps variables whole where a plan has them, and {RUNS_ALONE} - leave out cuts, or submit a step "
+            "that does both"
+        )
+    for name in ("costs", "start"):
+        if getattr(request, name) is not None:
+            raise UsageError(f"{name} is for placements alone - leave it out, or cuts")
+    named_cuts(request.cuts)
+    if request.source is not None and not named_source(request.source).has_shapes:
+        raise UsageError("a graph file has no shapes to cut by - give a model or a GraphDef, or leave out cuts")
+
+
+def _compare(request: JobRequest) -> None:
+    names = chosen_methods(request.methods or "all")
+    if "pesto" not in names and request.settings.solver is not None:
+        raise UsageError("only the method pesto has an exact solver, and it is not among them - leave out solver")
+
+
+def _sweep(request: JobRequest) -> None:
+    axes = request.sweep
+    if axes is None:
+        raise UsageError('no axis is swept - give sweep, such as {"links": [0.1, 1]}')
+    Grid(base=Point(devices=1), values=axes_of(axes), cross=axes.cross)
+
+
+def axes_of(axes: SweepOptions) -> dict[str, tuple[float, ...]]:
+    """The values of each axis that has some; UsageError when one is out of range."""
+    return chosen_values({name: getattr(axes, name) for name in axes.__struct_fields__ if name != "cross"})
+
+
+def _split(request: JobRequest) -> None:
+    options = request.split
+    if options is None:
+        raise UsageError('how many workers? - give split, such as {"workers": "2x2"}')
+    factors_of(options.workers)
+    if options.method not in METHODS:
+        raise UsageError(f"no method is called {quoted(options.method)} - {closest(options.method, METHODS)}")
+    if asked_settings(request).time_limit_s < LEAST_S:
+        raise UsageError(f"cuts need time - give a time_limit_s of {LEAST_S} or more")
+
+
+def _of_plan(request: JobRequest) -> None:
+    if request.plan is None:
+        raise UsageError(f"the kind {request.kind} is of a plan - give one")
+
+
+_WHAT: dict[Kind, Callable[[JobRequest], None]] = {
+    "solve": _solve, "compare": _compare, "sweep": _sweep, "split": _split, "check": _of_plan, "report": _of_plan,
+}  # fmt: skip

@@ -1,0 +1,48 @@
+"""Prepare a worker for its first job: load modules, TensorFlow among them, and compiled functions."""
+
+from pathlib import Path
+
+from pesto.core.files import graph_file
+from pesto.core.files.json import encode_json
+from pesto.core.plans.plan_file import dumps
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.planning.solving.ahead import LAST, beside, parts_there
+from pesto.planning.solving.flow import solve
+from pesto.reporting.explaining.explanation_object import explanation_object
+from pesto.reporting.show.report.html_report import html_report
+from pesto.reporting.show.report.reported import of_solve
+from pesto.reporting.show.solve_report import as_object, following, page
+from pesto.reporting.show.trace import packed, trace
+from pesto.tf.start import tensorflow
+from pesto.verbs.api import explain, simulate
+from pesto.verbs.jobs import job_entry  # noqa: F401 - what jobs of all kinds need is loaded
+from pesto.verbs.jobs.checks import PRESET
+
+_STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "ops": [
+{"name": "a", "outputs": [1024], "time_s": {"gpu": 1e-5}},
+{"name": "b", "inputs": ["a"], "outputs": [1024], "time_s": {"gpu": 1e-5}},
+{"name": "c", "inputs": ["a", "b"], "time_s": {"gpu": 1e-5}}]}"""
+
+
+def ready() -> None:
+    """Solve a step of three ops, unless this machine has still to compile, and load TensorFlow; write nothing."""
+    beside()  # begins what is still to be compiled: a job can be cancelled while it waits for that, this could not
+    if LAST in parts_there():
+        _solve_once()
+    tensorflow()
+
+
+def _solve_once() -> None:
+    """Solve the step and show it as a job does, which loads the compiled functions."""
+    graph, machine = graph_file.loads(_STEP, "ready"), load_cluster(PRESET)
+    settings = Settings(solver="list", search=False, time_limit_s=0)
+    outcome = solve(graph, machine, load_costs(graph, machine, None), settings, lambda _: None)
+    out, stages_s = Path("ready"), outcome.stages_s
+    dumps(outcome.plan)
+    encode_json(as_object(outcome, stages_s, out))
+    page(outcome, stages_s, out, following(Source(file=out), PRESET, None, out))
+    html_report(graph, [of_solve(outcome, machine, out.name, stages_s)])
+    packed(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
+    encode_json(explanation_object(explain(outcome.plan, graph, cluster=machine)))

@@ -1,0 +1,191 @@
+"""What a job is: the JSON object that is submitted. Files are named by their SHA-256; nothing in it names a path."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Kind = Literal["solve", "compare", "sweep", "split", "check", "report"]
+Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256 of a file that was uploaded.")]
+FileName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=120,
+        pattern=r"^[^/\\\u0000-\u001f\u007f]+$",
+        description="What the file is called: its ending says what it holds, and plans name it.",
+    ),
+]
+Name = Annotated[str, Meta(max_length=100)]
+Text = Annotated[str, Meta(max_length=200)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all parts of a request have: they are values, and a key that is not known is refused."""
+
+
+class BlobFile(_Asked, frozen=True):
+    """A file that was uploaded."""
+
+    blob: Sha
+    name: FileName | None = None
+
+
+class PlanFile(_Asked, frozen=True):
+    """A plan: a file that was uploaded, or the plan of a job; exactly one of the two."""
+
+    blob: Sha | None = None
+    job: Name | None = None
+    name: FileName | None = None
+
+
+class JobSource(_Asked, frozen=True):
+    """The training step: a built-in model, or a graph file or GraphDef that was uploaded (docs/graphs.md)."""
+
+    model: Name | None = None
+    variant: Name | None = None
+    blob: Sha | None = None
+    name: FileName | None = None
+    """Of the file: .json or .json.gz is the project's own, .pb and .pbtxt are GraphDefs."""
+    fetch: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
+    batch: Count | None = None
+    micro_batches: Count | None = None
+    shape: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
+    """Shapes of feeds that a GraphDef leaves open, each as NAME=16,40."""
+
+
+class JobSettings(_Asked, frozen=True):
+    """The options of `pesto.Settings`, as far as the verb of the kind has them; what is left out is the verb's own."""
+
+    time_limit_s: float | None = None
+    gap: float | None = None
+    search: bool | None = None
+    seed: int | None = None
+    coarsen_to: int | None = None
+    merge_time: float | None = None
+    merge_members: float | None = None
+    solver: Name | None = None
+    formulation: Name | None = None
+    workers: int | None = None
+    deterministic: bool | None = None
+    per_edge: bool | None = None
+    congestion: bool | None = None
+    headroom: float | None = None
+    placement_only: bool | None = None
+    robust: bool | None = None
+
+    def given(self) -> dict[str, float | str]:
+        """What is given, by name."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+
+class SplitOptions(_Asked, frozen=True):
+    """The options of `pesto split`."""
+
+    workers: Name
+    """8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other."""
+    method: Name = "exact"
+    objective: Literal["bytes", "seconds"] = "bytes"
+    replicate: bool = False
+    halo: bool = False
+    memory_gib: Annotated[float, Meta(gt=0, le=2**23)] | None = None
+    whole: bool = False
+
+
+class SweepOptions(_Asked, frozen=True):
+    """The axes of `pesto sweep`: factors of the cluster's own, and numbers of accelerators."""
+
+    compute: tuple[float, ...] = ()
+    links: tuple[float, ...] = ()
+    devices: tuple[float, ...] = ()
+    memory: tuple[float, ...] = ()
+    cross: bool = False
+
+
+class JobLimits(_Asked, frozen=True):
+    """What one job may use; None is no limit."""
+
+    seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """Wall-clock of all of it; then it is interrupted, as by Ctrl-C."""
+    threads: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    """Processors that it may use at a time."""
+    rss_bytes: Annotated[int, Meta(ge=1, le=2**60)] | None = None
+    """Resident bytes of its processes together."""
+    nodes: Count | None = None
+    """Ops of its graph."""
+
+
+class JobRequest(_Asked, frozen=True):
+    """One job; `pesto.verbs.jobs.checks.checked` says what goes with which kind."""
+
+    kind: Kind
+    source: JobSource | None = None
+    cluster: Name | BlobFile | None = None
+    """A preset or a cluster file; None is the verb's default, for a plan that of the plan."""
+    costs: BlobFile | None = None
+    """A profile, or times of one's own (a name that ends in .csv)."""
+    plan: PlanFile | None = None
+    """What is checked or reported; a check may be of a split or a pattern."""
+    against: Annotated[tuple[PlanFile, ...], Meta(max_length=16)] = ()
+    """Other plans of the same graph on the page of a report."""
+    start: PlanFile | None = None
+    """The plan that a solve begins from."""
+    beside: PlanFile | None = None
+    """The plan of another step, whose variables stay where it has them: those that the solved step has, too."""
+    settings: JobSettings = JobSettings()
+    cuts: Text | None = None
+    """Of a solve: also cut tensors so, auto or such as 2x2,4; the shortest step is chosen, a plan or a split."""
+    methods: Text | None = None
+    """Of a comparison: names with commas between, or all."""
+    split: SplitOptions | None = None
+    sweep: SweepOptions | None = None
+    certificate: bool = False
+    """Of a check: also how far from optimal the plan is at most."""
+    out: FileName | None = None
+    """What the result is called in what is said of it, such as plan.json; a name alone, nothing is written there."""
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    label: Text = ""
+    limits: JobLimits = JobLimits()
+    notify: Annotated[str, Meta(min_length=1, max_length=1000, pattern="^https?://")] | None = None
+    """An address that is told of the job's end, where the service allows that (docs/service.md)."""
+
+
+def blobs_of(request: JobRequest) -> tuple[str, ...]:
+    """SHA-256 of the uploaded files that a job needs, each once."""
+    files = [request.source, request.cluster, request.costs, *plans_of(request)]
+    return tuple(dict.fromkeys(sha for file in files if (sha := getattr(file, "blob", None)) is not None))
+
+
+def digests_of(request: JobRequest) -> dict[str, str]:
+    """SHA-256 of each uploaded file that a job needs, by what it is."""
+    files = {"source": request.source, "cluster": request.cluster, "costs": request.costs, "plan": request.plan}
+    others = {f"against {k}": plan for k, plan in enumerate(request.against, 1)}
+    named = files | {"start": request.start, "beside": request.beside} | others
+    return {name: sha for name, file in named.items() if (sha := getattr(file, "blob", None)) is not None}
+
+
+def jobs_of(request: JobRequest) -> tuple[str, ...]:
+    """Ids of the jobs whose plans a job needs, each once."""
+    return tuple(dict.fromkeys(plan.job for plan in plans_of(request) if plan.job is not None))
+
+
+def plans_of(request: JobRequest) -> Iterator[PlanFile]:
+    """The plans that a job is given."""
+    yield from (plan for plan in (request.plan, request.start, request.beside, *request.against) if plan is not None)
+
+
+def resolved(request: JobRequest, shas: Mapping[str, str]) -> JobRequest:
+    """The request with the plans of jobs as files: `shas` has the SHA-256 of each job's plan, by the job's id."""
+
+    def as_file(plan: PlanFile) -> PlanFile:
+        return plan if plan.job is None else PlanFile(blob=shas[plan.job], name=plan.name)
+
+    return msgspec.structs.replace(
+        request,
+        plan=request.plan and as_file(request.plan),
+        start=request.start and as_file(request.start),
+        beside=request.beside and as_file(request.beside),
+        against=tuple(map(as_file, request.against)),
+    )

@@ -1,0 +1,46 @@
+"""What a service is not begun with: a folder or port of another, data that is not its own, bounds that are none."""
+
+import sqlite3
+
+import pytest
+from fake_jobs import FakeJobs
+
+from pesto.core.errors import FileError, UsageError
+from pesto.service.serve.serve_config import JobBounds, ServeConfig
+from pesto.service.serve.server import listening, opened
+from pesto.service.serve.store.sqlite_file import FILE
+
+
+def test_one_server_a_folder_and_one_a_port(tmp_path):
+    config = ServeConfig(port=0)
+    again = opened(tmp_path, config, FakeJobs)
+    with opened(tmp_path, config, FakeJobs), pytest.raises(UsageError, match="another server"), again:
+        pass
+    with listening(config, tmp_path) as bound, pytest.raises(FileError, match=r"in use - give another --port"):
+        listening(ServeConfig(port=bound.getsockname()[1]), tmp_path)
+    with pytest.raises(UsageError, match="token add"):
+        listening(ServeConfig(host="0.0.0.0"), tmp_path)  # noqa: S104
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("PRAGMA user_version = 99", "version 99, .* use the newer pesto"),
+        ("CREATE TABLE mine (x)", "no data of this service"),
+    ],
+)
+def test_data_of_another_version_or_program_is_left_as_it_is(tmp_path, made, why):
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute(made)
+    other.close()
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(UsageError, match=f"{why}.* give another --data"), opened(tmp_path, ServeConfig(), FakeJobs):
+        pass
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_bounds_of_a_configuration():
+    with pytest.raises(UsageError, match="workers is 0"):
+        ServeConfig(workers=0)
+    with pytest.raises(UsageError, match="rss_gib is -1"):
+        ServeConfig(job=JobBounds(rss_gib=-1.0))
