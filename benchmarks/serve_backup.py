@@ -28,8 +28,9 @@ import httpx
 import numpy as np
 
 from benchmarks.serve_kill import small_graph
+from pesto.service.protocol.job_states import State
 from pesto.service.serve.backup import back_up, restore
-from pesto.service.serve.store.job_states import Outcome, State, Submission
+from pesto.service.serve.store.job_records import Outcome, Submission
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.sqlite_file import connected

@@ -32,8 +32,9 @@ import uvloop
 
 from benchmarks.postgres_server import PostgresServer
 from benchmarks.serve_result import finish
+from pesto.service.protocol.job_states import State
 from pesto.service.serve.store.database import Database
-from pesto.service.serve.store.job_states import Event, Outcome, State, Submission
+from pesto.service.serve.store.job_records import Event, Outcome, Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.postgres.address import addressed
 from pesto.service.serve.store.postgres.session import Session

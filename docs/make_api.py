@@ -30,7 +30,7 @@ PARTS = (
     "pesto.choosing.whatif.points:Row", "pesto.choosing.whatif.points:Step", "pesto.choosing.whatif.grid:Grid",
     "pesto.choosing.whatif.grid:Point",
     "pesto.tf.enforce.context:Applied", "pesto.tf.enforce.partitions:Findings", "pesto.tf.enforce.recorder:Recorded",
-    "pesto.service.serve.http.replies:JobReply", "pesto.service.serve.store.job_states:State",
+    "pesto.service.protocol.replies:JobReply", "pesto.service.protocol.job_states:State",
     "pesto.service.client.event_stream:JobEvent",
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",
 )  # fmt: skip

@@ -19,8 +19,8 @@ from pesto.reporting.show.solve_report import VERIFIED
 from pesto.reporting.show.table import aligned
 from pesto.service.client.asking import failed
 from pesto.service.client.sync_client import Client
-from pesto.service.serve.http.replies import JobReply
-from pesto.service.serve.store.job_states import FINAL, State
+from pesto.service.protocol.job_states import FINAL, State
+from pesto.service.protocol.replies import JobReply
 from pesto.verbs.jobs.request import Kind
 from pesto.verbs.jobs.result_names import PAGE, PLAN, SPLIT
 

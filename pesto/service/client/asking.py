@@ -9,7 +9,7 @@ import msgspec
 from pesto.core import errors
 from pesto.core.errors import Exit, FileError, PestoError, UsageError
 from pesto.service.client.link import Patience, retry_after
-from pesto.service.serve.http.replies import Problem
+from pesto.service.protocol.replies import Problem
 
 T = TypeVar("T")
 _AWAY = (502, 503, 504)

@@ -14,7 +14,7 @@ from pesto.core.errors import FileError, UsageError
 from pesto.core.files.json import quoted, shown
 from pesto.service.client.asking import Ask, Steps, answered, judged
 from pesto.service.client.link import Patience, checked_url
-from pesto.service.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted
+from pesto.service.protocol.replies import Cancelled, JobReply, JobsReply, Submitted
 from pesto.verbs.jobs.request import JobRequest
 
 T = TypeVar("T")

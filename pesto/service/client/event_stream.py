@@ -7,8 +7,8 @@ import msgspec
 
 from pesto.core.errors import FileError
 from pesto.service.client.calls import job_path
-from pesto.service.serve.http.replies import JobReply
-from pesto.service.serve.store.job_states import FINAL
+from pesto.service.protocol.job_states import FINAL
+from pesto.service.protocol.replies import JobReply
 
 DONE = "done"
 CUT_S = 0.2

@@ -10,7 +10,7 @@ from pesto.service.client.asking import Ask, Pause, Reply, Steps, judged
 from pesto.service.client.calls import Calls, JobWishes, blob_of
 from pesto.service.client.carrying import body_headers, library, reply_of, setup, unreached
 from pesto.service.client.event_stream import CUT_S, Followed, JobEvent
-from pesto.service.serve.http.replies import JobReply
+from pesto.service.protocol.replies import JobReply
 from pesto.verbs.jobs.request import JobRequest
 
 T = TypeVar("T")

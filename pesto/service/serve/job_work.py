@@ -6,7 +6,7 @@ import msgspec
 
 from pesto.core.executing.executor import Answered, Files, Limits, Said, Work
 from pesto.service.serve.serve_config import JobBounds
-from pesto.service.serve.store.job_states import Begun, Event, Outcome
+from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.verbs.jobs.incumbent_file import INCUMBENTS
 from pesto.verbs.jobs.job_entry import ENTRY, Order
 from pesto.verbs.jobs.job_events import Done

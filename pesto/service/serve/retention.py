@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from pesto.core.files.json import shown
+from pesto.service.protocol.job_states import FINAL
 from pesto.service.serve.serve_config import KeepDays
-from pesto.service.serve.store.job_states import FINAL
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 
 T = TypeVar("T")

@@ -20,6 +20,7 @@ from pesto.core.executing.executor import Answered, Executor, Lost, Said
 from pesto.core.executing.executor import Outcome as Heard
 from pesto.core.files.disk import make_folder, sync_folder
 from pesto.reporting.show.screen import one_line
+from pesto.service.protocol.job_states import State
 from pesto.service.serve.due import UNWRITTEN, Dues
 from pesto.service.serve.histogram import JOB_S, Histogram
 from pesto.service.serve.job_room import JobRoom
@@ -27,7 +28,7 @@ from pesto.service.serve.job_work import event_of, job_work, outcome_of
 from pesto.service.serve.retention import STALE_S, Retention
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.store.group_commit import Writer
-from pesto.service.serve.store.job_states import Begun, Event, Outcome, State
+from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.service.serve.tokens import Departure, Doorkeeper
 from pesto.verbs.jobs.incumbent_file import left_summary

@@ -6,10 +6,10 @@ from litestar import Response, Router, get, put
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import PathParameter, QueryParameter
 
+from pesto.service.protocol.replies import BlobReply
 from pesto.service.serve.blobs import Uploader
 from pesto.service.serve.http.caller import Asking, Who
 from pesto.service.serve.http.refused import refusals
-from pesto.service.serve.http.replies import BlobReply
 from pesto.service.serve.service import Service
 
 SHA = "^[0-9a-f]{64}$"

@@ -12,7 +12,7 @@ from pesto.service.serve.http.tracing import record_of
 from pesto.service.serve.refusals import RefusedError, no_job
 from pesto.service.serve.serve_config import LOOPBACK
 from pesto.service.serve.service import Service
-from pesto.service.serve.store.job_states import Job
+from pesto.service.serve.store.job_records import Job
 from pesto.service.serve.tokens import MACHINE, MOST_PRIORITY, Quota, Role
 
 Asking = Request[Any, Any, Any]

@@ -12,7 +12,7 @@ from litestar.response import Stream
 from pesto.service.serve.http.caller import Caller, Who
 from pesto.service.serve.http.refused import refusals
 from pesto.service.serve.store.database import AGAIN_S, LaterError
-from pesto.service.serve.store.job_states import Numbered
+from pesto.service.serve.store.job_records import Numbered
 from pesto.service.serve.store.readings import Readings
 
 QUIET_S = 15.0

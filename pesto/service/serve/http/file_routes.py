@@ -16,10 +16,11 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import File
 
 from pesto.core.files.file_sha256 import file_sha256
+from pesto.service.protocol.job_states import FINAL
 from pesto.service.serve.http.caller import Caller, Who
 from pesto.service.serve.http.refused import refusals
 from pesto.service.serve.refusals import RefusedError, full
-from pesto.service.serve.store.job_states import FINAL, Job
+from pesto.service.serve.store.job_records import Job
 from pesto.verbs.jobs.given_files import given
 from pesto.verbs.jobs.request import JobRequest, blobs_of
 

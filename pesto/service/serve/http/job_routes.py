@@ -14,15 +14,17 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from pesto.core.errors import PestoError, UsageError
 from pesto.core.files.file_sha256 import file_sha256
+from pesto.service.protocol.job_states import FINAL, State
+from pesto.service.protocol.replies import Cancelled, JobReply, JobsReply, Submitted
 from pesto.service.serve.blobs import Uploader, chunks_of
 from pesto.service.serve.http.caller import Caller, Who
+from pesto.service.serve.http.job_reply import job_reply
 from pesto.service.serve.http.refused import refusals
-from pesto.service.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
 from pesto.service.serve.notify_address import check_url
 from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.job_list import CURSOR, JobFilter
-from pesto.service.serve.store.job_states import FINAL, State, Submission
+from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.waiting import Waiting

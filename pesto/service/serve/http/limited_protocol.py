@@ -14,6 +14,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pesto.core.errors import Exit
+from pesto.service.protocol.replies import Problem
 from pesto.service.serve.error_codes import code_of
 from pesto.service.serve.http.connections import (
     BODY_MOST_S,
@@ -25,7 +26,6 @@ from pesto.service.serve.http.connections import (
     UNREAD_S,
     Gate,
 )
-from pesto.service.serve.http.replies import Problem
 from pesto.service.serve.tls import Certificate
 
 HEAD_BYTES = 1 << 15

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from pesto.service.serve.service import Service
-from pesto.service.serve.store.job_states import Sums
+from pesto.service.serve.store.job_records import Sums
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.waiting import Waiting
 

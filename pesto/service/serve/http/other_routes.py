@@ -6,10 +6,10 @@ from litestar import MediaType, Response, Router, get
 from litestar.openapi.datastructures import ResponseSpec
 
 from pesto.reporting.show.facts.offers import clusters_object, models_object, solvers_object
+from pesto.service.protocol.replies import Health
 from pesto.service.serve.http.caller import SERVICE, Asking, Who
 from pesto.service.serve.http.metrics import measured
 from pesto.service.serve.http.refused import refusals
-from pesto.service.serve.http.replies import Health
 
 
 @get("/models", responses=refusals(), sync_to_thread=True, summary="Built-in models")

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from pesto.service.serve.store.job_states import Begun
+from pesto.service.serve.store.job_records import Begun
 
 
 class Works(Protocol):

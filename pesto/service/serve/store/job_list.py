@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pesto.service.protocol.job_states import State
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.database import Asked
-from pesto.service.serve.store.job_states import Job, Outcome, State
+from pesto.service.serve.store.job_records import Job, Outcome
 
 LOOKED = 2_500
 """Jobs that one page looks at, where an index finds more than what is asked for: the next page goes on after them."""

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from pesto.core.errors import Exit
+from pesto.service.protocol.job_states import FINAL, State
 from pesto.service.serve.refusals import RefusedError, no_job
 from pesto.service.serve.store.database import Crowd, Database
-from pesto.service.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
+from pesto.service.serve.store.job_records import DEATHS, Begun, Event, Outcome, Submission
 from pesto.service.serve.store.keys import job_of
 from pesto.service.serve.store.usage import add_usage, claimed_s, drop_usage, ended_s, worked_s
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from pesto.service.serve.store.job_states import Job, State
+from pesto.service.protocol.job_states import State
+from pesto.service.serve.store.job_records import Job
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.waiting import Waiting
 

@@ -2,9 +2,10 @@
 
 import time
 
+from pesto.service.protocol.job_states import FINAL, State
 from pesto.service.serve.store.database import Asked
 from pesto.service.serve.store.job_list import COLUMNS, JobFilter, JobPage, job_counts, job_of_row, job_page
-from pesto.service.serve.store.job_states import FINAL, Job, Numbered, State, Sums
+from pesto.service.serve.store.job_records import Job, Numbered, Sums
 from pesto.service.serve.store.keys import job_of
 from pesto.service.serve.store.usage import ended_by_token
 from pesto.service.serve.store.waiting import RECENT_S, Waiting

@@ -9,11 +9,12 @@ import pytest
 from serving import SOLVE, refused, serving, submitted, told
 
 from benchmarks.postgres_server import PostgresServer, missing
+from pesto.service.protocol.job_states import State
 from pesto.service.serve import tokens
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store import job_list
 from pesto.service.serve.store.job_list import JobFilter, job_counts, job_page
-from pesto.service.serve.store.job_states import State, Submission
+from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.sqlite_file import connected
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from benchmarks.postgres_server import PostgresServer, missing
+from pesto.service.protocol.job_states import State
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.job_list import JobFilter
-from pesto.service.serve.store.job_states import DEATHS, Event, Outcome, State, Submission
+from pesto.service.serve.store.job_records import DEATHS, Event, Outcome, Submission
 from pesto.service.serve.store.ledger import UNLIMITED, Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.sqlite_file import connected

@@ -26,7 +26,7 @@ from pesto.service.serve.serve_config import KeepDays, ServeConfig
 from pesto.service.serve.server import opened
 from pesto.service.serve.store.database import AwayError, UncertainError
 from pesto.service.serve.store.group_commit import Writer
-from pesto.service.serve.store.job_states import Submission
+from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.postgres import leases
 from pesto.service.serve.store.postgres.address import addressed

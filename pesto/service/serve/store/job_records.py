@@ -1,33 +1,13 @@
-"""The nouns of the service's store: jobs, their states and their events."""
+"""Records of the service's store: jobs, their outcomes and their events."""
 
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from pesto.service.protocol.job_states import State
+
 DEATHS = 3
 """Workers that a job may lose before it has failed."""
-
-
-class State(StrEnum):
-    """Where a job is; `queued` and `running` go on after a crash, the last three never change."""
-
-    QUEUED = "queued"
-    """It waits for a worker."""
-    RUNNING = "running"
-    """A worker is at it."""
-    CANCELLING = "cancelling"
-    """A worker saves its best plan."""
-    DONE = "done"
-    """It has ended well."""
-    FAILED = "failed"
-    """It has ended with an error."""
-    CANCELLED = "cancelled"
-    """It was ended; its best plan is kept if there was one."""
-
-
-FINAL = (State.DONE, State.FAILED, State.CANCELLED)
-"""States that a job does not leave."""
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
