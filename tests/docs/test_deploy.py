@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
@@ -15,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from pesto.cli.main import pesto
 from pesto.core.errors import Exit
+from pesto.service.serve import tokens
 from pesto.service.serve.http.event_routes import QUIET_S
 from pesto.service.serve.http.other_routes import health_routes
 from pesto.service.serve.scheduler import PATIENCE_S
@@ -210,6 +212,21 @@ def test_the_unit_ends_and_restarts_the_server_rightly():
     assert data.startswith(f"/var/lib/{settings['StateDirectory']}/")
 
 
-def test_the_pod_waits_for_the_file_that_a_token_makes():
+def test_the_pod_waits_until_there_is_a_token(tmp_path):
+    """Also where the last one was removed, with which no server would start that others can reach."""
     [waiting] = pod(manifests("service.yaml")["Deployment"])["initContainers"]
-    assert f"-e {FOLDER}/{FILE} ]" in waiting["command"][-1]
+    condition = re.search(r"until (.*?); do", waiting["command"][-1])[1]
+    assert f"{FOLDER}/{FILE}" in condition
+
+    def there():
+        return subprocess.run(["sh", "-c", condition.replace(FOLDER, str(tmp_path))], check=False).returncode == 0
+
+    assert not there()
+    tokens.add(tmp_path, "ann", tokens.Quota())
+    assert there()
+    tokens.remove(tmp_path, "ann")
+    assert not there()
+
+
+def test_the_unit_reads_certificate_and_tokens_again():
+    assert unit()["Service", "ExecReload"] == "/bin/kill -HUP $MAINPID"

@@ -3,7 +3,8 @@
 "" ends at once with a plan; `wait` runs until it is interrupted, and leaves a plan then; `die` loses its worker each
 time; `lost N` loses the cluster that it runs on N times; `big` needed too much memory; `wrong` is refused by its verb;
 `talk N` tells N incumbents first;
-`deaf` is `wait`, and minds SIGKILL alone; `broken` ends with a bug in a worker that was used before;
+`deaf` is `wait`, and minds SIGKILL alone; `unbegun` waits for a process, which a cancel ends;
+`broken` ends with a bug in a worker that was used before;
 `once` is `wait`, with a plan of its first attempt alone, and `once die` loses its
 worker in later ones.
 """
@@ -56,7 +57,7 @@ class FakeJobs:
             self._answer(work, Done(exit_code=1 if used else 0, error="bug: half loaded" if used else None), used)
         elif words == ["once", "die"] and _attempt(work.key) > 1:
             self._hear(Lost(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
-        elif words[0] not in ("wait", "deaf", "once"):
+        elif words[0] not in ("wait", "deaf", "unbegun", "once"):
             self.end(work.key)
 
     def end(self, key, code=0):
@@ -85,7 +86,9 @@ class FakeJobs:
     def cancel(self, key, signum=signal.SIGINT):
         work = self.begun[key]
         self.signals.append((key, signum))
-        if signum == signal.SIGKILL:
+        if msgspec.json.decode(work.data, type=Order).request.label == "unbegun":
+            self._hear(Lost(work=work, why="place", detail="cancelled before it began", seconds=0.0))
+        elif signum == signal.SIGKILL:
             self._hear(Lost(work=work, why="death", detail="cancelled", seconds=1.0))
         elif msgspec.json.decode(work.data, type=Order).request.label == "deaf":
             return

@@ -24,6 +24,7 @@ from pesto.service.serve.webhooks import webhook_key
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 _SIZES = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_MOST_BYTES = 2.0**60
 
 
 class Size(click.ParamType[int]):
@@ -38,7 +39,10 @@ class Size(click.ParamType[int]):
         found = _SIZE.fullmatch(value)
         if not found:
             self.fail(f"{value!r} is no size - write 500M or 5G", param, ctx)
-        return int(float(found.group(1)) * 2 ** _SIZES[found.group(2).upper()])
+        given = float(found.group(1)) * 2.0 ** _SIZES[found.group(2).upper()]
+        if given > _MOST_BYTES:
+            self.fail(f"{value!r} is more than any disk has - write 500M or 5G", param, ctx)
+        return int(given)
 
 
 _STATES = tuple(field.name for field in fields(KeepDays))

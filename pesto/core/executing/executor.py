@@ -85,7 +85,7 @@ class Lost:
     work: Work
     why: Why
     """death: it ended by itself or by somebody else; time, memory: it went beyond a limit and was killed; place: all
-    that ran there was lost, which says nothing of this work."""
+    that ran there was lost, or it was cancelled before it had a process, which says nothing of this work."""
     detail: str
     """For people: how it ended, and the last line that it wrote."""
     seconds: float

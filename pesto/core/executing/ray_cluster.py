@@ -28,6 +28,8 @@ _AGAIN_S = 5.0
 """Seconds after which Ray is asked again to end what it has not ended."""
 _ANSWER_S = 10.0
 """Seconds that whoever listens at the cluster's address may take to answer."""
+_UNBEGUN: tuple[Why, str] = ("place", "cancelled before it began")
+"""Why a work is lost that was ended before it had a process: no worker died of it."""
 _UNBEGUN_S = 1.5
 """Seconds that a work which was sent a signal may wait for a process of its own, before it is ended without one."""
 
@@ -63,7 +65,7 @@ class _Task:
         """Why it is to be ended, if it is."""
         if not self.begun:
             waited = self.signalled is not None and time.monotonic() >= self.signalled + _UNBEGUN_S
-            return ("death", "cancelled before it began") if waited else None
+            return _UNBEGUN if waited else None
         late = self.deadline.late(self.passed)
         return None if late is None else ("time", late)
 
@@ -139,7 +141,7 @@ class RayCluster:
                 if task.work.live and signum != signal.SIGKILL:
                     self._signal(task, signum)
                 else:
-                    self._end(reference, "death", "cancelled")
+                    self._end(reference, *(("death", "cancelled") if task.begun else _UNBEGUN))
                 return True
         return False
 
@@ -236,7 +238,7 @@ class RayCluster:
             if task.work.live and self._post is not None:
                 self._post.over.remote(task.work.key)
             why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
-            return Lost(work=task.work, why=why, detail=detail, seconds=seconds)
+            return Lost(work=task.work, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
 
     def _unpoked(self) -> bool:
         poked, self._poked = self._poked, False

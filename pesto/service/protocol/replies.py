@@ -53,7 +53,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of each uploaded file that it reads, by what it is: source, cluster, costs, plan, start, beside,
     against 1."""
     request: dict[str, Any] | None
-    """All that was asked for; null in lists."""
+    """All that was asked for; null in lists, and where another version of the service took it in."""
     priority: int
     """Larger ones run first."""
     state: State

@@ -1,5 +1,6 @@
 """The access log: a JSON object a line for each request and its answer, written by a thread of its own."""
 
+import errno
 import logging
 import os
 import queue
@@ -18,6 +19,8 @@ STDOUT = "-"
 """In place of a file's name."""
 MOST_WAITING = 100_000
 """Lines that may wait for a disk that does not take them; beyond, they are counted, and the count is a line."""
+CLOSE_S = 5.0
+"""Seconds for which lines that nobody takes, as of a pipe that is not read, are waited for at the end."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -30,12 +33,13 @@ class AccessLog:
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._file = 1 if name == STDOUT else -1
         self._dropped, self._fault = 0, ""
-        self._thread = threading.Thread(target=self._write, name="access log") if name else None
+        self._thread = threading.Thread(target=self._write, name="access log", daemon=True) if name else None
         if self._path is not None:
             try:
                 self._file = _opened(self._path)
             except OSError as error:
-                what = f"cannot write {shown(self._path)}: {error.strerror}"
+                why = "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror
+                what = f"cannot write {shown(self._path)}: {why}"
                 raise FileError(f"{what} - name another file for the log of requests") from error
         if self._thread is not None:
             self._thread.start()
@@ -56,10 +60,13 @@ class AccessLog:
         self._lines.put(_line(entry))
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write what waits, and end; what nobody takes within CLOSE_S is lost."""
         if self._thread is not None:
             self._lines.put(None)
-            self._thread.join()
+            self._thread.join(CLOSE_S)
+            if self._thread.is_alive():
+                _LOG.error("lines of the log of requests are lost: nobody takes them")
+                return
         if self._path is not None:
             os.close(self._file)
 
@@ -103,7 +110,10 @@ def iso_time(seconds: float) -> str:
 
 
 def _opened(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Open a file to append to, and make it if there is none; OSError at once for a pipe that nobody reads."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    os.set_blocking(file, True)
+    return file
 
 
 def _write_all(file: int, data: bytes) -> None:

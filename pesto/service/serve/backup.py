@@ -53,8 +53,8 @@ def back_up(folder: Path, file: Path) -> Saved:
     """Write a backup of the service of a folder, whether it runs or not.
 
     The database is copied as of one moment, and each file that it names then is in the backup, but for those that the
-    disk has lost. The file is there once it is whole. UsageError for a folder without a database of its own and for
-    tables of a newer version; FileError where something cannot be read or written.
+    disk has lost. The file is there once it is whole. UsageError for a folder without a database of its own, for tables
+    of a newer version and for a file in that folder; FileError where something cannot be read or written.
     """
     if (folder / MARK).exists():
         raise UsageError(
@@ -62,6 +62,8 @@ def back_up(folder: Path, file: Path) -> Saved:
         )
     if not (folder / FILE).is_file():
         raise UsageError(f"{shown(folder)} has no service - give the folder that pesto serve has as --data")
+    if file.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{shown(file)} is in the folder of the service - name a file elsewhere")
     try:
         with tempfile.TemporaryDirectory(prefix=".pesto-backup-", dir=file.absolute().parent) as scratch:
             archive, snapshot = Path(scratch) / "backup.tar", Path(scratch) / FILE

@@ -10,15 +10,20 @@ from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.verbs.jobs.incumbent_file import INCUMBENTS
 from pesto.verbs.jobs.job_entry import ENTRY, Order
 from pesto.verbs.jobs.job_events import Done
-from pesto.verbs.jobs.request import JobRequest, blobs_of
+from pesto.verbs.jobs.request import blobs_of, kept_request
 
 PATIENCE_S = 600.0
 """Seconds that an interrupted job may take to end, before it is killed."""
 
 
-def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work:
-    """An attempt of a job, to be begun; what its request leaves open has the service's bounds."""
-    request = msgspec.json.decode(begun.request, type=JobRequest)
+def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work | None:
+    """An attempt of a job, to be begun; what its request leaves open has the service's bounds.
+
+    None for a request of another version, which this one cannot do.
+    """
+    request = kept_request(begun.request)
+    if request is None:
+        return None
     asked = request.limits
     seconds = asked.seconds or bounds.seconds
     nodes = msgspec.structs.replace(asked, nodes=asked.nodes or bounds.nodes)

@@ -47,6 +47,10 @@ KILL_S = 3.0
 """Seconds from that SIGTERM to SIGKILL, for which Ray takes 5 more: a second cancel ends a job within 10 s."""
 MOST_LOGGED = 10_000
 """Lines that one attempt may log; what it finds is kept beyond."""
+_FOREIGN = Outcome(
+    exit_code=Exit.USAGE, error="its request is of another version of the service", remedy="submit it again here"
+)
+"""How a job ends whose request this version cannot read."""
 
 
 class _Cancel(NamedTuple):
@@ -221,8 +225,11 @@ class Scheduler:
                 self.waited.add(begun.waited_s)
             out = self.results(begun.id, begun.attempt)
             work = job_work(begun, self._blobs, out, self.bounds)
-            self._running[work.key] = begun
+            self._running[begun.key] = begun
             self._clear(begun, begun.kept)
+            if work is None:
+                self._fail(begun, _FOREIGN)
+                continue
             try:
                 make_folder(out)
             except FileError as error:
@@ -240,7 +247,10 @@ class Scheduler:
             self._release(begun, seconds=0.0, why=str(error))
             return
         what, _, remedy = str(error).rpartition(" - ")
-        outcome = Outcome(exit_code=error.exit_code, error=what, remedy=remedy)
+        self._fail(begun, Outcome(exit_code=error.exit_code, error=what, remedy=remedy))
+
+    def _fail(self, begun: Begun, outcome: Outcome) -> None:
+        """End a job that cannot be begun."""
         self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _next(self, ledger: Ledger) -> Begun | None:

@@ -22,6 +22,10 @@ _POSITIVE = (
     "connections",
     "connections_per_address",
 )
+_MOST = {"workers": 4096, "nodes": 2**31 - 1}
+"""Largest values of settings by name."""
+_MOST_OF_OTHERS = 1e12
+"""Of all other settings, also where bytes are made of GiB."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -120,6 +124,9 @@ class ServeConfig:
         for name, value in [*rest, *bounds, *kept]:
             if not value > 0 and (name, value) != ("rss_gib", 0):
                 raise UsageError(f"{name} is {value} - give more than 0")
+            most = _MOST.get(name, _MOST_OF_OTHERS)
+            if value > most:
+                raise UsageError(f"{name} is {value} - give {most:.10g} at most")
 
 
 def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, **given: Any) -> ServeConfig:

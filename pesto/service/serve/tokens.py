@@ -161,6 +161,10 @@ def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expire
         raise UsageError(f"no token can be called {quoted(name)} - give a short name, such as ann")
     if quota.jobs < 1 or quota.queued < 1 or quota.bytes < 0 or not quota.hours > 0:
         raise UsageError(f"the quota {quota} lets nothing be done - give more than nothing of each")
+    for what, given in (("jobs", quota.jobs), ("queued", quota.queued), ("bytes", quota.bytes), ("hours", quota.hours)):
+        most = getattr(MACHINE, what)
+        if given > most:
+            raise UsageError(f"a quota of {what} is {most:g} at most - give less")
     if expires_s is not None and not 0 < expires_s < 1e10:
         raise UsageError(f"a token cannot expire after {expires_s:g} s - give a time such as 90d")
     secret, identity, now = secrets.token_urlsafe(32), secrets.token_hex(4), time.time()
@@ -208,8 +212,8 @@ class Doorkeeper:
     """Authenticates requests by the folder's tokens, which are read again when their file changes.
 
     A service that others can reach answers nobody without a token, whatever becomes of the file. One on loopback does,
-    as long as it has had no tokens, and again once `remove` has removed the last; a file that is gone, or that cannot
-    be read, lets nobody in.
+    as long as it has had no tokens, and again once `remove` has removed the last. With a file that cannot be read the
+    tokens known before stay, and nobody else is let in; so it is, with no tokens, where a file is gone.
     """
 
     def __init__(
@@ -251,7 +255,7 @@ class Doorkeeper:
         except PestoError as error:
             if str(error) != self._fault:
                 _LOG.error("the tokens known before stay, and no others: %s", error)
-            self._fault, self._seen = str(error), ()
+            self._fault, self._seen, self.open = str(error), (), False
         finally:
             self._looking.release()
         now, before = time.time(), self._valid

@@ -40,6 +40,8 @@ FIRST_S, LONGEST_S = 5.0, 3600.0
 AT_ONCE = 4
 _LOG = logging.getLogger(__name__)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that is given out for the Internet; other addresses are of a link or site, or have one of IPv4 within."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -81,7 +83,7 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address.teredo is not None:
+        if address not in _UNICAST or address.teredo is not None:
             return False
     return address.is_global and not address.is_multicast
 

@@ -152,6 +152,14 @@ class JobRequest(_Asked, frozen=True):
     """An address that is told of the job's end, where the service allows that (docs/service.md)."""
 
 
+def kept_request(data: bytes) -> JobRequest | None:
+    """Return a request that was accepted before; None for one of another version, with what this one does not know."""
+    try:
+        return msgspec.json.decode(data, type=JobRequest)
+    except msgspec.DecodeError:
+        return None
+
+
 def blobs_of(request: JobRequest) -> tuple[str, ...]:
     """SHA-256 of the uploaded files that a job needs, each once."""
     files = [request.source, request.cluster, request.costs, *plans_of(request)]

@@ -3,6 +3,7 @@
 import json
 import time
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -57,3 +58,15 @@ def test_a_token_is_removed_with_or_without_its_jobs(said, tmp_path):
     assert [(one.name, one.to) for one in departures] == [("bob", ""), ("eve", "zoe")]
     with pytest.raises(UsageError, match="both cancelled and given"):
         said("remove", "zoe", "--jobs", "cancel", "--give", "ann")
+
+
+@pytest.mark.parametrize(
+    "quota", [("--hours", "inf"), ("--hours", "nan"), ("--hours", "1e12"), ("--jobs", "9" * 30), ("--queued", "9" * 30),
+              ("--bytes", "9" * 400)],
+)  # fmt: skip
+def test_a_quota_that_no_file_can_hold_is_refused_and_leaves_the_tokens_as_they_are(said, tmp_path, quota):
+    """JSON has no infinity: a file with one could not be read again, and no server would start with it."""
+    said("add", "ann")
+    with pytest.raises((UsageError, click.UsageError)):
+        said("add", "bob", *quota)
+    assert [one.name for one in tokens.listed(tmp_path)] == ["ann"]

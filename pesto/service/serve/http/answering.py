@@ -45,6 +45,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # anybody could name an address for the log of requests
                 lifespan="on",
                 timeout_graceful_shutdown=_CLOSE_S,
                 timeout_keep_alive=IDLE_S,

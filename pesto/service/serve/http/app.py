@@ -21,6 +21,7 @@ from pesto.service.serve.http.job_routes import job_routes
 from pesto.service.serve.http.other_routes import catalogue_routes, health_routes
 from pesto.service.serve.http.page_routes import page_routes
 from pesto.service.serve.http.refused import of_bug, of_http, refused, too_deep, undecodable, unreadable
+from pesto.service.serve.http.shutdown import answering_at_the_end
 from pesto.service.serve.http.tracing import traced
 from pesto.service.serve.service import Service
 
@@ -60,4 +61,5 @@ def application(service: Service) -> ASGIApp:
         on_startup=[service.watchers.attach],
     )
     app.state[SERVICE] = service
-    return traced(with_head(app), service.access_log, service.request_times)
+    whole = answering_at_the_end(with_head(app), service.watchers)
+    return traced(whole, service.access_log, service.request_times)

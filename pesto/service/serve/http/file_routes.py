@@ -22,7 +22,7 @@ from pesto.service.serve.http.refused import refusals
 from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.store.job_records import Job
 from pesto.verbs.jobs.given_files import given
-from pesto.verbs.jobs.request import JobRequest, blobs_of
+from pesto.verbs.jobs.request import JobRequest, blobs_of, kept_request
 
 FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
 """Routes of single files, and the file of each."""
@@ -93,9 +93,10 @@ async def diff(
     if caller.service.diffs.locked():
         raise full("two plans are being compared already - try again", 2)
     async with caller.service.diffs:
-        for sha in blobs_of(msgspec.json.decode(first.request, type=JobRequest)):
+        asked = kept_request(first.request)
+        for sha in blobs_of(asked) if asked is not None else ():
             await caller.service.blobs.intact(sha)  # hashed here in a thread, for `given` to find it done
-        with _graph_options(first, caller) as options:
+        with _graph_options(asked, caller) as options:
             said = await _told("diff", *map(str, files), *options, "--json")
     headers = {"ETag": f'"{tag}"', "Cache-Control": _ALONE["Cache-Control"]}
     return Response(said | {"plans": [a, b]}, headers=headers)
@@ -152,10 +153,9 @@ def _path(job: Job, name: str, caller: Caller) -> Path:
 
 
 @contextmanager
-def _graph_options(job: Job, caller: Caller) -> Iterator[list[str]]:
-    """The options that name a job's graph where its plan does not."""
-    request = msgspec.json.decode(job.request, type=JobRequest)
-    if request.source is None or request.source.blob is None:
+def _graph_options(request: JobRequest | None, caller: Caller) -> Iterator[list[str]]:
+    """The options that name a request's graph where its plan does not."""
+    if request is None or request.source is None or request.source.blob is None:
         yield []
         return
     with TemporaryDirectory() as folder, given(request, caller.service.blobs.folder, Path(folder)) as files:
@@ -177,6 +177,7 @@ async def _told(*words: str) -> dict[str, Any]:
     finally:
         with suppress(ProcessLookupError):
             process.kill()
+        await process.wait()  # its end is heard of while the event loop still runs
     if process.returncode:
         raise RefusedError(422, f"{found.get('error')} - {found.get('remedy')}")
     return found

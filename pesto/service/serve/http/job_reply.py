@@ -8,12 +8,12 @@ from pesto.service.protocol.job_states import FINAL
 from pesto.service.protocol.replies import JobReply
 from pesto.service.serve.notify_address import origin_of
 from pesto.service.serve.store.job_records import Job
-from pesto.verbs.jobs.request import JobRequest, digests_of
+from pesto.verbs.jobs.request import JobRequest, digests_of, kept_request
 
 
 def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
     """Return a job as it is told, with its place in the queue; `whole`: and with its request."""
-    asked = msgspec.json.decode(job.request, type=JobRequest) if job.request else None
+    asked = kept_request(job.request) if job.request else None
     came = job.outcome if job.state in FINAL else None
     there = None if job.expired else job.outcome
     return JobReply(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,11 +153,14 @@ def test_what_has_no_room_is_neither_late_nor_kept_from_ending(cluster) -> None:
     heard = cluster.collect()
     while len(heard) < 2:
         heard += cluster.collect()
-    cluster.begin(third)
-    assert cluster.collect(0.5) == []
-    assert cluster.cancel(third.key)
-    (lost,) = all_of(cluster)
-    assert isinstance(lost, Lost) and (lost.why, lost.detail) == ("death", "cancelled before it began")
+    for number, sent in enumerate((signal.SIGINT, signal.SIGKILL)):
+        one = replace(third, key=f"{third.key} {number}")
+        cluster.begin(one)
+        assert cluster.collect(0.5) == []
+        assert cluster.cancel(one.key, sent)
+        (lost,) = all_of(cluster)
+        assert isinstance(lost, Lost) and (lost.why, lost.detail) == ("place", "cancelled before it began")
+        assert lost.seconds == 0.0
     for one in (first, second):
         assert cluster.cancel(one.key)
         *_, answer = all_of(cluster)

@@ -150,17 +150,33 @@ def test_what_is_no_whole_backup_is_refused_and_leaves_nothing(tmp_path):
 
 
 def test_folders_that_cannot_be_backed_up(tmp_path):
-    file = tmp_path / "backup.tar"
+    file, folder = tmp_path / "backup.tar", tmp_path / "data"
+    folder.mkdir()
     with pytest.raises(UsageError, match="no service"):
-        back_up(tmp_path, file)
-    with sqlite3.connect(tmp_path / FILE) as made:
+        back_up(folder, file)
+    with sqlite3.connect(folder / FILE) as made:
         made.execute("PRAGMA user_version = 99")
     made.close()
     with pytest.raises(UsageError, match="version 99"):
-        back_up(tmp_path, file)
-    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+        back_up(folder, file)
+    (folder / FILE).write_bytes(b"no database" * 1000)
     with pytest.raises(FileError):
-        back_up(tmp_path, file)
+        back_up(folder, file)
     with pytest.raises(PestoError, match="name another place"):
-        back_up(tmp_path, tmp_path / "no" / "x.tar")
+        back_up(folder, tmp_path / "no" / "x.tar")
     assert not file.exists()
+
+
+@pytest.mark.parametrize("name", [FILE, tokens.FILE, "backup.tar", "../a/jobs/backup.tar", "linked"])
+def test_a_backup_is_never_written_over_what_it_is_of(tmp_path, name):
+    """As where the words of the command are given the wrong way round."""
+    source = tmp_path / "a"
+    (tmp_path / "elsewhere").symlink_to(source)
+    with serving(source) as (client, _):
+        submitted(client)
+    tokens.add(source, "ann", tokens.Quota())
+    before = {path: path.read_bytes() for path in source.iterdir() if path.is_file()}
+    file = tmp_path / "elsewhere" / FILE if name == "linked" else source / name
+    came = run("backup", file, "--data", source)
+    assert isinstance(came.exception, UsageError) and "name a file elsewhere" in str(came.exception)
+    assert {path: path.read_bytes() for path in source.iterdir() if path.is_file()} == before

@@ -43,6 +43,15 @@ def test_a_second_cancel_ends_a_job_that_does_not_answer(jobs):
     assert told(client, submitted(client))["state"] == "done"
 
 
+def test_a_job_that_is_cancelled_before_it_has_a_process_lost_no_worker(jobs):
+    """As on a cluster without room: no death, no other attempt, and no seconds of workers."""
+    client, executor = jobs
+    name = running(client, executor, "unbegun")
+    assert client.delete(f"/v1/jobs/{name}").json()["state"] == "cancelling"
+    job = told(client, name)
+    assert (job["state"], job["deaths"], job["attempt"], job["seconds"]) == ("cancelled", 0, 1, 0.0)
+
+
 def test_a_job_that_does_not_answer_one_cancel_is_ended_after_a_while(jobs, monkeypatch):
     """A plan that it had written stays."""
     client, executor = jobs

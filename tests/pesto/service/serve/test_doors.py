@@ -8,6 +8,7 @@ import pytest
 from live_service import live_service
 from serving import SOLVE, refused, serving
 
+from pesto.core.errors import InputError
 from pesto.service.serve import tokens
 from pesto.service.serve.http import job_routes
 from pesto.verbs.jobs.request import JobRequest
@@ -86,6 +87,24 @@ def test_on_loopback_the_last_token_removed_opens_and_a_lost_file_does_not(tmp_p
     with serving(tmp_path) as (client, _):
         lose(tmp_path, how)
         assert client.get("/v1/jobs", headers=HERE).status_code == (200 if how == "removed" else 401)
+
+
+@pytest.mark.parametrize("how", ["folder", b"[]", b"", b'{"format": "pesto-tok'])
+def test_a_file_that_cannot_be_read_lets_nobody_in_who_needed_no_token_before(tmp_path, how):
+    """There may be tokens in it; once it is gone again there never were any."""
+    (tmp_path / tokens.FILE).touch()
+    with pytest.raises(InputError):  # nor does a server start with such a file
+        tokens.Doorkeeper(tmp_path, loopback=True)
+    (tmp_path / tokens.FILE).unlink()
+    with serving(tmp_path) as (client, _):
+        assert client.get("/v1/jobs", headers=HERE).status_code == 200
+        if how == "folder":
+            (tmp_path / tokens.FILE).mkdir()
+        else:
+            (tmp_path / tokens.FILE).write_bytes(how)
+        refused(client.get("/v1/jobs", headers=HERE), 401)
+        (tmp_path / tokens.FILE).rmdir() if how == "folder" else (tmp_path / tokens.FILE).unlink()
+        assert client.get("/v1/jobs", headers=HERE).status_code == 200
 
 
 def test_a_lost_file_is_noticed_also_by_the_next_server(tmp_path):

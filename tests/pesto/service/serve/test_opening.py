@@ -6,7 +6,7 @@ import pytest
 from fake_jobs import FakeJobs
 
 from pesto.core.errors import FileError, UsageError
-from pesto.service.serve.serve_config import JobBounds, ServeConfig
+from pesto.service.serve.serve_config import JobBounds, ServeConfig, configured
 from pesto.service.serve.server import listening, opened
 from pesto.service.serve.store.sqlite_file import FILE
 
@@ -44,3 +44,18 @@ def test_bounds_of_a_configuration():
         ServeConfig(workers=0)
     with pytest.raises(UsageError, match="rss_gib is -1"):
         ServeConfig(job=JobBounds(rss_gib=-1.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[job]\nnodes = 3000000000", "nodes is 3000000000 - give 2147483647 at most"),
+        ("workers = 1000000000", "workers is 1000000000 - give 4096 at most"),
+        ("[job]\nrss_gib = 1e300", "rss_gib is 1e"),
+    ],
+)
+def test_numbers_that_no_server_can_use_are_refused(tmp_path, text, why):
+    """More ops than a job can say would fail each job, and so would more bytes than a message can."""
+    (tmp_path / "serve.toml").write_text(text)
+    with pytest.raises(UsageError, match=why):
+        configured(tmp_path / "serve.toml")

@@ -201,6 +201,44 @@ def test_refusals_stay_until_they_are_dismissed_and_the_keyboard_keeps_its_place
         quiet(tab, live.url)
 
 
+def test_a_job_that_is_not_there_is_refused_where_it_would_be_and_that_stays(tab, tmp_path):
+    """As by an old bookmark, and of one that is deleted while it is watched."""
+    with live_service(tmp_path / "data") as live, Client(live.url) as client:
+        tab.size(1280, 900)
+        tab.call("Page.navigate", url="about:blank")
+        tab.wait("location.href === 'about:blank'")
+        tab.call("Page.navigate", url=f"{live.url}/#0123456789abcdef")
+        tab.wait(f"{JOB}('job-refusal') && !{JOB}('job-refusal').hidden")
+        polled(tab)
+        assert "there is no job '0123456789abcdef'" in tab.value(f"{JOB}('job-refusal').textContent")
+        assert tab.value(f"{JOB}('trouble').hidden")
+        name = client.submit({"kind": "solve", "source": {"model": "rnnlm"}, "label": "wait"})
+        tab.wait(f"document.querySelector('button[data-job=\"{name}\"]')")
+        tab.value(f"document.querySelector('button[data-job=\"{name}\"]').click()")
+        tab.wait(f"{JOB}('cards').textContent.includes('running')")
+        assert tab.value(f"{JOB}('job-refusal').hidden"), "superseded by the next job"
+        client.cancel(name)
+        tab.wait(f"{JOB}('cards').textContent.includes('cancelled')")
+
+
+def test_the_job_of_a_link_is_watched_once_there_is_a_token(tab, tmp_path):
+    with live_service(tmp_path / "data") as live:
+        ann = tokens.add(live.folder, "ann", tokens.Quota())
+        live.end()
+        live.start()
+        with Client(live.url, ann) as client:
+            name = client.submit({"kind": "solve", "source": {"model": "rnnlm"}, "label": "linked"})
+            client.wait(name)
+        tab.call("Page.navigate", url="about:blank")
+        tab.wait("location.href === 'about:blank'")
+        tab.call("Page.navigate", url=f"{live.url}/#{name}")
+        tab.wait(f"{JOB}('door') && !{JOB}('door').hidden")
+        tab.value(f"({JOB}('token').value = '{ann}', {JOB}('door').requestSubmit())")
+        tab.wait(f"{JOB}('cards').textContent.includes('done')")
+        assert tab.value(f"{JOB}('job-title').textContent").startswith("linked")
+        assert tab.value(f"{JOB}('job-refusal').hidden")
+
+
 def test_the_pages_own_hash_is_sha256(tab, tmp_path):
     """What is used where a browser has none to offer: over plain HTTP from another machine."""
     assets = Path(__file__).parents[4] / "pesto/service/serve/http/assets"

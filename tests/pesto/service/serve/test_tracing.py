@@ -4,11 +4,14 @@ import ast
 import json
 import os
 import re
+import threading
 from pathlib import Path
 
+import httpx
 import pytest
 from fake_jobs import FakeJobs
 from litestar.utils import sync
+from live_service import live_service
 from serving import SOLVE, events, refused, serving, submitted
 
 from pesto.core.errors import FileError
@@ -38,7 +41,7 @@ def test_each_code_is_in_the_docs_and_in_the_document(client):
 def test_each_refusal_has_a_code_of_its_status():
     """All that the service's source refuses, by the status and the code that are written there."""
     found = 0
-    for path in (ROOT / "pesto" / "serve").rglob("*.py"):
+    for path in (ROOT / "pesto" / "service" / "serve").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             name = getattr(getattr(call, "func", None), "id", "")
             if name not in ("RefusedError", "full") or path.stem == "refusals":
@@ -107,6 +110,15 @@ def test_who_asked_what_is_written(tmp_path):
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_the_address_is_that_of_the_connection_whatever_a_header_says(tmp_path):
+    """A proxy hands on what its clients say, and so could each of them write another address into the log."""
+    log = tmp_path / "access.jsonl"
+    with live_service(tmp_path / "data", access_log=str(log)) as service:
+        named = {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1", "X-Real-IP": "192.0.2.1"}
+        assert httpx.get(f"{service.url}/healthz", headers=named, timeout=600).status_code == 200
+    assert [line["address"] for line in lines(log)] == ["127.0.0.1"]
+
+
 def test_a_log_that_was_renamed_is_made_anew(tmp_path):
     file = tmp_path / "access.jsonl"
     log = AccessLog(str(file))
@@ -144,6 +156,33 @@ def test_lines_that_nobody_takes_are_counted(tmp_path, monkeypatch):
     assert lost > 0 and told[-1] == {"k": "last"}
     assert lost + len([one for one in told if "x" in one]) == 5000
     os.close(reader)
+
+
+def test_a_pipe_that_nobody_reads_holds_up_neither_begin_nor_end(tmp_path, monkeypatch, caplog):
+    file = tmp_path / "pipe"
+    os.mkfifo(file)
+
+    def begun():
+        with pytest.raises(FileError, match="nobody reads"):
+            AccessLog(str(file))
+
+    require_end(begun)
+    reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setattr(access_log, "CLOSE_S", 0.01)
+    log = AccessLog(str(file))
+    for k in range(5000):
+        log.add({"k": k, "x": "x" * 100})
+    require_end(log.close)
+    assert "nobody takes them" in caplog.text
+    os.close(reader)  # the thread ends by that
+
+
+def require_end(act):
+    """Call it in a thread, which must end: what hangs is not to hang the tests."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def _rest(reader):

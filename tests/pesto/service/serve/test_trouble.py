@@ -59,6 +59,23 @@ def test_a_job_alone_whose_folder_cannot_be_made_fails(served):
     assert client.get("/readyz").status_code == 200
 
 
+def test_a_request_of_another_version_fails_its_job_and_nothing_else(tmp_path, monkeypatch):
+    """As after a return to an older version: the service would end at each start, and no list could be made."""
+    monkeypatch.setattr(scheduler, "_COLLECT_S", 0.01)
+    with serving(tmp_path, FakeJobs(slots=0)) as (client, service):
+        old, good = submitted(client), submitted(client)
+        asked = "UPDATE jobs SET request = ? WHERE id = ?"
+        newer = b'{"kind": "solve", "source": {"model": "rnnlm"}, "newer": 1}'
+        service.store.writer.do(lambda ledger: ledger.database.execute(asked, (newer, old)))
+    with serving(tmp_path) as (client, _):
+        found = told(client, old)
+        assert (found["state"], found["exit_code"], found["request"]) == ("failed", 2, None)
+        assert "another version" in found["error"] and "submit it again" in found["remedy"]
+        assert told(client, good)["state"] == "done"
+        assert [job["state"] for job in client.get("/v1/jobs").json()["jobs"]] == ["done", "failed"]
+        assert client.get("/readyz").status_code == 200
+
+
 def test_a_question_that_is_not_answered_leaves_the_loop_alone():
     answered = threading.Event()
 

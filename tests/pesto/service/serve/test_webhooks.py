@@ -82,6 +82,8 @@ def due(service):
         ("224.0.0.1", False), ("255.255.255.255", False), ("::1", False), ("::", False), ("fe80::1", False),
         ("fd00::1", False), ("::ffff:127.0.0.1", False), ("::ffff:8.8.8.8", True), ("64:ff9b::a00:1", False),
         ("64:ff9b::808:808", True), ("2002:7f00:1::", False), ("2001:0:7f00:1::", False), ("ff02::1", False),
+        ("::127.0.0.1", False), ("::10.0.0.1", False), ("fec0::1", False), ("64:ff9b:1::a00:1", False),
+        ("::ffff:0:127.0.0.1", False), ("100::1", False), ("2001:db8::1", False), ("4000::1", False),
     ],
 )  # fmt: skip
 def test_addresses_of_the_internet(address, public):

@@ -27,7 +27,7 @@ function begin() {
     event.preventDefault();
     sessionStorage.setItem(KEPT, at("token").value.trim());
     at("token").value = "";
-    offer().then(look).catch(trouble);
+    offer().then(look).then(() => { if (watched) watch(watched); }).catch(trouble);
   });
   addEventListener("resize", drawn);
   offer().catch((error) => (error.status === 401 ? trouble(error) : refuse("submit-refusal", error)));

@@ -16,9 +16,15 @@ function watch(id) {
   for (const part of ["job-title", "cards", "log", "request"]) filled(part);
   for (const button of ["cancel", "plan", "report"]) at(button).hidden = true;
   drawn();
-  shown(id).catch(trouble);
-  follow(id, (event) => { if (id === watched) heard(event); }, leaving.signal).then(() => { if (id === watched) shown(id).catch(trouble); });
+  shown(id).catch(missed);
+  follow(id, (event) => { if (id === watched) heard(event); }, leaving.signal).then(() => { if (id === watched) shown(id).catch(missed); });
   listed();
+}
+
+// A job that there is not is refused beside it, where that stays; what passes by itself is said above all.
+function missed(error) {
+  if (error.status === 404) refuse("job-refusal", error);
+  else trouble(error);
 }
 
 function heard(event) {
@@ -31,7 +37,7 @@ function heard(event) {
   if (kind === "stage" && data.name === "queued") found = [];
   if (kind === "log") at("log").append(made("p", {className: data.level === "error" ? "bad" : ""}, visible(data.text)));
   if (at("log").children.length > 50) at("log").firstChild.remove();
-  shown(watched).catch(trouble);
+  shown(watched).catch(missed);
 }
 
 let showing = false, again = false;
