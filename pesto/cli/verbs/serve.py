@@ -1,6 +1,8 @@
 """pesto serve: the placement service, and the tokens of those who may use it."""
 
 import re
+import signal
+import threading
 import time
 from collections import ChainMap
 from dataclasses import fields
@@ -121,10 +123,16 @@ def serve_command(
         raise UsageError("no folder is given - give --data DIR, where jobs and files are kept")
     if given["database"] == "":
         raise UsageError("--database has no address - write postgresql://USER@HOST:5432/NAME, or leave it out")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, _go_on)
     from pesto.service.serve.server import serve
 
     chosen = configured(config, keep_days=dict(ChainMap(*reversed(keep))), **given)
     serve(data, chosen, lambda url: None if quiet else aside(_ready(url, data, chosen)))
+
+
+def _go_on(signum: int, frame: object) -> None:
+    """Do nothing at SIGHUP until the server answers: certificate and tokens, which it reads again, are read then."""
 
 
 def _ready(url: str, data: Path, config: ServeConfig) -> str:

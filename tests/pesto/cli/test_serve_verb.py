@@ -1,6 +1,8 @@
 """pesto serve token: what it adds, lists and removes."""
 
 import json
+import os
+import signal
 import time
 
 import click
@@ -70,3 +72,20 @@ def test_a_quota_that_no_file_can_hold_is_refused_and_leaves_the_tokens_as_they_
     with pytest.raises((UsageError, click.UsageError)):
         said("add", "bob", *quota)
     assert [one.name for one in tokens.listed(tmp_path)] == ["ann"]
+
+
+def test_sighup_does_not_end_a_server_that_begins(tmp_path, monkeypatch):
+    """As by `systemctl reload` right after its start: it ended with 143."""
+    came = []
+
+    def serve(*_):
+        os.kill(os.getpid(), signal.SIGHUP)
+        came.append("goes on")
+
+    monkeypatch.setattr("pesto.service.serve.server.serve", serve)
+    before = signal.signal(signal.SIGHUP, lambda *_: came.append("ended"))
+    try:
+        ran = CliRunner().invoke(pesto, ["serve", "--data", str(tmp_path)], standalone_mode=False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert ran.exception is None and came == ["goes on"]

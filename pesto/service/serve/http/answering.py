@@ -15,7 +15,7 @@ import uvicorn
 from pesto.core.errors import PestoError
 from pesto.service.serve.http.app import application
 from pesto.service.serve.http.connections import IDLE_S, Gate
-from pesto.service.serve.http.limited_protocol import LimitedProtocol
+from pesto.service.serve.http.limited_protocol import LimitedProtocol, is_logged
 from pesto.service.serve.service import Service
 from pesto.service.serve.tls import Certificate
 
@@ -36,6 +36,7 @@ class Server(uvicorn.Server):
     def __init__(self, service: Service, gate: Gate, certificate: Certificate | None = None) -> None:
         """`certificate`: for TLS; None for none."""
         self._gate, self.certificate = gate, certificate
+        logging.getLogger("uvicorn.error").addFilter(is_logged)
         protocol: Any = partial(LimitedProtocol, gate, certificate)
         super().__init__(
             uvicorn.Config(

@@ -1,6 +1,7 @@
 """HTTP/1.1 on one connection, by uvicorn, within limits of time and size; a slow client costs a place for a moment."""
 
 import asyncio
+import logging
 import math
 import secrets
 import time
@@ -35,6 +36,8 @@ HEALTH = (b"/healthz", b"/readyz", b"/metrics")
 _HEAD, _BODY, _ANSWER, _IDLE = range(4)
 """What a connection is at: a request's head comes, its body comes, it is answered, and there is none."""
 _SLOW = {_HEAD: "with heads of requests that came too slowly", _BODY: "with bodies that came too slowly"}
+_INVALID = "Invalid HTTP request received."
+"""Message of uvicorn's log for each request that it cannot read, which strangers could fill a disk with."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -92,6 +95,15 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._count > HEAD_BYTES and not self.transport.is_closing():
                 self._gate.note("with heads of requests that are too large")
                 self._end(431)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse what is no HTTP: however much of it comes, it is counted in a line of the log."""
+        self._gate.note("with what is no HTTP")
+        self._end(400)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Count a request for another protocol; it is answered as any other."""
+        self._gate.note("that asked for another protocol")
 
     def on_message_begin(self) -> None:
         """Begin a request's head."""
@@ -191,7 +203,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+def is_logged(record: logging.LogRecord) -> bool:
+    """Return False for the message of uvicorn's log that the `Gate` counts."""
+    return record.msg != _INVALID
+
+
 _SAYS = {
+    400: ("this is no request of HTTP/1.1", "ask as /v1/openapi.json says"),
     408: ("the request came too slowly", "send it again, at once"),
     431: (f"the request's line and headers have more than {HEAD_BYTES} bytes", "send fewer"),
     503: ("there are too many connections", "try again"),

@@ -1,6 +1,7 @@
 """Connections are limited in number, and requests in time and size; health is answered nonetheless."""
 
 import json
+import logging
 import resource
 import select
 import socket
@@ -102,6 +103,26 @@ def test_heads_that_are_too_large_are_refused(tmp_path):
                 assert ended(link)
         with joined(live) as link:
             assert asked(link, JOBS.replace(b"Host", b"A: " + b"x" * 30_000 + b"\r\nHost"))[0] == 200
+
+
+def test_what_is_no_http_is_refused_as_all_else_and_counted_in_the_log(tmp_path, caplog):
+    """As TLS where there is none: any number of it is one line, since strangers could fill the disk."""
+    with caplog.at_level(logging.WARNING), live_service(tmp_path) as live:
+        sweep, live.gate.sweep = live.gate.sweep, lambda: None
+        for request in (b"\x16\x03\x01\x02\x00\x01", b"nonsense\r\n\r\n", JOBS.replace(b"HTTP/1.1", b"HTTP/9")):
+            with joined(live) as link:
+                status, headers, said = asked(link, request)
+                assert (status, headers["content-type"], said["code"]) == (400, "application/json", "invalid_request")
+                assert said["remedy"] and said["request_id"] == headers["x-request-id"]
+                assert ended(link)
+        for name in (b"websocket", b"h2c"):
+            with joined(live) as link:
+                upgrade = b"Connection: Upgrade\r\nUpgrade: " + name + b"\r\n\r\n"
+                assert asked(link, JOBS[:-2] + upgrade)[0] == 200
+        sweep()
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+    (line,) = [record.getMessage() for record in caplog.records if "ended or refused" in record.getMessage()]
+    assert "3 with what is no HTTP" in line and "2 that asked for another protocol" in line
 
 
 def test_beyond_the_most_connections_health_alone_is_answered(tmp_path):
