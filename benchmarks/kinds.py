@@ -27,7 +27,7 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_shaped
 from pesto.planning.solving.flow import formulate
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from solvers.bounds import quick_bounds
 
 VARIANTS = {

@@ -25,7 +25,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import REPLICATED
-from pesto.pipelining.step_ground import Laid
+from pesto.pipelining.staged_step import Laid
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.flow import formulate, solve

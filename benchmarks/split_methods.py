@@ -16,9 +16,9 @@ from benchmarks.proven_cuts import cpu_s
 from pesto.core.errors import PestoError
 from pesto.core.source import Source
 from pesto.inputs.load import load_shaped
-from pesto.split.dividing import Split, divide, factors_of
 from pesto.split.program import Rules
-from pesto.split.shaped import Shaped
+from pesto.split.split_search import Split, divide, factors_of
+from pesto.split.typed_graph import Shaped
 
 METHODS = "exact,joint,tofu,chop,rows,rows-random,spartan,data-parallel,megatron"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies, windows
 from benchmarks.tables.cells import IMPORTED, ROOT, commit, under
 from benchmarks.tables.markdown import written
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Kept, Key, run
 from pesto.research.reproduction.graph_steps import graph_cells
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Kept, Key, run
 
 REHEARSED = 2
 """Cells of each table in a rehearsal."""

@@ -14,8 +14,8 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.reporting.show.markdown import head, ms, row
 from pesto.research.instances import coarsened
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
 from pesto.research.reproduction.graph_steps import PAPER, file_of, step
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from solvers import Options, api
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import follows

@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pesto.research.reproduction.kept_cells import Done, spent
+from pesto.research.reproduction.cached_cells import Done, spent
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("pesto", "solvers", "configs")

@@ -16,8 +16,8 @@ from pesto.planning.solving.tracker import Incumbent
 from pesto.planning.solving.trust import Errors, remade, trust
 from pesto.reporting.show import sweep_chart
 from pesto.reporting.show.markdown import head, ms, row
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
 from pesto.research.reproduction.graph_steps import Step, step
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 NEAR = 1.01
 STARTS = (

@@ -10,8 +10,8 @@ from pesto.core.files.disk import write_atomic
 from pesto.reporting.show import comparison_chart
 from pesto.reporting.show.comparison_table import as_object
 from pesto.reporting.show.markdown import head, ms, ratio, row
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
 from pesto.research.reproduction.graph_steps import PAPER, step
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 LARGE = "v100x16"
 """Where ParDNN's models are placed."""

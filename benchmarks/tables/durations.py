@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from pesto.reporting.show.markdown import head, row
-from pesto.research.reproduction.kept_cells import Cell, Done, Key
+from pesto.research.reproduction.cached_cells import Cell, Done, Key
 from pesto.research.reproduction.work.solves import counted
 
 TABLE_1 = {

@@ -5,8 +5,8 @@ from statistics import mean
 
 from benchmarks.tables.steps import CLUSTERS
 from pesto.reporting.show.markdown import head, ms, ratio, row
+from pesto.research.reproduction.cached_cells import Cell, Done, Found, Key
 from pesto.research.reproduction.graph_steps import PAPER
-from pesto.research.reproduction.kept_cells import Cell, Done, Found, Key
 from pesto.research.reproduction.work.solves import solved
 
 OURS = ("mcmc", "pesto")

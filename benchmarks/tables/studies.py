@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 
 from pesto.reporting.show.markdown import head, row
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
 
 READ = (
     "SELECT instance, solver, formulation, status, makespan, lower_bound, seconds, parameters, measures FROM rows "

@@ -13,8 +13,8 @@ from pesto.core.settings import Settings
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.windows import SHARE
 from pesto.reporting.show.markdown import head, ms, row
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
 from pesto.research.reproduction.graph_steps import PAPER, step
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 
 WITH, WITHOUT = "with", "without"
 _SECONDS = 8.0

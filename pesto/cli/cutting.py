@@ -20,9 +20,9 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_costs
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.kinds_page import choice_object, choice_page
-from pesto.reporting.show.live_line import LiveLine
+from pesto.reporting.show.status_line import LiveLine
 from pesto.split.files.split_file import save_split
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def source_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _reading_line() -> AbstractContextManager[ShowPhase]:
-    from pesto.reporting.show.live_line import ReadingLine  # not for --help, which it would slow down
+    from pesto.reporting.show.status_line import ReadingLine  # not for --help, which it would slow down
 
     return ReadingLine()
 

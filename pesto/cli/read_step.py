@@ -7,7 +7,7 @@ from pesto.core.graph import Graph
 from pesto.core.source import Source
 from pesto.inputs.load import load_both, load_graph
 from pesto.planning.solving.ahead import beside
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 
 
 def read_step(source: Source, *, quiet: bool) -> Graph:

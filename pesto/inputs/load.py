@@ -33,7 +33,7 @@ from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
-    from pesto.split.shaped import Shaped
+    from pesto.split.typed_graph import Shaped
     from pesto.tf.emulate.enforced import Step
     from pesto.tf.partition.partitioned import Partition
     from pesto.tf.partition.parts_run import PartsRan
@@ -119,9 +119,9 @@ def load_shapes(source: Source) -> "Shaped":
     """Read the ops of a step from a file of shapes (.json), without TensorFlow; otherwise as `load_shaped` does."""
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        from pesto.split.files import shaped_file
+        from pesto.split.files import typed_graph_file
 
-        return shaped_file.load_shaped(source.file)
+        return typed_graph_file.load_shaped(source.file)
     return load_shaped(source, quiet=True)[1]
 
 

@@ -7,10 +7,10 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import InputError, NothingFoundError, UsageError
 from pesto.core.graph import Graph
 from pesto.core.quantities import size
-from pesto.pipelining.lateness import lateness
 from pesto.pipelining.schedules import CLOCK, EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
-from pesto.pipelining.step_ground import Laid, StepGround
+from pesto.pipelining.staged_step import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
+from pesto.pipelining.weight_staleness import lateness
 from pesto.planning.solving.interrupt import release
 from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.unequal_devices import Machines

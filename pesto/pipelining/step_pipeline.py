@@ -14,7 +14,7 @@ from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.pipelining.replica_run import shared_step
 from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, check_name, gathered, schedules
-from pesto.pipelining.step_ground import Laid, StepGround
+from pesto.pipelining.staged_step import Laid, StepGround
 from pesto.pipelining.step_search import Searched, replicated, searched
 from pesto.planning.solving.candidates import Candidate, best
 from pesto.planning.solving.interrupt import hold, release

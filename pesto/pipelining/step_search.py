@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from pesto.pipelining.laid import Homes, places
 from pesto.pipelining.replica_run import in_flight, replica_run
 from pesto.pipelining.replicas import Replicas, divisions, replicas
 from pesto.pipelining.schedules import REPLICATED, Schedule
-from pesto.pipelining.step_ground import Laid, StepGround
+from pesto.pipelining.staged_step import Laid, StepGround
+from pesto.pipelining.step_mapping import Homes, places
 from pesto.pipelining.unrolled import Unrolled
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.interrupt import hold, release

@@ -9,9 +9,9 @@ import numpy as np
 
 from pesto.split import geometry
 from pesto.split.geometry import Layouts, Need, Shape
+from pesto.split.op_strategy import Way
 from pesto.split.pieces import Box, boxes
-from pesto.split.shaped import Shaped
-from pesto.split.way import Way
+from pesto.split.typed_graph import Shaped
 
 ITEM_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "half": 2,

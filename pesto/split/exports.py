@@ -12,7 +12,7 @@ from math import prod
 
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from pesto.split.variable_rows import VariableRow, variable_rows
 
 Axes = tuple[str | tuple[str, ...] | None, ...]

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from pesto.split.dividing import Split
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.layouts import PARTIAL
-from pesto.split.shaped import Shaped
-from pesto.split.way import Way
+from pesto.split.op_strategy import Way
+from pesto.split.split_search import Split
+from pesto.split.typed_graph import Shaped
 
 
 def first_cuts(shaped: Shaped, split: Split, cuts: int) -> Split:

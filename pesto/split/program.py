@@ -20,11 +20,11 @@ from pesto.split import geometry, pieces
 from pesto.split.division import Division, cut_though_small, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import ONE, WHOLE
-from pesto.split.ops.wholes import FED
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from pesto.split.ops.replicated_ops import FED
 from pesto.split.prices import Prices
-from pesto.split.shaped import Shaped
 from pesto.split.signature import RANK, Signature
-from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from pesto.split.typed_graph import Shaped
 from solvers.arrays import Bools, bools
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling

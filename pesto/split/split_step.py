@@ -12,8 +12,8 @@ from pesto.core.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSE
 from pesto.split import geometry
 from pesto.split.division import item_bytes, parameter_bytes
 from pesto.split.geometry import Need, Shape
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way
 from pesto.split.signature import Signature
-from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Parts
 from solvers.arrays import Bools, Floats, Ints, bools, ints
 

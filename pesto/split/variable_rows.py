@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pesto.split.division import Division, item_bytes, parameter_bytes
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE, PARTIAL
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.ops.wholes import FED
+from pesto.split.op_strategy import ONCE_WAY
+from pesto.split.ops.replicated_ops import FED
 from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
-from pesto.split.shaped import Shaped
-from pesto.split.way import ONCE_WAY
+from pesto.split.typed_graph import Shaped
 from solvers.arrays import Bools, Ints, bools, ints
 
 CLONE, SLICE, JOIN, REDUCE = range(4)

@@ -21,7 +21,7 @@ from pesto.tf.step_facts import StepFacts
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
-    from pesto.split.shaped import Shaped
+    from pesto.split.typed_graph import Shaped
     from pesto.tf.emulate.enforced import Step as PlannedStep
     from pesto.tf.models import Step
     from pesto.tf.nodes.captured import Captured
@@ -174,7 +174,7 @@ def partitioned(source: Source, found: "SplitFile", devices: Sequence[str], host
     MismatchError when the split is of another step, VerificationError when it is invalid.
     """
     captured, shaped, _ = _to_divide(source)
-    from pesto.split.files.checked import verified
+    from pesto.split.files.split_check import verified
     from pesto.tf.partition.partitioned import partition
 
     division = verified(found, shaped)
@@ -186,7 +186,7 @@ def run_parts(
 ) -> "PartsRan":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition.parts_run`); errors as of both."""
     captured, shaped, step = _to_divide(source)
-    from pesto.split.files.checked import verified
+    from pesto.split.files.split_check import verified
     from pesto.tf.partition import parts_run
     from pesto.tf.run.own_batch import with_batch
 

@@ -29,7 +29,7 @@ from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on
 from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent
 from pesto.planning.solving.trust import Errors
-from pesto.reporting.explaining.from_python import AtHand, explain
+from pesto.reporting.explaining.explain_api import AtHand, explain
 from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite
 
 __all__ = [

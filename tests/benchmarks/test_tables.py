@@ -10,7 +10,7 @@ from benchmarks.tables import __main__ as tables
 from benchmarks.tables import comparison, results
 from benchmarks.tables.cells import under
 from benchmarks.tables.markdown import MARK, written
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Kept, Key, run
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Kept, Key, run
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -28,8 +28,8 @@ from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.planning.solving.repair import computed, repaired
-from pesto.split.dividing import Split
-from pesto.split.shaped import Shaped
+from pesto.split.split_search import Split
+from pesto.split.typed_graph import Shaped
 from solvers import check
 from solvers.bounds import quick_bounds
 from solvers.compiled.interruption import struck

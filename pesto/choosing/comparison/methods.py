@@ -22,7 +22,7 @@ from pesto.planning.baselines.scopes import RulePlacement
 from pesto.planning.solving.baselines import estimates
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.flow import solve
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.compiled.interruption import struck

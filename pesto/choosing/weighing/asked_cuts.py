@@ -6,8 +6,8 @@ from pesto.choosing.weighing.one_board import accelerators_of
 from pesto.choosing.weighing.timed_split import factorings
 from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError
-from pesto.split.dividing import factors_of
 from pesto.split.geometry import Shape
+from pesto.split.split_search import factors_of
 
 RUNS_ALONE = "a split cuts them into parts and runs as a program of its own, beside no plan"
 """Why no split is made beside the plan of another step."""

@@ -25,7 +25,7 @@ from pesto.planning.solving.flow import Earlier, Outcome, formulate, solve
 from pesto.planning.solving.tracker import Incumbent, StageWatch, Watch
 from pesto.split.files.split_file import dumps_split
 from pesto.split.geometry import Shape
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from solvers.bounds import quick_bounds
 from solvers.compiled.interruption import struck
 

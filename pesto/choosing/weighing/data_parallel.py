@@ -14,12 +14,12 @@ from pesto.core.graph import Graph
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import Candidate
-from pesto.split.dividing import divide
 from pesto.split.division import parameter_bytes
 from pesto.split.layouts import PARTIAL
 from pesto.split.program import Rules
-from pesto.split.shaped import Shaped
+from pesto.split.split_search import divide
 from pesto.split.split_step import split_step
+from pesto.split.typed_graph import Shaped
 from pesto.split.worker_parts import CLONE, Parts, parts_of
 from solvers.arrays import Bools, Ints, bools, ints
 

@@ -29,12 +29,12 @@ from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import Bench, Candidate, best
 from pesto.planning.solving.flow import Earlier, Outcome, formulate, solve
 from pesto.planning.solving.tracker import Watch
-from pesto.split.dividing import Split, divide_partly
 from pesto.split.division import Division
+from pesto.split.op_strategy import cut_ops
 from pesto.split.program import Gain
-from pesto.split.shaped import Shaped
+from pesto.split.split_search import Split, divide_partly
 from pesto.split.split_step import split_step
-from pesto.split.way import cut_ops
+from pesto.split.typed_graph import Shaped
 from pesto.split.worker_parts import Parts, parts_of
 from solvers.arrays import Bools, Floats, ints
 from solvers.lateness import Late

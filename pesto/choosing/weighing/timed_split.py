@@ -21,14 +21,14 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.flow import formulate
-from pesto.split.dividing import Split, divide
 from pesto.split.first_cuts import first_cuts
 from pesto.split.geometry import Shape
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.prices import Prices
 from pesto.split.program import Rules
-from pesto.split.shaped import Shaped
+from pesto.split.split_search import Split, divide
 from pesto.split.split_step import split_step
+from pesto.split.typed_graph import Shaped
 from pesto.split.worker_parts import parts_of
 from solvers.heuristics.devices_of_location import devices_at
 

@@ -13,7 +13,7 @@ from pesto.core.errors import UsageError
 from pesto.core.quantities import counted
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
 from pesto.reporting.show.cluster_page import cluster_object, cluster_page
-from pesto.reporting.show.facts.offers import clusters_object, models_object, solvers_object
+from pesto.reporting.show.facts.catalogue import clusters_object, models_object, solvers_object
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.table import aligned
 from pesto.tf.models.published_batches import GPUS

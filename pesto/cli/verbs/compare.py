@@ -33,7 +33,7 @@ from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show import comparison_chart
 from pesto.reporting.show.comparison_table import as_object, page
 from pesto.reporting.show.lines import paragraph
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 
 
 @click.command("compare")

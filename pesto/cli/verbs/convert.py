@@ -15,7 +15,7 @@ from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
 from pesto.inputs.load import load_graph, load_shapes
 from pesto.reporting.show.lines import paragraph
-from pesto.split.files.shaped_file import save_shaped
+from pesto.split.files.typed_graph_file import save_shaped
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 

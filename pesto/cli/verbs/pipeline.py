@@ -18,18 +18,18 @@ from pesto.core.files.pattern_file import save_pattern
 from pesto.core.plans.plan_file import save
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_late
-from pesto.pipelining.kept_pattern import kept
 from pesto.pipelining.late_pipeline import late_pipeline
+from pesto.pipelining.pattern_certificate import kept
 from pesto.pipelining.pipeline import Pipeline, curve, misfit, pipelined
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, REPLICATED, Asked, Schedule
-from pesto.pipelining.step_ground import BATCHES
+from pesto.pipelining.staged_step import BATCHES
 from pesto.pipelining.step_pipeline import SEARCH_S, StepPipeline, Wish, step_pipeline
 from pesto.pipelining.step_stages import step_stages
 from pesto.planning.solving.interrupt import hold, received, release
-from pesto.reporting.show.piped import pipeline_chart
-from pesto.reporting.show.piped.pipeline_page import pipeline_object, pipeline_page
-from pesto.reporting.show.piped.step_pipeline_page import step_object, step_page
+from pesto.reporting.show.pipelines import pipeline_chart
+from pesto.reporting.show.pipelines.pipeline_page import pipeline_object, pipeline_page
+from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.unequal_devices import Machines

@@ -13,7 +13,7 @@ from pesto.core.files.json import shown
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show import drawing
 from pesto.reporting.show.screen import one_line
-from pesto.research.reproduction import book
+from pesto.research.reproduction import results_folder
 from pesto.research.reproduction.artefacts import chosen
 
 
@@ -54,19 +54,19 @@ def reproduce_command(
     """
     wanted = chosen(names)
     check_outputs([page] if page else [], [], as_json=as_json)
-    opened = book.opened(out, time_limit, tiny=tiny)
-    for other in book.of_others(opened):
+    opened = results_folder.opened(out, time_limit, tiny=tiny)
+    for other in results_folder.of_others(opened):
         aside(f"pesto: {shown(out)} has {other} of another version or other settings: kept, and not used")
     if not drawing.available():
         aside("pesto: no pictures without matplotlib - install it with pip install 'pesto[study]'")
     try:
-        failed = book.work(opened, wanted, jobs, _hear(quiet=quiet))
+        failed = results_folder.work(opened, wanted, jobs, _hear(quiet=quiet))
     except KeyboardInterrupt:
-        lacks = sum(count for name, count in book.left(opened).items() if name in wanted)
+        lacks = sum(count for name, count in results_folder.left(opened).items() if name in wanted)
         aside(f"interrupted: what is done is kept, {lacks} pieces lack - run it again to go on")
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED) from None
     hold()
-    numbers = book.written(opened, page)
+    numbers = results_folder.written(opened, page)
     if failed:
         more = f", and {len(failed) - 1} others" if len(failed) > 1 else ""
         raise SolverError(f"{one_line(failed[0])}{more} - what is done is kept: run it again to try the others anew")
@@ -74,8 +74,8 @@ def reproduce_command(
         answer(numbers)
         return
     for name in wanted:
-        click.echo("\n".join(book.section(opened, name)))
-    click.echo(f"\n{shown(out / book.PAGE)} and {book.NUMBERS} have all of this")
+        click.echo("\n".join(results_folder.section(opened, name)))
+    click.echo(f"\n{shown(out / results_folder.PAGE)} and {results_folder.NUMBERS} have all of this")
 
 
 def _hear(*, quiet: bool) -> Callable[[str], None]:

@@ -32,11 +32,11 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import Earlier, Outcome, solve
 from pesto.planning.solving.interrupt import received
-from pesto.reporting.show.live_line import LiveLine
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.reported import of_solve
+from pesto.reporting.show.report.plan_facts import of_solve
+from pesto.reporting.show.solve_glossary import words
 from pesto.reporting.show.solve_report import as_object, following, page
-from pesto.reporting.show.solve_words import words
+from pesto.reporting.show.status_line import LiveLine
 from solvers import FAILED
 
 

@@ -22,18 +22,18 @@ from pesto.core.files.disk import check_there, write_atomic
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
-from pesto.reporting.show.divided import split_picture
-from pesto.reporting.show.divided.split_op_page import op_object, op_page
 from pesto.reporting.show.split_page import coverage_object, coverage_page, split_object, split_page
-from pesto.split.dividing import Split, factors_of, least_divided, uncovered
-from pesto.split.explained_op import ExplainedOp, explained_op, found_op
+from pesto.reporting.show.splits import split_picture
+from pesto.reporting.show.splits.split_op_page import op_object, op_page
 from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
 from pesto.split.methods.cut_methods import METHODS
+from pesto.split.op_explanation import ExplainedOp, explained_op, found_op
 from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
-from pesto.split.shaped import Shaped
-from pesto.split.undescribed import refuse_undescribed
+from pesto.split.split_search import Split, factors_of, least_divided, uncovered
+from pesto.split.typed_graph import Shaped
+from pesto.split.undescribed_ops import refuse_undescribed
 
 _OF_SPLITS = (
     "workers",

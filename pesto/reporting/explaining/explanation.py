@@ -9,11 +9,11 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import brief, duration, percent
-from pesto.reporting.explaining.blockers import Blocker, blockers, split_saves
+from pesto.reporting.explaining.bottlenecks import Blocker, blockers, split_saves
 from pesto.reporting.explaining.explained_step import ExplainedStep, Price
-from pesto.reporting.explaining.helps import Help, helps
+from pesto.reporting.explaining.improvements import Help, helps
 from pesto.reporting.explaining.name_scopes import NO_SCOPE
-from pesto.reporting.explaining.one_op import OpFacts, op_facts
+from pesto.reporting.explaining.op_facts import OpFacts, op_facts
 from pesto.reporting.explaining.path_sums import PathSums, path_sums
 from pesto.reporting.explaining.tied_groups import TiedGroup, tied_groups
 from solvers.bounds import quick_bounds

@@ -3,10 +3,10 @@
 from typing import Any
 
 from pesto.core.problem import TICK_S
-from pesto.reporting.explaining.blockers import Blocker
+from pesto.reporting.explaining.bottlenecks import Blocker
 from pesto.reporting.explaining.explanation import Explanation
-from pesto.reporting.explaining.helps import Help
-from pesto.reporting.explaining.one_op import Move, OpFacts
+from pesto.reporting.explaining.improvements import Help
+from pesto.reporting.explaining.op_facts import Move, OpFacts
 from pesto.reporting.explaining.tied_groups import TiedGroup
 
 

@@ -10,8 +10,8 @@ from pesto.reporting.show.lines import command, fact
 from pesto.reporting.show.solve_report import as_object, following, page, source_words
 from pesto.reporting.show.split_page import split_object, split_page
 from pesto.reporting.show.table import aligned
-from pesto.split.dividing import uncovered
-from pesto.split.shaped import Shaped
+from pesto.split.split_search import uncovered
+from pesto.split.typed_graph import Shaped
 
 
 def choice_object(shaped: Shaped | str, choice: Choice, out: Path) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import Any
 from pesto.choosing.weighing.timed_split import TimedSplit
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import counted, duration, percent, size
-from pesto.reporting.show.divided.split_tables import tables, tables_object
 from pesto.reporting.show.lines import fact, paragraph
+from pesto.reporting.show.splits.split_tables import tables, tables_object
 from pesto.reporting.show.table import aligned
-from pesto.split.dividing import PARTIAL, Objective, Split, ways_by_type
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import Row
-from pesto.split.remarks import remarks
-from pesto.split.shaped import Shaped
+from pesto.split.reduction_warnings import remarks
+from pesto.split.split_search import PARTIAL, Objective, Split, ways_by_type
+from pesto.split.typed_graph import Shaped
 
 _WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from pesto.core.errors import UsageError
 from pesto.core.files.toml import closest
-from pesto.research.reproduction import kinds, paper_charts, pesto_figures, pesto_tables, thesis_pages, tofu_pages
+from pesto.research.reproduction import cell_lists, paper_charts, pesto_figures, pesto_tables, thesis_pages, tofu_pages
+from pesto.research.reproduction.cached_cells import Cell
 from pesto.research.reproduction.grids import Grid, Results
-from pesto.research.reproduction.kept_cells import Cell
 from pesto.research.reproduction.printed_numbers import Printed
 
 ALL = "all"
@@ -31,39 +31,47 @@ def _both(*parts: Callable[[], list[Cell]]) -> Callable[[], list[Cell]]:
 
 
 ARTEFACTS: dict[str, Artefact] = {
-    "table1": Artefact(kinds.counts, pesto_tables.table1),
-    "table2": Artefact(_both(lambda: kinds.solved(kinds.TIMED), kinds.placings), pesto_tables.table2),
+    "table1": Artefact(cell_lists.counts, pesto_tables.table1),
+    "table2": Artefact(_both(lambda: cell_lists.solved(cell_lists.TIMED), cell_lists.placings), pesto_tables.table2),
     "table3": Artefact(
-        _both(lambda: kinds.solved(kinds.TIMED), lambda: kinds.rivals(kinds.TIMED), kinds.placings),
+        _both(
+            lambda: cell_lists.solved(cell_lists.TIMED),
+            lambda: cell_lists.rivals(cell_lists.TIMED),
+            cell_lists.placings,
+        ),
         pesto_tables.table3,
     ),
-    "fig2": Artefact(lambda: kinds.toy("ordered"), pesto_figures.fig2, paper_charts.fig2),
-    "fig4": Artefact(kinds.spreads, pesto_figures.fig4, paper_charts.fig4),
-    "fig5": Artefact(kinds.congestions, pesto_figures.fig5, paper_charts.fig5),
-    "fig7": Artefact(_both(kinds.solved, kinds.rivals), pesto_figures.fig7, paper_charts.fig7),
+    "fig2": Artefact(lambda: cell_lists.toy("ordered"), pesto_figures.fig2, paper_charts.fig2),
+    "fig4": Artefact(cell_lists.spreads, pesto_figures.fig4, paper_charts.fig4),
+    "fig5": Artefact(cell_lists.congestions, pesto_figures.fig5, paper_charts.fig5),
+    "fig7": Artefact(_both(cell_lists.solved, cell_lists.rivals), pesto_figures.fig7, paper_charts.fig7),
     "fig8": Artefact(
-        _both(lambda: kinds.solved(kinds.SWEPT["compute"]), kinds.sweeps), pesto_figures.fig8, paper_charts.fig8
+        _both(lambda: cell_lists.solved(cell_lists.SWEPT["compute"]), cell_lists.sweeps),
+        pesto_figures.fig8,
+        paper_charts.fig8,
     ),
-    "pardnn-fig4.2": Artefact(lambda: kinds.toy("mapped"), thesis_pages.fig4_2),
-    "pardnn-fig4.3": Artefact(lambda: kinds.toy("peaked"), thesis_pages.fig4_3),
-    "pardnn-table5.1": Artefact(kinds.sizes, thesis_pages.table5_1),
-    "pardnn-table6.1": Artefact(_both(kinds.singles, kinds.parts), thesis_pages.table6_1),
-    "pardnn-fig6.1": Artefact(_both(kinds.singles, kinds.parts), thesis_pages.fig6_1, paper_charts.fig6_1),
-    "pardnn-fig6.2": Artefact(kinds.shapes, thesis_pages.fig6_2),
-    "pardnn-fig6.6": Artefact(kinds.others, thesis_pages.fig6_6),
-    "pardnn-fig6.7": Artefact(kinds.others, thesis_pages.fig6_7),
-    "pardnn-overhead": Artefact(kinds.parts, thesis_pages.overhead),
-    "pardnn-quoted": Artefact(lambda: kinds.parts(kinds.SMALL), thesis_pages.quoted),
-    "tofu-table1": Artefact(kinds.weighed, tofu_pages.table1),
-    "tofu-fig9a": Artefact(lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[50]), partial(tofu_pages.fig9, layers=50)),
+    "pardnn-fig4.2": Artefact(lambda: cell_lists.toy("mapped"), thesis_pages.fig4_2),
+    "pardnn-fig4.3": Artefact(lambda: cell_lists.toy("peaked"), thesis_pages.fig4_3),
+    "pardnn-table5.1": Artefact(cell_lists.sizes, thesis_pages.table5_1),
+    "pardnn-table6.1": Artefact(_both(cell_lists.singles, cell_lists.parts), thesis_pages.table6_1),
+    "pardnn-fig6.1": Artefact(_both(cell_lists.singles, cell_lists.parts), thesis_pages.fig6_1, paper_charts.fig6_1),
+    "pardnn-fig6.2": Artefact(cell_lists.shapes, thesis_pages.fig6_2),
+    "pardnn-fig6.6": Artefact(cell_lists.others, thesis_pages.fig6_6),
+    "pardnn-fig6.7": Artefact(cell_lists.others, thesis_pages.fig6_7),
+    "pardnn-overhead": Artefact(cell_lists.parts, thesis_pages.overhead),
+    "pardnn-quoted": Artefact(lambda: cell_lists.parts(cell_lists.SMALL), thesis_pages.quoted),
+    "tofu-table1": Artefact(cell_lists.weighed, tofu_pages.table1),
+    "tofu-fig9a": Artefact(
+        lambda: cell_lists.divisions("tofu-wrn", cell_lists.WRN_OF[50]), partial(tofu_pages.fig9, layers=50)
+    ),
     "tofu-fig9b": Artefact(
-        lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[101]), partial(tofu_pages.fig9, layers=101)
+        lambda: cell_lists.divisions("tofu-wrn", cell_lists.WRN_OF[101]), partial(tofu_pages.fig9, layers=101)
     ),
     "tofu-fig9c": Artefact(
-        lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[152]), partial(tofu_pages.fig9, layers=152)
+        lambda: cell_lists.divisions("tofu-wrn", cell_lists.WRN_OF[152]), partial(tofu_pages.fig9, layers=152)
     ),
-    "tofu-fig10": Artefact(lambda: kinds.divisions("tofu-rnn", kinds.RNN), tofu_pages.fig10),
-    "tofu-fig11": Artefact(kinds.algorithms, tofu_pages.fig11),
+    "tofu-fig10": Artefact(lambda: cell_lists.divisions("tofu-rnn", cell_lists.RNN), tofu_pages.fig10),
+    "tofu-fig11": Artefact(cell_lists.algorithms, tofu_pages.fig11),
 }
 """By the name that the command line has. Add one: a row here, and its printed numbers in `printed.toml`."""
 

@@ -15,7 +15,7 @@ from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
 from pesto.core.problem import build
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.research.reproduction.kept_cells import Asked, Cell, Found, Key
+from pesto.research.reproduction.cached_cells import Asked, Cell, Found, Key
 from solvers import Problem
 
 PAPER = (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pesto.reporting.show.markdown import head, row
-from pesto.research.reproduction.kept_cells import Found, Table
+from pesto.research.reproduction.cached_cells import Found, Table
 
 LACKS = "-"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, saved
+from pesto.research.reproduction.cell_lists import LARGE, PCIE, PROFILED, SMALL, SPEEDS, SWEPT, TWO
 from pesto.research.reproduction.graph_steps import PAPER
 from pesto.research.reproduction.grids import Results
-from pesto.research.reproduction.kinds import LARGE, PCIE, PROFILED, SMALL, SPEEDS, SWEPT, TWO
 from pesto.research.reproduction.pesto_figures import points
 from pesto.research.reproduction.pesto_tables import best_of_baechi
 from pesto.research.reproduction.thesis_pages import throughputs

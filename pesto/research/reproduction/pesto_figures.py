@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from pesto.core.costs.links import PUBLISHED
 from pesto.reporting.show.markdown import geometric, ms
+from pesto.research.reproduction.cached_cells import Found
+from pesto.research.reproduction.cell_lists import PCIE, PROFILED, SPEEDS, SWEPT, TWO
 from pesto.research.reproduction.graph_steps import PAPER
 from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
-from pesto.research.reproduction.kept_cells import Found
-from pesto.research.reproduction.kinds import PCIE, PROFILED, SPEEDS, SWEPT, TWO
 from pesto.research.reproduction.pesto_tables import best_of_baechi
 from pesto.research.reproduction.printed_numbers import Printed
 from pesto.research.reproduction.work.solves import BAECHI

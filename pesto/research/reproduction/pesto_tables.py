@@ -1,7 +1,7 @@
 """Pesto's Tables 1 to 3 beside ours."""
 
+from pesto.research.reproduction.cell_lists import COUNTED, TIMED, TWO
 from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain
-from pesto.research.reproduction.kinds import COUNTED, TIMED, TWO
 from pesto.research.reproduction.printed_numbers import Printed
 from pesto.research.reproduction.work.solves import BAECHI
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from pesto.reporting.show.markdown import geometric, ms
+from pesto.research.reproduction.cell_lists import LARGE, RATIOS, SMALL, at, batches, sized
 from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
-from pesto.research.reproduction.kinds import LARGE, RATIOS, SMALL, at, batches, sized
 from pesto.research.reproduction.printed_numbers import Printed
 from pesto.tf.models.published_batches import GPUS
 

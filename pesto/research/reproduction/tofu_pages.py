@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from pesto.research.reproduction.cached_cells import Found
+from pesto.research.reproduction.cell_lists import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN_OF
 from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
-from pesto.research.reproduction.kept_cells import Found
-from pesto.research.reproduction.kinds import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN_OF
 from pesto.research.reproduction.printed_numbers import Printed
 
 GPUS = 8

@@ -12,7 +12,7 @@ import msgspec
 
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
-from pesto.research.study.answers import PLAN
+from pesto.research.study.cell_answer import PLAN
 from pesto.research.study.spec import SCHEDULE, Family, Grid, Model, ProblemFile, Study
 from solvers.api import SOLVERS
 from solvers.instances import table

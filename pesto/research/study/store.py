@@ -20,7 +20,7 @@ from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.lock import Kind
 from pesto.core.files.sqlite import explained
-from pesto.research.study.answers import FAILED, SCHEMA, Answer
+from pesto.research.study.cell_answer import FAILED, SCHEMA, Answer
 from pesto.research.study.cells import Cell, canonical
 from pesto.research.study.schema import TABLES, check_tables
 from pesto.research.study.spec import Study

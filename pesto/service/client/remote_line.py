@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from pesto.planning.solving.tracker import Incumbent
-from pesto.reporting.show.live_line import LiveLine
+from pesto.reporting.show.status_line import LiveLine
 
 
 class RemoteLine(LiveLine):

@@ -12,7 +12,7 @@ from math import prod
 from pesto.split.division import ITEM_BYTES, Division
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rims
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 
 Ranges = tuple[range, ...]
 """The elements of a part: one range a dimension."""

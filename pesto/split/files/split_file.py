@@ -15,14 +15,14 @@ from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, quoted, shown
 from pesto.core.files.labels import apart, check_labels
-from pesto.split.dividing import MOST_WORKERS, Split
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
 from pesto.split.program import Rules
-from pesto.split.remarks import remarks
-from pesto.split.shaped import Shaped
-from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from pesto.split.reduction_warnings import remarks
+from pesto.split.split_search import MOST_WORKERS, Split
+from pesto.split.typed_graph import Shaped
 from solvers.arrays import Ints, ints, offsets
 
 KIND = Kind(format="pesto-split", version=1, help="give a file that pesto split wrote")

@@ -17,7 +17,7 @@ from pesto.split.division import readers
 from pesto.split.methods.tensors import Tensors, tensors_of
 from pesto.split.ops.op_types import CLASSES
 from pesto.split.program import Program
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from solvers.arrays import Ints
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling

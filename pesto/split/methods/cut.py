@@ -9,7 +9,7 @@ from pesto.core.errors import SolverError
 from pesto.split.division import Division
 from pesto.split.geometry import Shape
 from pesto.split.program import Program, Rules, program_of
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from solvers import Limit, Status
 from solvers.arrays import Ints
 from solvers.labels.label_methods import solve

@@ -9,10 +9,10 @@ from pesto.split.geometry import Shape
 from pesto.split.methods.coarse_graph import Settings
 from pesto.split.methods.cut import Chosen, Cut, by_solver
 from pesto.split.methods.joint import joint
-from pesto.split.methods.replicated import data_parallel, megatron
+from pesto.split.methods.memory_limited_cut import within_memory
+from pesto.split.methods.parallelism_rules import data_parallel, megatron
 from pesto.split.methods.row_rules import rows, rows_random, spartan
 from pesto.split.methods.tofu import tofu
-from pesto.split.methods.within_memory import within_memory
 from pesto.split.program import Rules
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from pesto.split.division import item_bytes
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.program import Program
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from solvers.arrays import Ints
 
 

@@ -8,19 +8,19 @@ from pesto.core.errors import InputError
 from pesto.split.layouts import Refusal, Strategies, Strategy
 from pesto.split.ops import (
     contractions,
-    convolving,
+    convolution_ops,
+    data_movement,
     elementwise,
     gathers,
-    moves,
     normalisation,
     pooling,
     reductions,
+    replicated_ops,
     reshapes,
     softmaxes,
     updates,
-    wholes,
 )
-from pesto.split.ops.data_sizes import size_fault
+from pesto.split.ops.size_faults import size_fault
 from pesto.split.ops.window_kernels import WINDOWED, kernel_fault
 from pesto.split.regions import analyse
 from pesto.split.signature import Signature
@@ -28,8 +28,8 @@ from pesto.split.tdl import Description, MisdescribedError, NotDescribedError
 
 CLASSES: dict[str, Mapping[str, Description]] = {
     "elementwise": elementwise.ROWS, "update": updates.ROWS, "reduction": reductions.ROWS,
-    "contraction": contractions.ROWS, "convolution": convolving.ROWS, "pool": pooling.ROWS, "row": softmaxes.ROWS,
-    "normalisation": normalisation.ROWS, "reshape": reshapes.ROWS, "move": moves.ROWS, "gather": gathers.ROWS,
+    "contraction": contractions.ROWS, "convolution": convolution_ops.ROWS, "pool": pooling.ROWS, "row": softmaxes.ROWS,
+    "normalisation": normalisation.ROWS, "reshape": reshapes.ROWS, "move": data_movement.ROWS, "gather": gathers.ROWS,
 }  # fmt: skip
 """Class -> op type -> description."""
 _OWN: dict[str, Description] = {}
@@ -78,7 +78,7 @@ def description(op_type: str) -> Description | None:
 
 def described() -> list[str]:
     """Every op type that is known, in order."""
-    return sorted({*_OWN, *wholes.ROWS, *(op_type for found in CLASSES.values() for op_type in found)})
+    return sorted({*_OWN, *replicated_ops.ROWS, *(op_type for found in CLASSES.values() for op_type in found)})
 
 
 def coverage(types: Iterable[str]) -> list[Row]:
@@ -89,8 +89,8 @@ def coverage(types: Iterable[str]) -> list[Row]:
 def _row(op_type: str) -> Row:
     if op_type in _OWN:
         return Row(op_type, "own", "")
-    if op_type in wholes.ROWS:
-        return Row(op_type, "whole", wholes.ROWS[op_type])
+    if op_type in replicated_ops.ROWS:
+        return Row(op_type, "whole", replicated_ops.ROWS[op_type])
     return Row(op_type, next((kind for kind, found in CLASSES.items() if op_type in found), ""), "")
 
 
@@ -104,7 +104,7 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
     """
     found = description(signature.type)
     if found is None:
-        why = wholes.ROWS.get(signature.type, "its type has no description")
+        why = replicated_ops.ROWS.get(signature.type, "its type has no description")
         return Strategies((), (Refusal("*", why),))
     try:
         if halo and reads_windows(signature.type):

@@ -10,11 +10,11 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.core.errors import InputError
+from pesto.split.op_strategy import told_of
+from pesto.split.ops.replicated_ops import FED
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
-from pesto.split.ops.wholes import FED
 from pesto.split.ops.window_kernels import Told
 from pesto.split.pieces import boxes
-from pesto.split.way import told_of
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Part, Parts
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.partition.late_fetches import waits

@@ -9,7 +9,7 @@ from typing import Any
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from pesto.split.worker_parts import Parts, parts_of
 from pesto.tf.partition.checkpoint_nodes import Checkpoints, add_checkpoints
 from pesto.tf.partition.part_nodes import Writer

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import quoted
 from pesto.split.division import Division
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.captured import Captured

@@ -4,8 +4,8 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
-from pesto.split.ops.wholes import ONCE, ROWS
-from pesto.split.shaped import Shaped
+from pesto.split.ops.replicated_ops import ONCE, ROWS
+from pesto.split.typed_graph import Shaped
 from pesto.tf.importer.importer import build
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames

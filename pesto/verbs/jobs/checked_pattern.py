@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from pesto.core.files.pattern_file import read_pattern
 from pesto.core.quantities import counted, percent
-from pesto.pipelining.kept_pattern import Certificate, certified, verified
+from pesto.pipelining.pattern_certificate import Certificate, certified, verified
 from pesto.pipelining.pipeline import AT_ONCE
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.piped.pipeline_page import bound_object, bound_text, period_object, ticks_text
+from pesto.reporting.show.pipelines.pipeline_page import bound_object, bound_text, period_object, ticks_text
 from solvers.pipelining.pattern_json import PatternInstance
 
 

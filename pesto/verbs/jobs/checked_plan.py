@@ -18,7 +18,7 @@ from pesto.inputs.load import load_cluster, load_costs, plan_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.report.reported import Reported
+from pesto.reporting.show.report.plan_facts import Reported
 from pesto.verbs.api import check
 from solvers import Problem, relative_gap
 

@@ -8,9 +8,9 @@ from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.quantities import counted, size
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.split_page import least_known
-from pesto.split.files.checked import Certificate, certified, unconfirmed, verified
+from pesto.split.files.split_check import Certificate, certified, unconfirmed, verified
 from pesto.split.files.split_file import SplitFile
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 
 BOUND_SECONDS = 600.0
 """For finding all bounds of a split once more."""
@@ -29,7 +29,7 @@ class CheckedSplit:
 
     @classmethod
     def of(cls, split: SplitFile, shaped: Shaped, *, certificate: bool) -> "CheckedSplit":
-        """Verify a split on its step; errors as of `pesto.split.files.checked`."""
+        """Verify a split on its step; errors as of `pesto.split.files.split_check`."""
         verified(split, shaped)
         bounds = certified(split, shaped, seconds=BOUND_SECONDS) if certificate else None
         return cls(split=split, shaped=shaped, certificate=certificate, bounds=bounds)

@@ -14,8 +14,8 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.first_look import first_look
-from pesto.split.dividing import factors_of
 from pesto.split.methods.cut_methods import METHODS
+from pesto.split.split_search import factors_of
 from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, PlanFile, SweepOptions, plans_of
 from solvers.api import SOLVERS
 

@@ -12,7 +12,7 @@ from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show import comparison_chart, drawing
 from pesto.reporting.show.comparison_table import as_object, page
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import PLAN
 from pesto.verbs.jobs.work import Work

@@ -9,7 +9,7 @@ from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.kinds_page import choice_object, choice_page
 from pesto.split.files.split_file import save_split
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import PLAN, SPLIT
 from pesto.verbs.jobs.work import Work

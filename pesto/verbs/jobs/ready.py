@@ -12,7 +12,7 @@ from pesto.planning.solving.ahead import LAST, beside, parts_there
 from pesto.planning.solving.flow import solve
 from pesto.reporting.explaining.explanation_object import explanation_object
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.reported import of_solve
+from pesto.reporting.show.report.plan_facts import of_solve
 from pesto.reporting.show.solve_report import as_object, following, page
 from pesto.reporting.show.trace import packed, trace
 from pesto.tf.start import tensorflow

@@ -12,7 +12,7 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import Earlier, Outcome, solve
 from pesto.reporting.explaining.explanation_object import explanation_object
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.reported import of_solve
+from pesto.reporting.show.report.plan_facts import of_solve
 from pesto.reporting.show.solve_report import as_object, following, page
 from pesto.reporting.show.trace import packed, trace
 from pesto.verbs.api import explain, simulate

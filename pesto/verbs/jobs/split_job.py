@@ -9,10 +9,10 @@ from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.split_page import split_object, split_page
-from pesto.split.dividing import Split, factors_of, least_divided, uncovered
 from pesto.split.files.split_file import dumps_split
 from pesto.split.program import Rules
-from pesto.split.undescribed import refuse_undescribed
+from pesto.split.split_search import Split, factors_of, least_divided, uncovered
+from pesto.split.undescribed_ops import refuse_undescribed
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import SPLIT
 from pesto.verbs.jobs.work import Work

@@ -14,7 +14,7 @@ from pesto.core.quantities import counted
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
 from pesto.planning.solving.ahead import beside
-from pesto.split.shaped import Shaped
+from pesto.split.typed_graph import Shaped
 from pesto.verbs.jobs.given_files import Given
 from pesto.verbs.jobs.incumbent_file import IncumbentFile
 from pesto.verbs.jobs.request import BlobFile, JobRequest

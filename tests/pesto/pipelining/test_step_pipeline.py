@@ -10,11 +10,11 @@ from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError
 from pesto.core.micro_batches.step_parts import step_parts
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_graph
-from pesto.pipelining.chain_of_step import chain_of_step
-from pesto.pipelining.folded import fold
+from pesto.pipelining.folding import fold
 from pesto.pipelining.schedules import NAMES
+from pesto.pipelining.step_chain import chain_of_step
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
-from pesto.reporting.show.piped.step_pipeline_page import step_object, step_page
+from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
 
 
 @pytest.mark.parametrize("seed", range(12))

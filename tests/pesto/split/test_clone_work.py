@@ -12,10 +12,10 @@ from pesto.core.costs.presets import preset
 from pesto.core.graph import PASSES
 from pesto.split import geometry
 from pesto.split.geometry import Need
+from pesto.split.op_strategy import WHOLE_WAY, uncut, ways
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_step import share_of
-from pesto.split.way import WHOLE_WAY, uncut, ways
 from pesto.tf.private import op_def
 from pesto.tf.sources import sources
 from pesto.tf.start import tensorflow

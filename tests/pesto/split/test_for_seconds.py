@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from pesto.cli.main import pesto
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.source import Source
-from pesto.split.dividing import divide
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
 from pesto.split.prices import Prices
 from pesto.split.program import Rules
-from pesto.split.way import ONCE_WAY, WHOLE_WAY
+from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, parts_of
 from pesto.tf import named
 

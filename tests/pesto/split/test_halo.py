@@ -12,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.core.errors import VerificationError
-from pesto.split import dividing, geometry
-from pesto.split.dividing import divide
+from pesto.split import geometry, split_search
 from pesto.split.division import tensor_bytes
-from pesto.split.files.checked import certified, verified
 from pesto.split.files.recount import recounted_bytes, wanted
+from pesto.split.files.split_check import certified, verified
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.way_faults import way_fault
+from pesto.split.files.strategy_check import way_fault
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, WHOLE, Rim
+from pesto.split.op_strategy import uncut, ways
 from pesto.split.ops import op_types
 from pesto.split.pieces import boxes
 from pesto.split.program import Rules
 from pesto.split.regions import analyse
-from pesto.split.shaped import Shaped
 from pesto.split.signature import Operand, Signature
+from pesto.split.split_search import divide
 from pesto.split.tdl import Index, Lambda, Sum, opaque
-from pesto.split.way import uncut, ways
+from pesto.split.typed_graph import Shaped
 
 
 def signature(inputs, outputs, type_="Mine"):
@@ -273,14 +273,14 @@ def test_a_halo_that_sends_more_is_not_taken(monkeypatch):
     def divided(shaped, factors, method, rules, *, seconds):
         return SimpleNamespace(moved_bytes=told[rules.halo], halo=rules.halo)
 
-    monkeypatch.setattr(dividing, "divide", divided)
+    monkeypatch.setattr(split_search, "divide", divided)
     for sent, taken in ((12, False), (10, False), (8, True)):
         told[True] = sent
         heard = []
-        found = dividing.least_divided(None, (2,), "exact", Rules(halo=True), seconds=1, found=heard.append)
+        found = split_search.least_divided(None, (2,), "exact", Rules(halo=True), seconds=1, found=heard.append)
         assert found.halo == taken and [split.halo for split in heard] == [False]
     told[True] = 0
-    assert not dividing.least_divided(None, (2,), "exact", Rules(), seconds=1).halo
+    assert not split_search.least_divided(None, (2,), "exact", Rules(), seconds=1).halo
 
 
 def test_splits_with_a_halo_and_without_share_the_limit(monkeypatch):
@@ -292,10 +292,10 @@ def test_splits_with_a_halo_and_without_share_the_limit(monkeypatch):
         clock[0] += took[0]
         return SimpleNamespace(moved_bytes=1, halo=rules.halo)
 
-    monkeypatch.setattr(dividing, "divide", divided)
-    monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(split_search, "divide", divided)
+    monkeypatch.setattr(split_search, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     for spent, seconds in ((4.0, [5.0, 6.0]), (10.0, [5.0])):
         took[0] = spent
         asked.clear()
-        assert not dividing.least_divided(None, (2,), "exact", Rules(halo=True), seconds=10).halo
+        assert not split_search.least_divided(None, (2,), "exact", Rules(halo=True), seconds=10).halo
         assert asked == seconds

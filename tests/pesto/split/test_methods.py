@@ -10,13 +10,13 @@ import pytest
 from pesto.core.errors import NothingFoundError, PestoError
 from pesto.core.source import Source
 from pesto.split import geometry
-from pesto.split.dividing import divide
 from pesto.split.division import moved_bytes
 from pesto.split.layouts import WHOLE
 from pesto.split.methods import joint, tofu
 from pesto.split.methods.coarse_graph import Settings, coarse, forward_ops
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Rules, program_of
+from pesto.split.split_search import divide
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
 from pesto.tf.shaping.shaping import shape

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from pesto.core.errors import InputError
 from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.op_strategy import uncut, ways
 from pesto.split.ops import op_types
 from pesto.split.regions import ReadsBeyondError, analyse
 from pesto.split.signature import Operand, Signature
 from pesto.split.tdl import Index, Lambda, Max, NotDescribedError, Sum, Value, opaque
-from pesto.split.way import uncut, ways
 
 
 def signature(inputs, outputs, type_="Mine"):

@@ -9,8 +9,8 @@ from pesto.core.graph import MATMUL
 from pesto.core.problem import build
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
-from pesto.split.dividing import divide
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.split.split_step import split_step
 from pesto.split.worker_parts import CLONE, parts_of
 from pesto.tf import named

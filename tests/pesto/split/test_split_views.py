@@ -13,17 +13,17 @@ from click.testing import CliRunner, Result
 from pesto.cli.main import pesto
 from pesto.core.errors import UsageError
 from pesto.core.source import Source
-from pesto.reporting.show.divided import split_picture
 from pesto.reporting.show.split_page import split_page
-from pesto.split.dividing import divide, ways_by_class
-from pesto.split.explained_op import explained_op, found_op
+from pesto.reporting.show.splits import split_picture
 from pesto.split.exports import _axes, _joined, jax_text
-from pesto.split.files.checked import Certificate
-from pesto.split.files.shaped_file import save_shaped
+from pesto.split.files.split_check import Certificate
 from pesto.split.files.split_file import dumps_split, loads_split
+from pesto.split.files.typed_graph_file import save_shaped
 from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.op_explanation import explained_op, found_op
 from pesto.split.program import Rules
-from pesto.split.undescribed import MATTERS, refuse_undescribed, undescribed_shares
+from pesto.split.split_search import divide, ways_by_class
+from pesto.split.undescribed_ops import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
 from pesto.tf import named
 from pesto.verbs.jobs.checked_split import _bound

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from pesto.core.source import Source
 from pesto.split import geometry
-from pesto.split.dividing import divide
 from pesto.split.division import Division, moved_bytes
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
+from pesto.split.op_strategy import Way
 from pesto.split.pieces import boxes, summands
 from pesto.split.program import Rules
-from pesto.split.shaped import Shaped
 from pesto.split.signature import Operand, Signature
-from pesto.split.way import Way
+from pesto.split.split_search import divide
+from pesto.split.typed_graph import Shaped
 from pesto.split.worker_parts import CLONE, JOIN, SLICE, parts_of
 from pesto.tf import named
 

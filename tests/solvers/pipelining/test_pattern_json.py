@@ -15,7 +15,7 @@ from nearly_valid import edited, torn, without_warnings
 
 from pesto.core.errors import InputError, VerificationError
 from pesto.core.files.pattern_file import load_pattern, save_pattern
-from pesto.pipelining.kept_pattern import certified, kept, verified
+from pesto.pipelining.pattern_certificate import certified, kept, verified
 from pesto.pipelining.pipeline import pipelined
 from pesto.pipelining.schedules import NAMES, Asked
 from solvers.families.chain_table import make_case

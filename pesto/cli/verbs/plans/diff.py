@@ -12,7 +12,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import load
 from pesto.core.source import Source, named_by
 from pesto.inputs.load import load_graph, plan_source
-from pesto.reporting.explaining.diff_told import diff_object, diff_sentences
+from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
 from pesto.reporting.explaining.plan_diff import plan_diff
 from pesto.reporting.show.lines import fact
 

@@ -13,10 +13,10 @@ from pesto.core.quantities import counted
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.show import drawing
-from pesto.reporting.show.drawn.boxes import BY, NODE, boxes
-from pesto.reporting.show.drawn.plan_export import FORMATS, exported
-from pesto.reporting.show.drawn.plan_picture import MOST_BOXES, draw
 from pesto.reporting.show.lines import paragraph
+from pesto.reporting.show.plan_graph.boxes import BY, NODE, boxes
+from pesto.reporting.show.plan_graph.plan_export import FORMATS, exported
+from pesto.reporting.show.plan_graph.plan_picture import MOST_BOXES, draw
 
 _NODES = 200
 

@@ -10,7 +10,7 @@ from pesto.core.plans.plan_file import load
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.explaining.explanation_object import explanation_object
-from pesto.reporting.explaining.sentences import sentences
+from pesto.reporting.explaining.explanation_text import sentences
 from pesto.reporting.show.lines import fact
 from pesto.verbs.api import explain
 

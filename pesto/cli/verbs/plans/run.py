@@ -30,7 +30,7 @@ from pesto.core.plans.ways import GRAPHDEF
 from pesto.core.quantities import counted, duration
 from pesto.core.source import Source
 from pesto.inputs.load import plan_source, run_plan, split_source
-from pesto.reporting.show.fed_lines import fed_lines
+from pesto.reporting.show.feed_lines import fed_lines
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split

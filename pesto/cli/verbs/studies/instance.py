@@ -27,7 +27,7 @@ from pesto.core.quantities import counted
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.reporting.show.lines import command, fact, paragraph
-from pesto.reporting.show.live_line import amount
+from pesto.reporting.show.status_line import amount
 from pesto.research.instances import coarsened
 from solvers import program_text
 from solvers.bounds import quick_bounds

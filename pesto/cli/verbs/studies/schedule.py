@@ -26,7 +26,7 @@ from pesto.core.quantities import counted, percent
 from pesto.core.settings import Settings
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.lines import command, fact, paragraph
-from pesto.reporting.show.live_line import LiveLine, amount
+from pesto.reporting.show.status_line import LiveLine, amount
 from solvers import Limit, Options, Result, Schedule, Status, api, check, relative_gap
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Answer, Instance, fingerprint

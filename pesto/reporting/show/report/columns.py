@@ -11,8 +11,8 @@ from pesto.core.memory.peaks import footprint
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import payloads
 from pesto.reporting.explaining.waits import DATA, DEVICE, TRANSFER, Waits
+from pesto.reporting.show.report.column_encoding import differences, since_alike
 from pesto.reporting.show.report.op_names import Names
-from pesto.reporting.show.report.packed import differences, since_alike
 from solvers import Problem
 from solvers.arrays import Ints, ints, rank_of
 from solvers.memory.usage import over_time

@@ -10,12 +10,12 @@ import numpy as np
 from pesto.core.graph import Graph
 from pesto.reporting.explaining.name_scopes import common_scope
 from pesto.reporting.explaining.waits import waits
-from pesto.reporting.show.drawn.grouped import scopes
+from pesto.reporting.show.plan_graph.scope_grouping import scopes
+from pesto.reporting.show.report.column_encoding import Packed, packed
 from pesto.reporting.show.report.columns import of_graph, of_plan
-from pesto.reporting.show.report.one_file import asset, policy_hash, script_of, with_marks
 from pesto.reporting.show.report.op_names import Names, as_tree
-from pesto.reporting.show.report.packed import Packed, packed
-from pesto.reporting.show.report.reported import Reported, facts
+from pesto.reporting.show.report.plan_facts import Reported, facts
+from pesto.reporting.show.report.single_file_page import asset, policy_hash, script_of, with_marks
 from solvers.arrays import Ints
 
 SCRIPTS = (

@@ -13,8 +13,8 @@ from pesto.planning.solving.exact import Exact, exact
 from pesto.planning.solving.flow import Outcome, formulate, solve
 from pesto.planning.solving.levels import levels
 from pesto.planning.solving.tracker import Tracker
+from pesto.research.reproduction.cached_cells import Asked, Found, Key
 from pesto.research.reproduction.graph_steps import Step, machine, on, step
-from pesto.research.reproduction.kept_cells import Asked, Found, Key
 from solvers import Options, Problem, Schedule
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS

@@ -4,8 +4,8 @@ import numpy as np
 
 from pesto.core.costs.measured import load_profile, spread_quantiles
 from pesto.core.files.graph_file import load
+from pesto.research.reproduction.cached_cells import Asked, Found, Key
 from pesto.research.reproduction.graph_steps import file_of, named, ran
-from pesto.research.reproduction.kept_cells import Asked, Found, Key
 
 LEVELS = tuple(k / 40 for k in range(41))
 """Shares of the ops of 10 us or more."""

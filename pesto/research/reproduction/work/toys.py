@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pesto.research.reproduction.kept_cells import Asked, Found, Key
+from pesto.research.reproduction.cached_cells import Asked, Found, Key
 from solvers import Footprint, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.pardnn import mapping

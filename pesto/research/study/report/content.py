@@ -9,7 +9,7 @@ import numpy as np
 from pesto.core.files.json import shown
 from pesto.core.quantities import counted
 from pesto.reporting.show.table import Column, Table, texts
-from pesto.research.study.answers import FAILED
+from pesto.research.study.cell_answer import FAILED
 from pesto.research.study.report import tables
 from pesto.research.study.report.figures import Figure, comparison_figures, formulation_figure, plan_figure
 from pesto.research.study.report.rows import Rows

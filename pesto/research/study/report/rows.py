@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.research.study.answers import SCHEMA, Answer
-from pesto.research.study.open_file import REMEDY, consistently
+from pesto.research.study.cell_answer import SCHEMA, Answer
+from pesto.research.study.read_only_database import REMEDY, consistently
 from pesto.research.study.schema import check_tables
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesto.core.files.json import shown
-from pesto.research.study.answers import FAILED, PLAN, REFUSED
+from pesto.research.study.cell_answer import FAILED, PLAN, REFUSED
 from pesto.research.study.report import curves
 from pesto.research.study.report.curves import gap
 from pesto.research.study.report.rows import Cell, Floats, Ints, Rows, Trace

@@ -10,7 +10,7 @@ import numpy as np
 
 from pesto.core.files.json import shown
 from pesto.reporting.show.table import Column, Kind, Table, Value, texts, written
-from pesto.research.study.answers import FAILED
+from pesto.research.study.cell_answer import FAILED
 from pesto.research.study.report.curves import shifted_geometric_mean
 from pesto.research.study.report.rows import Floats, Ints
 from pesto.research.study.report.runs import (

@@ -6,7 +6,7 @@ import msgspec
 
 from pesto.core.executing.executor import Answered, Limits, Lost, Work
 from pesto.core.executing.line import Line
-from pesto.research.study.answers import Answer
+from pesto.research.study.cell_answer import Answer
 from pesto.research.study.cells import Cell
 from pesto.research.study.instance_cache import Shelf
 from pesto.research.study.run.execute import execute

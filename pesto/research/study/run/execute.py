@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError
 from pesto.core.files.json import shown
-from pesto.research.study.answers import PLAN, REFUSED, Answer, Point
+from pesto.research.study.cell_answer import PLAN, REFUSED, Answer, Point
 from pesto.research.study.cells import Cell
 from pesto.research.study.instance_cache import Posed, RefusedError, Shelf, TracedStep
 from solvers import FAILED, Options, Progress, Result, Schedule, Status, api

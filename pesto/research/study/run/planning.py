@@ -8,7 +8,7 @@ from pesto.core.settings import Settings
 from pesto.planning.solving import flow
 from pesto.planning.solving.candidates import Candidate
 from pesto.planning.solving.tracker import Incumbent
-from pesto.research.study.answers import FAILED, Answer, Point
+from pesto.research.study.cell_answer import FAILED, Answer, Point
 from pesto.research.study.cells import Cell, Trained
 from pesto.research.study.instance_cache import TracedStep
 from solvers import Limit, Status

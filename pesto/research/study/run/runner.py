@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from pesto.core.executing.executor import Answered, Executor, Lost, Said
-from pesto.research.study.answers import Answer
+from pesto.research.study.cell_answer import Answer
 from pesto.research.study.cells import Cell, canonical
 from pesto.research.study.run.cell_work import answer_of, cell_work
 from pesto.research.study.store import Store

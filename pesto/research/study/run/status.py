@@ -7,8 +7,8 @@ from typing import Any
 
 from pesto.core.errors import FileError, InputError
 from pesto.core.files.json import shown
-from pesto.research.study.answers import SCHEMA
-from pesto.research.study.open_file import REMEDY, consistently
+from pesto.research.study.cell_answer import SCHEMA
+from pesto.research.study.read_only_database import REMEDY, consistently
 from pesto.research.study.schema import check_tables
 from pesto.research.study.store import Tally, tally
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from litestar import MediaType, Response, Router, get
 
-from pesto.reporting.show.report.one_file import asset, policy_hash, script_of, with_marks
+from pesto.reporting.show.report.single_file_page import asset, policy_hash, script_of, with_marks
 
 SCRIPTS = ("sha256.js", "in_place.js", "service.js", "submit.js", "queue.js", "watch.js", "begin.js")
 """The page's script, in this order, after the words of a plan's page."""

@@ -26,10 +26,10 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.tracker import PlanWatch, StageWatch
 from pesto.reporting.show.kinds_page import kinds_page
-from pesto.split.dividing import divide
 from pesto.split.files.split_file import loads_split
 from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, REDUCE, parts_of
 from pesto.tf import named
 from pesto.verbs.jobs.telling import Telling

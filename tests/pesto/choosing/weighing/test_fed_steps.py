@@ -14,9 +14,9 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.flow import solve
-from pesto.split.dividing import divide, divide_partly
+from pesto.split.op_strategy import cut_ops
 from pesto.split.program import Gain, Rules
-from pesto.split.way import cut_ops
+from pesto.split.split_search import divide, divide_partly
 from pesto.tf import named
 from pesto.tf.start import tensorflow
 

@@ -17,9 +17,9 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import best
 from pesto.planning.solving.flow import solve
-from pesto.split.dividing import divide_partly
+from pesto.split.op_strategy import ONCE_WAY, cut_ops
 from pesto.split.program import Gain
-from pesto.split.way import ONCE_WAY, cut_ops
+from pesto.split.split_search import divide_partly
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
 from pesto.tf.start import tensorflow

@@ -16,7 +16,7 @@ from pesto.core.costs.analytical import modelled
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
-from pesto.split import dividing
+from pesto.split import split_search
 from pesto.tf import named
 from solvers.labels import label_methods
 
@@ -40,7 +40,7 @@ def test_a_clock_that_jumps_changes_no_kind(monkeypatch):
     cut = choice.partly_cut
     monkeypatch.setattr(choice, "partly_cut", lambda *given: partial.append(cut(*given)) or partial[-1])
     for seconds in (0.0, 0.4):
-        for module in (choice, dividing, label_methods, partly_cut, timed_split):
+        for module in (choice, split_search, label_methods, partly_cut, timed_split):
             monkeypatch.setattr(module, "time", jump_s(seconds))
         best = choose((graph, shaped), cluster, modelled(graph, cluster), SETTINGS, lambda _: None, cuts=[(2, 2)])
         found.append([(kind.name, kind.makespan_s, kind.peak_bytes) for kind in best.kinds])

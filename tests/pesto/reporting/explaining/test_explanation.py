@@ -7,11 +7,11 @@ import pytest
 
 from pesto.core.errors import UsageError
 from pesto.core.simulator import simulate
-from pesto.reporting.explaining.blockers import split_saves
+from pesto.reporting.explaining.bottlenecks import split_saves
 from pesto.reporting.explaining.explained_step import ExplainedStep
 from pesto.reporting.explaining.explanation_object import explanation_object
+from pesto.reporting.explaining.explanation_text import sentences
 from pesto.reporting.explaining.name_scopes import MOST, NO_SCOPE, name_scopes
-from pesto.reporting.explaining.sentences import sentences
 from pesto.reporting.show.screen import visible
 
 HOSTILE = ("<script>alert(1)</script>", "a\u202eb", "nul\x00", "two\nlines", "x" * 4097, "</svg><img src=x onerror=y>")

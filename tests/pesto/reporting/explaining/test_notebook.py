@@ -9,7 +9,7 @@ import pytest
 
 import pesto
 from pesto.core.plans.lanes_drawn import MOST_LANES
-from pesto.reporting.explaining.from_python import AtHand
+from pesto.reporting.explaining.explain_api import AtHand
 
 OPS = [
     {"name": "net/a", "bytes": 1000, "s": 1e-3},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.core.errors import InputError, MismatchError, UsageError
-from pesto.reporting.explaining.diff_told import diff_object, diff_sentences
+from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
 from pesto.reporting.explaining.inversions import inversions
 from pesto.reporting.explaining.plan_diff import plan_diff
 from pesto.reporting.show.screen import visible

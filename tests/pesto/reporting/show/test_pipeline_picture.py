@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from pesto.pipelining import schedules
-from pesto.reporting.show.piped import pipeline_chart
+from pesto.reporting.show.pipelines import pipeline_chart
 from solvers.families.chain_table import make_case
 from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import SEND_FORWARD, Allocation

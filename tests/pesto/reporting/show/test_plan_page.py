@@ -29,10 +29,10 @@ from pesto.core.settings import Settings
 from pesto.inputs.given import on_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.waits import TRANSFER, waits
+from pesto.reporting.show.report.column_encoding import since_alike, varints
 from pesto.reporting.show.report.html_report import SCRIPTS, html_report
 from pesto.reporting.show.report.op_names import as_tree
-from pesto.reporting.show.report.packed import since_alike, varints
-from pesto.reporting.show.report.reported import Reported
+from pesto.reporting.show.report.plan_facts import Reported
 from solvers.memory.usage import over_time
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -20,7 +20,7 @@ from pesto.core.settings import Settings
 from pesto.inputs.given import on_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.reported import Reported
+from pesto.reporting.show.report.plan_facts import Reported
 
 pytestmark = [
     pytest.mark.slow,

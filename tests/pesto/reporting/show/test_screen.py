@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pesto.reporting.show.live_line import LiveLine
 from pesto.reporting.show.screen import Screen, one_line, visible
+from pesto.reporting.show.status_line import LiveLine
 from solvers import Progress
 
 GRAPH = {

@@ -5,11 +5,11 @@ import pytest
 from pesto.reporting.show import drawing
 from pesto.research.reproduction import thesis_pages, tofu_pages
 from pesto.research.reproduction.artefacts import ARTEFACTS
+from pesto.research.reproduction.cached_cells import Cell, Done, Found
+from pesto.research.reproduction.cell_lists import batches
 from pesto.research.reproduction.grids import Results, share
-from pesto.research.reproduction.kept_cells import Cell, Done, Found
-from pesto.research.reproduction.kinds import batches
 from pesto.research.reproduction.printed_numbers import printed
-from pesto.research.reproduction.work import divided, parted, solves, spread, toys
+from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
 
 
 def found(cell: Cell) -> Found:
@@ -37,7 +37,7 @@ def found(cell: Cell) -> Found:
         "sizes": {"ops": 10_000},
         "shapes": {"parallelism": 5.5, "ccr": None if model.endswith("@256") else 1.25},
         "singles": {"step_s": step_s, "fits": not model.startswith("e3d")},
-        "others": {"steps_s": {name: (1 + k) * step_s for k, name in enumerate(parted.RIVALS)}},
+        "others": {"steps_s": {name: (1 + k) * step_s for k, name in enumerate(pardnn_runs.RIVALS)}},
         "parts": {
             "ops": 10_000, "step_1_cpu_s": 0.25, "step_2_cpu_s": 0.5, "moved": 800, "fits": gpus > 2, "step_s": step_s,
             "fitted_before": gpus > 4, "fullest": 2.5 / gpus,
@@ -50,14 +50,14 @@ def of_tofu(cell: Cell) -> Found:
     """A step of Tofu's in 2 s by 8 workers, 4 s where links are slow, 20 s on one GPU, where a batch of 16 fits."""
     slow, quick = ({"step_s": s, "fits": True, "peak_bytes": 2**33, "order": "list order"} for s in (4.0, 2.0))
     lacks = {**slow, "fits": False}
-    both = {"k80x8": slow, divided.SWITCHED: quick}
+    both = {"k80x8": slow, tofu_runs.SWITCHED: quick}
     tables: dict[str, Found] = {
         "tofu-weights": {"weight_bytes": 2**31, "ops": 9},
         "tofu-splits": {
             "batch": 256, "single_s": 10.0, "runs": {name: {"tofu": run, "exact": lacks} for name, run in both.items()},
         },
         "tofu-small": {"batch": 16, **(slow if cell.key[1] in ("50x4", "50x6") else lacks)},
-        "tofu-placed": {"runs": {"k80x8": {"batch": 512, **slow}, divided.SWITCHED: lacks}},
+        "tofu-placed": {"runs": {"k80x8": {"batch": 512, **slow}, tofu_runs.SWITCHED: lacks}},
         "tofu-algorithms": {"bytes": 5e9, "seconds": 1.5, "silent_s": 1.0, "runs": both},
     }  # fmt: skip
     return tables[cell.table]
@@ -178,5 +178,5 @@ def test_work_is_named_by_functions_that_another_process_can_import() -> None:
     """A cell's work is a function of a module in the room of cells' work."""
     works = {cell.work for artefact in ARTEFACTS.values() for cell in artefact.cells()}
     for work in works:
-        module = next(m for m in (divided, parted, solves, spread, toys) if m.__name__ == work.__module__)
+        module = next(m for m in (tofu_runs, pardnn_runs, solves, spread, toys) if m.__name__ == work.__module__)
         assert getattr(module, work.__name__) is work

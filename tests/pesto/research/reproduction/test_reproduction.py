@@ -15,10 +15,10 @@ from pesto.choosing.whatif.scaled import accelerators
 from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.problem import TICK_S
-from pesto.research.reproduction import grids, kinds, pesto_figures, pesto_tables, versions
+from pesto.research.reproduction import cell_lists, grids, pesto_figures, pesto_tables, versions
 from pesto.research.reproduction.artefacts import ARTEFACTS, chosen
+from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Kept, Key, lacking, run
 from pesto.research.reproduction.graph_steps import file_of, graph_cells, machine
-from pesto.research.reproduction.kept_cells import Asked, Cell, Done, Found, Kept, Key, lacking, run
 from pesto.research.reproduction.printed_numbers import Printed, printed
 from pesto.research.reproduction.work import solves, toys
 from pesto.research.reproduction.work.solves import _stripes
@@ -111,7 +111,7 @@ def filled() -> grids.Results:
         "m-etf": {"step_s": 0.8, "fits": False, "detail": ""},
         "m-sct": {"step_s": 0.9, "fits": True, "detail": ""},
     }
-    models = [(model, kinds.TWO) for model in kinds.TIMED]
+    models = [(model, cell_lists.TWO) for model in cell_lists.TIMED]
     return grids.Results({
         "rivals": {key: done({"methods": methods}) for key in models},
         "solves": {key: done({"step_s": 0.75, "bound_s": 0.7}, 20.0) for key in models},

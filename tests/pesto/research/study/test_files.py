@@ -14,7 +14,7 @@ from pesto.core.errors import FileError
 from pesto.core.executing.executor import Answered, Work
 from pesto.core.files import lock
 from pesto.research.study import store
-from pesto.research.study.answers import REFUSED, Answer
+from pesto.research.study.cell_answer import REFUSED, Answer
 from pesto.research.study.cells import cells_of
 from pesto.research.study.instance_cache import Shelf
 from pesto.research.study.run import runner

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.research.study import open_file, store
+from pesto.research.study import read_only_database, store
 from pesto.research.study.report import rows
 from pesto.research.study.run.status import peeked
 
@@ -72,20 +72,20 @@ def test_what_never_ends_is_ended(tmp_path: Path) -> None:
     """Whatever a check of the schema may have missed: a small file has some millions of steps, and no more."""
     path = study(tmp_path / "s.sqlite")
     with pytest.raises(InputError, match="takes longer than any study of its size"):
-        open_file.consistently(path, lambda connection: connection.execute(ENDLESS).fetchone())
+        read_only_database.consistently(path, lambda connection: connection.execute(ENDLESS).fetchone())
 
 
 def test_a_signal_ends_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sent while SQLite works, to one who would wait for ever: KeyboardInterrupt, not an error of the file."""
     path = study(tmp_path / "s.sqlite")
-    monkeypatch.setattr(open_file, "STEPS", 10**15)
+    monkeypatch.setattr(read_only_database, "STEPS", 10**15)
 
     def read(connection: sqlite3.Connection) -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         connection.execute(ENDLESS).fetchone()
 
     with pytest.raises(KeyboardInterrupt):
-        open_file.consistently(path, read)
+        read_only_database.consistently(path, read)
 
 
 def test_a_large_study_is_read_within_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +99,6 @@ def test_a_large_study_is_read_within_its_steps(tmp_path: Path, monkeypatch: pyt
         db.executemany(result, [(key,) for key in keys])
         db.executemany("INSERT INTO traces VALUES (?, ?, 4, 1)", [(key, float(k)) for key in keys for k in range(5)])
         db.commit()
-    monkeypatch.setattr(open_file, "STEPS", 0)
-    monkeypatch.setattr(open_file, "STEPS_A_BYTE", open_file.STEPS_A_BYTE // 10)
+    monkeypatch.setattr(read_only_database, "STEPS", 0)
+    monkeypatch.setattr(read_only_database, "STEPS_A_BYTE", read_only_database.STEPS_A_BYTE // 10)
     assert peeked(path).tally.done == len(rows.read(path).cells) == count

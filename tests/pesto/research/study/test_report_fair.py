@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pesto.reporting.show.table import Table, escaped
-from pesto.research.study import answers
+from pesto.research.study import cell_answer
 from pesto.research.study.report import pictures, write
 from pesto.research.study.report import rows as report_rows
 from pesto.research.study.report.content import Report, report_of
@@ -22,7 +22,7 @@ from pesto.research.study.report.text import DEFINITIONS
 
 def cell(status: str, solver: str = "x", instance: str = "a", **more: Any) -> Cell:
     """A cell with a limit of 10 s that took 1 s, on instance a."""
-    outcome = answers.Answer(
+    outcome = cell_answer.Answer(
         key=f"{solver}{instance}", status=status,
         limit_reason="", makespan=more.get("makespan"), lower_bound=more.get("bound", 0), bound_by="",
         start_makespan=more.get("start"), seconds=more.get("seconds", 1.0), version=more.get("version", ""), detail="",
@@ -154,9 +154,9 @@ def test_where_a_cell_ran_and_what_never_varies_is_no_measure() -> None:
 
 
 def test_one_list_of_failures_and_one_schema() -> None:
-    assert FAILED is answers.FAILED
-    assert PLAN is answers.PLAN
-    assert report_rows.SCHEMA is answers.SCHEMA
+    assert FAILED is cell_answer.FAILED
+    assert PLAN is cell_answer.PLAN
+    assert report_rows.SCHEMA is cell_answer.SCHEMA
 
 
 def test_a_file_that_was_renamed_stays_one_instance() -> None:

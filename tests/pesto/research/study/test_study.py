@@ -15,7 +15,7 @@ from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.executing.executor import Answered, Lost
 from pesto.core.files import lock
 from pesto.research.study import store
-from pesto.research.study.answers import Answer, Point
+from pesto.research.study.cell_answer import Answer, Point
 from pesto.research.study.cells import canonical, cells_of
 from pesto.research.study.instance_cache import Shelf
 from pesto.research.study.run import runner

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from pesto.cli.main import pesto
 from pesto.core.errors import Exit, InputError, MismatchError, PestoError, VerificationError
 from pesto.core.source import Source
-from pesto.split.dividing import divide
 from pesto.split.division import moved_bytes, parameter_bytes
-from pesto.split.files.checked import certified, verified
 from pesto.split.files.recount import recounted_bytes, recounted_parameters
-from pesto.split.files.shaped_file import dumps_shaped, load_shaped, loads_shaped, save_shaped
+from pesto.split.files.split_check import certified, verified
 from pesto.split.files.split_file import division_of, dumps_split, load_split, loads_split, save_split
-from pesto.split.files.way_faults import way_fault
+from pesto.split.files.strategy_check import way_fault
+from pesto.split.files.typed_graph_file import dumps_shaped, load_shaped, loads_shaped, save_shaped
 from pesto.split.layouts import WHOLE
 from pesto.split.program import Rules, program_of
-from pesto.split.shaped import Shaped
 from pesto.split.signature import Operand, Signature
+from pesto.split.split_search import divide
+from pesto.split.typed_graph import Shaped
 from pesto.tf import named
 from pesto.tf.models import FAMILIES
 

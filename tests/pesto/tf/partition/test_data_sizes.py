@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from pesto.core.errors import InputError, VerificationError
-from pesto.split.dividing import divide, divide_partly
-from pesto.split.files.checked import verified
-from pesto.split.files.shaped_file import dumps_shaped, loads_shaped
+from pesto.split.files.split_check import verified
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.way_faults import way_fault
+from pesto.split.files.strategy_check import way_fault
+from pesto.split.files.typed_graph_file import dumps_shaped, loads_shaped
+from pesto.split.op_strategy import Way, cut_ops
 from pesto.split.program import Gain, Rules
 from pesto.split.signature import RANK
-from pesto.split.way import Way, cut_ops
+from pesto.split.split_search import divide, divide_partly
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

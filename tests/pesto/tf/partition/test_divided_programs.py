@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.split.dividing import divide
 from pesto.split.layouts import WHOLE
+from pesto.split.op_strategy import cut_ops
 from pesto.split.program import Rules
-from pesto.split.way import cut_ops
+from pesto.split.split_search import divide
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 from partition_bytes import moved
 
 from pesto.cli.main import pesto
-from pesto.split.dividing import divide
 from pesto.split.files.recount import recounted_bytes
-from pesto.split.files.shaped_file import save_shaped
+from pesto.split.files.typed_graph_file import save_shaped
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

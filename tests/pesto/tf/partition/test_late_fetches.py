@@ -4,8 +4,8 @@ from graphlib import TopologicalSorter
 
 import pytest
 
-from pesto.split.dividing import divide
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, parts_of
 from pesto.tf.start import tensorflow
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.split import geometry
-from pesto.split.dividing import divide
 from pesto.split.layouts import WHOLE
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -7,11 +7,11 @@ import pytest
 from partition_bytes import moved
 
 from pesto.core.errors import VerificationError
-from pesto.split.dividing import divide_partly
-from pesto.split.files.checked import verified
+from pesto.split.files.split_check import verified
 from pesto.split.files.split_file import dumps_split, loads_split
+from pesto.split.op_strategy import ONCE_WAY, cut_ops
 from pesto.split.program import Gain
-from pesto.split.way import ONCE_WAY, cut_ops
+from pesto.split.split_search import divide_partly
 from pesto.split.worker_parts import parts_of
 from pesto.tf.start import tensorflow
 

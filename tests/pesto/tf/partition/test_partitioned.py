@@ -8,8 +8,8 @@ import pytest
 from partition_bytes import moved
 
 from pesto.core.errors import InputError, UsageError
-from pesto.split.dividing import divide
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, REDUCE
 from pesto.tf.start import tensorflow
 

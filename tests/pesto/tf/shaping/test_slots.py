@@ -2,8 +2,8 @@
 
 import pytest
 
-from pesto.split.dividing import divide
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -17,10 +17,10 @@ from pesto.core.files.disk import read_bytes
 from pesto.core.plans.plan_file import loads
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, plan_cluster
-from pesto.split.dividing import divide
-from pesto.split.files.shaped_file import loads_shaped
 from pesto.split.files.split_file import dumps_split
+from pesto.split.files.typed_graph_file import loads_shaped
 from pesto.split.program import Rules
+from pesto.split.split_search import divide
 from pesto.verbs.jobs import plan_jobs
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import run

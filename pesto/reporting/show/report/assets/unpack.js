@@ -1,4 +1,4 @@
-// Columns out of the page: base64, deflate, bytes, differences. `packed.py` and `columns.py` have the other direction.
+// Columns out of the page: base64, deflate, bytes, differences. `column_encoding.py` and `columns.py` have the other direction.
 
 async function inflated(text) {
   const raw = atob(text.trim()), bytes = new Uint8Array(raw.length);

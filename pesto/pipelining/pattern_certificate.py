@@ -1,0 +1,69 @@
+"""A pipeline's pattern as it is kept in a file, and a file's pattern verified from scratch."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from pesto.core.errors import VerificationError
+from pesto.core.files.json import shown
+from pesto.pipelining.pipeline import Pipeline
+from pesto.pipelining.schedule_match import laid_as
+from solvers.pipelining.chain_json import ChainInstance
+from solvers.pipelining.pattern_check import check
+from solvers.pipelining.pattern_json import PatternInstance
+from solvers.pipelining.pipeline_bounds import Bound, best, of_allocation
+from solvers.pipelining.unequal.unequal_bounds import of_machines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Bounds on a pattern's period, computed anew."""
+
+    bound: Bound
+    """What no schedule of any stages is below, in the memory that the file names."""
+    stage_bound: Bound
+    """What no schedule of these stages is below; where its name is AT_ONCE, that does each half at once."""
+    gap: float
+    """The pattern's period over `bound`, less 1."""
+
+
+def kept(found: Pipeline, of: ChainInstance) -> PatternInstance:
+    """The pattern that was chosen; ValueError where it does not fit the memory, so that there is nothing to keep."""
+    chosen, machines = found.chosen, found.asked.machines
+    memory = None if of.machines is not None or machines.memory is None else int(machines.memory[0])
+    if not chosen.fits or chosen.allocation is None or chosen.pattern is None or chosen.peaks is None:
+        raise ValueError(f"{chosen.name}: {chosen.why} - give more memory, or another schedule")
+    return PatternInstance(
+        of=of, allocation=chosen.allocation, pattern=chosen.pattern, memory=memory,
+        model=found.asked.model, peaks=chosen.peaks, schedule=chosen.name,
+    )  # fmt: skip
+
+
+def verified(found: PatternInstance, what: str) -> None:
+    """VerificationError where a pattern is no valid schedule, exceeds its memory, or is not what the file claims.
+
+    It claims bytes, and by a name that is one of `schedules.NAMES` how batches follow each other. `what` names it in
+    errors.
+    """
+    machines = found.machines
+    checked = check(found.of.chain, found.allocation, found.pattern, machines.memory, found.model, machines)
+    wrong = f"{checked.refusal}: {checked.text}" if not checked.valid else ""
+    if not wrong and (differs := np.flatnonzero(checked.peaks != found.peaks)).size:
+        at = int(differs[0])
+        wrong = f"device {at} holds {checked.peaks[at]} bytes at its most, the file says {found.peaks[at]}"
+    seen, name = machines.on(found.of.chain, found.allocation), found.schedule
+    if not wrong and not laid_as(name, seen, found.allocation, found.pattern, checked.in_flight):
+        wrong = f"its rows are not those of {name} on these stages"
+    if wrong:
+        raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
+
+
+def certified(found: PatternInstance) -> Certificate:
+    """Bounds of a verified pattern."""
+    machines = found.machines
+    bound = best(of_machines(found.of.chain, machines, found.model))
+    gap = float(Fraction(found.pattern.period) / bound.value) - 1 if bound.value else 0.0
+    seen = machines.on(found.of.chain, found.allocation)
+    stage_bound = best(of_allocation(seen, found.allocation, machines.memory, found.model))
+    return Certificate(bound=bound, stage_bound=stage_bound, gap=gap)

@@ -1,0 +1,133 @@
+"""What every schedule of one step is laid on and measured with: its chain, all micro-batches, their event loop."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.costs.analytical import modelled
+from pesto.core.errors import InputError, UsageError
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.recognised import recognised
+from pesto.core.micro_batches.step_parts import StepParts, step_parts
+from pesto.core.micro_batches.unrolling import MicroBatched, unroll
+from pesto.core.settings import Settings
+from pesto.core.source import cut_by
+from pesto.pipelining.folding import fold
+from pesto.pipelining.schedules import Schedule
+from pesto.pipelining.step_chain import StepChain, accelerators, chain_of_step
+from pesto.pipelining.step_mapping import Homes, lay
+from pesto.pipelining.weight_staleness import with_versions
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import formulate
+from solvers import Problem
+from solvers.arrays import Ints
+
+BATCHES = 8
+"""Micro-batches where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """One schedule on a step's stages."""
+
+    schedule: Schedule
+    """Of the chain; without a run where there is none."""
+    candidate: Candidate | None = None
+    """All micro-batches, op by op, as the event loop ran them; None where there is no run."""
+    once: int = 0
+    """Ticks of the updates on the device that has most of them."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search for it."""
+        return self.schedule.interrupted
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step, op by op, is within the memory."""
+        return self.candidate is not None and self.candidate.fits
+
+    @property
+    def predicted(self) -> int:
+        """Ticks of the step as the chain has it: its schedule, then the updates."""
+        return (self.schedule.step or 0) + self.once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepGround:
+    """One step, of so many micro-batches, on one cluster; all on modelled costs."""
+
+    cluster: Cluster
+    fast: Ints
+    """The accelerators' places in the cluster, neighbours near each other."""
+    names: tuple[str, ...]
+    """[n] the ops of the step as it was given."""
+    parts: StepParts
+    step: MicroBatched
+    chain: StepChain
+    costs: Costs
+    """Of the step's ops."""
+    problem: Problem
+    bench: Bench
+    one: Graph
+    """The step of one micro-batch."""
+    late: tuple[int, ...] | None = None
+    """Of a step without a flush: as `pesto.core.source.Cut.late`."""
+    every: int = 1
+    """Of a step without a flush: as `pesto.core.source.Cut.every`."""
+
+    @classmethod
+    def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StepGround":
+        """Fold it, cut it into layers, unroll it; batches: None for a step that loops itself, else for BATCHES.
+
+        UsageError for a cluster of one accelerator, or of different ones; InputError for a graph that is no training
+        step; InfeasibleError where the variables cannot fit.
+        """
+        fast = accelerators(cluster)
+        if len(fast) < 2:
+            raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
+        cut = cut_by(graph.source)
+        every = cut.every if cut is not None and cut.late is not None else None
+        seen = recognised(graph, every=every) if batches is None else None
+        if seen is None and cut is not None:
+            raise InputError(
+                f"{graph.source}: most of it needs more than one piece of the batch, as examples that are mixed do - "
+                "do with each example what does not need the others"
+            )
+        if seen is not None:
+            graph, parts, step = seen.one, seen.parts, seen.step
+        else:
+            parts = step_parts(graph)
+            step = unroll(graph, parts, BATCHES if batches is None else batches)
+        chain = chain_of_step(graph, parts, fold(graph, parts), modelled(graph, cluster), cluster, batches=step.batches)
+        if every is not None:
+            chain = with_versions(chain, graph, every)
+        costs = modelled(step.graph, cluster)
+        problem = formulate(step.graph, costs, cluster, Settings())
+        return cls(
+            cluster=cluster, fast=fast, names=graph.names, parts=parts, step=step, chain=chain, costs=costs,
+            problem=problem, bench=Bench.of(step.graph, problem), one=graph, every=every or 1,
+        )  # fmt: skip
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the accelerator that has fewest."""
+        return min(self.cluster.devices[at].memory_bytes for at in self.fast.tolist())
+
+    def laid(self, schedule: Schedule) -> Laid:
+        """A schedule laid over all ops of all micro-batches, and run."""
+        homes = _homes(schedule)
+        if homes is None or schedule.run is None:
+            return Laid(schedule=schedule)
+        device, rank = lay(self.step, self.parts, self.chain, (homes, schedule.run), self.problem, self.fast)
+        once = np.bincount(homes.device, weights=self.chain.once).max()
+        candidate = self.bench.ordered(schedule.name, f"{schedule.name} on the chain's stages", device, rank)
+        return Laid(schedule=schedule, candidate=candidate, once=int(once))
+
+
+def _homes(schedule: Schedule) -> Homes | None:
+    if schedule.shared is not None:
+        return Homes(schedule.shared.homes, schedule.shared.sums)
+    return None if schedule.allocation is None else Homes(schedule.allocation.device)

@@ -1,0 +1,53 @@
+"""A split by class of op and by variable: lines of a page, and keys of JSON."""
+
+from typing import Any
+
+from pesto.core.quantities import brief, counted, size
+from pesto.reporting.show.table import aligned
+from pesto.split.split_search import Split, ways_by_class, ways_by_type
+from pesto.split.typed_graph import Shaped
+from pesto.split.variable_rows import layout_words, variable_rows
+
+_VARIABLES = 10
+"""Rows of variables on the page."""
+
+
+def tables_object(shaped: Shaped, split: Split) -> dict[str, Any]:
+    """The keys `classes`, `types` and `variables` of `pesto split --json`; all rows."""
+    return {
+        "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in ways_by_class(shaped, split)],
+        "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in ways_by_type(shaped, split)],
+        "variables": [
+            {
+                "name": row.name,
+                "shape": list(row.shape),
+                "dtype": row.dtype,
+                "layouts": list(row.layouts),
+                "worker_bytes": row.worker_bytes,
+            }
+            for row in variable_rows(shaped, split.division)
+        ],
+    }
+
+
+def tables(shaped: Shaped, split: Split) -> list[str]:
+    """Classes of ops, and the variables of which a worker holds most; how many more there are."""
+    kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in ways_by_class(shaped, split)]
+    rows = variable_rows(shaped, split.division)
+    told = [
+        (
+            brief(row.name),
+            "x".join(map(str, row.shape)) or "a number",
+            layout_words(row.layouts, split.division.factors),
+            size(row.worker_bytes),
+        )
+        for row in rows[:_VARIABLES]
+    ]
+    more = len(rows) - len(told)
+    return [
+        *aligned([("class", "ops", "of them cut"), *kinds], "<>>", (24, 6)),
+        "",
+        *aligned([("variable", "shape", "cut along", "a worker"), *told], "<<<>"),
+        *([f"and {counted(more, 'more variable')} in the JSON"] if more else []),
+        "",
+    ]

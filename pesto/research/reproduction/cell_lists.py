@@ -1,0 +1,148 @@
+"""Which cells each table and figure needs: the papers' models, clusters and settings."""
+
+from collections.abc import Iterable
+
+from pesto.research.reproduction.cached_cells import Cell
+from pesto.research.reproduction.graph_steps import PAPER
+from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
+from pesto.tf.models.published_batches import PUBLISHED
+
+TWO, PCIE, SIXTEEN = "v100x2-nvlink", "v100x2-pcie", "v100x16"
+COUNTED = ("transformer/6x16x2048", "rnnlm/2x2048", "nasnet/4x212", "nmt/2x1024")
+"""Table 1's models."""
+TIMED = ("nmt/2x1024", "nmt/4x1024", "nasnet/6x148")
+"""Those of Tables 2 and 3."""
+SPEEDS = {"compute": (0.5, 1, 2, 4), "links": (0.1, 0.25, 0.5, 1, 2)}
+"""Of Fig 8, times the cluster's."""
+SWEPT = {"compute": ("nmt/2x1024", "rnnlm/2x2048", "transformer/6x16x2048", "nasnet/6x148"), "links": ("nmt/2x1024",)}
+PROFILED = ("rnnlm/tiny@1024", "nmt/tiny@512", "transformer/tiny@256", "nasnet/tiny@32")
+"""Of Fig 4a: batches for which the processor takes its time over an op."""
+SMALL = ("word-rnn/8x2048", "char-crn/8x2048", "wrn/610x14", "pardnn-transformer/24x5120", "e3d/320")
+LARGE = ("word-rnn/8x4096", "char-crn/32x2048", "wrn/304x28", "pardnn-transformer/48x8192", "e3d/512")
+"""ParDNN's models, of its first use case and of its second."""
+RATIOS = ("word-rnn/8x2048@256", "word-rnn/8x2048@2048")
+"""Of which the thesis states the CCR."""
+BOX = "k80x8"
+"""Tofu's machine."""
+CLUSTERS = (BOX, tofu_runs.SWITCHED)
+RNN = tuple(f"{layers}x{hidden}" for layers in (6, 8, 10) for hidden in (4096, 6144, 8192))
+WRN_OF = {layers: tuple(f"{layers}x{widening}" for widening in (4, 6, 8, 10)) for layers in (50, 101, 152)}
+WRN = tuple(variant for variants in WRN_OF.values() for variant in variants)
+TOFU_FAMILIES = {"tofu-rnn": RNN, "tofu-wrn": WRN}
+"""Of Tofu's Table 1, Figs 9 and 10."""
+ALGORITHMS = {
+    "rows-random": "AllRow-Rand", "rows": "AllRow-Greedy", "spartan": "Spartan", "chop": "EqualChop", "tofu": "Tofu",
+    "exact": "",
+}  # fmt: skip
+"""Of Fig 11: methods, and what the paper calls them."""
+ALONE = ("spread", "congestion")
+"""Tables of which nothing else of this run is beside a cell: they measure the machine, or a clock could end them."""
+
+
+def batches(model: str) -> dict[int, int]:
+    """ParDNN's batch by number of GPUs (Table 6.1)."""
+    family, _, variant = model.partition("/")
+    return PUBLISHED[family, variant]
+
+
+def sized(model: str, gpus: int) -> str:
+    """The model with the batch that it has on so many GPUs."""
+    return f"{model}@{batches(model)[gpus]}"
+
+
+def at(gpus: int) -> str:
+    """So many GPUs of ParDNN's machine."""
+    return f"{SIXTEEN}:{gpus}"
+
+
+def toy(name: str) -> list[Cell]:
+    """The one cell of a toy."""
+    works = {"ordered": toys.ordered, "mapped": toys.mapped, "peaked": toys.peaked}
+    return [Cell("toys", (name,), works[name])]
+
+
+def counts() -> list[Cell]:
+    """Ops by duration."""
+    return [Cell("durations", (model,), solves.counted) for model in COUNTED]
+
+
+def solved(models: Iterable[str] = PAPER) -> list[Cell]:
+    """A solve of each model on the paper's machine."""
+    return [Cell("solves", (model, TWO), solves.solved) for model in models]
+
+
+def rivals(models: Iterable[str] = PAPER) -> list[Cell]:
+    """What each is compared with."""
+    return [Cell("rivals", (model, TWO), solves.rivalled) for model in models]
+
+
+def placings() -> list[Cell]:
+    """Seconds of Baechi's methods."""
+    return [Cell("placings", (model, TWO), solves.placed) for model in TIMED]
+
+
+def sweeps() -> list[Cell]:
+    """The points of Fig 8 but for the cluster as it is, which the solves have."""
+    keys = [
+        (model, TWO, axis, f"{speed:g}")
+        for axis, models in SWEPT.items()
+        for model in models
+        for speed in SPEEDS[axis]
+        if speed != 1
+    ]
+    return [Cell("sweeps", key, solves.swept) for key in keys]
+
+
+def congestions() -> list[Cell]:
+    """Fig 5's solves, over both kinds of link."""
+    return [Cell("congestion", ("rnnlm/2x2048", cluster), solves.congested) for cluster in (PCIE, TWO)]
+
+
+def spreads() -> list[Cell]:
+    """Profiles on the machine at hand."""
+    return [Cell("spread", (model,), spread.measured) for model in PROFILED]
+
+
+def sizes() -> list[Cell]:
+    """Nodes of ParDNN's models, with the batch of four GPUs."""
+    return [Cell("sizes", (sized(model, 4),), pardnn_runs.sized) for model in (*SMALL, *LARGE)]
+
+
+def singles() -> list[Cell]:
+    """ParDNN's smaller models on one GPU."""
+    return [Cell("singles", (sized(model, 1), at(1)), pardnn_runs.single) for model in SMALL]
+
+
+def parts(models: Iterable[str] = (*SMALL, *LARGE)) -> list[Cell]:
+    """Both steps of ParDNN on each number of GPUs beyond one."""
+    keys = [(sized(model, gpus), at(gpus)) for model in models for gpus in batches(model) if gpus > 1]
+    return [Cell("parts", key, pardnn_runs.parted) for key in keys]
+
+
+def others() -> list[Cell]:
+    """ParDNN and what it is held to, with the batch of four GPUs on each number of them."""
+    keys = [(sized(model, 4), at(gpus)) for model in SMALL for gpus in (2, 4, 8, 16)]
+    return [Cell("others", key, pardnn_runs.rivalled) for key in keys]
+
+
+def shapes() -> list[Cell]:
+    """Degree of parallelism and CCR with the batch of four GPUs, and of those whose CCR is stated."""
+    return [Cell("shapes", (model, at(4)), pardnn_runs.shaped) for model in (*(sized(m, 4) for m in SMALL), *RATIOS)]
+
+
+def weighed() -> list[Cell]:
+    """Bytes of the weights of Tofu's models."""
+    return [Cell("tofu-weights", (f, v), tofu_runs.counted) for f, variants in TOFU_FAMILIES.items() for v in variants]
+
+
+def divisions(family: str, variants: Iterable[str]) -> list[Cell]:
+    """Variants of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
+    keys = [(family, variant, BOX) for variant in variants]
+    found = [Cell("tofu-splits", key, tofu_runs.divided) for key in keys]
+    found += [Cell("tofu-small", key, tofu_runs.small) for key in keys]
+    return found + [Cell("tofu-placed", key, tofu_runs.placed) for key in keys if family == "tofu-rnn"]
+
+
+def algorithms() -> list[Cell]:
+    """Fig 11's model by each way to choose cuts."""
+    return [Cell("tofu-algorithms", ("tofu-rnn", "4x8192", BOX, name), tofu_runs.compared) for name in ALGORITHMS]

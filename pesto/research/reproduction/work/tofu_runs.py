@@ -1,0 +1,200 @@
+"""Tofu's own experiments: its models cut among eight workers, and what that is held to."""
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from pesto.choosing.weighing.timed_split import timed
+from pesto.core.cluster import Cluster
+from pesto.core.errors import InfeasibleError
+from pesto.core.graph import Graph
+from pesto.core.problem import TICK_S, build
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.inputs.load import load_costs, load_shaped
+from pesto.planning.baselines.default import framework_default
+from pesto.planning.baselines.layer_balanced import layers_of
+from pesto.planning.baselines.places import accelerators
+from pesto.planning.baselines.scopes import follow, together
+from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.flow import formulate
+from pesto.research.reproduction.cached_cells import Asked, Found, Key
+from pesto.research.reproduction.graph_steps import Step, machine
+from pesto.research.reproduction.work.low_memory_order import lean_order
+from pesto.split.program import Rules
+from pesto.split.split_search import Split, divide
+from pesto.split.typed_graph import Shaped
+from solvers import Problem
+from solvers.arrays import Ints
+from solvers.heuristics.devices_of_location import devices_at
+
+Of = TypeVar("Of")
+FACTORS = (2, 2, 2)
+WORKERS = 8
+MOST = 512
+"""The largest batch: that of Fig 11. The text names no other."""
+TINY_BATCH = 8
+SWITCHED = "k80x8-switched"
+FREE_LINKS = 1e6
+"""Times the speed of links where transfers are to take no time."""
+SECONDS = 120.0
+"""For the cuts of one split."""
+
+Place = Callable[[Graph, Problem, Cluster], Ints]
+"""[n] device of each op."""
+
+
+def counted(key: Key, asked: Asked) -> Found:
+    """Bytes of the weights that are trained, of a model: family and variant."""
+    graph, _ = _built(key, 1, asked)
+    return {"weight_bytes": int(weights(graph).sum()), "ops": graph.ops}
+
+
+def weights(graph: Graph) -> Ints:
+    """[n] bytes of each variable that has a slot of momentum; 0 of all else."""
+    names = set(graph.names)
+    return graph.param_bytes * np.array([f"{name}/Momentum" in names for name in graph.names], dtype=np.int64)
+
+
+def divided(key: Key, asked: Asked) -> Found:
+    """A model by Tofu's cuts, with the largest batch that they make fit, by exact cuts, and on one GPU without limit.
+
+    Of family, variant and cluster; with links as that has them and as SWITCHED has them. Steps in seconds.
+    """
+    alone = machine(f"{key[2]}:1")
+
+    def attempt(batch: int) -> Tried[tuple[Graph, Shaped, Split]]:
+        graph, shaped = _built(key, batch, asked)
+        split = _cut(shaped, "tofu")
+        return Tried(_split_run(graph, shaped, split, machine(key[2])), (graph, shaped, split))
+
+    batch, (_, (graph, shaped, tofu)) = _largest(attempt, asked)
+    splits = (tofu, _cut(shaped, "exact"))
+    return {
+        "batch": batch,
+        "ops": graph.ops,
+        "single_s": _whole_run(_step(graph, alone), _on_one).makespan * TICK_S,
+        "bytes": {split.method: split.moved_bytes for split in splits},
+        "seconds": {split.method: split.seconds for split in splits},
+        "runs": {
+            cluster: {s.method: _told(_split_run(graph, shaped, s, machine(cluster))) for s in splits}
+            for cluster in (key[2], SWITCHED)
+        },
+    }
+
+
+def placed(key: Key, asked: Asked) -> Found:
+    """Layers on GPUs in turn, with the largest batch that fits: of family, variant and cluster, and over SWITCHED."""
+    found = _fitted(key, machine(key[2]), in_turn, asked)
+    graph, _ = _built(key, found["batch"], asked)
+    return {"runs": {key[2]: found, SWITCHED: _told(_whole_run(_step(graph, machine(SWITCHED)), in_turn))}}
+
+
+def small(key: Key, asked: Asked) -> Found:
+    """One GPU with the largest batch that fits it, of family, variant and cluster."""
+    return _fitted(key, machine(f"{key[2]}:1"), _on_one, asked)
+
+
+def compared(key: Key, asked: Asked) -> Found:
+    """A model divided by one method, with the batch of Fig 11: the step, and that with transfers that take no time."""
+    graph, shaped = _built(key, TINY_BATCH if asked.tiny else MOST, asked)
+    split = _cut(shaped, key[3])
+    found = {cluster: _told(_split_run(graph, shaped, split, machine(cluster))) for cluster in (key[2], SWITCHED)}
+    silent = _split_run(graph, shaped, split, machine(key[2], links=FREE_LINKS))
+    return {
+        "bytes": split.moved_bytes,
+        "seconds": split.seconds,
+        "silent_s": silent.makespan * TICK_S,
+        "runs": found,
+    }
+
+
+def in_turn(graph: Graph, problem: Problem, cluster: Cluster) -> Ints:
+    """Layer k on the k-th GPU, round after round (Tofu, 6.1); what is of no layer follows what feeds it."""
+    targets, layer = accelerators(problem, cluster), layers_of(graph)
+    wish = together(problem, follow(problem, np.where(layer < 0, -1, layer % len(targets))))
+    return devices_at(problem, np.array(targets)[wish])
+
+
+def _on_one(graph: Graph, problem: Problem, cluster: Cluster) -> Ints:
+    return framework_default(graph, problem, cluster).device
+
+
+class Tried(NamedTuple, Generic[Of]):
+    """A run, and what it was of."""
+
+    run: Candidate
+    of: Of
+
+
+def _largest(attempt: Callable[[int], Tried[Of]], asked: Asked) -> tuple[int, Tried[Of]]:
+    """The largest batch that fits, a power of two up to MOST, and what was tried with it; of 1 where none does.
+
+    What half a batch needs is no less than half of what the whole needs, so that batches are left out.
+    """
+    batch = TINY_BATCH if asked.tiny else MOST
+    while True:
+        tried = attempt(batch)
+        if tried.run.fits or batch == 1:
+            return batch, tried
+        peak, room = tried.run.peak, tried.run.timeline.problem.capacity
+        share = float((room / np.maximum(1, peak))[peak > room].min())
+        batch = max(1, min(batch // 2, _power(batch * share)))
+
+
+def _fitted(key: Key, cluster: Cluster, place: Place, asked: Asked) -> Found:
+    """A placement with the largest batch that fits."""
+
+    def attempt(batch: int) -> Tried[None]:
+        return Tried(_whole_run(_step(_built(key, batch, asked)[0], cluster), place), None)
+
+    batch, tried = _largest(attempt, asked)
+    return {"batch": batch, **_told(tried.run)}
+
+
+def _step(graph: Graph, cluster: Cluster) -> Step:
+    return Step(graph, cluster, load_costs(graph, cluster, None))
+
+
+def _power(value: float) -> int:
+    """The largest power of two that is not above a value of 1 or more, or 1."""
+    return 1 << max(0, int(np.floor(np.log2(max(1.0, value)))))
+
+
+def _built(key: Key, batch: int, asked: Asked) -> tuple[Graph, Shaped]:
+    variant = "tiny" if asked.tiny else key[1]
+    return load_shaped(Source(model=key[0], variant=variant, batch=batch), quiet=True)
+
+
+def _cut(shaped: Shaped, method: str) -> Split:
+    factors = (WORKERS,) if method == "chop" else FACTORS
+    return divide(shaped, factors, method, Rules(), seconds=SECONDS)
+
+
+def _split_run(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster) -> Candidate:
+    found = timed(graph, shaped, split, cluster, Settings())
+    return _ordered(found.bench, found.candidate)
+
+
+def _whole_run(at: Step, place: Place) -> Candidate:
+    try:
+        problem = formulate(at.graph, at.costs, at.cluster, Settings())
+    except InfeasibleError:
+        problem = build(at.graph, at.costs, at.cluster, memory=at.graph.param_bytes)
+    bench = Bench.of(at.graph, problem)
+    return _ordered(bench, bench.placed("", "list order", place(at.graph, problem, at.cluster)))
+
+
+def _ordered(bench: Bench, listed: Candidate) -> Candidate:
+    """The same in the shortest of three orders that fits; in the leanest where none does."""
+    device = listed.timeline.schedule.device
+    others = (
+        bench.first_come("", "first in, first out", device),
+        bench.ordered("", "what frees memory first", device, lean_order(bench.graph)),
+    )
+    return min((listed, *others), key=lambda run: (False, run.makespan) if run.fits else (True, run.short))
+
+
+def _told(run: Candidate) -> Found:
+    return {"step_s": run.makespan * TICK_S, "fits": run.fits, "peak_bytes": int(run.peak.max()), "order": run.rule}

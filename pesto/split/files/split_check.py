@@ -1,0 +1,246 @@
+"""A split verified from scratch, on the step itself: ways, layouts, bytes; and its bound, by solving once more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pesto.core.errors import SolverError, VerificationError
+from pesto.core.files.json import shown
+from pesto.split.division import Division
+from pesto.split.files.recount import fits, recounted_bytes, recounted_parameters
+from pesto.split.files.split_file import Cut, SplitFile, division_of
+from pesto.split.files.strategy_check import way_fault
+from pesto.split.geometry import Need
+from pesto.split.layouts import ONE, WHOLE
+from pesto.split.methods.memory_limited_cut import limited_cut
+from pesto.split.op_strategy import ONCE_WAY, Way
+from pesto.split.program import Program, program_of
+from pesto.split.signature import RANK
+from pesto.split.typed_graph import Shaped
+from pesto.split.worker_parts import parts_of
+from solvers.labels.label_methods import solve
+from solvers.labels.labelled import Answer
+
+_DESCRIBED = "the descriptions of op types"
+_PROBLEM = "made as the search makes it, where each layout is received on its own"
+_ONE_BY_ONE = (
+    _DESCRIBED, f"the labelling problem of each cut, {_PROBLEM}",
+    "HiGHS's word for linear programs, within a billionth",
+)  # fmt: skip
+_AT_ONCE = (_DESCRIBED, f"the labelling problem of all cuts, {_PROBLEM}")
+_TOLD = 3
+
+
+def verified(found: SplitFile, shaped: Shaped) -> Division:
+    """The division that a file says of its step, all but the bound of which is confirmed.
+
+    MismatchError when the file is of another step; VerificationError, one line, when an op has no such way or what it
+    reads of a worker's parts is not in them, a layout does not divide its shape, variables and slots do not lie alike,
+    or bytes are others.
+    """
+    division = division_of(found, shaped)
+    faults = list(islice(_faults(found, shaped, division), _TOLD + 1)) or [
+        *_miscounts(found, shaped, division),
+        *_held(found),
+    ]
+    if faults:
+        more = " (and more)" if len(faults) > _TOLD else ""
+        raise VerificationError(
+            f"{found.what}: the split is invalid: {'; '.join(faults[:_TOLD])}{more} - split the step again"
+        )
+    return division
+
+
+def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
+    yield from _ways(shaped, division, halo=found.rules.halo)
+    yield from _kept(shaped, division)
+    yield from _variables(shaped, division)
+    yield from _handles(shaped, division)
+    yield from _places(shaped, division)
+    if found.for_seconds and (found.bound_bytes or any(cut.bound_bytes for cut in found.cuts)):
+        yield "it is made for seconds, and bounds bytes"
+    if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
+        yield "a bound is above the bytes"
+    if found.bound_bytes != found.cuts[-1].bound_bytes:
+        yield "its bound is not that of its last cut"
+    if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in found.cuts):
+        yield "a cut is said to be optimal, and its bound is below its bytes"
+    if found.status == "optimal" and any(cut.status != "optimal" for cut in found.cuts):
+        yield "it is said to be optimal, and not all of its cuts"
+
+
+def _ways(shaped: Shaped, division: Division, *, halo: bool) -> Iterator[str]:
+    """Ops of one kind with one way are looked at once."""
+    seen: set[tuple[int, Way, bool]] = set()
+    for op, way in enumerate(division.ways):
+        key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
+        if key not in seen:
+            seen.add(key)
+            wrong = way_fault(shaped.signature(op), way, division.factors, once=key[2], halo=halo)
+            if wrong:
+                yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
+
+
+def _kept(shaped: Shaped, division: Division) -> Iterator[str]:
+    for op, layouts in enumerate(division.kept):
+        signature = shaped.signature(op)
+        for output, at in enumerate(layouts):
+            shape, _ = signature.outputs[output]
+            alone = {*at} == {ONE}
+            bounded = signature.bounded_output(output)
+            if bounded and any(layout >= 0 and (layout in bounded or RANK in bounded) for layout in at):
+                yield f"output {output} of {_op(shaped, op)} lies in parts along a dimension whose extent data decide"
+            if not alone and (min(at) < WHOLE or not fits(shape or (), at, division.factors)):
+                yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
+
+
+def _variables(shaped: Shaped, division: Division) -> Iterator[str]:
+    """Those of one tie lie alike, and as every op that takes a handle needs."""
+    lies: dict[int, int] = {}
+    for variable, tie in enumerate(shaped.tie.tolist()):
+        first = lies.setdefault(tie, variable)
+        if division.variables[first] != division.variables[variable]:
+            one, other = (_op(shaped, int(shaped.handle[v])) for v in (first, variable))
+            yield f"the variables of {one} and {other} lie otherwise, and an op takes both"
+    for op, at, variable in zip(
+        shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
+    ):
+        layouts = division.variables[variable]
+        handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
+        if division.ways[op].need(at) != Need(layouts) or any(kept != layouts for kept in handed):
+            yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
+
+
+def _handles(shaped: Shaped, division: Division) -> Iterator[str]:
+    """A handle is on the one worker that has its variable, or on all with their parts."""
+    for variable, op in enumerate(shaped.handle.tolist()):
+        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
+            yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
+
+
+def _places(shaped: Shaped, division: Division) -> Iterator[str]:
+    """Every part has a device; those of one op have different ones, and a variable is where its parts are used."""
+    if not division.places:
+        if any(ONCE_WAY in way.names for way, once in zip(division.ways, shaped.once, strict=True) if not once):
+            yield "it has no places, and ops that are whole"
+        return
+    parts = parts_of(shaped, replace(division, places=()))
+    if len(division.places) != len(parts.parts):
+        yield f"it has {len(division.places)} places, and {len(parts.parts)} parts"
+        return
+    place, clone = np.array(division.places), parts.clone
+    where = np.where(clone >= 0, place[clone], -1)
+    for op, row in enumerate(where):
+        mine = row[row >= 0]
+        if len(np.unique(mine)) < len(mine):
+            yield f"two parts of {_op(shaped, op)} are on one device"
+    handle = shaped.handle[shaped.use_variable]
+    apart = ((where[shaped.use_op] != where[handle]) & (where[shaped.use_op] >= 0)).any(axis=1)
+    for op in shaped.use_op[apart].tolist():
+        yield f"{_op(shaped, op)} is on another device than the variable that it takes"
+
+
+def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
+    for what, said, counted in (
+        ("bytes", found.bytes, recounted_bytes(shaped, division)),
+        ("parameter bytes a worker", found.params_per_worker_bytes, recounted_parameters(shaped, division)),
+    ):
+        if said != counted:
+            yield f"it says {said} {what}, and there are {counted}"
+    ends = range(1, 1 + len(found.factors)) if len(found.cuts) == len(found.factors) else (len(found.factors),)
+    for at, (cuts, cut) in enumerate(zip(ends, found.cuts[-len(ends) :], strict=True), start=1):
+        before = division if cuts == len(found.factors) else _before(found, shaped, cuts)
+        sent = recounted_bytes(shaped, before) if before is not None else 0
+        if cut.bytes < sent:
+            yield f"cut {at} counts {cut.bytes} bytes, and {sent} are sent once it is made"
+
+
+def _held(found: SplitFile) -> Iterator[str]:
+    limit, held = found.rules.memory_bytes, found.params_per_worker_bytes
+    if limit is not None and held > limit:
+        yield f"a worker holds {held} bytes of variables, by its rules {limit} at most"
+
+
+def _op(shaped: Shaped, op: int) -> str:
+    return f"op {shown(shaped.names[op])}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The bounds of a split's cuts, found once more."""
+
+    claimed: tuple[Cut, ...]
+    """What the file says of each."""
+    found: tuple[int, ...]
+    """[cuts] no way to make that cut, after those before it, sends less; 0 where nothing was found."""
+
+    rests_on: tuple[str, ...]
+    """What the bounds rest on still."""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether no bound that is claimed is above the one that was found."""
+        return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
+
+
+def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificate | None:
+    """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
+
+    None where cuts were made in groups, or for seconds, or some ops alone are cut. seconds: for all cuts; where it is
+    too short, a bound is 0 or lower.
+    VerificationError where a division is found that sends less than a claimed bound.
+    """
+    at_once = len(found.cuts) == 1 < len(found.factors)
+    if found.rules.partial or found.for_seconds or (len(found.cuts) != len(found.factors) and not at_once):
+        return None
+    groups = [found.factors] if at_once else [(k,) for k in found.factors]
+    bounds = []
+    for at, (more, cut) in enumerate(zip(groups, _claimed(found), strict=True)):
+        made = program_of(shaped, _before(found, shaped, at), more, found.rules)
+        limit = found.rules.before(found.factors[at + 1 :]).memory_bytes
+        try:
+            again = _again(shaped, made, limit, seconds / len(found.cuts), at_once=at_once)
+        except RuntimeError as error:
+            raise SolverError(f"{error} - see pesto doctor, or check without the bound") from error
+        wrong = again.value is not None and again.value < cut.bound_bytes
+        if wrong or (cut.status == again.status == "optimal" and cut.bytes != again.value):
+            raise VerificationError(
+                f"{found.what}: the split is invalid: cut {at + 1} can be made to send {again.value} bytes, it says "
+                f"{cut.bytes}, and at least {cut.bound_bytes} - split the step again"
+            )
+        bounds.append(again.bound)
+    rests_on = _AT_ONCE if at_once else _ONE_BY_ONE
+    return Certificate(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
+
+
+def _again(shaped: Shaped, made: Program, limit: int | None, seconds: float, *, at_once: bool) -> Answer:
+    if limit is not None and not at_once:
+        return limited_cut(shaped, made, limit, seconds=seconds).answer
+    return solve(made.problem, "trws" if at_once else "exact", seconds=seconds)
+
+
+def _claimed(found: SplitFile) -> tuple[Cut, ...]:
+    """What is said of each cut; of the last one by the split itself, too."""
+    *before, last = found.cuts
+    return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, found.bound_bytes)))
+
+
+def _before(found: SplitFile, shaped: Shaped, cuts: int) -> Division | None:
+    """What the first cuts alone make."""
+    if not cuts:
+        return None
+    first = replace(
+        found, factors=found.factors[:cuts], ways=tuple(names[:cuts] for names in found.ways),
+        layouts=tuple(at[:cuts] for at in found.layouts),
+    )  # fmt: skip
+    return division_of(first, shaped)
+
+
+def unconfirmed(found: SplitFile, bounds: Certificate | None) -> dict[str, Any]:
+    """What a file says and nothing at hand confirms, by key."""
+    said = {"method": found.method, "notes": list(found.notes), "made": msgspec.to_builtins(found.made)}
+    return said if bounds is not None and bounds.confirmed else {"bound_bytes": found.bound_bytes, **said}

@@ -1,0 +1,292 @@
+"""What a step's ops are, as a file (docs/split.md): enough to split the step without TensorFlow."""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from pesto.core.errors import InputError
+from pesto.core.files.disk import gzipped, read_bytes, say_writing, write_atomic
+from pesto.core.files.json import Count, Kind, Outline, decode_document, encode_json, shown
+from pesto.core.files.labels import check_labels
+from pesto.split.files.edge_check import check_fed
+from pesto.split.signature import RANK, Attribute, Number, Operand, Signature
+from pesto.split.typed_graph import Shaped
+from solvers.arrays import ints
+
+KIND = Kind(
+    format="pesto-shaped", version=1,
+    help="a graph file has no shapes; import the step as a file of shapes, or name the step itself",
+)  # fmt: skip
+MOST = {"name": 5_000_000, "kinds": 1_000_000, "src": 20_000_000, "inputs": 20_000_000, "outputs": 20_000_000}
+"""Key -> the elements that its arrays may have together."""
+MOST_ELEMENTS = 2**36
+"""Of one tensor, and its extents."""
+_MOST_RANK = 254
+_NO_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+"""Floats that JSON has no word for: {"float": "inf"}."""
+
+_Dimensions = Annotated[list[Annotated[int, msgspec.Meta(ge=RANK)]], msgspec.Meta(max_length=_MOST_RANK)]
+_Shape = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=MOST_ELEMENTS)]], msgspec.Meta(max_length=_MOST_RANK)]
+
+
+class _Operand(msgspec.Struct, kw_only=True, omit_defaults=True):
+    shape: _Shape | None
+    dtype: str
+    value: Any = None
+    bounded: _Dimensions = []
+
+
+class _Output(msgspec.Struct, kw_only=True, omit_defaults=True):
+    shape: _Shape | None
+    dtype: str
+    bounded: _Dimensions = []
+
+
+class _Kind(msgspec.Struct, kw_only=True):
+    type: str
+    attributes: dict[str, Any] = {}
+    inputs: list[_Operand] = []
+    outputs: list[_Output] = []
+
+
+class _Ops(msgspec.Struct, kw_only=True):
+    name: list[str]
+    kind: list[Count]
+    once: list[Count] = []
+
+
+class _Edges(msgspec.Struct, kw_only=True):
+    src: list[Count] = []
+    output: list[Count] = []
+    dst: list[Count] = []
+    input: list[Count] = []
+
+
+class _Controls(msgspec.Struct, kw_only=True):
+    src: list[Count] = []
+    dst: list[Count] = []
+
+
+class _Variables(msgspec.Struct, kw_only=True):
+    handle: list[Count] = []
+    tie: list[Count] = []
+
+
+class _Uses(msgspec.Struct, kw_only=True):
+    op: list[Count] = []
+    input: list[Count] = []
+    variable: list[Count] = []
+
+
+class _File(msgspec.Struct, kw_only=True):
+    format: str
+    format_version: int
+    source: str = ""
+    fingerprint: str
+    kinds: list[_Kind]
+    ops: _Ops
+    edges: _Edges = msgspec.field(default_factory=_Edges)
+    controls: _Controls = msgspec.field(default_factory=_Controls)
+    variables: _Variables = msgspec.field(default_factory=_Variables)
+    uses: _Uses = msgspec.field(default_factory=_Uses)
+
+
+def save_shaped(shaped: Shaped, path: str | os.PathLike[str]) -> None:
+    """Write it whole or not at all, as gzip when its name ends in .gz; FileError, or InputError as `dumps_shaped`."""
+    say_writing(path, shaped.ops)
+    data = dumps_shaped(shaped)
+    write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
+
+
+def load_shaped(path: str | os.PathLike[str]) -> Shaped:
+    """Read such a file, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
+    return loads_shaped(read_bytes(path), str(path))
+
+
+def dumps_shaped(shaped: Shaped) -> bytes:
+    """As canonical JSON: loading it gives an equal value. InputError for a name that a file must not hold."""
+    check_labels(shaped.names, lambda k: f"the name of op {k}")
+    check_labels([shaped.source, shaped.fingerprint], lambda k: ("source", "fingerprint")[k], empty=True)
+    columns = {name: getattr(shaped, name).tolist() for name in _COLUMNS}
+    file = _File(
+        format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
+        kinds=[_written(signature) for signature in shaped.signatures],
+        ops=_Ops(
+            name=list(shaped.names), kind=shaped.signature_of.tolist(), once=np.flatnonzero(shaped.once).tolist()
+        ),
+        edges=_Edges(**{name: columns[name] for name in ("src", "output", "dst", "input")}),
+        controls=_Controls(src=columns["control_src"], dst=columns["control_dst"]),
+        variables=_Variables(handle=columns["handle"], tie=columns["tie"]),
+        uses=_Uses(op=columns["use_op"], input=columns["use_input"], variable=columns["use_variable"]),
+    )  # fmt: skip
+    try:
+        return encode_json(file)
+    except ValueError as error:
+        raise InputError(f"{shown(shaped.source)} cannot be written: {shown(error)} - rename what it names") from error
+
+
+_COLUMNS = (
+    "src", "output", "dst", "input", "control_src", "control_dst", "handle", "tie", "use_op", "use_input",
+    "use_variable",
+)  # fmt: skip
+
+
+def loads_shaped(data: bytes, what: str) -> Shaped:
+    """From JSON bytes; InputError naming `what`, the place and a remedy when it is refused.
+
+    `what` is the step's source, too, where the file names none.
+    """
+    file = decode_document(data, _File, what, KIND, _limit)
+    try:
+        _check_names(file)
+        found = _shaped(file, file.source or shown(Path(what).name))
+        check_fed(found)
+    except InputError as error:
+        problem = shown(error, 2000)
+        remedy = "" if " - " in problem else " - the file is damaged; write it anew"
+        raise InputError(f"{shown(what)}: {problem}{remedy}") from error
+    return found
+
+
+def _limit(found: Outline) -> None:
+    """Refuse what is too large before the decoder makes objects of it."""
+    for key, most in MOST.items():
+        if found.items.get(key, 0) > most:
+            raise ValueError(f"{found.items[key]} entries of {key}, at most {most} are read - take a smaller step")
+
+
+def _check_names(file: _File) -> None:
+    check_labels([file.source], lambda _: "$.source", empty=True)
+    check_labels([file.fingerprint], lambda _: "$.fingerprint", empty=True)
+    check_labels(file.ops.name, lambda k: f"$.ops.name[{k}]")
+    if not file.ops.name:
+        raise InputError("$.ops.name: there are no ops - list at least one")
+    seen: dict[str, int] = {}
+    for k, name in enumerate(file.ops.name):
+        if seen.setdefault(name, k) != k:
+            raise InputError(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]} - rename one")
+
+
+def _shaped(file: _File, source: str) -> Shaped:
+    ops = len(file.ops.name)
+    once = np.zeros(ops, dtype=np.bool_)
+    for k, op in enumerate(file.ops.once):
+        if op >= ops:
+            raise InputError(f"$.ops.once[{k}]: there is no op {op}")
+        once[op] = True
+    return Shaped(
+        names=tuple(file.ops.name), signatures=tuple(_read(kind, f"$.kinds[{k}]") for k, kind in enumerate(file.kinds)),
+        signature_of=ints(file.ops.kind), src=ints(file.edges.src), output=ints(file.edges.output),
+        dst=ints(file.edges.dst), input=ints(file.edges.input),
+        control_src=ints(file.controls.src), control_dst=ints(file.controls.dst),
+        handle=ints(file.variables.handle), tie=ints(file.variables.tie),
+        use_op=ints(file.uses.op), use_input=ints(file.uses.input), use_variable=ints(file.uses.variable),
+        once=once, source=source, fingerprint=file.fingerprint,
+    )  # fmt: skip
+
+
+def _written(signature: Signature) -> _Kind:
+    return _Kind(
+        type=signature.type,
+        attributes={name: _plain(value) for name, value in signature.attributes},
+        inputs=[
+            _Operand(
+                shape=_listed(o.shape),
+                dtype=o.dtype,
+                value=None if o.value is None else _plain(o.value),
+                bounded=list(o.bounded),
+            )
+            for o in signature.inputs
+        ],
+        outputs=[
+            _Output(shape=_listed(shape), dtype=dtype, bounded=list(signature.bounded_output(k)))
+            for k, (shape, dtype) in enumerate(signature.outputs)
+        ],
+    )
+
+
+def _listed(shape: tuple[int, ...] | None) -> list[int] | None:
+    return None if shape is None else list(shape)
+
+
+def _plain(value: Attribute) -> object:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+    return value
+
+
+def _read(kind: _Kind, where: str) -> Signature:
+    check_labels([kind.type], lambda _: f"{where}.type")
+    check_labels(list(kind.attributes), lambda k: f"{where}.attributes, key {k}")
+    attributes = {
+        name: _attribute(value, f"{where}.attributes.{shown(name)}") for name, value in kind.attributes.items()
+    }
+    inputs = tuple(_operand(given, f"{where}.inputs[{k}]") for k, given in enumerate(kind.inputs))
+    outputs = tuple(
+        (_extents(made.shape, f"{where}.outputs[{k}]"), _dtype(made.dtype, f"{where}.outputs[{k}]"))
+        for k, made in enumerate(kind.outputs)
+    )
+    bounded = tuple(_bounded(made.bounded, made.shape, f"{where}.outputs[{k}]") for k, made in enumerate(kind.outputs))
+    return Signature(kind.type, tuple(sorted(attributes.items())), inputs, outputs, bounded if any(bounded) else ())
+
+
+def _bounded(dimensions: list[int], shape: list[int] | None, where: str) -> tuple[int, ...]:
+    """Dimensions whose extents depend on the data, ascending."""
+    rank = -1 if shape is None else len(shape)
+    if dimensions != sorted(set(dimensions)) or (dimensions and not dimensions[-1] < rank) or (RANK in dimensions[1:]):
+        raise InputError(f"{where}.bounded: {dimensions} are no dimensions of it in ascending order - correct it there")
+    return tuple(dimensions)
+
+
+def _operand(given: _Operand, where: str) -> Operand:
+    shape, dtype = _extents(given.shape, where), _dtype(given.dtype, where)
+    if given.value is None:
+        return Operand(shape, dtype, bounded=_bounded(given.bounded, given.shape, where))
+    value = _attribute(given.value, f"{where}.value")
+    if not _is_number(value) or (shape is not None and not _lies(value, shape)):
+        raise InputError(f"{where}.value: it is not of numbers nested as the shape is - correct it there")
+    return Operand(shape, dtype, value)  # type: ignore[arg-type]
+
+
+def _dtype(name: str, where: str) -> str:
+    check_labels([name], lambda _: f"{where}.dtype")
+    return name
+
+
+def _extents(shape: list[int] | None, where: str) -> tuple[int, ...] | None:
+    if shape is None:
+        return None
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise InputError(f"{where}.shape: more than 2**36 elements - check the shape")
+    return tuple(shape)
+
+
+def _attribute(value: Any, where: str) -> Attribute:
+    if isinstance(value, list):
+        return tuple(_attribute(each, where) for each in value)
+    if isinstance(value, Mapping):
+        word = value.get("float")
+        if len(value) != 1 or not isinstance(word, str) or word not in _NO_NUMBERS:
+            raise InputError(f'{where}: an object - write {{"float": "inf"}}, "-inf" or "nan", or a plain value')
+        return _NO_NUMBERS[word]
+    if isinstance(value, bool | float | str) or (isinstance(value, int) and -(2**63) <= value < 2**64):
+        return value
+    raise InputError(f"{where}: {shown(value, 40)} is no value - give a number, true, false, text, or a list of them")
+
+
+def _is_number(value: Attribute | Number) -> bool:
+    return all(map(_is_number, value)) if isinstance(value, tuple) else not isinstance(value, str)
+
+
+def _lies(value: Attribute, shape: tuple[int, ...]) -> bool:
+    """Whether a value is nested as a shape says."""
+    if not shape:
+        return not isinstance(value, tuple)
+    return isinstance(value, tuple) and len(value) == shape[0] and all(_lies(each, shape[1:]) for each in value)

@@ -1,0 +1,65 @@
+"""One more cut of which a worker holds at most so many bytes of variables: whole where that pays most, else cut."""
+
+import numpy as np
+
+from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, SolverError
+from pesto.core.files.json import shown
+from pesto.core.quantities import size
+from pesto.split import geometry
+from pesto.split.division import item_bytes
+from pesto.split.geometry import Shape
+from pesto.split.methods.cut import Chosen, Cut
+from pesto.split.program import Program
+from pesto.split.typed_graph import Shaped
+from solvers import Status
+from solvers.arrays import Ints, ints
+from solvers.labels.limited import Limited, limited
+
+
+def within_memory(cut: Cut, memory_bytes: int) -> Chosen:
+    """The cut that sends least under the limit, with the bound of the Lagrangian relaxation.
+
+    InfeasibleError where it is the first cut and every way to make it holds more, NothingFoundError where others after
+    those before it do.
+    """
+    made = cut.program()
+    found = limited_cut(cut.shaped, made, memory_bytes, seconds=cut.seconds)
+    if found.answer.status is Status.INFEASIBLE and found.least is not None:
+        error = NothingFoundError if cut.made else InfeasibleError
+        raise error(
+            f"{shown(cut.shaped.source)}: {'after the cuts before it, ' if cut.made else ''}cut in {cut.more[-1]} a "
+            f"worker holds {size(found.least)} of variables with slots at least, {size(found.least - memory_bytes)} "
+            f"more than the {size(memory_bytes)} that it may at this cut - give more workers, or more memory"
+        )
+    return Chosen(made, found.answer)
+
+
+def limited_cut(shaped: Shaped, made: Program, memory_bytes: int, *, seconds: float) -> Limited:
+    """The problem of a cut solved under the limit; SolverError where a solver's process fails."""
+    try:
+        return limited(made.problem, held_bytes(shaped, made), memory_bytes, seconds=seconds)
+    except RuntimeError as error:
+        raise SolverError(f"{error} - leave the limit of memory out, and see pesto doctor") from error
+    except ValueError as error:
+        raise InputError(f"{shown(shaped.source)}: {error} - leave the limit of memory out") from error
+
+
+def held_bytes(shaped: Shaped, made: Program) -> Ints:
+    """[labels] bytes that a worker holds of the variables of a tie, for each label that it can have."""
+    found = np.zeros(len(made.problem.unary), dtype=np.int64)
+    for v, (shape, item) in _variables(shaped).items():
+        first = int(made.problem.first[made.tie[v]])
+        for label, layouts in enumerate(made.tied[v]):
+            part = geometry.part_shape(shape, layouts, made.factors)
+            found[first + label] += item * int(np.prod(part, dtype=np.int64))
+    return ints(found)
+
+
+def _variables(shaped: Shaped) -> dict[int, tuple[Shape, int]]:
+    """Variable -> its shape and the bytes of an element, where they are known."""
+    found = {}
+    for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
+        operand = shaped.signature(op).inputs[at]
+        if operand.shape is not None:
+            found[v] = operand.shape, item_bytes(operand.dtype)
+    return found

@@ -1,0 +1,174 @@
+"""What users do by hand: data parallelism, and matmuls by columns, then by rows (Megatron-LM, arXiv:1909.08053)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from pesto.core.errors import NothingFoundError
+from pesto.split.geometry import Shape
+from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.methods.cut import Chosen, Cut, completed
+from pesto.split.methods.layout_propagation import Port, Spreading
+from pesto.split.methods.tensors import tensors_of
+from pesto.split.op_strategy import Way
+from pesto.split.ops.op_types import CLASSES
+from pesto.split.ops.replicated_ops import FED
+from pesto.split.program import Program
+from pesto.split.signature import Signature
+from pesto.split.typed_graph import Shaped
+
+
+def data_parallel(cut: Cut) -> Chosen:
+    """Every op along its batch, variables whole, gradients summed.
+
+    Fed tensors without the batch (`_batch`) stay whole. A tensor cannot be kept as partial sums, so a variable's
+    gradients of several time steps are summed one by one. NothingFoundError where no batch divides.
+    """
+    shaped, made = cut.shaped, cut.program()
+    fed = [op for op in range(shaped.ops) if shaped.signature(op).type in FED and shaped.signature(op).outputs[0][0]]
+    shapes = {op: shaped.signature(op).outputs[0][0] or () for op in fed}
+    batch = _batch(shaped, list(shapes.values()))
+    if not batch or batch % prod(made.factors):
+        raise NothingFoundError(
+            f"{shaped.source}: no batch that is fed divides by {prod(made.factors)} - give fewer workers"
+        )
+    spread = Spreading(shaped, made, {}, rows=True)
+    for op in range(shaped.ops):
+        spread.op(op)
+        if batch in shapes.get(op, ()):
+            spread.cut[op, 0] = shapes[op].index(batch)
+    return completed(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
+
+
+def _batch(shaped: Shaped, shapes: Sequence[Shape]) -> int:
+    """Return the extent of the batch of fed tensors of such shapes, 0 where nothing is fed.
+
+    It is an extent that most of them have: of several the one with which most begin, or else the largest, but not that
+    of the time steps, which are taken one by one.
+    """
+    having = Counter(extent for shape in shapes for extent in set(shape) if extent)
+    first, most = Counter(shape[0] for shape in shapes), max(having.values(), default=0)
+    shared = [extent for extent, many in having.items() if many == most]
+    steps = {extent for signature in shaped.signatures for extent in _steps(signature)}
+    batches = [extent for extent in shared if extent not in steps] or shared
+    return max(batches, key=lambda extent: (first[extent], extent), default=0)
+
+
+def _steps(signature: Signature) -> Iterator[int]:
+    """Yield the number of pieces that a tensor is taken apart into, or put together of, where they are no scalars."""
+    tensors = [operand.shape for operand in signature.inputs] + [shape for shape, _ in signature.outputs]
+    if signature.type in ("Pack", "Unpack") and all(tensors):
+        yield len(signature.inputs if signature.type == "Pack" else signature.outputs)
+    elif signature.type == "TensorListFromTensor" and tensors[0]:
+        yield tensors[0][0]
+
+
+def megatron(cut: Cut) -> Chosen:
+    """Weights of pairs of matmuls cut, the first by columns, the second by rows, and what lies between cut with them.
+
+    All other variables are whole, and so is what is between pairs; the backward pass follows as sends least. A pair
+    is found by structure: what is between hands the cut on. NothingFoundError where there is none.
+    """
+    made, firsts = cut.program(), None
+    while True:
+        pairs = _Pairs(cut.shaped, made, firsts)
+        if pairs.used == pairs.firsts:
+            break
+        firsts = pairs.used
+    if not firsts and not pairs.firsts:
+        raise NothingFoundError(
+            f"{cut.shaped.source}: no pair of matmuls by weights that {cut.more[-1]} divides - use another method"
+        )
+    labels = pairs.spread.labels(tensors_of(cut.shaped, made).count)
+    for tie in pairs.beside:
+        labels[tie] = -1
+    return completed(cut, labels, "megatron")
+
+
+class _Pairs:
+    """Forward ops divided, with some matmuls as first ones of pairs; which of them a second one follows."""
+
+    def __init__(self, shaped: Shaped, made: Program, allowed: set[int] | None) -> None:
+        self.shaped, self.made, self.allowed = shaped, made, allowed
+        self.variables: dict[int, int] = {}
+        self.spread = Spreading(shaped, made, self.variables, rows=False)
+        self.firsts: set[int] = set()
+        self.used: set[int] = set()
+        self.beside: set[int] = set()
+        """Ties of variables that are added to what is cut: as sends least."""
+        self.root: dict[Port, tuple[int, int]] = {}
+        """Tensor -> the tie that it is the value of, and the op that read it."""
+        self._from: dict[Port, set[int]] = {}
+        """Cut tensor -> the first matmuls whose cut it has."""
+        for op in forward(shaped):
+            self._op(op)
+
+    def _op(self, op: int) -> None:
+        signature, spread = self.shaped.signature(op), self.spread
+        reads = [(port, at) for port, at in spread.reads[op]]
+        if spread.takes[op] and signature.outputs:
+            self.root[op, 0] = (spread.takes[op][0][1], op)
+            if signature.type == "ReadVariableOp":
+                return
+        elif signature.type in CLASSES["elementwise"] and len(reads) == 1 and reads[0][0] in self.root:
+            self.root[op, 0] = self.root[reads[0][0]]
+            return
+        weights = [(port, at) for port, at in reads if port in self.root]
+        came = set().union(*(self._from.get(port, set()) for port, _ in reads))
+        product = signature.type in CLASSES["contraction"] and len(weights) == 1 and len(reads) == 2
+        if product and self._matmul(op, weights[0], came):
+            return
+        spread.op(op)
+        way = self.made.ways[op][spread.way[op]] if op in spread.way else None
+        if way is not None and came:
+            self._note(op, came)
+            self.beside |= {self.root[port][0] for port, at in weights if way.needs[at][-1] >= 0} - set(self.variables)
+
+    def _note(self, op: int, came: set[int]) -> None:
+        for k in range(len(self.shaped.signature(op).outputs)):
+            if (op, k) in self.spread.cut:
+                self._from[op, k] = came
+
+    def _matmul(self, op: int, weight: tuple[Port, int], came: set[int]) -> bool:
+        """Divide a matmul by a weight as the first or the second of a pair; whether it is one."""
+        tie = self.root[weight[0]][0]
+        for number, way in enumerate(self.made.ways[op]):
+            along = way.needs[weight[1]][-1]
+            free = self.variables.get(tie, along) == along and any(
+                found[-1] == along for found in self.made.tied[self.made.tie.index(tie)]
+            )
+            if along < 0 or not free or not self.spread.fits(op, way):
+                continue
+            second = bool(came) and way.gives[0][-1] == PARTIAL
+            first = not came and way.gives[0][-1] >= 0 and _whole_beside(way, weight[1])
+            if second or (first and (self.allowed is None or op in self.allowed)):
+                self.variables[tie] = along
+                self.spread.take(op, number)
+                if second:
+                    self.used |= came
+                    self.spread.open.discard((op, 0))
+                else:
+                    self.firsts.add(op)
+                    self._note(op, {op})
+                return True
+        return False
+
+
+def _whole_beside(way: Way, weight: int) -> bool:
+    return all(needs[-1] == WHOLE for at, needs in enumerate(way.needs) if at != weight)
+
+
+def forward(shaped: Shaped) -> list[int]:
+    """Ops that lead to what is neither an update nor only read by updates: the loss and what it is made of.
+
+    All ops where the step gives nothing but updates.
+    """
+    read, takes = set(shaped.src.tolist()), set(shaped.use_op.tolist())
+    found = {
+        op for op in range(shaped.ops)
+        if op not in read and op not in takes and any(shape is not None for shape, _ in shaped.signature(op).outputs)
+    }  # fmt: skip
+    for src, dst in sorted(zip(shaped.src.tolist(), shaped.dst.tolist(), strict=True), key=lambda edge: -edge[1]):
+        if dst in found:
+            found.add(src)
+    return sorted(found) if any(op in takes for op in found) else list(range(shaped.ops))

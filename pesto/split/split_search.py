@@ -1,0 +1,256 @@
+"""A step divided among workers, cut by cut; each cut is one labelling problem over the whole graph."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from pesto.core.errors import NothingFoundError, UsageError
+from pesto.core.quantities import counted
+from pesto.split.division import Division, moved_bytes, parameter_bytes
+from pesto.split.geometry import Shape
+from pesto.split.methods.cut import Chosen, Cut, solved
+from pesto.split.methods.cut_methods import METHODS, Method
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, cut_ops
+from pesto.split.ops.op_types import coverage
+from pesto.split.prices import Prices
+from pesto.split.program import Gain, Program, Rules, program_of
+from pesto.split.typed_graph import Shaped
+from solvers import Limit, Status
+from solvers.arrays import Ints
+from solvers.labels.labelled import Answer
+from solvers.labels.narrowing import pinned
+
+MOST_WORKERS = 1024
+PARTIAL = "partial"
+"""The method of splits that cut some ops alone (`divide_partly`)."""
+PARTIAL_RULES = Rules(partial=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a split for seconds makes least: modelled seconds of the mean accelerator and of the mean link, added up."""
+
+    value_s: float
+    bound_s: float
+    """No way to make the last cut, after those before it, takes less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A division, and what is known of it."""
+
+    method: str
+    division: Division
+    cuts: tuple[Answer, ...]
+    """The answer of each cut's problem, outermost first; values and bounds in bytes of all cuts so far."""
+    moved_bytes: int
+    """Bytes that all workers receive in a step."""
+    parameter_bytes: int
+    """Bytes of all variables with their slots that one worker holds."""
+    seconds: float
+    rules: Rules
+    """By which it was made."""
+    objective: Objective | None = None
+    """Of a split for seconds, all cuts of it."""
+
+    @property
+    def status(self) -> str:
+        """Of the worst cut: optimal where each is proven, else feasible."""
+        return "optimal" if all(cut.status == "optimal" for cut in self.cuts) else "feasible"
+
+    @property
+    def counted_bytes(self) -> int:
+        """As the program counts: each layout of a tensor received on its own, though two may be one part to a worker.
+
+        What is moved is no more.
+        """
+        return self.cuts[-1].value or 0
+
+    @property
+    def bound_bytes(self) -> int:
+        """No way to make the last cut, after those before it, counts less; of one cut, or all at once, no way at all.
+
+        0 where none is known.
+        """
+        return self.cuts[-1].bound
+
+
+def factors_of(workers: str) -> Shape:
+    """The cuts that `8` or `2x2x2` asks for, outermost first; UsageError for anything else."""
+    if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4})*", workers):
+        raise UsageError(f"workers {workers!r} - give a number, or numbers joined by x: 8, 2x2x2")
+    found = tuple(map(int, workers.split("x")))
+    if min(found) < 2 or prod(found) > MOST_WORKERS:
+        raise UsageError(f"workers {workers} - give parts of 2 or more that come to at most {MOST_WORKERS} workers")
+    return found
+
+
+def divide(
+    shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float, deterministic: bool = False
+) -> Split:
+    """Divide a step by one cut for each factor, outermost first.
+
+    seconds: what all cuts may take. deterministic: they stand for work, shared equally among the cuts, whatever the
+    clock says; the joint method, Tofu's and a limit of memory still look at it.
+    UsageError where a factor divides nothing, NothingFoundError where the time is too short, InfeasibleError where a
+    worker would hold more than it may, SolverError where HiGHS fails.
+    """
+    began, made, cuts, answers = time.monotonic(), None, list[Answer](), list[Answer]()
+    row = _row(method, rules)
+    for number, more in enumerate(row.cuts(factors)):
+        gone = seconds * number / len(row.cuts(factors)) if deterministic else time.monotonic() - began
+        left = (seconds - gone) / (len(row.cuts(factors)) - number)
+        ruled = row.ruled(rules).before(factors[number + 1 :])
+        cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left), deterministic=deterministic)
+        found = row.choose(cut)
+        made = _made(shaped, more, found, rules)
+        answers.append(found.answer)
+        cuts.append(found.answer if rules.prices is None else _unbounded(found.answer, moved_bytes(shaped, made)))
+    if made is None:
+        raise UsageError("no workers - give at least 2")
+    return Split(
+        method=method,
+        division=made,
+        cuts=tuple(cuts),
+        moved_bytes=moved_bytes(shaped, made),
+        parameter_bytes=int(parameter_bytes(shaped, made).sum()),
+        seconds=time.monotonic() - began,
+        rules=rules,
+        objective=None if rules.prices is None else _objective(answers[-1], rules.prices),
+    )
+
+
+def least_divided(
+    shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float,
+    found: Callable[[Split], None] = lambda _: None,
+) -> Split:  # fmt: skip
+    """`divide`: of a halo and of none what sends fewer bytes, and of equals none.
+
+    Each cut is the best for the cuts before it alone, so a first cut of windows can cost the later ones more than it
+    saves. The one without a halo gets half of the seconds, the other what is left. Errors as of `divide`.
+
+    found: hears of the one without a halo before the other is looked for.
+    """
+    if not rules.halo:
+        return divide(shaped, factors, method, rules, seconds=seconds)
+    began = time.monotonic()
+    without = divide(shaped, factors, method, replace(rules, halo=False), seconds=seconds / 2)
+    found(without)
+    left = seconds - (time.monotonic() - began)
+    if left <= 0:
+        return without
+    halo = divide(shaped, factors, method, rules, seconds=left)
+    return halo if halo.moved_bytes < without.moved_bytes else without
+
+
+def divide_partly(
+    shaped: Shaped, workers: int, gain: Gain, *, start: Division | None = None, seconds: float,
+    deterministic: bool = False,
+) -> Split | None:  # fmt: skip
+    """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
+
+    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole. start: a division of
+    one cut for as many workers, whose cut ops are cut as they are there. deterministic: the seconds stand for work.
+    Bytes are counted as if all that is whole were on the first worker. Nothing is known of better ones. None too where
+    the time is too short; SolverError where HiGHS fails.
+    """
+    began = time.monotonic()
+    made = program_of(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
+    some = pinned(made.problem, _labels_of(made, start))
+    answer = solved(some.problem, "exact", seconds, deterministic=deterministic)
+    if answer.labels is None:
+        return None
+    division = made.division(some.widened(answer.labels).tolist())
+    if not any(cut_ops(division.ways)):
+        return None
+    sent = moved_bytes(shaped, division)
+    known = replace(_unbounded(answer, sent), method=PARTIAL)
+    return Split(
+        method=PARTIAL, division=division, cuts=(known,), moved_bytes=sent,
+        parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
+        rules=PARTIAL_RULES,
+    )  # fmt: skip
+
+
+def _labels_of(made: Program, start: Division | None) -> Ints:
+    """[variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others."""
+    labels = np.full(made.problem.variables, -1, dtype=np.int64)
+    for op, way in enumerate(start.ways if start else ()):
+        if made.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in made.ways[op]:
+            labels[made.op[op]] = made.ways[op].index(way)
+    return labels
+
+
+def _made(shaped: Shaped, more: Shape, found: Chosen, rules: Rules) -> Division:
+    """What a method's labels mean; NothingFoundError where it has none, UsageError where they cut nothing."""
+    if found.answer.labels is None:
+        detail = found.answer.detail
+        why = f" - {detail}; use another method" if detail else " within the time - give more"
+        raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
+    made = found.program.division(found.answer.labels.tolist())
+    if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
+        if rules.prices is not None:
+            raise UsageError(
+                f"{shaped.source}: no cut in {more[-1]} saves modelled seconds - leave the objective at bytes"
+            )
+        raise UsageError(
+            f"{shaped.source}: nothing in it can be cut in {more[-1]} - give workers that divide its shapes"
+        )
+    return made
+
+
+def _unbounded(answer: Answer, sent: int) -> Answer:
+    """What is known of the bytes of cuts that were chosen for something else."""
+    return replace(answer, status=Status.FEASIBLE, value=sent, bound=0, limit=Limit.OTHER)
+
+
+def _objective(answer: Answer, prices: Prices) -> Objective:
+    value = answer.value or 0
+    return Objective(value_s=value * prices.unit_s, bound_s=min(value, answer.bound) * prices.unit_s)
+
+
+def _row(method: str, rules: Rules) -> Method:
+    """The method; UsageError where it keeps to no limit of memory, and there is one, or counts bytes alone."""
+    if rules.prices is not None and not METHODS[method].priced:
+        able = ", ".join(name for name, row in METHODS.items() if row.priced)
+        raise UsageError(f"the method {method} counts bytes alone - use {able}, or leave the objective at bytes")
+    if rules.memory_bytes is not None and not METHODS[method].limited:
+        able = ", ".join(name for name, row in METHODS.items() if row.limited)
+        raise UsageError(f"the method {method} keeps to no limit of memory - use {able}, or leave the limit out")
+    return METHODS[method]
+
+
+def uncovered(shaped: Shaped) -> list[str]:
+    """Op types of a step without a description: every worker does them whole."""
+    types = {signature.type for signature in shaped.signatures}
+    return [row.type for row in coverage(types) if not row.kind]
+
+
+def ways_by_type(shaped: Shaped, split: Split) -> list[tuple[str, int, str]]:
+    """Op type, how many there are, and how they are cut: the commonest first."""
+    found: dict[str, Counter[str]] = {}
+    for op, way in enumerate(split.division.ways):
+        found.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
+    rows = [(op_type, sum(ways.values()), _listed(ways)) for op_type, ways in found.items()]
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
+
+
+def ways_by_class(shaped: Shaped, split: Split) -> list[tuple[str, int, int]]:
+    """Class of op types, how many ops there are, and how many of them some cut divides: the commonest first."""
+    kinds = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
+    ops, cut = Counter[str](), Counter[str]()
+    for op, way in enumerate(split.division.ways):
+        kind = kinds[shaped.signature(op).type]
+        ops[kind] += 1
+        cut[kind] += not {*way.names} <= {WHOLE_WAY, ONCE_WAY}
+    return [(kind, many, cut[kind]) for kind, many in sorted(ops.items(), key=lambda row: (-row[1], row[0]))]
+
+
+def _listed(ways: Counter[str], most: int = 3) -> str:
+    told = [f"{name} {many}" for name, many in ways.most_common(most)]
+    return ", ".join([*told, *([counted(len(ways) - most, "other way")] if len(ways) > most else [])])
