@@ -1,4 +1,4 @@
-"""The budgets of docs/architecture.md: sizes of rooms, files and functions, names, frozen dataclasses, code at import.
+"""Budgets (docs/internals/architecture.md): sizes of rooms and files; names, frozen dataclasses, code at import.
 
 Prints every breach and exits 1 when there is one. What ruff checks (parameters, complexity) is not repeated here.
 """

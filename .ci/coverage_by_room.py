@@ -1,4 +1,4 @@
-"""Lines that tests run, by room, as the table of docs/testing.md: `python .ci/coverage_by_room.py coverage.json`.
+"""Lines that tests run, by room (docs/contributing/testing.md): `python .ci/coverage_by_room.py coverage.json`.
 
 The file is what `python -m pytest --cov --cov-report=json` writes. Lines of compiled functions are left out: Python
 never runs them, so coverage cannot see them.

@@ -4,7 +4,7 @@
 
 Each program runs in processes of its own. One runs it as it is: TensorFlow as it comes (Grappler, oneDNN, threads). The
 other records its step, solves for two V100s, and trains it without a plan but with those rewrites off and one thread an
-op (the reference `unplaced`, docs/enforcement.md), then by the plan, with a logical CPU for each of the plan's devices.
+op (reference `unplaced`, docs/guides/enforce.md), then by the plan, with a logical CPU for each of the plan's devices.
 `gain` is modelled: the plan against all on one GPU. Distances are the largest difference of two numbers of a loss or
 variable over the largest magnitude in it. Seconds are of the clock, but for `CPU s`: what all processes of a row took.
 `load` is the machine's at the end of the row.

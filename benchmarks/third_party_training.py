@@ -3,7 +3,7 @@
     python -m benchmarks.third_party_training MODULE:NAME [--plan PLAN]
     python -m benchmarks.third_party_training MODULE:NAME --batch FILE.npz
 
-Without a plan it is the reference `unplaced` (docs/enforcement.md): Grappler off, one thread an op. Prints a JSON
+Without a plan it is the reference `unplaced` (docs/guides/enforce.md): Grappler off, one thread an op. Prints a JSON
 object: the losses of three steps and a hash of each variable of the model and its optimizer, and with a plan how many
 ops moved or ran out of order.
 """

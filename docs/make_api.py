@@ -1,4 +1,4 @@
-"""Write docs/api.md from the docstrings of what `pesto` and `solvers` export; a test holds the page against them.
+"""Write docs/reference/api.md from the docstrings of what `pesto` and `solvers` export; a test compares the page.
 
     python docs/make_api.py
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "api.md"
+PAGE = ROOT / "docs" / "reference" / "api.md"
 WIDTH = 100
 """Columns of a signature that stays on one line."""
 PARTS = (
@@ -43,7 +43,7 @@ Statement = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 HEAD = """# From Python
 
 `import pesto` and `import solvers` give what is on this page, typed, and load nothing before it is used. All else in
-the two packages may change. [A program](../examples/plan_a_model.py) to start from.
+the two packages may change. A program to start from: `examples/plan_a_model.py`.
 
 *Made from the docstrings by `python docs/make_api.py`.*
 """

@@ -2,8 +2,8 @@
 
     python plan_a_model.py step.json
 
-step.json is a graph file (docs/graph-file.md), such as `pesto import --model nmt --variant tiny -o step.json` writes.
-Every option of these functions is in docs/api.md; an editor completes them, and a type checker knows them all.
+step.json is a graph file (docs/reference/graph-file.md): `pesto import --model nmt --variant tiny -o step.json`.
+Every option of these functions is in docs/reference/api.md; an editor completes them, a type checker knows them.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Optimal placement and schedule of a training step on several GPUs: this is the whole face, docs/api.md shows it."""
+"""Optimal placement and schedule of a training step on several GPUs: this is the whole face (docs/reference/api.md)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Scheduling of tasks with payloads on devices joined by links: this is the whole face, docs/api.md shows it."""
+"""Scheduling of tasks with payloads on devices joined by links: this is the whole face (docs/reference/api.md)."""
 
 from typing import TYPE_CHECKING
 

@@ -67,7 +67,7 @@ def chosen(only: str | None, most: int | None = None) -> list[Cell]:
 
 def pages() -> list[Path]:
     """The pages that may have places for tables."""
-    return [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+    return [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 
 
 Measured = Mapping[Key, Done]

@@ -139,7 +139,7 @@ class Graph:
     """[n] which place in the order each op can have: BOUND (everywhere when left out), SHARED, FREE or BRANCHED. Not
     part of the fingerprint."""
     kernels: Ints = field(default_factory=_none)
-    """[n, 12] the form of each op's kernel, by its place in docs/graph-file.md from 1, then its sizes and zeros; 0
+    """[n, 12] Form of each op's kernel, by its place in docs/reference/graph-file.md from 1, its sizes, zeros; 0
     where the op has none of these forms, as everywhere when left out. Not part of the fingerprint."""
     way: str = NOT_SAID
     """How the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
@@ -241,7 +241,7 @@ class Graph:
         return digest.hexdigest()
 
     def to_networkx(self) -> "nx.MultiDiGraph":
-        """The graph for networkx: a node an op, by name, an edge a tensor's reader or a wait (docs/networkx.md).
+        """The graph for networkx (docs/guides/other-graphs.md): a node an op, an edge a reader or a wait.
 
         Attributes are numbers, truths and strings, which files of any format have, and those that would say nothing are
         left out; `pesto.graph_from_networkx` makes the same graph of them. InputError where a kind of device or a data

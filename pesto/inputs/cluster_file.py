@@ -1,4 +1,4 @@
-"""Clusters from TOML: the presets by name, or a file of one's own (docs/clusters.md)."""
+"""Clusters from TOML: the presets by name, or a file of one's own (docs/guides/clusters.md)."""
 
 import itertools
 import re

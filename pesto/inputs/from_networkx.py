@@ -1,4 +1,4 @@
-"""Graphs of networkx as graphs to plan: a node is an op, an edge carries bytes (docs/networkx.md)."""
+"""Graphs of networkx as graphs to plan: a node is an op, an edge carries bytes (docs/guides/other-graphs.md)."""
 
 import logging
 import re
@@ -66,7 +66,7 @@ def graph_from_networkx(  # noqa: PLR0913  # each is what a user names
     groups: Pick = "group",
     source: str = "",
 ) -> Graph:
-    """A directed acyclic graph of networkx as a graph to plan (docs/networkx.md): a node is an op, by `str` of it.
+    """A DAG of networkx as a graph to plan (docs/guides/other-graphs.md): a node is an op, by `str` of it.
 
     Each of the others is the name of an attribute, a mapping, or a function. durations: of a node, in seconds, or a
     mapping of seconds by kind of device (gpu) or preset (V100); beside the attribute X, X_gpu and X_V100 count.

@@ -54,13 +54,13 @@ def load_graph(
 ) -> Graph:
     """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
 
-    file: the project's own format (docs/graph-file.md), or a GraphDef (.pb, .pbtxt) with `fetch`, the op or ops that
-    the step ends with ("*": all that nothing reads), needed where nothing reads several. model: a name of
+    file: the project's own format (docs/reference/graph-file.md), or a GraphDef (.pb, .pbtxt) with `fetch`, the ops
+    that the step ends with ("*": all that nothing reads), needed where nothing reads several. model: a name of
     `pesto models`, by default in the variant that the paper has first. signature: of a SavedModel; by default
     serving_default, or the only one. function: "module:callable", which is a tf.function with an input_signature, a
     compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
     a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
-    where the graph leaves it open. micro_batches: so many, gradients added up (docs/pipelining.md). shape: shapes of
+    where the graph leaves it open. micro_batches: their number, as in docs/guides/pipeline.md. shape: shapes of
     feeds that the graph leaves open, and the largest of ops that nothing limits, each as "NAME=16,40".
 
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
@@ -74,7 +74,7 @@ def load_graph(
 
 
 def load_cluster(cluster: str | Path) -> Cluster:
-    """A cluster by the name of a preset (`pesto clusters`), or from a TOML file (docs/clusters.md).
+    """A cluster by the name of a preset (`pesto clusters`), or from a TOML file (docs/guides/clusters.md).
 
     UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
     """
@@ -108,7 +108,7 @@ def solve(
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
-    cluster: a preset, a file or a value. costs: a profile, or a file of one's own times (.csv, docs/costs.md), in place
+    cluster: a preset, a file or a value. costs: a profile, or a file of times (.csv, docs/guides/costs.md), in place
     of modelled times. start: a plan to begin from, for this or another cluster, of this step or one like it.
     beside: the plan of another step, which stays in use: variables that both have, by name, stay where it has them, and
     bound and gap are of the step with these pinned. on_incumbent: hears of each better plan. The others are `Settings`.
@@ -148,7 +148,7 @@ def check(
     """Verify a plan on its graph: placement, order, times, transfers, memory and lower bound. Tolerance 0.
 
     cluster: by default the preset that the plan names. costs: the profile or file that it rests on. Returns what
-    the file states and nothing at hand confirms, by key of its provenance (docs/plan-file.md).
+    the file states and nothing at hand confirms, by key of its provenance (docs/reference/plan-file.md).
 
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
     or the costs have to be given.
@@ -177,7 +177,7 @@ def simulate(
     cluster: by default the preset that the plan names; one without a device that the plan uses is refused. What the
     step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result. noise: 0 to 2, with
     which it is timed again, `draws` times, against its best rivals, by errors that follow from `seed`: `trust` of the
-    result (docs/whatif.md).
+    result (docs/guides/what-if.md).
 
     UsageError for noise out of range, MismatchError when the plan is another graph's, InputError when the cluster lacks
     a device, InfeasibleError when the variables alone exceed its memory; and what `check` raises, where the plan's own
@@ -212,7 +212,7 @@ def compare(
     headroom: float = 0.1,
     seed: int = 0,
 ) -> Comparison:
-    """Every method on one step (docs/comparison.md): placed, repaired where it knows memory, simulated, verified.
+    """Every method on one step (docs/guides/compare.md): placed, repaired where it knows memory, simulated, verified.
 
     methods: names, also with commas between; "all" is every method that there is. on_entry: hears of each when it is
     done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto". headroom: share of
@@ -260,7 +260,7 @@ def sweep(
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan atomically (docs/plan-file.md); FileError when it cannot be written."""
+    """Write a plan atomically (docs/reference/plan-file.md); FileError when it cannot be written."""
     expect("plan", plan, Plan, "what pesto.solve returns")
     plan_file.save(plan, expect_path("path", path))
 

@@ -1,4 +1,4 @@
-"""Problems and schedules as JSON that other programs can read and write; docs/problem-file.md says what they mean."""
+"""Problems and schedules as JSON that other programs can read and write (docs/reference/problem-file.md)."""
 
 import hashlib
 from collections.abc import Sequence

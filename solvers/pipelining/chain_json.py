@@ -1,4 +1,4 @@
-"""Chains as JSON that other programs can read and write; docs/chain-file.md says what they mean."""
+"""Chains as JSON that other programs can read and write (docs/reference/chain-file.md)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Patterns as JSON, each with its chain, so that a file is verified alone; docs/pattern-file.md says what they mean."""
+"""Patterns as JSON (docs/reference/pattern-file.md), each with its chain, so that a file is verified alone."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""The model of kernels holds on measured ones that it was not fitted to, as docs/costs.md says."""
+"""The model of kernels holds on measured ones that it was not fitted to, as docs/guides/costs.md says."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The benchmark of lives holds what docs/memory.md promises of tight memories."""
+"""The benchmark of lives holds what docs/concepts/memory.md promises of tight memories."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The benchmark of users' programs holds what docs/enforcement.md promises of each."""
+"""The benchmark of users' programs holds what docs/guides/enforce.md promises of each."""
 
 import json
 import subprocess

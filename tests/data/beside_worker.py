@@ -141,7 +141,7 @@ def spread(graph: Any, options: Any) -> Any:
 
 def example(critic_graph: Any, generator_graph: Any) -> None:
     """Run the example of the documentation with a quick search, on logical CPUs; its dots train."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "enforcement.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "enforce.md").read_text(encoding="utf-8")
     begin = page.index("    critic = pesto.solve(")
     code = dedent(page[begin : page.index("\n\n", begin)])
     found = []

@@ -1,4 +1,4 @@
-"""docs/api.md says what the packages export, as their docstrings have it."""
+"""docs/reference/api.md says what the packages export, as their docstrings have it."""
 
 import ast
 import importlib
@@ -27,7 +27,7 @@ def make_api():
 
 def test_the_page_is_made_from_the_docstrings_as_they_are(make_api) -> None:
     """Any name, option, default, type or docstring that differs shows; then run `python docs/make_api.py`."""
-    assert make_api.made() == (DOCS / "api.md").read_text()
+    assert make_api.made() == (DOCS / "reference" / "api.md").read_text()
 
 
 @pytest.mark.parametrize("package", ["pesto", "solvers"])
@@ -57,7 +57,7 @@ def test_every_attribute_of_an_exported_value_is_explained(make_api) -> None:
 
 def test_what_an_attribute_holds_is_on_the_page(make_api) -> None:
     """A type that the page does not show explains nothing, either; what is for the inside alone says so."""
-    shown, unknown = set(re.findall(r"^### .*\b(\w+)$", (DOCS / "api.md").read_text(), re.M)), set()
+    shown, unknown = set(re.findall(r"^### .*\b(\w+)$", (DOCS / "reference" / "api.md").read_text(), re.M)), set()
     for name, node in classes(make_api).items():
         kinds = [
             item.annotation if isinstance(item, ast.AnnAssign) else item.returns
@@ -71,7 +71,7 @@ def test_what_an_attribute_holds_is_on_the_page(make_api) -> None:
 
 def test_a_constant_that_the_page_names_is_on_it(make_api) -> None:
     """Or its value is said in its place."""
-    page = (DOCS / "api.md").read_text()
+    page = (DOCS / "reference" / "api.md").read_text()
     named = set(re.findall(r"\b[A-Z][A-Z_]{3,}\b", page))
     constants = {
         make_api.name_of(node)

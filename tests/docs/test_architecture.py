@@ -1,4 +1,4 @@
-"""docs/architecture.md says of every room what the room says of itself, and names nothing that is not there."""
+"""docs/internals/architecture.md says of every room what the room says of itself, and names only what is there."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "architecture.md").read_text()
+TEXT = (ROOT / "docs" / "internals" / "architecture.md").read_text()
 
 
 def rooms():

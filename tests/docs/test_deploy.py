@@ -55,7 +55,7 @@ def gib(text):
 
 
 def commands():
-    """What `pesto` is called with: by each file, and as comments and docs/service.md tell it."""
+    """What `pesto` is called with: by each file, and as comments and docs/guides/service.md tell it."""
     told = re.search(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.M)
     found = [msgspec.json.decode(told[1]), compose()["command"], compose("compose.postgres.yaml")["command"]]
     found += [pod(manifests("service.yaml")["Deployment"])["containers"][0]["args"]]

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOPS = ("pesto", "solvers", "tests", "benchmarks", "examples", "docs", ".ci")
 MODULES = {p.relative_to(ROOT) for top in TOPS for p in (ROOT / top).rglob("*.py")}
-PAGES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.name != "api.md"]
+PAGES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if p.name != "api.md"]
 
 
 def stand_for_any(path):
@@ -38,7 +38,7 @@ def test_dotted(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_programs_use_the_face(page):
-    """What a program on a page imports is what docs/api.md shows, or the paragraph before says that it is inside."""
+    """A program on a page imports what docs/reference/api.md shows, or the paragraph before says that it is inside."""
     text, unsaid = page.read_text(), []
     for found in re.finditer(r"```python\n(.*?)```", text, re.S):
         before = text[: found.start()].rstrip().rpartition("\n\n")[2]

@@ -1,4 +1,4 @@
-"""Every block of the tutorial runs in order, as written, and prints what the page shows; so do examples that train."""
+"""Every block of the pages that teach runs in order, as written, and prints what the page shows; so do examples."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import pytest
 Run = Callable[[str, str, Path], subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGES = [ROOT / "docs" / "get-started.md", ROOT / "docs" / "guides" / "own-step.md"]
 EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if "pesto.apply(" in p.read_text())
 BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```", re.M | re.S)
 
@@ -50,25 +50,29 @@ def missing(shown: str, printed: str) -> list[str]:
     return [line for line, pattern in patterns if not any(re.fullmatch(pattern, one.rstrip()) for one in lines)]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.parametrize(
     "run", [pytest.param(quick, marks=pytest.mark.slow), pytest.param(typed, marks=pytest.mark.night)]
 )
-def test_the_page_runs_from_top_to_bottom(run: Run, tmp_path: Path) -> None:
+def test_the_page_runs_from_top_to_bottom(run: Run, page: Path, tmp_path: Path) -> None:
     """In a folder with the examples, each block succeeds, and the output shown after it is what it printed."""
     for example in EXAMPLES:
         shutil.copy(example, tmp_path)
-    blocks = BLOCK.findall(PAGE.read_text())
-    assert [language for language, _ in blocks].count("sh") >= 6
     printed = ""
-    for language, code in blocks:
+    for language, code in BLOCK.findall(page.read_text()):
         if language == "text":
             assert not missing(code, printed), f"shown but not printed:\n{missing(code, printed)}\nin\n{printed}"
             continue
         done = run(language, code, tmp_path)
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}"
         printed = done.stdout
-    for example in EXAMPLES:
-        assert f"python {example.name}\n" in PAGE.read_text(), f"the tutorial does not run {example.name}"
+
+
+def test_the_pages_run_every_example() -> None:
+    """And enough commands that an empty page cannot pass."""
+    text = "".join(page.read_text() for page in PAGES)
+    assert [language for language, _ in BLOCK.findall(text)].count("sh") >= 8
+    assert [example.name for example in EXAMPLES if f"python {example.name}\n" not in text] == []
 
 
 def test_what_is_shown_is_compared() -> None:

@@ -86,7 +86,7 @@ class Simulation:
         return float((sent.sent_finish - sent.sent_start).sum() * TICK_S)
 
     def bytes_alive(self) -> dict[str, tuple[Floats, Ints]]:
-        """By device: [k] seconds, ascending, and [k] bytes that it holds from then on (docs/memory.md)."""
+        """By device: [k] seconds, ascending, and [k] bytes that it holds from then on (docs/concepts/memory.md)."""
         held = footprint(self.bench.graph, per_edge=self.bench.per_edge)
         curves = over_time(self.bench.problem, held, self.run.timeline.schedule)
         return self._by_device([(floats(ticks * TICK_S), level) for ticks, level in curves])

@@ -58,7 +58,7 @@ def import_command(
 
     FILE is a graph of another program: GraphML, GML, DOT (.dot, .gv), node-link JSON or a Standard Task Graph (.stg),
     each also packed with gzip.
-    docs/networkx.md says which attributes of its nodes and edges are read, and how.
+    docs/guides/other-graphs.md says which attributes of its nodes and edges are read, and how.
     """
     if shapes:
         _shapes(file_, source, out, quiet=quiet)

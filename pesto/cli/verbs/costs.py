@@ -38,7 +38,7 @@ def costs_command(
     Of each op: type, data type, operations, bytes, seconds, where these come from (modelled, given, measured), and
     the form of kernel that the model found quickest. In own.csv change seconds (per execution), or leave them empty and
     give a scale; rows that you leave out or leave as they are change nothing. A row with a type and no name is of all
-    ops of that type. docs/costs.md, "Times of your own", says the rest.
+    ops of that type. docs/guides/costs.md, "Times of your own", says the rest.
     """
     source.checked()
     if csv_ and as_json:

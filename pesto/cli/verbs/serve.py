@@ -115,7 +115,7 @@ def serve_command(
     pesto serve token add ann --data service
 
     job.json is {"kind": "solve", "source": {"model": "nmt"}}, for one. Jobs are acknowledged when they are on the
-    disk, and run whatever happens (docs/service.md).
+    disk, and run whatever happens (docs/guides/service.md).
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -57,7 +57,7 @@ _OF_SPLITS = (
 @source_options
 @click.option("--workers", help="How many: 8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other.")
 @click.option("--method", type=click.Choice(list(METHODS)), metavar="NAME", default="exact", show_default=True,
-              help="exact, joint, tofu, rows, spartan, ...: docs/split.md has all.")  # fmt: skip
+              help="exact, joint, tofu, rows, spartan, ...: docs/guides/split.md has all.")  # fmt: skip
 @click.option("--objective", type=click.Choice(["bytes", "seconds"]), default="bytes", show_default=True,
               help="What is made least: bytes sent, or modelled seconds of ops and messages on --cluster.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
@@ -93,7 +93,7 @@ def split_command(
 
     FILE is a step's shapes, as pesto import --shapes writes them, or a GraphDef. Each op runs as it is on parts of its
     tensors; "b 12, ci 3" are 12 ops cut along b and 3 along ci. With ops: which op types have a description, of which
-    class; of a step, where one is named. docs/split.md says the rest.
+    class; of a step, where one is named. docs/guides/split.md says the rest.
     """
     if what == "ops":
         refuse("op types are listed, nothing is split", *_OF_SPLITS)

@@ -18,7 +18,7 @@ class LinkModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A kind of link, in one direction; `docs/clusters.md` says where each number comes from."""
+    """A kind of link, in one direction; `docs/guides/clusters.md` says where each number comes from."""
 
     name: str
     lane_gb_s: float

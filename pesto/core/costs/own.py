@@ -78,7 +78,7 @@ def is_own(source: str) -> bool:
 
 
 def load_own(path: Path) -> OwnTimes:
-    """The times in a CSV file (docs/costs.md); InputError, with the line, for what is refused, FileError as always."""
+    """The times in a CSV file (docs/guides/costs.md); InputError, with the line, for what is refused, or FileError."""
     return parse_own(read_bytes(path, MOST_BYTES), shown(path.name))
 
 

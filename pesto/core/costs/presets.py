@@ -9,7 +9,7 @@ from pesto.core.files.toml import closest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One model of device; `docs/costs.md` says how the numbers are used and where each comes from."""
+    """One model of device; `docs/guides/costs.md` says how the numbers are used and where each comes from."""
 
     name: str
     kind: str

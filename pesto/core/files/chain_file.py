@@ -1,4 +1,4 @@
-"""Chain files on disk (docs/chain-file.md): `solvers.pipelining.chain_json` knows their content."""
+"""Chain files on disk (docs/reference/chain-file.md): `solvers.pipelining.chain_json` knows their content."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The project's own graph file (docs/graph-file.md): JSON, one op a line, from anywhere and without TensorFlow."""
+"""The project's own graph file (docs/reference/graph-file.md): JSON, one op a line, without TensorFlow."""
 
 import difflib
 import os
@@ -35,7 +35,7 @@ class OpVariable(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One op as docs/graph-file.md describes it."""
+    """One op as docs/reference/graph-file.md describes it."""
 
     name: str
     type: str = ""

@@ -1,4 +1,4 @@
-"""Pattern files on disk (docs/pattern-file.md): `solvers.pipelining.pattern_json` knows their content."""
+"""Pattern files on disk (docs/reference/pattern-file.md): `solvers.pipelining.pattern_json` knows their content."""
 
 import os
 from pathlib import Path

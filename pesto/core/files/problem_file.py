@@ -1,4 +1,4 @@
-"""Problem and schedule files on disk (docs/problem-file.md): `solvers.files.problem_json` knows their content."""
+"""Problem and schedule files (docs/reference/problem-file.md): `solvers.files.problem_json` knows their content."""
 
 import os
 from collections.abc import Callable

@@ -101,7 +101,7 @@ def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     """(tensors that are their op's largest input under another name, the data edge of that input).
 
     Not the read of a variable that an update follows which none of its readers leads to: they may come after it, and it
-    then copies the variable (weights that are late, docs/pipelining.md).
+    then copies the variable (weights that are late, docs/guides/pipeline.md).
     """
     # A handle carries no bytes; what is read through it is the variable.
     carried = np.where(graph.tensor_bytes > 0, graph.tensor_bytes, graph.param_bytes[graph.tensor_op])[graph.tensor]

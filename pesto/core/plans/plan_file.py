@@ -56,7 +56,7 @@ class _File(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def dumps(plan: Plan) -> bytes:
-    """The plan as canonical JSON (docs/plan-file.md)."""
+    """The plan as canonical JSON (docs/reference/plan-file.md)."""
     s = plan.schedule
     return encode_json(
         _File(

@@ -20,7 +20,7 @@ _PRESET = "preset "
 
 
 def unconfirmed(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dict[str, Any]:
-    """What a plan that `verify` accepts says and nothing confirms, by key of its provenance (docs/plan-file.md).
+    """Statements of a verified plan that nothing confirms, by key of its provenance (docs/reference/plan-file.md).
 
     VerificationError for what the graph, the cluster, the costs or the plan itself contradict.
     """

@@ -1,6 +1,6 @@
 """Batches of merges that cannot make a cycle: pairs along edges by the corrected Theorem 3.5, and level siblings.
 
-`docs/coarsening.md` has the theorem, its correction and the proofs. All of them hold for any *levels* that rise along
+`docs/internals/coarsening.md` has the theorem, its correction and proofs. They hold for any *levels* that rise along
 every edge, not only for the paper's heights.
 """
 

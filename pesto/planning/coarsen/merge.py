@@ -20,7 +20,7 @@ _FEW = 0.02
 
 
 def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) -> Coarsening:
-    """Merge tasks into at most `target` nodes if that is feasible (Pesto, section 3.3; see docs/coarsening.md).
+    """Merge tasks into at most `target` nodes if that is feasible (Pesto, section 3.3; docs/internals/coarsening.md).
 
     Only tasks with the same allowed devices meet in a node, the graph over the nodes is acyclic, and tasks of one
     group stay in groups: `contract` gives the nodes the groups that follow. Every batch is asserted to be acyclic.

@@ -28,7 +28,7 @@ _SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 _FULL = 0.95
 """Of all memory: planning aims at no more."""
 RIVALS = ("pardnn", "etf", "m-etf", "metis")
-"""Methods of the literature that take seconds and are sometimes the best (docs/comparison.md)."""
+"""Methods of the literature that take seconds and are sometimes the best (docs/guides/compare.md)."""
 MOST_TASKS = 300_000
 """Ops above which they are not given the full graph, and nothing is searched: each would take a minute or so."""
 _MANY = 4

@@ -77,7 +77,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """A plan and its best rivals where times are wrong, each draw of errors the same for all (docs/whatif.md)."""
+    """A plan and its best rivals where times are wrong, each draw of errors the same for all (docs/guides/trust.md)."""
 
     noise: float
     """Standard deviation of the logarithm of a time's factor."""

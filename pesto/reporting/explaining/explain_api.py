@@ -36,7 +36,7 @@ def explain(
     """Why a plan's step takes as long as it does: its path, what holds everybody up, what would help, what is tied.
 
     The plan is verified first; cluster and costs as in `check`. op: the name of an op, of which it is told as well why
-    it is where it is, and what moving it would cost (docs/explaining.md).
+    it is where it is, and what moving it would cost (docs/guides/explain.md).
 
     UsageError when the plan has no such op, with the nearest names; what `check` raises.
     """

@@ -21,7 +21,7 @@ from solvers.bounds import quick_bounds
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation:
-    """Why a plan's step takes as long as it does (docs/explaining.md); ticks are of 1 ns."""
+    """Why a plan's step takes as long as it does (docs/guides/explain.md); ticks are of 1 ns."""
 
     step: ExplainedStep
     """Inside: the plan with its waits and its critical path."""

@@ -1,4 +1,4 @@
-"""An explanation as one JSON object, which docs/explaining.md describes."""
+"""An explanation as one JSON object, which docs/guides/explain.md describes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a study is, from TOML: grids of instances x solvers x formulations x limits x seeds (docs/studies.md)."""
+"""What a study is, from TOML: grids of instances x solvers x formulations x limits x seeds (docs/guides/studies.md)."""
 
 from dataclasses import dataclass, field
 from itertools import takewhile

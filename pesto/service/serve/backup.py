@@ -58,7 +58,7 @@ def back_up(folder: Path, file: Path) -> Saved:
     """
     if (folder / MARK).exists():
         raise UsageError(
-            f"{shown(folder)} has its database elsewhere - use pg_dump, and then copy the folder (docs/service.md)"
+            f"{shown(folder)} has its database elsewhere - use pg_dump, then copy the folder (docs/guides/service.md)"
         )
     if not (folder / FILE).is_file():
         raise UsageError(f"{shown(folder)} has no service - give the folder that pesto serve has as --data")

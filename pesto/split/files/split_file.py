@@ -1,4 +1,4 @@
-"""Splits on disk (docs/split.md): how each op is divided and where tensors lie, of a step that is only named."""
+"""Splits on disk (docs/guides/split.md): how each op is divided and where tensors lie, of a step that is only named."""
 
 import os
 from collections.abc import Hashable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What a step's ops are, as a file (docs/split.md): enough to split the step without TensorFlow."""
+"""What a step's ops are, as a file (docs/guides/split.md): enough to split the step without TensorFlow."""
 
 import math
 import os

@@ -29,7 +29,7 @@ from pesto.tf.sources.graphdefs import read_graph_def
 
 MERGE = ("common_subgraph_elimination",)
 FOLD = ("pruning", "constfold", "shape", "dependency", "pruning")
-"""Grappler's passes that are run, by turns; `docs/grappler.md` says why not the others."""
+"""Grappler's passes that are run, by turns; `docs/guides/grappler.md` says why not the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -149,7 +149,7 @@ class JobRequest(_Asked, frozen=True):
     label: Text = ""
     limits: JobLimits = JobLimits()
     notify: Annotated[str, Meta(min_length=1, max_length=1000, pattern="^https?://")] | None = None
-    """An address that is told of the job's end, where the service allows that (docs/service.md)."""
+    """An address that is told of the job's end, where the service allows that (docs/guides/service.md)."""
 
 
 def kept_request(data: bytes) -> JobRequest | None:

@@ -22,7 +22,7 @@
 (10) is printed with + M_s delta_ij and + M_s (1 - delta_ij), by which no two tasks can share a GPU: both rows then
 bind, for either value of delta_ij. With the sign of (4) and (7), one constant does for M, M_s and M_l: the horizon. How
 each family reads for more locations is said in `solvers.milp.paper.rows`; what (8) is, and where the program departs
-from the paper, in `docs/paper-program.md`.
+from the paper, in `docs/internals/paper-program.md`.
 
 A payload that several tasks read crosses once for each of them here, once for each location in a `Problem`. So
 the optimum is the problem's where no payload has two readers that may sit together (`Program.binding`), and no less

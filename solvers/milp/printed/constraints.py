@@ -1,6 +1,6 @@
 """The numbered constraints of section 3.2.2, (10) with its sign put right; each function's docstring is the formula.
 
-`away` is said in `symbols.Symbols`; what is meant where there are more than two GPUs, in `docs/paper-program.md`.
+`away` is said in `symbols.Symbols`; what more than two GPUs mean, in `docs/internals/paper-program.md`.
 """
 
 from collections.abc import Iterator

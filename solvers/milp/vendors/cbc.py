@@ -36,7 +36,7 @@ _PER_NODE = 100.0
 """Simplex iterations that a node stands for, of the work that CBC may do: it counts no other."""
 _LARGE = 50_000
 """Entries of a program beyond which CBC neither preprocesses nor cuts: both take longer than most limits and look at
-neither clock nor signal, and gain nothing on `tight` (docs/solvers.md)."""
+neither clock nor signal, and gain nothing on `tight` (docs/internals/solvers.md)."""
 _INTERRUPT_S = 0.25
 """Seconds past its limit after which CBC is asked to end and to write what it has."""
 _AGAIN_S = 2.0

@@ -1,4 +1,4 @@
-"""Devices and links of a chain's file, where they are not equal; docs/chain-file.md says what they mean."""
+"""Devices and links of a chain's file, where they are not equal; docs/reference/chain-file.md says what they mean."""
 
 from collections.abc import Sequence
 from fractions import Fraction

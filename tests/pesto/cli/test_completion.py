@@ -1,4 +1,4 @@
-"""What a shell offers after Tab, and that the README's line switches it on."""
+"""What a shell offers after Tab, and that the documented line switches it on."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import forked
 import pytest
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli.md").read_text()
 
 
 def offered(line: str, folder: Path) -> list[str]:
@@ -37,9 +37,9 @@ def test_values_of_options_are_offered(line, found, tmp_path) -> None:
     assert offered(line, tmp_path) == found
 
 
-def test_the_line_of_the_readme_is_one_that_bash_takes(tmp_path) -> None:
+def test_the_documented_line_is_one_that_bash_takes(tmp_path) -> None:
     """It defines a function and hands it to `complete`."""
-    [variable, value] = re.search(r'eval "\$\((_PESTO_COMPLETE)=(bash_source) pesto\)"', README).groups()
+    [variable, value] = re.search(r'eval "\$\((_PESTO_COMPLETE)=(bash_source) pesto\)"', PAGE).groups()
     done = forked.run("pesto", cwd=tmp_path, **{variable: value})
     script = done.stdout + "complete -p pesto\n"
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)

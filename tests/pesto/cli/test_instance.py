@@ -28,7 +28,7 @@ from solvers.instances.table import FAMILIES, label, make
 from solvers.result import Options
 
 STUBS = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs"
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "problem-file.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "problem-file.md"
 OP = {"name": "a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}
 STEP = {
     "format": "pesto-graph",

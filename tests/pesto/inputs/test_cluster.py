@@ -341,8 +341,8 @@ def survive(data):
 
 
 def test_example_in_the_docs_is_a_cluster():
-    """The custom cluster of docs/clusters.md loads: two hosts, three GPUs, network cards between."""
-    text = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    """The custom cluster of docs/guides/clusters.md loads: two hosts, three GPUs, network cards between."""
+    text = (ROOT / "docs" / "guides" / "clusters.md").read_text(encoding="utf-8")
     found = parse(text.split("```toml\n")[1].split("```")[0])
     assert [d.preset for d in found.devices] == ["xeon-core", "epyc-core", "T4", "A100", "A100"]
     assert held(found, "gpu:0", "gpu:2") == {"nic left out", "nic right in"}

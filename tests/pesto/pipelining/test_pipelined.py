@@ -45,7 +45,7 @@ def asked(memory=None, devices=4, **more):
 
 @pytest.mark.parametrize(("memory", "period"), [(None, 52), (160, 58), (100, 72), (70, Fraction(201, 2)), (50, 171)])
 def test_the_least_period_that_fits_is_chosen(memory, period):
-    """As docs/stages.md has it of this chain; what is chosen fits, what does not is said to lack memory somewhere."""
+    """As docs/internals/stages.md says of this chain; what is chosen fits, what does not is said to lack memory."""
     found = pipelined(asked(memory))
     assert found.chosen.period == period and found.chosen.fits and found.chosen.periodic
     assert found.bound.value <= found.stage_bound.value <= period

@@ -35,7 +35,7 @@ from solvers.instances.random import generate
 from solvers.instances.table import FAMILIES, label, make, optimum
 from solvers.problem import Problem
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "problem-file.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "problem-file.md"
 SCHEMAS = {
     name: json.loads(resources.files("pesto").joinpath(f"schema/{name}-1.json").read_text())
     for name in ("problem", "schedule")

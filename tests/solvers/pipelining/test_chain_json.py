@@ -23,7 +23,7 @@ from solvers.pipelining.chain_json import MOST_LAYERS, ChainInstance, dumps_chai
 from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.unequal.machines_json import DeviceEntry, LinkEntry
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "chain-file.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "chain-file.md"
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/chain-1.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 AMOUNTS = st.integers(0, 9) | st.sampled_from([2**40, 2**58])

@@ -25,7 +25,7 @@ from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_json import MOST_ROWS, PatternInstance, dumps_pattern, loads_pattern
 from solvers.pipelining.unequal_devices import Machines
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "pattern-file.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "pattern-file.md"
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/pattern-1.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 JUNK = st.one_of(

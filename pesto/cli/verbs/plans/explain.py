@@ -25,7 +25,7 @@ from pesto.verbs.api import explain
 def explain_command(
     *, plan: Path, source: Source, cluster: str | None, costs: Path | None, op: str | None, as_json: bool
 ) -> None:
-    """Say why the step of PLAN takes as long as it does, in sentences with numbers (docs/explaining.md).
+    """Say why the step of PLAN takes as long as it does, in sentences with numbers (docs/guides/explain.md).
 
     \b
     pesto explain plan.json

@@ -60,7 +60,7 @@ def schedule_command(
     verbose: bool,
     **settings: Any,
 ) -> None:
-    """Find a schedule of PROBLEM (docs/problem-file.md), check it, write it; or check one.
+    """Find a schedule of PROBLEM (docs/reference/problem-file.md), check it, write it; or check one.
 
     \b
     pesto schedule problem.json --time-limit 10m

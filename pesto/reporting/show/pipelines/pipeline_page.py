@@ -17,7 +17,7 @@ from solvers.pipelining.unequal_devices import Machines
 
 
 def pipeline_object(found: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:
-    """The keys of --json; docs/pipelining.md says what they are. out: the pattern file that is written."""
+    """The keys of --json; docs/guides/pipeline.md says what they are. out: the pattern file that is written."""
     chosen = found.chosen
     return {
         "status": "optimal" if found.optimal_among else "feasible",

@@ -18,7 +18,7 @@ from pesto.reporting.show.table import aligned
 
 
 def step_object(found: StepPipeline, out: Path | None) -> dict[str, Any]:
-    """The keys of --json; docs/pipelining.md says what they are."""
+    """The keys of --json; docs/guides/pipeline.md says what they are."""
     chosen, schedule = found.chosen, found.chosen.schedule
     optimal = chosen.candidate is not None and chosen.candidate.makespan == found.bound_ticks
     made = found.plan.provenance

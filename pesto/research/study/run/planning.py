@@ -69,7 +69,7 @@ def _settings(cell: Cell) -> Settings:
 
 
 def _measures(outcome: flow.Outcome) -> dict[str, Any]:
-    """See docs/studies.md."""
+    """See docs/guides/studies.md."""
     coarse = outcome.plan.provenance.coarse
     on_coarse: dict[str, Any] = {}
     if coarse is not None:

@@ -228,7 +228,7 @@ def test_samples(path):
 def test_schema_and_docs():
     """The schema is one, its examples and the documentation's load, and it knows the keys that the reader knows."""
     VALIDATOR.check_schema(SCHEMA)
-    block = re.search(r"```json\n(.*?)```", (ROOT / "docs" / "graph-file.md").read_text(), re.DOTALL)
+    block = re.search(r"```json\n(.*?)```", (ROOT / "docs" / "reference" / "graph-file.md").read_text(), re.DOTALL)
     assert block is not None
     for example in [*SCHEMA["examples"], json.loads(block[1])]:
         VALIDATOR.validate(example)

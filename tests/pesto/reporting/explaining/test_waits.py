@@ -134,7 +134,7 @@ def test_path_and_slack_of_random_plans_are_those_of_the_slow_program(seeds) -> 
 
 @pytest.mark.slow
 def test_path_and_slack_of_two_thousand_random_plans() -> None:
-    """The same, for the number of plans that docs/explaining.md speaks of."""
+    """The same, for the number of plans that docs/guides/explain.md speaks of."""
     for seed in range(2000):
         agree(*random_step(seed + 1_000_000))
 

@@ -376,8 +376,8 @@ def test_addresses_that_are_none_and_passwords_that_nobody_sees(tmp_path, addres
 
 @pytest.mark.skipif(shutil.which("pg_restore") is None, reason="no clients of PostgreSQL")
 def test_the_documented_backup_restores_a_service_into_another_database(tmp_path, url):
-    """By the commands of docs/service.md, while jobs run and wait."""
-    page = (Path(__file__).parents[4] / "docs" / "service.md").read_text()
+    """By the commands of docs/guides/service.md, while jobs run and wait."""
+    page = (Path(__file__).parents[4] / "docs" / "guides" / "service.md").read_text()
     (block,) = re.findall(r"^```sh\n(pg_dump.*?)^pesto serve .*?^```", page, re.M | re.S)
     for named, real in (
         ("postgresql://pesto@db.example:5432/pesto", url),
