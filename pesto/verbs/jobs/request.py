@@ -42,7 +42,7 @@ class PlanFile(_Asked, frozen=True):
 
 
 class JobSource(_Asked, frozen=True):
-    """The training step: a built-in model, or a graph file or GraphDef that was uploaded (docs/graphs.md)."""
+    """The training step: a built-in model, or a graph file or GraphDef that was uploaded (docs/guides/own-step.md)."""
 
     model: Name | None = None
     variant: Name | None = None
