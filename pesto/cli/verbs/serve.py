@@ -193,7 +193,7 @@ def add_command(
     *, name: str, data: Path, role: str, expires: float | None, upload: int, as_json: bool, **quota: Any
 ) -> None:
     """Make a token for NAME, and print it: it is shown this once."""
-    make_folder(data)
+    make_folder(data, private=True)
     given = tokens.Quota(bytes=upload, **quota)
     token = tokens.add(data, name, given, role=tokens.Role(role), expires_s=expires)
     click.echo(to_json({"name": name, "token": token}) if as_json else token)
@@ -264,6 +264,6 @@ def webhook_key_command(*, name: str, data: Path, as_json: bool) -> None:
     """
     if name and name not in [one.name for one in tokens.listed(data)]:
         raise UsageError(f"there is no token {quoted(name)} - see pesto serve token list")
-    make_folder(data)
+    make_folder(data, private=True)
     key = webhook_key(data, name)
     click.echo(to_json({"name": name, "key": key}) if as_json else key)

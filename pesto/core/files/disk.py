@@ -85,11 +85,14 @@ def say_writing(path: str | os.PathLike[str], ops: int) -> None:
         _LOG.info("writing %s, %d ops ...", shown(path), ops)
 
 
-def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder, with those above it, unless it is there; FileError when that cannot be."""
+def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> None:
+    """Make a folder, with those above it, unless it is there; FileError when that cannot be.
+
+    private: whether nobody but its owner may look into one that is made.
+    """
     target = Path(path)
     with _explained("make the folder", target):
-        target.mkdir(parents=True, exist_ok=True)
+        target.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
 
 
 def check_there(path: str | os.PathLike[str]) -> None:

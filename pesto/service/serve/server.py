@@ -40,7 +40,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
 
     UsageError when the folder is another server's, or of a newer version; FileError when it cannot be written to.
     """
-    make_folder(folder)
+    make_folder(folder, private=True)
     with ExitStack() as stack:
         access_log = stack.enter_context(closing(AccessLog(config.access_log)))
         watchers = Watchers()
@@ -93,7 +93,7 @@ def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> No
         from pesto.service.serve.http.connections import gate_for
     except ImportError as error:
         raise SolverError(f"pesto serve needs {error.name} - pip install 'pesto[serve]'") from error
-    make_folder(folder)
+    make_folder(folder, private=True)
     certificate = config.certificate()
     gate = gate_for(config, raised_file_limit())
     with listening(config, folder) as bound, opened(folder, config, lambda: _executor(config)) as service:

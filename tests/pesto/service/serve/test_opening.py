@@ -3,8 +3,10 @@
 import sqlite3
 
 import pytest
+from click.testing import CliRunner
 from fake_jobs import FakeJobs
 
+from pesto.cli.main import pesto as command
 from pesto.core.errors import FileError, UsageError
 from pesto.service.serve.serve_config import JobBounds, ServeConfig, configured
 from pesto.service.serve.server import listening, opened
@@ -59,3 +61,20 @@ def test_numbers_that_no_server_can_use_are_refused(tmp_path, text, why):
     (tmp_path / "serve.toml").write_text(text)
     with pytest.raises(UsageError, match=why):
         configured(tmp_path / "serve.toml")
+
+
+def test_a_folder_that_a_server_makes_is_its_users_alone(tmp_path):
+    """It has uploads and jobs of everybody, whom tokens keep apart; one that is there keeps its permissions."""
+    for name in ("server", "token", "above/token"):
+        if name == "server":
+            with opened(tmp_path / name, ServeConfig(), FakeJobs):
+                pass
+        else:
+            words = ["serve", "token", "add", "ann", "--data", str(tmp_path / name)]
+            assert CliRunner().invoke(command, words, standalone_mode=False).exception is None
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o750)
+    with opened(tmp_path / "shared", ServeConfig(), FakeJobs):
+        pass
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o750
