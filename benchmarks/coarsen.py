@@ -20,7 +20,7 @@ OPS = 12
 
 
 @dataclass(slots=True)
-class Builder:
+class TaskBuilder:
     """Collects tasks and edges of a problem for a host and `gpus` GPUs."""
 
     gpus: int = 2
@@ -70,7 +70,7 @@ class Builder:
 
 def unrolled(layers: int, steps: int, *, gpus: int = 2) -> Problem:
     """A training step of an unrolled LSTM: about 50 tasks a cell; variables and their updates are groups."""
-    b = Builder(gpus=gpus)
+    b = TaskBuilder(gpus=gpus)
     rate, one = b.task([], 0, 0.0), b.task([], 0, 0.0)
     feed = b.task([], 1000, 0.1, kind=HOST)
     weights = [b.task([], 1000, 16.0, group=layer) for layer in range(layers)]
@@ -89,7 +89,7 @@ def unrolled(layers: int, steps: int, *, gpus: int = 2) -> Problem:
     return b.problem()
 
 
-def _backward(b: Builder, above: list[int], cells: list[int], weight: int, update: tuple[int, int]) -> None:
+def _backward(b: TaskBuilder, above: list[int], cells: list[int], weight: int, update: tuple[int, int]) -> None:
     group, rate = update
     later: list[int] = []
     pieces = []

@@ -48,7 +48,7 @@ def checkpoint(model: Any) -> Any:
 
 
 @dataclass
-class Tally:
+class FitTally:
     """What one model and one way of training came to."""
 
     model: str
@@ -69,13 +69,13 @@ class Tally:
 
 
 @dataclass
-class Case:
+class FitCase:
     """A model, a way to train it, and what comes of it without a plan."""
 
     name: str
     way: Way
     folder: Path
-    tally: Tally
+    tally: FitTally
 
     def reference(self) -> None:
         """Train without a plan; the third part is trained when everything else is undone."""
@@ -171,7 +171,7 @@ def main(argv: list[str]) -> None:
     for way in given.ways.split(","):
         for name in names:
             with tempfile.TemporaryDirectory() as folder:
-                case = Case(name, WAYS[way], Path(folder), Tally(name, way))
+                case = FitCase(name, WAYS[way], Path(folder), FitTally(name, way))
                 begun = time.perf_counter()
                 matrix(
                     case,
@@ -184,7 +184,7 @@ def main(argv: list[str]) -> None:
                 print(json.dumps(asdict(case.tally)), flush=True)
 
 
-def matrix(case: Case, counts: list[int], plans: int, *, quick: bool, thorough: bool) -> None:
+def matrix(case: FitCase, counts: list[int], plans: int, *, quick: bool, thorough: bool) -> None:
     """One case by a solved plan and random ones on each number of devices; the last of these checks everything."""
     graph = case.way.graph(case.name)
     case.reference()

@@ -49,7 +49,7 @@ Trained = tuple[list[bytes], dict[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class SessionCase:
     """A program that trains."""
 
     name: str
@@ -71,16 +71,18 @@ def main() -> None:
             print(json.dumps(compared(case(name), cluster, asked.plans, asked.steps)), flush=True)
 
 
-def case(name: str) -> Case:
+def case(name: str) -> SessionCase:
     """A built-in model's `tiny` variant in a plain session, or a program with a MonitoredTrainingSession."""
     if name in MODELS:
         return _model(name)
     kind, _, variables = name.partition(" ")
     build = partial(program, kind, resource=variables == "resource")
-    return Case(name=name, step=partial(_planned, build), train=partial(_monitored, build))
+    return SessionCase(name=name, step=partial(_planned, build), train=partial(_monitored, build))
 
 
-def compared(one: Case, cluster: str, plans: int, steps: int, *, every: int = 5, limit_s: float = 2) -> dict[str, Any]:
+def compared(
+    one: SessionCase, cluster: str, plans: int, steps: int, *, every: int = 5, limit_s: float = 2
+) -> dict[str, Any]:
     """Train unplaced, by `plans` random plans and by a solved one; what was equal. Every `every`-th is traced."""
     began = time.perf_counter()
     graph, fetches = one.step()
@@ -105,7 +107,11 @@ def compared(one: Case, cluster: str, plans: int, steps: int, *, every: int = 5,
 
 
 def _by_plan(
-    one: Case, apply: Callable[[], Any], wanted: tuple[Trained, Trained], where: tuple[Path, int], found: dict[str, Any]
+    one: SessionCase,
+    apply: Callable[[], Any],
+    wanted: tuple[Trained, Trained],
+    where: tuple[Path, int],
+    found: dict[str, Any],
 ) -> None:
     folder, steps = where
     placed, resumed, back = (folder / name for name in ("placed", "resumed", "back"))
@@ -163,7 +169,7 @@ def _bytes(values: dict[str, Any]) -> dict[str, bytes]:
     return {name: np.asarray(value).tobytes() for name, value in values.items()}
 
 
-def _model(name: str) -> Case:
+def _model(name: str) -> SessionCase:
     step = models.build(name, "tiny")
     with step.graph.as_default():
         variables = {v.op.name: v for v in v1.global_variables()}
@@ -182,7 +188,7 @@ def _model(name: str) -> Case:
             saver.save(session, str(end / "model"))
             return losses, _bytes(session.run(variables))
 
-    return Case(name=name, step=lambda: (step.graph, [step.loss, *step.fetches]), train=train)
+    return SessionCase(name=name, step=lambda: (step.graph, [step.loss, *step.fetches]), train=train)
 
 
 def program(kind: str, *, resource: bool) -> Any:

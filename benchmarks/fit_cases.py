@@ -183,7 +183,7 @@ def from_step(name: str, *, nested: bool) -> Graph:
 
 
 @dataclass(frozen=True)
-class Way:
+class TrainingWay:
     """One way to train, and to get the graph that is planned."""
 
     graph: Callable[[str], Graph]
@@ -193,11 +193,15 @@ class Way:
 
 
 WAYS = {
-    "fit": Way(functools.partial(from_keras, static=False), fit),
-    "batches": Way(functools.partial(from_keras, static=True), on_batches),
-    "record": Way(from_record, fit),
-    "place": Way(functools.partial(from_step, nested=False), functools.partial(loop, nested=False), placed=True),
-    "place-nested": Way(functools.partial(from_step, nested=True), functools.partial(loop, nested=True), placed=True),
+    "fit": TrainingWay(functools.partial(from_keras, static=False), fit),
+    "batches": TrainingWay(functools.partial(from_keras, static=True), on_batches),
+    "record": TrainingWay(from_record, fit),
+    "place": TrainingWay(
+        functools.partial(from_step, nested=False), functools.partial(loop, nested=False), placed=True
+    ),
+    "place-nested": TrainingWay(
+        functools.partial(from_step, nested=True), functools.partial(loop, nested=True), placed=True
+    ),
 }
 
 

@@ -35,7 +35,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table:
+class KernelTable:
     """Measured kernels of one device, precision and kind."""
 
     device: str
@@ -58,13 +58,13 @@ class Table:
         return kernels(self.rows, self.machine)[0]
 
 
-def tables() -> list[Table]:
+def tables() -> list[KernelTable]:
     """Every table that has rows."""
     found = [table(device, dtype, kind) for device in ("V100", "P100") for dtype in DTYPES for kind in KINDS]
     return [t for t in found if len(t.rows)]
 
 
-def table(device: str, dtype: str, kind: str) -> Table:
+def table(device: str, dtype: str, kind: str) -> KernelTable:
     """The measured kernels of one device, precision and kind."""
     form, name, columns = KINDS[kind]
     with (FOLDER / f"{device.lower()}-{name}.csv").open() as file:
@@ -77,7 +77,9 @@ def table(device: str, dtype: str, kind: str) -> Table:
     wide = np.zeros((len(rows), 12), dtype=np.int64)
     wide[:, : rows.shape[1]] = rows
     seconds = np.array([float(line[columns[dtype]] or "nan") / 1e3 for line in lines])
-    return Table(device=device, dtype=dtype, kind=kind, rows=wide[there], seconds=seconds[there], fitted=half[there])
+    return KernelTable(
+        device=device, dtype=dtype, kind=kind, rows=wide[there], seconds=seconds[there], fitted=half[there]
+    )
 
 
 def _matmul(line: dict[str, str]) -> list[int]:
@@ -108,7 +110,7 @@ def main() -> None:
         draw(halves, asked.picture)
 
 
-def row(measured: Table, half: Bools) -> dict[str, Any]:
+def row(measured: KernelTable, half: Bools) -> dict[str, Any]:
     """The error of some rows of a table."""
     head = {"device": measured.device, "dtype": measured.dtype, "kind": measured.kind}
     return head | errors(measured.predicted()[half], measured.seconds[half])
@@ -133,7 +135,7 @@ def print_errors(said: list[dict[str, Any]]) -> None:
         print(f"| {r['device']} | {r['dtype']} | {r['kind']} | {r['n']} | {100 * r['mean_error']:.1f} % | {ratios} |")
 
 
-def draw(halves: list[tuple[Table, Bools]], path: Path) -> None:
+def draw(halves: list[tuple[KernelTable, Bools]], path: Path) -> None:
     """Predicted over measured against measured, a panel for each device and precision."""
     from matplotlib.figure import Figure
 

@@ -12,7 +12,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from benchmarks.kernels import Table, table
+from benchmarks.kernels import KernelTable, table
 from pesto.core.costs.kernels.convolutions import conv_seconds
 from pesto.core.costs.kernels.launched import matmul_seconds
 from pesto.core.costs.kernels.machine import Constants, ConvConstants
@@ -54,7 +54,7 @@ def main() -> None:
             print(f"    # {dtype}, {kind}\n    ({source_of(core)},\n     {source_of(conv)}),", flush=True)
 
 
-def fit_matmul(measured: Table) -> Constants:
+def fit_matmul(measured: KernelTable) -> Constants:
     """The constants of one table of matmuls."""
     names, at, spread = spread_of(MATMUL_PRIOR)
     rows, seconds, machine = measured.rows[measured.fitted], measured.seconds[measured.fitted], measured.machine
@@ -68,7 +68,7 @@ def fit_matmul(measured: Table) -> Constants:
     return made(best_of(score, len(names), starts=4, rounds=450))
 
 
-def fit_conv(measured: Table) -> tuple[Constants, ConvConstants]:
+def fit_conv(measured: KernelTable) -> tuple[Constants, ConvConstants]:
     """The constants of one pass of convolutions."""
     names, at, spread = spread_of(CONV_PRIOR)
     rows, seconds, machine = measured.rows[measured.fitted], measured.seconds[measured.fitted], measured.machine

@@ -27,7 +27,7 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_shaped
 from pesto.planning.solving.flow import formulate
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers.bounds import quick_bounds
 
 VARIANTS = {
@@ -40,7 +40,7 @@ VARIANTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class KindsRow:
     """One variant on one cluster, in seconds; None where nothing fits the memory."""
 
     workers: int
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=20.0)
     asked = parser.parse_args()
     clusters = {name: load_cluster(name) for name in asked.clusters.split(",")}
-    rows: dict[str, list[Row]] = {name: [] for name in clusters}
+    rows: dict[str, list[KindsRow]] = {name: [] for name in clusters}
     print("| variant | cluster | cuts | split ms | peak GiB | place ms | both ms | no placement below | CPU s | load |")
     print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for model in asked.models.split(","):
@@ -80,7 +80,7 @@ def main() -> None:
         print(f"{name}: split / what no placement can beat, mean: {sum(shares) / max(1, len(shares)):.3f}")
 
 
-def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float) -> Row:
+def _case(name: str, step: tuple[Graph, TypedGraph], cluster: Cluster, limit: float) -> KindsRow:
     graph, _ = step
     began, settings, costs = time.process_time(), Settings(time_limit_s=limit), modelled(graph, cluster)
     ways = factorings(len(accelerators_of(cluster)))
@@ -100,7 +100,7 @@ def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float)
     took, load = time.process_time() - began, os.getloadavg()[0]
     cells = [name, cluster.name, "x".join(map(str, factors)), _ms(split), f"{found.peak.max() / 2**30:.1f}"]
     print(f"| {' | '.join([*cells, _ms(place), _ms(both), _ms(bound), f'{took:.0f}', f'{load:.1f}'])} |", flush=True)
-    return Row(workers=prod(factors), split_s=split, place_s=place, both_s=both, bound_s=bound)
+    return KindsRow(workers=prod(factors), split_s=split, place_s=place, both_s=both, bound_s=bound)
 
 
 def _ms(seconds: float | None) -> str:

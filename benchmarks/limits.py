@@ -33,7 +33,7 @@ while os.getppid() == parent:
 """
 
 
-class Measured(NamedTuple):
+class MeasuredSolve(NamedTuple):
     """One solve: seconds of its parts, and of a step of its plan."""
 
     start_s: float
@@ -65,7 +65,7 @@ def main() -> None:
                     print(row(model, limit, given.loops, solved(words, limit), half), flush=True)
 
 
-def solved(words: Sequence[str], limit: float) -> Measured:
+def solved(words: Sequence[str], limit: float) -> MeasuredSolve:
     """Run one solve in a process of its own."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
@@ -75,7 +75,7 @@ def solved(words: Sequence[str], limit: float) -> Measured:
     said = json.loads(done.stdout)
     stages = said["stages_s"]
     start, reading = stages.pop("start"), stages.pop("graph")
-    return Measured(
+    return MeasuredSolve(
         start_s=start,
         reading_s=reading,
         stages_s=sum(stages.values()),
@@ -98,7 +98,7 @@ def busy(loops: int) -> Iterator[None]:
             each.wait()
 
 
-def row(model: str, limit: float, loops: int, found: Measured, half: Measured) -> str:
+def row(model: str, limit: float, loops: int, found: MeasuredSolve, half: MeasuredSolve) -> str:
     """One line of the table."""
     seconds = (found.start_s, found.reading_s, found.stages_s, found.wall_s, found.wall_s - found.reading_s - limit)
     cells = [

@@ -54,7 +54,7 @@ def instance(seed: int, share: float, *, in_place: bool = True) -> Problem:
     return roomy.holding(capacity=np.full(2, int(share * peak)))
 
 
-class Row(NamedTuple):
+class LivesRow(NamedTuple):
     """What became of one problem."""
 
     exact: Result
@@ -78,7 +78,7 @@ def repaired(problem: Problem) -> tuple[int | None, int]:
     return min((s.makespan for s in found), default=None), min(s.makespan for s in free if s is not None)
 
 
-def row(problem: Problem, seconds: float) -> Row:
+def row(problem: Problem, seconds: float) -> LivesRow:
     """Both ways; AssertionError where the checker has something against what CP-SAT says."""
     began = time.monotonic()
     exact = solve(problem, "cpsat", Options(seconds=seconds))
@@ -86,10 +86,10 @@ def row(problem: Problem, seconds: float) -> Row:
     if exact.schedule is not None and check(problem, exact.schedule):
         raise AssertionError("an invalid schedule")
     better, unlimited = repaired(problem)
-    return Row(exact, better, unlimited, took)
+    return LivesRow(exact, better, unlimited, took)
 
 
-def verdict(found: Row) -> str:
+def verdict(found: LivesRow) -> str:
     """Which of a table's columns a problem counts in."""
     exact = found.exact
     if exact.status is Status.INFEASIBLE:

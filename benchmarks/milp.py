@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pesto.research.study import cells
-from pesto.research.study.instance_cache import Shelf
+from pesto.research.study.instance_cache import InstanceCache
 from pesto.research.study.spec import load_study
 from solvers.api import solve
 from solvers.instances.grids import lstm_grid
@@ -41,7 +41,7 @@ SECONDS = {"formulations": 10.0, "starts": 60.0, "kept": 20.0}
 FORMULATIONS = {"formulations": ("tight", "paper"), "starts": ("tight",), "kept": ("tight",)}
 
 
-class Instance(NamedTuple):
+class FamilyProblem(NamedTuple):
     """A problem of a family."""
 
     family: str
@@ -70,7 +70,7 @@ class Shipped(NamedTuple):
 
     def problem(self) -> Problem:
         """The problem itself."""
-        return Shelf().posed(self.instance).problem
+        return InstanceCache().posed(self.instance).problem
 
 
 def shipped() -> Iterator[Shipped]:
@@ -79,38 +79,38 @@ def shipped() -> Iterator[Shipped]:
     yield from map(Shipped, {instance.label: instance for instance in named}.values())
     for variant, nodes in (("tiny", 40), ("tiny", 200), ("2x1024", 200)):
         step = {"model": "nmt", "variant": variant, "cluster": "v100x2-nvlink", "path": b"v100x2-nvlink"}
-        yield Shipped(cells.Trained(**step, sha256="", nodes=nodes, batch=None, per_edge=False))
+        yield Shipped(cells.TrainingInstance(**step, sha256="", nodes=nodes, batch=None, per_edge=False))
 
 
-def per_edge() -> Iterator[Instance]:
+def per_edge() -> Iterator[FamilyProblem]:
     """Problems with a transfer for each edge, so that both programs are exact for them."""
     for layers, steps, gpus in (
         (2, 2, 2), (2, 3, 2), (2, 4, 2), (2, 6, 2), (3, 3, 2), (3, 4, 2), (4, 3, 2), (2, 3, 3), (2, 4, 3), (3, 3, 4),
     ):  # fmt: skip
-        yield Instance("lstm-grid", 0, {"layers": layers, "steps": steps, "gpus": gpus, "per_edge": 1})
+        yield FamilyProblem("lstm-grid", 0, {"layers": layers, "steps": steps, "gpus": gpus, "per_edge": 1})
     for layers, heads, gpus in ((1, 1, 2), (1, 2, 2), (1, 4, 2), (1, 1, 3), (1, 2, 3), (2, 1, 2), (2, 2, 2)):
-        yield Instance("transformer", 0, {"layers": layers, "heads": heads, "gpus": gpus, "per_edge": 1})
+        yield FamilyProblem("transformer", 0, {"layers": layers, "heads": heads, "gpus": gpus, "per_edge": 1})
     for seed in range(8):
-        yield Instance("random", seed, {"tasks": 16, "gpus": 2, "per_edge": 1})
-        yield Instance("layered", seed, {"layers": 4, "width": 4, "gpus": 2, "longest": 5, "per_edge": 1})
-        yield Instance("heterogeneous", seed, {"layers": 2, "width": 3, "gpus": 2, "per_edge": 1})
+        yield FamilyProblem("random", seed, {"tasks": 16, "gpus": 2, "per_edge": 1})
+        yield FamilyProblem("layered", seed, {"layers": 4, "width": 4, "gpus": 2, "longest": 5, "per_edge": 1})
+        yield FamilyProblem("heterogeneous", seed, {"layers": 2, "width": 3, "gpus": 2, "per_edge": 1})
 
 
-def training_steps() -> Iterator[Instance]:
+def training_steps() -> Iterator[FamilyProblem]:
     """LSTM grids and transformers of at most 60 tasks, a payload once for each target."""
     for layers, steps, gpus, backward in (
         (2, 4, 2, 1), (2, 6, 2, 2), (2, 8, 3, 1), (2, 11, 2, 1), (2, 11, 4, 2), (3, 4, 3, 1), (3, 6, 2, 1),
         (3, 8, 4, 1), (4, 4, 3, 2), (4, 6, 3, 1), (4, 6, 2, 2),
     ):  # fmt: skip
-        yield Instance("lstm-grid", 0, {"layers": layers, "steps": steps, "gpus": gpus, "backward": backward})
+        yield FamilyProblem("lstm-grid", 0, {"layers": layers, "steps": steps, "gpus": gpus, "backward": backward})
     for layers, heads, gpus in ((1, 1, 2), (1, 4, 3), (1, 6, 2), (2, 1, 2), (2, 2, 3)):
-        yield Instance("transformer", 0, {"layers": layers, "heads": heads, "gpus": gpus})
+        yield FamilyProblem("transformer", 0, {"layers": layers, "heads": heads, "gpus": gpus})
 
 
 INSTANCES = {"formulations": per_edge, "starts": training_steps, "kept": shipped}
 
 
-def cell(instance: Instance | Shipped, solver: str, formulation: str, seconds: float) -> dict[str, Any] | None:
+def cell(instance: FamilyProblem | Shipped, solver: str, formulation: str, seconds: float) -> dict[str, Any] | None:
     """One solve from the list schedule; None where that is optimal, or there is none."""
     problem = instance.problem()
     first = solve(problem, "list", Options())

@@ -52,7 +52,7 @@ AMPLE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class OracleRun:
     """One solve: what was asked, heard and answered."""
 
     problem: Problem
@@ -120,7 +120,7 @@ def start_of(problem: Problem, seed: int) -> Schedule | None:
     return ListScheduler().solve(problem, Options(), lambda _: None).schedule if seed % 4 < 2 else None
 
 
-def verdict(run: Run) -> tuple[str, str]:
+def verdict(run: OracleRun) -> tuple[str, str]:
     """What the result is called, and what is wrong with it ("" for nothing)."""
     schedules = [p.schedule for p in run.heard] + [run.result.schedule]
     wrong = [w.text for s in schedules if s is not None for w in check(run.problem, s)]
@@ -130,7 +130,7 @@ def verdict(run: Run) -> tuple[str, str]:
     return _infeasible(run) if best is None else _feasible(run, best.makespan)
 
 
-def _infeasible(run: Run) -> tuple[str, str]:
+def _infeasible(run: OracleRun) -> tuple[str, str]:
     status = run.result.status
     if status is Status.INFEASIBLE:
         return "infeasible", ""
@@ -139,7 +139,7 @@ def _infeasible(run: Run) -> tuple[str, str]:
     return "not proven infeasible", "" if status is Status.UNKNOWN and open_ else f"{status} where there is no schedule"
 
 
-def _feasible(run: Run, best: int) -> tuple[str, str]:
+def _feasible(run: OracleRun, best: int) -> tuple[str, str]:
     result = run.result
     bound = max([result.lower_bound, *(p.lower_bound for p in run.heard)])
     found = "nothing" if result.schedule is None else str(result.schedule.makespan)
@@ -196,7 +196,9 @@ def _try(solve: Callable[..., Result], seed: int, options: Options, formulation:
         return "beyond the licence", ""
     except Exception as error:
         return "raised", f"{type(error).__name__}: {error}"
-    return verdict(Run(problem=problem, result=result, heard=heard, formulation=formulation, seconds=options.seconds))
+    return verdict(
+        OracleRun(problem=problem, result=result, heard=heard, formulation=formulation, seconds=options.seconds)
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_shaped
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide, factors_of
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.tf.models import FAMILIES, find
 
 
@@ -35,7 +35,7 @@ def main() -> None:
                 print(row(f"{model} {variant}", shaped, workers, given.time_limit), flush=True)
 
 
-def row(name: str, shaped: Shaped, workers: str, seconds: float) -> str:
+def row(name: str, shaped: TypedGraph, workers: str, seconds: float) -> str:
     """One split."""
     before = cpu_s()
     try:

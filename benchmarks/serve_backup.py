@@ -105,7 +105,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
     return server, server.stderr.readline().split(" at ")[1].split(",")[0]
 
 
-class Asking(threading.Thread):
+class BackupLoad(threading.Thread):
     """Submits, lists, and deletes jobs that are done, until the end."""
 
     def __init__(self, url: str, ended: threading.Event) -> None:
@@ -132,7 +132,7 @@ class Asking(threading.Thread):
 def measured(folder: Path, url: str, filled: set[str], backups: int, clients: int) -> dict[str, object]:
     """Back up and restore while clients ask; what was measured by name."""
     ended = threading.Event()
-    asking = [Asking(url, ended) for _ in range(clients)]
+    asking = [BackupLoad(url, ended) for _ in range(clients)]
     for one in asking:
         one.start()
     seconds, jobs, missing_jobs, missing_files, begun = list[float](), 0, 0, 0, time.perf_counter()

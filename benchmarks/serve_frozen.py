@@ -49,7 +49,7 @@ def main() -> None:
     finish(found, code, as_json=given.json, within=bool(found["within"]))
 
 
-class Asking(threading.Thread):
+class FrozenLoad(threading.Thread):
     """Asks again and again: how long each answer took, and how many there were of each status."""
 
     def __init__(self, url: str, path: str, pause_s: float, body: object = None) -> None:
@@ -76,8 +76,10 @@ def measured(url: str, postgres: PostgresServer, seconds: float, clients: int) -
         running = client.post("/v1/jobs", json=LONG).json()["id"]  # the only worker: nothing else is begun
         while client.get(f"/v1/jobs/{running}").json()["stage"] in ("", "running"):
             time.sleep(0.2)
-        health = Asking(url, "/healthz", 0.02)
-        others = [Asking(url, "/v1/jobs", 0.05) for _ in range(clients)] + [Asking(url, "/v1/jobs", 0.5, QUEUED)]
+        health = FrozenLoad(url, "/healthz", 0.02)
+        others = [FrozenLoad(url, "/v1/jobs", 0.05) for _ in range(clients)] + [
+            FrozenLoad(url, "/v1/jobs", 0.5, QUEUED)
+        ]
         for one in (health, *others):
             one.start()
         time.sleep(2.0)

@@ -60,8 +60,8 @@ def main() -> None:
         postgres = PostgresServer() if given.servers > 1 else None
         nodes = RayNodes(Path(folder) / "ray") if given.executor == "ray" else None
         database, ray = postgres.url if postgres else "", nodes.environment if nodes else None
-        servers = [Server(Path(folder) / "data", given.workers, database, ray) for _ in range(given.servers)]
-        run = Run(Path(folder), servers, postgres, nodes, np.random.default_rng(seed))
+        servers = [KilledServer(Path(folder) / "data", given.workers, database, ray) for _ in range(given.servers)]
+        run = KillRun(Path(folder), servers, postgres, nodes, np.random.default_rng(seed))
         try:
             found = run.all(given.kills)
         finally:
@@ -79,7 +79,7 @@ def main() -> None:
     sys.exit(1 if any(found[key] for key in bad) or found["acknowledged"] != found["finished"] else 0)
 
 
-class Server:
+class KilledServer:
     """The service's process, on one port for ever."""
 
     def __init__(self, folder: Path, workers: int, database: str = "", ray: dict[str, str] | None = None) -> None:
@@ -135,7 +135,7 @@ class Server:
         return found
 
 
-class Watch(threading.Thread):
+class JobWatch(threading.Thread):
     """One job's events, from its first to its last, over any number of cuts."""
 
     def __init__(self, urls: Sequence[str], name: str) -> None:
@@ -164,17 +164,17 @@ class Watch(threading.Thread):
         self.done = self.done or line == "event: done"
 
 
-class Run:
+class KillRun:
     """One run of the benchmark."""
 
     def __init__(
-        self, folder: Path, servers: list[Server], postgres: PostgresServer | None, nodes: RayNodes | None,
+        self, folder: Path, servers: list[KilledServer], postgres: PostgresServer | None, nodes: RayNodes | None,
         dice: np.random.Generator,
     ) -> None:  # fmt: skip
         self.folder, self.dice, self.servers, self.postgres, self.nodes = folder, dice, servers, postgres, nodes
         self._turn = cycle(["node", "worker", "server", "cluster"])
         self._next = cycle(servers)
-        self.watches: dict[str, Watch] = {}
+        self.watches: dict[str, JobWatch] = {}
         self.graph_of: dict[str, int] = {}
         self.over = threading.Event()
         self.kills: Counter[str] = Counter()
@@ -232,7 +232,9 @@ class Run:
             count += 1
             name = self._acknowledged(body, f"key-{count}")
             self.graph_of[name] = graph
-            self.watches[name] = watch = Watch([next(self._next).url, *(server.url for server in self.servers)], name)
+            self.watches[name] = watch = JobWatch(
+                [next(self._next).url, *(server.url for server in self.servers)], name
+            )
             watch.start()
 
     def _acknowledged(self, body: dict[str, object], key: str) -> str:
@@ -351,7 +353,7 @@ def small_graph(number: int) -> bytes:
     return json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}).encode()
 
 
-def uploaded(server: Server, data: bytes) -> str:
+def uploaded(server: KilledServer, data: bytes) -> str:
     """The SHA-256 of a file that the server has now."""
     sha = hashlib.sha256(data).hexdigest()
     assert httpx.put(f"{server.url}/v1/blobs/{sha}", content=data).status_code == 201

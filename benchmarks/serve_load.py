@@ -98,7 +98,7 @@ def talkative(database: Database) -> str:
     return name
 
 
-class Client(asyncio.Protocol):
+class LoadClient(asyncio.Protocol):
     """One connection that sends the same request again as soon as it is answered, until the end."""
 
     def __init__(self, request: bytes, until: float, waits: list[float], codes: Counter[int]) -> None:
@@ -174,7 +174,7 @@ class Load:
         made = []
         for _ in range(clients):
             _, one = await loop.create_connection(
-                lambda: Client(request, began + seconds, waits, self._codes), "127.0.0.1", self._port
+                lambda: LoadClient(request, began + seconds, waits, self._codes), "127.0.0.1", self._port
             )
             made.append(one)
         await asyncio.gather(*(client.ended for client in made))

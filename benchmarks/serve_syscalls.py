@@ -29,7 +29,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.serve_kill import Server, small_graph, uploaded
+from benchmarks.serve_kill import KilledServer, small_graph, uploaded
 
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
 _SETTLES_S = 0.3
@@ -46,7 +46,7 @@ def main() -> None:
     given = parser.parse_args()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="pesto-serve-syscalls-") as folder:
-        run = Run(Path(folder))
+        run = SyscallRun(Path(folder))
         try:
             found = run.all(given.most)
         finally:
@@ -56,12 +56,12 @@ def main() -> None:
     sys.exit(1 if any(found[key] for key in ("lost", "doubled", "undone", "orphans")) else 0)
 
 
-class Run:
+class SyscallRun:
     """One run of the benchmark."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.server = Server(folder / "data", workers=1)
+        self.server = KilledServer(folder / "data", workers=1)
         self.found: Counter[str] = Counter()
         self.jobs: list[str] = []
 

@@ -28,7 +28,7 @@ BYTES_A_TICK = 1000
 """Of the cluster below, which sends a byte in a nanosecond; a tick of the families is a microsecond here."""
 
 
-class Row(NamedTuple):
+class SmallGraphRow(NamedTuple):
     """One graph, solved."""
 
     family: str
@@ -107,11 +107,11 @@ def two_devices() -> Cluster:
     return Cluster(name="two", devices=gpus, links=("there", "back"), paths=((None, there), (back, None)), source="two")
 
 
-def _solved(family: str, graph: Graph, limit: float) -> Row:
+def _solved(family: str, graph: Graph, limit: float) -> SmallGraphRow:
     began, cpu = time.perf_counter(), _cpu()
     plan = pesto.solve(graph, cluster=two_devices(), time_limit_s=limit)
     made = plan.provenance
-    return Row(family, graph.ops, plan.gap, time.perf_counter() - began, _cpu() - cpu, plan.makespan_s * 1e6,
+    return SmallGraphRow(family, graph.ops, plan.gap, time.perf_counter() - began, _cpu() - cpu, plan.makespan_s * 1e6,
                f"{made.chosen}, {made.lower_bound_name}")  # fmt: skip
 
 
@@ -120,14 +120,14 @@ def _cpu() -> float:
     return t.user + t.system + t.children_user + t.children_system
 
 
-def _line(row: Row) -> str:
+def _line(row: SmallGraphRow) -> str:
     return (
         f"{row.family:>16} {row.ops:4} ops: gap {row.gap:7.3%}, step {row.step_us:9.3f} us, {row.wall_s:5.1f} s, "
         f"{row.cpu_s:5.1f} CPU s; {row.bound}"
     )
 
 
-def _table(rows: list[tuple[int, Row]]) -> None:
+def _table(rows: list[tuple[int, SmallGraphRow]]) -> None:
     print("| ops | graphs | proven | to 0.01 % | mean gap | largest gap | wall s | CPU s |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for size in sorted({size for size, _ in rows}):

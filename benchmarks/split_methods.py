@@ -18,7 +18,7 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_shaped
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide, factors_of
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 METHODS = "exact,joint,tofu,chop,rows,rows-random,spartan,data-parallel,megatron"
 
@@ -51,7 +51,7 @@ def main() -> None:
         print(f"best of exact and joint / tofu: mean of {len(ratios)} {mean:.3f}, most {most:.3f}")
 
 
-def tried(shaped: Shaped, workers: str, method: str, seconds: float) -> Split | None:
+def tried(shaped: TypedGraph, workers: str, method: str, seconds: float) -> Split | None:
     """What a method finds; None where it finds nothing."""
     try:
         return divide(shaped, factors_of(workers), method, Rules(), seconds=seconds)

@@ -47,7 +47,7 @@ WAYS = ("free", "pinned", "own times")
 
 
 @dataclass(frozen=True)
-class Row:
+class PeakRow:
     """One device of one plan, measured in one way."""
 
     model: str
@@ -97,7 +97,7 @@ def main() -> None:
     summary(rows)
 
 
-def summary(rows: list[Row]) -> None:
+def summary(rows: list[PeakRow]) -> None:
     """Mean and worst error by way and by what is counted."""
     for way in WAYS:
         for scratch in (True, False):
@@ -107,7 +107,7 @@ def summary(rows: list[Row]) -> None:
                 print(f"{way}, {what}: {len(errors)} peaks, mean error {mean(errors):.2%}, worst {max(errors):.2%}")
 
 
-def compared(name: str, asked: Any) -> Iterator[Row]:
+def compared(name: str, asked: Any) -> Iterator[PeakRow]:
     """The rows of one model."""
     from benchmarks.allocator.workspaces import workspaces
     from pesto.core.costs.disturbance import Watch
@@ -125,7 +125,7 @@ def compared(name: str, asked: Any) -> Iterator[Row]:
     for candidate, plan in plans(graph, costs, cluster, asked.seed):
         for way, devices in ways(graph, step, candidate.timeline, plan, asked.steps, scratch):
             for (device, counted), (predicted, allocated) in devices.items():
-                yield Row(name, candidate.name, device, counted, way, predicted, allocated)
+                yield PeakRow(name, candidate.name, device, counted, way, predicted, allocated)
 
 
 def as_traced(graph: Graph, step: Any, costs: Costs, cluster: Cluster, asked: Any) -> tuple[Costs, Cluster]:

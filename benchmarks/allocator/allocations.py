@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.allocator.copies import Copy, pin, with_copies
+from benchmarks.allocator.copies import ReceivedCopy, pin, with_copies
 from pesto.core.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.gone_names import rename
@@ -35,14 +35,14 @@ WARMUP = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Traced:
+class TracedSteps:
     """Some steps by a plan, as TensorFlow wrote them down."""
 
     steps: tuple[Any, ...]
     """StepStats of each."""
     targets: Mapping[str, str]
     """The plan's device -> TensorFlow's."""
-    copies: tuple[Copy, ...]
+    copies: tuple[ReceivedCopy, ...]
     """What stands for received tensors and feeds."""
     variables: Mapping[str, int]
     """Bytes of each variable of the step as TensorFlow holds it, by the name of its op."""
@@ -51,7 +51,7 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Held:
+class HeldMemory:
     """Bytes that one device held over one step."""
 
     variables: int
@@ -69,7 +69,7 @@ class Held:
         return max(self.variables + self.constants, int(self.level.max(initial=0)))
 
 
-def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> Traced:
+def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> TracedSteps:
     """Run some steps by `plan` on logical CPUs and trace them; what crosses or is fed is copied (`copies.py`).
 
     The plan's order is enforced as `pesto run` does, Grappler is off and each op has one core. With `pinned` no
@@ -91,12 +91,12 @@ def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> Tr
         session.run(graph.get_operation_by_name(step.init))
         size = {name: int(np.asarray(value).nbytes) for name, value in session.run(values).items()}
         found = tuple(_traces(session, step, steps))
-    return Traced(
+    return TracedSteps(
         steps=found, targets=wanted, copies=copies, variables=size, assigned=_assigned(done.graph_def, size)
     )  # fmt: skip
 
 
-def held(traced: Traced, stats: Any, device: str, *, scratch: bool = True) -> Held:
+def held(traced: TracedSteps, stats: Any, device: str, *, scratch: bool = True) -> HeldMemory:
     """What the plan's `device` held in one of the traced steps; without `scratch`, kernels' outputs only.
 
     Releases come before allocations of the same microsecond.
@@ -114,7 +114,7 @@ def held(traced: Traced, stats: Any, device: str, *, scratch: bool = True) -> He
         if e.node_name in traced.assigned
     ]
     micros, change = np.array(sorted(records), dtype=np.int64).reshape(-1, 2).T
-    return Held(
+    return HeldMemory(
         variables=variables,
         constants=constants,
         micros=ints(micros),

@@ -21,7 +21,7 @@ PREFIX = "pesto_copy_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class ReceivedCopy:
     """One op that stands for a received tensor, or for a feed on the device that the plan gives it."""
 
     name: str
@@ -44,7 +44,7 @@ class Copy:
 class _Copies:
     """The copies made so far, one a tensor and device."""
 
-    made: dict[tuple[str, int, str, bool], Copy] = field(default_factory=dict)
+    made: dict[tuple[str, int, str, bool], ReceivedCopy] = field(default_factory=dict)
     nodes: list[Any] = field(default_factory=list)
 
     def of(self, tensor: tuple[str, int], read: str, device: str, dtype: int, *, fed: bool) -> str:
@@ -52,7 +52,7 @@ class _Copies:
         key = (*tensor, device, fed)
         if key not in self.made:
             source, output = tensor
-            copy = Copy(
+            copy = ReceivedCopy(
                 name=f"{PREFIX}{len(self.made)}", source=source, output=output, device=device, fed=fed, dtype=dtype
             )
             self.made[key] = copy
@@ -60,7 +60,9 @@ class _Copies:
         return f"{self.made[key].name}:0"
 
 
-def with_copies(graph_def: Any, plan: Plan, wanted: Mapping[str, str], relays: Collection[Relay]) -> tuple[Copy, ...]:
+def with_copies(
+    graph_def: Any, plan: Plan, wanted: Mapping[str, str], relays: Collection[Relay]
+) -> tuple[ReceivedCopy, ...]:
     """Put the copies into `graph_def`, which is placed by `plan`; `wanted` is TensorFlow's device for each of its own.
 
     Handles, variants and strings are not copied: the first two never cross, and strings have no known size. What is

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.allocator.allocations import Traced
+from benchmarks.allocator.allocations import TracedSteps
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.core.problem import payloads
@@ -16,7 +16,7 @@ _UNTRACED = ("Const", "HostConst")
 """What TensorFlow may hand out without running a kernel; their bytes do not depend on when."""
 
 
-def retimed(traced: Traced, stats: Any, graph: Graph, timeline: Timeline) -> Timeline:
+def retimed(traced: TracedSteps, stats: Any, graph: Graph, timeline: Timeline) -> Timeline:
     """`timeline`, of the plan that was traced without congestion, with each op and transfer when it was in one step.
 
     Ticks count nanoseconds since the first op. A feed begins with its copy. InputError when an op is not in the trace.
@@ -51,7 +51,7 @@ def _spans(stats: Any) -> dict[str, tuple[int, int]]:
     }
 
 
-def _sent(traced: Traced, spans: dict[str, tuple[int, int]], graph: Graph, s: Schedule) -> list[tuple[int, int]]:
+def _sent(traced: TracedSteps, spans: dict[str, tuple[int, int]], graph: Graph, s: Schedule) -> list[tuple[int, int]]:
     """(start, end) of the copy that each transfer made."""
     locations = list(traced.targets.values())
     copy = {(c.source, c.output, locations.index(c.device)): c.name for c in traced.copies if not c.fed}

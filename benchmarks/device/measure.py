@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.device.single_kernels import conv_rows, matmul_rows, other_rows
-from benchmarks.device.timing import Device
+from benchmarks.device.timing import TimedDevice
 from benchmarks.device.traffic import copy_rows, launch_rows, plan_rows
 from benchmarks.device.whole_steps import step_rows
 
@@ -32,7 +32,7 @@ except ImportError:
 FORMAT_VERSION = 1
 
 
-SECTIONS: tuple[tuple[str, str, Callable[[Device], Any], float], ...] = (
+SECTIONS: tuple[tuple[str, str, Callable[[TimedDevice], Any], float], ...] = (
     ("launches", "launches", launch_rows, 0.04),
     ("copies", "copies", copy_rows, 0.12),
     ("plans", "plans", plan_rows, 0.16),
@@ -44,7 +44,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Device], Any], float], ...] = (
 """Name, list that its rows go to, its rows, and the share of the time at which it ends."""
 
 
-class Record:
+class MeasurementFile:
     """The measurements so far, and the time that is left for more."""
 
     def __init__(self, path: Path, minutes: float) -> None:
@@ -98,7 +98,7 @@ def clocks(fields: str = "clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperat
         return "no nvidia-smi"
 
 
-def machine(device: Device) -> dict[str, Any]:
+def machine(device: TimedDevice) -> dict[str, Any]:
     """Facts of the machine and the libraries."""
     found: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "torch": torch.__version__, "python": sys.version,
@@ -145,8 +145,8 @@ def main() -> None:
     # With CUDA graphs the profiler may crash when it starts again; torch sets these itself for its compiler's graphs.
     os.environ |= {"DISABLE_CUPTI_LAZY_REINIT": "1", "TEARDOWN_CUPTI": "0"}
     torch.backends.cudnn.benchmark = True
-    device = Device(asked.device, small=asked.small)
-    record = Record(asked.output, asked.minutes)
+    device = TimedDevice(asked.device, small=asked.small)
+    record = MeasurementFile(asked.output, asked.minutes)
     record.data |= {"machine": machine(device), "small": asked.small, "minutes": asked.minutes}
     print(f"{record.data['machine']['gpu']}, torch {torch.__version__}, {asked.minutes:g} minutes", flush=True)
     for name, into, rows, share in SECTIONS:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.device.timing import Device, described, precision, shuffled, width
+from benchmarks.device.timing import TimedDevice, described, precision, shuffled, width
 
 try:
     import torch
@@ -27,7 +27,7 @@ RESNET = (
 """Channels, height and width, filters, size of the filter and stride of ResNet-50's distinct convolutions."""
 
 
-def matmul_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def matmul_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Products [m, k] x [k, n] of DeepBench's kind, GPT-2's, squares and random ones, by data type."""
     shapes = [(m, n, n, 0, t) for n in (1760, 2048, 2560, 4096) for m in (16, 32, 64, 128, 7000) for t in (0, 1)]
     shapes += [(700, 5124, 2048, 0, 0), (700, 35, 2048, 0, 0), (64, 1000, 2048, 0, 1), (1500, 7680, 2560, 1, 0)]
@@ -48,7 +48,7 @@ def matmul_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
     ])  # fmt: skip
 
 
-def matmul(device: Device, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
+def matmul(device: TimedDevice, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
     """One product, cold (buffers beyond L2 in turn) and, where it fits L2, warm (the same buffers)."""
     batch, m, n, k, a_t, b_t = shape
     size = width(dtype) * batch * (m * k + k * n + m * n)
@@ -70,7 +70,7 @@ def matmul(device: Device, shape: tuple[int, ...], dtype: str) -> dict[str, Any]
     return {"kind": "batched matmul" if batch > 1 else "matmul", "op": op, "buffer_bytes": size} | found
 
 
-def conv_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def conv_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """ResNet-50's convolutions in both directions, by batch, data type and layout."""
     layers = RESNET if not device.small else ((3, 16, 8, 3, 2), (8, 8, 8, 1, 1))
     every = itertools.product(layers, (2,) if device.small else (32, 64), ("float32", "tf32", "bfloat16"), range(2))
@@ -82,7 +82,9 @@ def conv_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
     ])  # fmt: skip
 
 
-def conv(device: Device, kind: str, layer: tuple[int, ...], batch: int, dtype: str, *, last: bool) -> dict[str, Any]:
+def conv(
+    device: TimedDevice, kind: str, layer: tuple[int, ...], batch: int, dtype: str, *, last: bool
+) -> dict[str, Any]:
     """One pass of a convolution by cuDNN's quickest algorithm."""
     c, h, k, r, stride = layer
     pad, out = r // 2, (h + 2 * (r // 2) - r) // stride + 1
@@ -112,7 +114,7 @@ def conv(device: Device, kind: str, layer: tuple[int, ...], batch: int, dtype: s
     return {"kind": kind, "op": op, "layout": layout, "buffer_bytes": size} | found
 
 
-def other_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def other_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Norms, softmax, attention, element-wise ops, reductions, embeddings and optimizers."""
     shapes, maps = ((4096, 768), (8192, 768), (8192, 3072), (4096, 4096)), ((64, 112), (256, 56), (2048, 7))
     counts, tokens, tensors = [2**p for p in (10, 14, 18, 20, 22, 24, 27)], (4096, 8192), (24, 120)
@@ -131,7 +133,7 @@ def other_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
     return shuffled([(f"{make.__name__} {given}", partial(make, device, *given)) for make, given in every])
 
 
-def simple(device: Device, kind: str, shape: tuple[int, ...], dtype: str) -> list[dict[str, Any]]:
+def simple(device: TimedDevice, kind: str, shape: tuple[int, ...], dtype: str) -> list[dict[str, Any]]:
     """One op of one input, and its forward and backward pass together where it has weights or a softmax."""
     numbers, size = math.prod(shape), width(dtype)
     sets = device.sets(2 * numbers * size)
@@ -173,7 +175,7 @@ def simple(device: Device, kind: str, shape: tuple[int, ...], dtype: str) -> lis
     return rows
 
 
-def attention(device: Device, shape: tuple[int, ...], dtype: str) -> list[dict[str, Any]]:
+def attention(device: TimedDevice, shape: tuple[int, ...], dtype: str) -> list[dict[str, Any]]:
     """Causal scaled dot-product attention, forward, and both passes together."""
     batch, heads, length, depth = shape
     numbers = math.prod(shape)
@@ -195,7 +197,7 @@ def attention(device: Device, shape: tuple[int, ...], dtype: str) -> list[dict[s
     return [*rows, {"kind": "attention, both passes", "op": op} | head | found]
 
 
-def embedding(device: Device, tokens: int, dtype: str) -> list[dict[str, Any]]:
+def embedding(device: TimedDevice, tokens: int, dtype: str) -> list[dict[str, Any]]:
     """Gather of rows of GPT-2's table, and the dense gradient of it."""
     words, depth = (100, 8) if device.small else (50257, 768)
     table = device.random(words, depth, dtype=dtype)
@@ -212,7 +214,7 @@ def embedding(device: Device, tokens: int, dtype: str) -> list[dict[str, Any]]:
     ]
 
 
-def adam(device: Device, way: str, tensors: int) -> dict[str, Any]:
+def adam(device: TimedDevice, way: str, tensors: int) -> dict[str, Any]:
     """One update of AdamW over tensors of a million numbers each."""
     numbers = 1000 if device.small else 1 << 20
     values = [device.random(numbers).requires_grad_() for _ in range(tensors)]

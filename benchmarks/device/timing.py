@@ -14,7 +14,7 @@ except ImportError:
     torch = None
 
 
-class Device:
+class TimedDevice:
     """The device that is measured, and how time is read on it."""
 
     def __init__(self, kind: str, *, small: bool) -> None:

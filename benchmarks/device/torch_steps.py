@@ -27,7 +27,7 @@ CLASSES = (
 OTHERS = "element-wise and sums"
 
 
-class Tensor(NamedTuple):
+class TorchTensor(NamedTuple):
     """A tensor as torch sees it."""
 
     storage: int
@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
         return int(self.strides[-2] == 1 and self.strides[-1] != 1)
 
 
-class Kernel(NamedTuple):
+class TorchKernel(NamedTuple):
     """The work of one kernel."""
 
     form: str
@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
     flops: float
     moved: int
     """Bytes."""
-    made: list[Tensor]
+    made: list[TorchTensor]
 
 
 def class_of(name: str) -> str:
@@ -69,7 +69,7 @@ def step_graph(log: dict[str, Any], source: str) -> Graph:
     Views are other names of their storage. What a step reads and does not make (parameters, states of the optimizer,
     the batch) is held for ever. An op that writes into a storage reads it, and later readers wait for that op.
     """
-    tensors = [Tensor(*t) for t in log["tensors"]]
+    tensors = [TorchTensor(*t) for t in log["tensors"]]
     maker: dict[int, str] = {}
     writer: dict[int, str] = {}
     ops: list[Op] = []
@@ -102,7 +102,7 @@ def step_graph(log: dict[str, Any], source: str) -> Graph:
     return to_graph(ops, ["gpu"], source)
 
 
-def _tensors(value: Any, tensors: list[Tensor]) -> Iterator[Tensor]:
+def _tensors(value: Any, tensors: list[TorchTensor]) -> Iterator[TorchTensor]:
     if isinstance(value, list):
         for each in value:
             yield from _tensors(each, tensors)
@@ -110,7 +110,9 @@ def _tensors(value: Any, tensors: list[Tensor]) -> Iterator[Tensor]:
         yield tensors[int(value[1:])]
 
 
-def kernels_of(base: str, args: list[Any], read: list[Tensor], made: list[Tensor], out_bytes: int) -> list[Kernel]:
+def kernels_of(
+    base: str, args: list[Any], read: list[TorchTensor], made: list[TorchTensor], out_bytes: int
+) -> list[TorchKernel]:
     """The kernels of one op that writes `out_bytes`; a convolution's two gradients are two."""
     name = base.partition(".")[0]
     if name.startswith("convolution"):
@@ -136,10 +138,12 @@ def kernels_of(base: str, args: list[Any], read: list[Tensor], made: list[Tensor
         moved = sum(t.bytes for t in read[1:]) + out_bytes
     elif name in ("zeros_like", "ones_like", "full_like", "new_zeros"):
         moved = out_bytes
-    return [Kernel(form, sizes, flops, moved, made)]
+    return [TorchKernel(form, sizes, flops, moved, made)]
 
 
-def _convolutions(name: str, args: list[Any], read: list[Tensor], made: list[Tensor]) -> Iterator[Kernel]:
+def _convolutions(
+    name: str, args: list[Any], read: list[TorchTensor], made: list[TorchTensor]
+) -> Iterator[TorchKernel]:
     x, w = read[:2] if name == "convolution" else read[1:3]
     y = made[0] if name == "convolution" else read[0]
     stride = args[3] if name == "convolution" else args[4]
@@ -147,11 +151,11 @@ def _convolutions(name: str, args: list[Any], read: list[Tensor], made: list[Ten
     flops = 2.0 * math.prod(y.shape) * math.prod(w.shape[1:])
     moved = x.bytes + w.bytes + y.bytes
     if name == "convolution":
-        yield Kernel("conv", sizes, flops, moved, made)
+        yield TorchKernel("conv", sizes, flops, moved, made)
         return
     for gradient in made:
         form = {tuple(x.shape): "conv-input-gradient", tuple(w.shape): "conv-filter-gradient"}.get(
             tuple(gradient.shape)
         )
         if form:
-            yield Kernel(form, sizes, flops, moved, [gradient])
+            yield TorchKernel(form, sizes, flops, moved, [gradient])

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.device.timing import Device, captured, described, summary, wall
+from benchmarks.device.timing import TimedDevice, captured, described, summary, wall
 
 try:
     import torch
@@ -13,13 +13,13 @@ except ImportError:
     torch = None
 
 
-def copy_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def copy_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Copies by size: alone, both ways at once, and beside a matmul."""
     sizes = (4, 1024) if device.small else [4 * 4**k for k in range(14)] + [2**30]
     return [(f"copies of {n} bytes", lambda n=n: copies(device, n)) for n in sizes]
 
 
-def copies(device: Device, size: int) -> list[dict[str, Any]]:
+def copies(device: TimedDevice, size: int) -> list[dict[str, Any]]:
     """All copies of one size."""
     here = torch.zeros(size, dtype=torch.uint8, device=device.kind)
     also = torch.ones_like(here)
@@ -88,7 +88,7 @@ def _together(side: Any, run: Callable[[], Any], second: Callable[[], Any], time
     return copied / 1e3, beside / 1e3, max(marks[0].elapsed_time(marks[k]) for k in (2, 4)) / 1e3
 
 
-def launch_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def launch_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Seconds of one launch of an almost empty kernel."""
     xs = [torch.zeros(1, device=device.kind) for _ in range(64)]
     count = 10 if device.small else 1000
@@ -135,7 +135,7 @@ def forked(count: int, run: Callable[[int], Any]) -> None:
         here.wait_stream(stream)
 
 
-def plan_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def plan_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Two towers on two streams, and an activation that waits in the host's memory."""
     sizes = (16,) if device.small else (256, 512, 1024, 2048, 4096)
     found = [(f"towers {n}", lambda n=n: towers(device, n)) for n in sizes]
@@ -143,7 +143,7 @@ def plan_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
     return found + [(f"offload {n}", lambda n=n: offload(device, n)) for n in sizes]
 
 
-def towers(device: Device, n: int) -> dict[str, Any]:
+def towers(device: TimedDevice, n: int) -> dict[str, Any]:
     """Two chains of six products, joined by an addition."""
     w = [[device.random(n, n, dtype="bfloat16") / n**0.5 for _ in range(6)] for _ in range(2)]
     x = [device.random(n, n, dtype="bfloat16") for _ in range(2)]
@@ -180,7 +180,7 @@ def towers(device: Device, n: int) -> dict[str, Any]:
     return found
 
 
-def offload(device: Device, rows: int) -> dict[str, Any]:
+def offload(device: TimedDevice, rows: int) -> dict[str, Any]:
     """A chain of eight products whose first output waits in the host's memory until the last has been made."""
     k = 16 if device.small else 4096
     x = device.random(rows, k, dtype="bfloat16")

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarks.device.timing import Device, precision, summary
+from benchmarks.device.timing import TimedDevice, precision, summary
 
 try:
     import torch
@@ -17,7 +17,7 @@ except ImportError:
     torch = None
 
 
-def gpt2(device: Device, length: int) -> tuple[list[Any], Callable[[], Any]]:
+def gpt2(device: TimedDevice, length: int) -> tuple[list[Any], Callable[[], Any]]:
     """Parameters of GPT-2 small without dropout, and its loss on a batch of 8."""
     layers, depth, heads, words, batch = (2, 32, 4, 100, 2) if device.small else (12, 768, 12, 50257, 8)
     params: list[Any] = []
@@ -51,7 +51,7 @@ def gpt2(device: Device, length: int) -> tuple[list[Any], Callable[[], Any]]:
     return params, loss
 
 
-def resnet50(device: Device, order: Any) -> tuple[list[Any], Callable[[], Any]]:
+def resnet50(device: TimedDevice, order: Any) -> tuple[list[Any], Callable[[], Any]]:
     """Parameters of ResNet-50, and its loss on a batch of 64."""
     batch, image, stages = (
         (2, 32, ((8, 1), (16, 1))) if device.small else (64, 224, ((64, 3), (128, 4), (256, 6), (512, 3)))
@@ -92,7 +92,7 @@ def resnet50(device: Device, order: Any) -> tuple[list[Any], Callable[[], Any]]:
     return params, loss
 
 
-def step_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
+def step_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Steps by model, size and precision, the most telling first."""
     long, longer = (16, 32) if device.small else (512, 1024)
     every = [("gpt2", long, "bfloat16"), ("resnet50", 1, "bfloat16"), ("gpt2", long, "tf32"), ("resnet50", 0, "tf32"),
@@ -102,7 +102,7 @@ def step_rows(device: Device) -> list[tuple[str, Callable[[], Any]]]:
     return [(f"{m} {s} {d}", lambda m=m, s=s, d=d: whole_step(device, m, s, d)) for m, s, d in every]
 
 
-def whole_step(device: Device, model: str, size: int, dtype: str) -> dict[str, Any]:
+def whole_step(device: TimedDevice, model: str, size: int, dtype: str) -> dict[str, Any]:
     """One training step: eager and replayed times, kernels, gaps, memory, and the list of its ops."""
     gc.collect()
     if device.cuda:
@@ -167,12 +167,12 @@ def whole_step(device: Device, model: str, size: int, dtype: str) -> dict[str, A
     return found
 
 
-def repeats(device: Device, step: Callable[[], None]) -> int:
+def repeats(device: TimedDevice, step: Callable[[], None]) -> int:
     """Return the number of steps that take about a second, from 5 to 30."""
     return max(5, min(30, int(1 / max(device.samples(step, 1)[0], 1e-4)))) if not device.small else 3
 
 
-def memory(device: Device, step: Callable[[], None], optimizer: Any) -> dict[str, Any]:
+def memory(device: TimedDevice, step: Callable[[], None], optimizer: Any) -> dict[str, Any]:
     """Bytes that torch's allocator gave out: before a step and at most within it."""
     if not device.cuda:
         return {}
@@ -190,7 +190,7 @@ def memory(device: Device, step: Callable[[], None], optimizer: Any) -> dict[str
     }  # fmt: skip
 
 
-def profiled(device: Device, step: Callable[[], None]) -> dict[str, Any]:
+def profiled(device: TimedDevice, step: Callable[[], None]) -> dict[str, Any]:
     """Every kernel of one step: [name, op that launched it, start in us, duration in us, stream]."""
     from torch.profiler import ProfilerActivity, profile
 

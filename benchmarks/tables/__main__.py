@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies, windows
 from benchmarks.tables.cells import IMPORTED, ROOT, commit, under
 from benchmarks.tables.markdown import written
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Kept, Key, run
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Key, ResultStore, WorkCell, run
 from pesto.research.reproduction.graph_steps import graph_cells
 
 REHEARSED = 2
@@ -33,8 +33,8 @@ def main() -> None:
     given = parser.parse_args()
     name, made = ("rehearsal", "graphs") if given.tiny else (commit(), f"graphs-{commit(IMPORTED)}")
     out = given.out.resolve()
-    kept = Kept(out / f"{name}-{given.seconds:g}s")
-    asked = Asked(graphs=out / made, drawn=kept.folder, seconds=given.seconds, tiny=given.tiny)
+    kept = ResultStore(out / f"{name}-{given.seconds:g}s")
+    asked = CellSettings(graphs=out / made, drawn=kept.folder, seconds=given.seconds, tiny=given.tiny)
     cells = chosen(given.only, REHEARSED if given.tiny else None)
     models = [model for cell in cells for model in cell.key if "/" in model]
     failed = run(graph_cells(list(dict.fromkeys(models)), asked), kept, asked, given.jobs)
@@ -44,18 +44,18 @@ def main() -> None:
         raise SystemExit("\n".join(("failed:", *failed)))
 
 
-def every() -> dict[str, list[Cell]]:
+def every() -> dict[str, list[WorkCell]]:
     """Cells by what `--only` names, in the order in which they are run."""
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[WorkCell]] = {}
     for cell in (
         *durations.cells(), *results.cells(), *comparison.cells(), *bounds.cells(), *changes.cells(), *parts.cells(),
-        *studies.cells(), *windows.cells(), Cell("large", LARGE, results.solved),
+        *studies.cells(), *windows.cells(), WorkCell("large", LARGE, results.solved),
     ):  # fmt: skip
         found.setdefault(cell.table, []).append(cell)
     return found
 
 
-def chosen(only: str | None, most: int | None = None) -> list[Cell]:
+def chosen(only: str | None, most: int | None = None) -> list[WorkCell]:
     """The cells of the tables that are asked for, of each the first `most`; SystemExit for an unknown one."""
     known = every()
     names = only.split(",") if only else list(known)
@@ -70,10 +70,10 @@ def pages() -> list[Path]:
     return [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 
 
-Measured = Mapping[Key, Done]
+Measured = Mapping[Key, CellResult]
 
 
-def blocks(kept: Kept, name: str) -> dict[str, list[str]]:
+def blocks(kept: ResultStore, name: str) -> dict[str, list[str]]:
     """Each table that has measurements, by its place's name, with the line below it."""
     done: dict[str, Measured] = {}
     for table, cells in every().items():

@@ -14,7 +14,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.reporting.show.markdown import head, ms, row
 from pesto.research.instances import coarsened
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
 from pesto.research.reproduction.graph_steps import PAPER, file_of, step
 from solvers import Options, api
 from solvers.bounds import quick_bounds
@@ -29,13 +29,13 @@ NODES, WINDOWS_S, REFUTING_S = 200, 5.0, 5.0
 """Of the coarse graphs; of `cpsat-windows`, which counts effort; of the refuting ideas, by the clock."""
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """Full graphs on the two clusters of two GPUs, and some coarse ones."""
-    full = [Cell("bounds", (model, cluster), bounded) for model in PAPER for cluster in CLUSTERS[:2]]
-    return full + [Cell("bounds-coarse", key, coarse) for key in COARSE]
+    full = [WorkCell("bounds", (model, cluster), bounded) for model in PAPER for cluster in CLUSTERS[:2]]
+    return full + [WorkCell("bounds-coarse", key, coarse) for key in COARSE]
 
 
-def bounded(key: Key, asked: Asked) -> Found:
+def bounded(key: Key, asked: CellSettings) -> Found:
     """The fast bound, the bound by anchors, and the check of its evidence, in CPU seconds."""
     problem = step(key[0], key[1], asked).problem()
     full_bound(problem, seconds=0.0)  # compiles, or reads what was compiled
@@ -54,7 +54,7 @@ def bounded(key: Key, asked: Asked) -> Found:
     }
 
 
-def full(done: Mapping[Key, Done], plans: Mapping[Key, Done]) -> Iterator[str]:
+def full(done: Mapping[Key, CellResult], plans: Mapping[Key, CellResult]) -> Iterator[str]:
     """Bounds of full graphs, beside the plans of the results."""
     columns = (
         "step",
@@ -86,7 +86,7 @@ def full(done: Mapping[Key, Done], plans: Mapping[Key, Done]) -> Iterator[str]:
         yield row(("mean", links, "", "", "", "", *means, "", "", "")) if pairs else ""
 
 
-def coarse(key: Key, asked: Asked) -> Found:
+def coarse(key: Key, asked: CellSettings) -> Found:
     """Each idea's gap on a coarse graph, to the best of list scheduling, exact windows and CP-SAT."""
     found = coarsened(Source(file=file_of(key[0], asked)), key[1], Settings(coarsen_to=NODES)).problem
     listed = api.solve(found, "list").schedule
@@ -97,7 +97,7 @@ def coarse(key: Key, asked: Asked) -> Found:
     return {"start_s": listed.makespan * TICK_S, "row": ideas.row(found, best.makespan, REFUTING_S)}
 
 
-def coarse_table(done: Mapping[Key, Done]) -> Iterator[str]:
+def coarse_table(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """Gaps in per cent; ticks as milliseconds."""
     middle = ("fast", *ideas.SEGMENTS, *ideas.REFUTING)
     yield from head(("coarse graph", "cluster", "nodes", "list ms", "known ms", *middle, "bound ms", "CPU s"), 2)

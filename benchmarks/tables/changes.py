@@ -16,8 +16,8 @@ from pesto.planning.solving.tracker import Incumbent
 from pesto.planning.solving.trust import Errors, remade, trust
 from pesto.reporting.show import sweep_chart
 from pesto.reporting.show.markdown import head, ms, row
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
-from pesto.research.reproduction.graph_steps import Step, step
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
+from pesto.research.reproduction.graph_steps import StepOnCluster, step
 
 NEAR = 1.01
 STARTS = (
@@ -35,16 +35,16 @@ NOISES = (0.1, 0.25, 0.5)
 QUANTILES = ("step_s", "p10_s", "p50_s", "p90_s")
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """Changes from an older plan, one sweep, and errors of two steps' times."""
     return [
-        *(Cell("starts", key, started) for key in STARTS),
-        Cell("sweep", SWEPT, swept),
-        *(Cell("trust", key, doubted) for key in TRUSTED),
+        *(WorkCell("starts", key, started) for key in STARTS),
+        WorkCell("sweep", SWEPT, swept),
+        *(WorkCell("trust", key, doubted) for key in TRUSTED),
     ]
 
 
-def started(key: Key, asked: Asked) -> Found:
+def started(key: Key, asked: CellSettings) -> Found:
     """A solve from scratch and one from the plan before the change, with the CPU seconds of what they found."""
     before, after = step(key[0], key[1], asked), step(key[2], key[3], asked)
     old = _solved(before, asked, None)[0].plan
@@ -63,7 +63,7 @@ def started(key: Key, asked: Asked) -> Found:
     }
 
 
-def _solved(at: Step, asked: Asked, start: Plan | None) -> tuple[Outcome, list[tuple[float, float]]]:
+def _solved(at: StepOnCluster, asked: CellSettings, start: Plan | None) -> tuple[Outcome, list[tuple[float, float]]]:
     """A solve, and (CPU seconds, step) of each better plan on its way."""
     heard: list[tuple[float, float]] = []
     began = time.process_time()
@@ -74,7 +74,7 @@ def _solved(at: Step, asked: Asked, start: Plan | None) -> tuple[Outcome, list[t
     return solve(at.graph, at.cluster, at.costs, asked.settings, hear, start), heard
 
 
-def starts(done: Mapping[Key, Done]) -> Iterator[str]:
+def starts(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """Two rows a change."""
     yield from head(("from", "to", "how", "first plan, ms", "after CPU s", "within 1 % after", "step ms"), 3)
     for (model, cluster, other, there), one in done.items():
@@ -84,7 +84,7 @@ def starts(done: Mapping[Key, Done]) -> Iterator[str]:
             yield row((*ends, how, ms(found["first_s"]), f"{found['first_cpu_s']:.1f}", near, ms(found["step_s"])))
 
 
-def swept(key: Key, asked: Asked) -> Found:
+def swept(key: Key, asked: CellSettings) -> Found:
     """The rows of a sweep; its picture stands beside the graphs."""
     at = step(key[0], key[1], asked)
     grid = Grid(base=Point(devices=len(accelerators(at.cluster))), values=AXES)
@@ -97,7 +97,7 @@ def swept(key: Key, asked: Asked) -> Found:
     return {axis: [_point(found, axis, k) for k in range(len(values))] for axis, values in AXES.items()}
 
 
-def picture(asked: Asked) -> Path:
+def picture(asked: CellSettings) -> Path:
     """Where the sweep's picture is."""
     return asked.drawn / "sweep-nmt.png"
 
@@ -114,7 +114,7 @@ def _point(found: Sweep, axis: str, at: int) -> Found:
     }
 
 
-def sweep_table(done: Mapping[Key, Done]) -> Iterator[str]:
+def sweep_table(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """A row a point."""
     yield from head(("axis", "value", "step ms", "Expert ms", "saved", "gap"))
     for one in done.values():
@@ -124,7 +124,7 @@ def sweep_table(done: Mapping[Key, Done]) -> Iterator[str]:
                 yield row((axis, f"{p['at']:g}", ms(p["step_s"]), ms(p["expert_s"]), saved, f"{p['gap']:.1%}"))
 
 
-def doubted(key: Key, asked: Asked) -> Found:
+def doubted(key: Key, asked: CellSettings) -> Found:
     """The shortest quick candidate and its rivals at each noise, and what the draws take."""
     at = step(key[0], key[1], asked)
     bench = bench_of(at.graph, at.cluster, at.costs, per_edge=False)
@@ -147,7 +147,7 @@ def doubted(key: Key, asked: Asked) -> Found:
     return {"rivals_cpu_s": rivals_cpu_s, "rows": rows}
 
 
-def trust_table(done: Mapping[Key, Done]) -> Iterator[str]:
+def trust_table(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """A plan and its nearest rival at each noise."""
     columns = (
         "step",

@@ -10,7 +10,7 @@ from pesto.core.files.disk import write_atomic
 from pesto.reporting.show import comparison_chart
 from pesto.reporting.show.comparison_table import as_object
 from pesto.reporting.show.markdown import head, ms, ratio, row
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
 from pesto.research.reproduction.graph_steps import PAPER, step
 
 LARGE = "v100x16"
@@ -29,19 +29,22 @@ Methods = Mapping[Key, dict[str, Any]]
 """By model and cluster: method -> what `pesto compare --json` says of it."""
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """A comparison for each variant and cluster, and one of each of ParDNN's models."""
     keys = [(model, cluster) for model in PAPER for cluster in CLUSTERS] + [(model, LARGE) for model in PARDNN]
-    return [*(Cell("comparison", key, compared) for key in keys), Cell("chart", (PAPER[8], CLUSTERS[0]), charted)]
+    return [
+        *(WorkCell("comparison", key, compared) for key in keys),
+        WorkCell("chart", (PAPER[8], CLUSTERS[0]), charted),
+    ]
 
 
-def compared(key: Key, asked: Asked) -> Found:
+def compared(key: Key, asked: CellSettings) -> Found:
     """What `pesto compare --json` says, without Pesto's own plan; nothing is cut off by the clock."""
     graph, machine, costs = step(key[0], key[1], asked)
     return as_object(compete(graph, machine, costs, asked.settings, lambda _: None, entrants=Entrants(NAMES)), {})
 
 
-def charted(key: Key, asked: Asked) -> Found:
+def charted(key: Key, asked: CellSettings) -> Found:
     """The picture of a comparison of all methods, Pesto's own plan among them."""
     graph, machine, costs = step(key[0], key[1], asked)
     found = compete(graph, machine, costs, asked.settings, lambda _: None, entrants=Entrants(chosen_methods("all")))
@@ -49,7 +52,7 @@ def charted(key: Key, asked: Asked) -> Found:
     return {}
 
 
-def methods(done: Mapping[Key, Done], own: Mapping[Key, Done]) -> dict[Key, dict[str, Any]]:
+def methods(done: Mapping[Key, CellResult], own: Mapping[Key, CellResult]) -> dict[Key, dict[str, Any]]:
     """The methods of each cell; `own` are the cells of the results, which give the last one."""
     found = {key: dict(one.found["methods"]) for key, one in done.items()}
     for key, one in own.items():
@@ -58,7 +61,7 @@ def methods(done: Mapping[Key, Done], own: Mapping[Key, Done]) -> dict[Key, dict
     return found
 
 
-def tables(done: Mapping[Key, Done], every: Methods) -> Iterator[str]:
+def tables(done: Mapping[Key, CellResult], every: Methods) -> Iterator[str]:
     """A table for each cluster, a model a row."""
     for cluster in dict.fromkeys(at for _, at in done):
         here = {model: every[model, at] for model, at in done if at == cluster}

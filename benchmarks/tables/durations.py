@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from pesto.reporting.show.markdown import head, row
-from pesto.research.reproduction.cached_cells import Cell, Done, Key
+from pesto.research.reproduction.cached_cells import CellResult, Key, WorkCell
 from pesto.research.reproduction.work.solves import counted
 
 TABLE_1 = {
@@ -15,12 +15,12 @@ TABLE_1 = {
 """Ops below 10 µs, up to 100 µs and above."""
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """One for each of the paper's models."""
-    return [Cell("durations", (model,), counted) for model in TABLE_1]
+    return [WorkCell("durations", (model,), counted) for model in TABLE_1]
 
 
-def table(done: Mapping[Key, Done]) -> Iterator[str]:
+def table(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """One row a model."""
     yield from head(("model", "< 10 µs", "10-100 µs", "> 100 µs", "paper: < 10 µs", "10-100 µs", "> 100 µs"))
     for (model,), one in done.items():

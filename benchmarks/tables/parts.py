@@ -7,7 +7,7 @@ from unittest import mock
 from benchmarks.tables.results import solved
 from benchmarks.tables.steps import CLUSTERS
 from pesto.reporting.show.markdown import head, ms, row
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
 from pesto.research.reproduction.graph_steps import PAPER
 
 ALONG, HALF, EXACT = "no graphs along plans", "no methods on half of the GPUs", "CP-SAT on 200 nodes, by the clock"
@@ -23,12 +23,12 @@ CASES = (
 )  # fmt: skip
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """A solve for each case; the same as it is is among the results."""
-    return [Cell("search", key, changed) for key in CASES]
+    return [WorkCell("search", key, changed) for key in CASES]
 
 
-def changed(key: Key, asked: Asked) -> Found:
+def changed(key: Key, asked: CellSettings) -> Found:
     """The step where one part is off, or CP-SAT has its share of the time."""
     if key[2] == EXACT:
         return solved(key[:2], replace(asked, solver="cpsat"))
@@ -37,7 +37,7 @@ def changed(key: Key, asked: Asked) -> Found:
         return solved(key[:2], asked)
 
 
-def table(done: Mapping[Key, Done], results: Mapping[Key, Done]) -> Iterator[str]:
+def table(done: Mapping[Key, CellResult], results: Mapping[Key, CellResult]) -> Iterator[str]:
     """A row a case."""
     yield from head(("step", "cluster", "changed", "step ms", "as it is, ms"), 3)
     for (model, cluster, part), one in done.items():

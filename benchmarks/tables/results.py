@@ -5,7 +5,7 @@ from statistics import mean
 
 from benchmarks.tables.steps import CLUSTERS
 from pesto.reporting.show.markdown import head, ms, ratio, row
-from pesto.research.reproduction.cached_cells import Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import CellResult, Found, Key, WorkCell
 from pesto.research.reproduction.graph_steps import PAPER
 from pesto.research.reproduction.work.solves import solved
 
@@ -17,12 +17,12 @@ Rivals = Mapping[Key, Found]
 """By model and cluster: the methods of `pesto compare --json`."""
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """A solve for each variant and cluster."""
-    return [Cell("results", (model, cluster), solved) for model in PAPER for cluster in CLUSTERS]
+    return [WorkCell("results", (model, cluster), solved) for model in PAPER for cluster in CLUSTERS]
 
 
-def tables(done: Mapping[Key, Done], rivals: Rivals) -> Iterator[str]:
+def tables(done: Mapping[Key, CellResult], rivals: Rivals) -> Iterator[str]:
     """A table for each cluster."""
     for cluster in dict.fromkeys(at for _, at in done):
         yield f"\n### {cluster}\n"
@@ -49,7 +49,7 @@ def best_rival(methods: Found | None) -> tuple[str, float | None]:
     return min(fit)[::-1] if fit else ("", None)
 
 
-def stages(done: Mapping[Key, Done]) -> Iterator[str]:
+def stages(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """How much longer than the plan the candidates are that fit: geometric means, and how often each is the plan."""
     clusters = tuple(dict.fromkeys(at for _, at in done))
     yield from head(("candidate", *clusters, "is the plan"))
@@ -62,7 +62,7 @@ def stages(done: Mapping[Key, Done]) -> Iterator[str]:
         yield row((name, *map(ratio, means), f"{chosen} of {len(done)}"))
 
 
-def alone(done: Mapping[Key, Done]) -> Iterator[str]:
+def alone(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """Steps with no rivals: all candidates that fit, a row each, and the bound."""
     yield from head(("model", "cluster", "candidate", "step ms"), 3)
     for (model, cluster), one in done.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 
 from pesto.reporting.show.markdown import head, row
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
 
 READ = (
     "SELECT instance, solver, formulation, status, makespan, lower_bound, seconds, parameters, measures FROM rows "
@@ -18,17 +18,17 @@ READ = (
 )
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """One for each study."""
-    return [Cell("studies", (name,), ran) for name in TABLES]
+    return [WorkCell("studies", (name,), ran) for name in TABLES]
 
 
-def file_of(name: str, asked: Asked) -> Path:
+def file_of(name: str, asked: CellSettings) -> Path:
     """The study's file, from which `pesto study report` makes pages and pictures."""
     return asked.drawn / f"{name}.sqlite"
 
 
-def ran(key: Key, asked: Asked) -> Found:
+def ran(key: Key, asked: CellSettings) -> Found:
     """The rows of a study, one cell at a time; in a rehearsal its first cell alone."""
     path = file_of(key[0], asked)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def ran(key: Key, asked: Asked) -> Found:
         return {"rows": [dict(each) for each in file.execute(READ)]}
 
 
-def congestion(done: Mapping[Key, Done]) -> Iterator[str]:
+def congestion(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """What the last schedule promised and what it came to, with links and without them."""
     yield from head(
         ("step", "with: promised, real (ms)", "without: promised, real (ms)", "real, without / with", "plan ms")
@@ -53,7 +53,7 @@ def congestion(done: Mapping[Key, Done]) -> Iterator[str]:
         yield row((instance, *said, times, ", ".join(_one(each["step_ms"]) for each in pair.values())))
 
 
-def coarsening(done: Mapping[Key, Done]) -> Iterator[str]:
+def coarsening(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """Each size of coarse graph, a row a step and size."""
     yield from head(
         ("step", "nodes", "coarse ms", "its bound ms", "start, expanded ms", "last, expanded ms", "plan ms")
@@ -63,7 +63,7 @@ def coarsening(done: Mapping[Key, Done]) -> Iterator[str]:
         yield row((each["instance"], each["coarse_nodes"], *(_one(each.get(name)) for name in names)))
 
 
-def _plans(done: Mapping[Key, Done], name: str) -> list[Found]:
+def _plans(done: Mapping[Key, CellResult], name: str) -> list[Found]:
     """Instance, settings and measures of each plan cell."""
     rows = done[name,].found["rows"] if (name,) in done else []
     return [{**json.loads(r["parameters"]), **json.loads(r["measures"]), "instance": r["instance"]} for r in rows]
@@ -77,7 +77,7 @@ def _pairs(plans: list[Found], setting: str) -> dict[str, dict[bool, Found]]:
     return found
 
 
-def models(done: Mapping[Key, Done]) -> Iterator[str]:
+def models(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """Each solver on the coarse steps; the best bound is the best of all solvers."""
     rows = done["solvers-models",].found["rows"] if ("solvers-models",) in done else []
     best = {r["instance"]: max(o["lower_bound"] for o in rows if o["instance"] == r["instance"]) for r in rows}

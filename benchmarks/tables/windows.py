@@ -13,7 +13,7 @@ from pesto.core.settings import Settings
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.windows import SHARE
 from pesto.reporting.show.markdown import head, ms, row
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Key
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
 from pesto.research.reproduction.graph_steps import PAPER, step
 
 WITH, WITHOUT = "with", "without"
@@ -25,12 +25,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def cells() -> list[Cell]:
+def cells() -> list[WorkCell]:
     """Two solves for each variant, one after the other, so that they meet the same load."""
-    return [Cell("windows", (model, CLUSTERS[0], how), solved) for model in PAPER for how in (WITH, WITHOUT)]
+    return [WorkCell("windows", (model, CLUSTERS[0], how), solved) for model in PAPER for how in (WITH, WITHOUT)]
 
 
-def solved(key: Key, asked: Asked) -> Found:
+def solved(key: Key, asked: CellSettings) -> Found:
     """The step, and what engines contributed to it; seconds."""
     graph, machine, costs = step(key[0], key[1], asked)
     settings = Settings(time_limit_s=_SECONDS * asked.seconds, solver="cpsat")
@@ -44,7 +44,7 @@ def solved(key: Key, asked: Asked) -> Found:
     }
 
 
-def table(done: Mapping[Key, Done]) -> Iterator[str]:
+def table(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """A row a variant that both solves of are there, and means."""
     pairs = {model: _pair(done, model) for model in PAPER if len(_pair(done, model)) > 1}
     yield from head(("model", *_COLUMNS))
@@ -56,7 +56,7 @@ def table(done: Mapping[Key, Done]) -> Iterator[str]:
         yield row(("mean", "", "", f"{mean(1 - a['step_s'] / b['step_s'] for a, b in pairs.values()):.2%}", "", "", ""))
 
 
-def _pair(done: Mapping[Key, Done], model: str) -> Sequence[Found]:
+def _pair(done: Mapping[Key, CellResult], model: str) -> Sequence[Found]:
     """What was found with windows and without."""
     both = [done.get((model, CLUSTERS[0], how)) for how in (WITH, WITHOUT)]
     return [one.found for one in both if one is not None]

@@ -22,7 +22,7 @@ from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.kinds_page import choice_object, choice_page
 from pesto.reporting.show.status_line import LiveLine
 from pesto.split.files.split_file import save_split
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def cut(asked: Asked, *, as_json: bool, quiet: bool) -> None:
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
 
 
-def _write(shaped: Shaped | str, choice: Choice, asked: Asked) -> None:
+def _write(shaped: TypedGraph | str, choice: Choice, asked: Asked) -> None:
     """The chosen plan, or the chosen split, in its file."""
     if choice.chosen.outcome is not None:
         save(choice.chosen.outcome.plan, asked.out)

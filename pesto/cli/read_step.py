@@ -7,7 +7,7 @@ from pesto.core.graph import Graph
 from pesto.core.source import Source
 from pesto.inputs.load import load_both, load_graph
 from pesto.planning.solving.ahead import beside
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
 def read_step(source: Source, *, quiet: bool) -> Graph:
@@ -16,7 +16,7 @@ def read_step(source: Source, *, quiet: bool) -> Graph:
     return load_graph(source, quiet=quiet)
 
 
-def read_shapes(source: Source, *, quiet: bool) -> tuple[Graph, Shaped | str]:
+def read_shapes(source: Source, *, quiet: bool) -> tuple[Graph, TypedGraph | str]:
     """The graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
     _begin(quiet=quiet)
     return load_both(source, quiet=quiet)

@@ -33,7 +33,7 @@ from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
-    from pesto.split.typed_graph import Shaped
+    from pesto.split.typed_graph import TypedGraph
     from pesto.tf.emulate.enforced import Step
     from pesto.tf.partition.partitioned import Partition
     from pesto.tf.partition.parts_run import PartsRan
@@ -84,7 +84,7 @@ def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ..
     return late
 
 
-def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]":
+def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGraph]":
     """The graph that `source` names, and what its ops are to one who divides it; errors as of `load_graph`.
 
     UsageError for a graph file, which has bytes and no shapes.
@@ -101,7 +101,7 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]
         return named.shaped(source)
 
 
-def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped | str]":
+def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGraph | str]":
     """The graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
     if not source.has_shapes:
         return load_graph(source, quiet=quiet), ""
@@ -115,7 +115,7 @@ def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped | 
         return named.both(source)
 
 
-def load_shapes(source: Source) -> "Shaped":
+def load_shapes(source: Source) -> "TypedGraph":
     """Read the ops of a step from a file of shapes (.json), without TensorFlow; otherwise as `load_shaped` does."""
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:

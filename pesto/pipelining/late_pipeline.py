@@ -7,9 +7,9 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import InputError, NothingFoundError, UsageError
 from pesto.core.graph import Graph
 from pesto.core.quantities import size
-from pesto.pipelining.schedules import CLOCK, EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
-from pesto.pipelining.staged_step import Laid, StepGround
-from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
+from pesto.pipelining.schedules import CLOCK, EXACT, KEEPS, STAR, THINNED, ChainSchedule, PipelineRequest, periodic
+from pesto.pipelining.staged_step import MappedSchedule, StagedStep
+from pesto.pipelining.step_pipeline import PipelineOptions, StepPipeline, piped
 from pesto.pipelining.weight_staleness import lateness
 from pesto.planning.solving.interrupt import release
 from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
@@ -24,7 +24,7 @@ Trace = Callable[[tuple[int, ...]], Graph]
 """The step with updates behind its batches, with each variable read so much too late (`pesto.core.source.Cut.late`)."""
 
 
-def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
+def late_pipeline(trace: Trace, cluster: Cluster, wish: PipelineOptions) -> StepPipeline:
     """The step in the periodic schedule of least period that fits, or the named one, on modelled costs.
 
     PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
@@ -41,7 +41,7 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
     if wish.search:
         raise UsageError("search is for steps with a flush - leave it out, or let the step flush")
     release()
-    ground = StepGround.of(trace(()), cluster, None)
+    ground = StagedStep.of(trace(()), cluster, None)
     if ground.step.batches < len(ground.fast):
         raise UsageError(
             f"{ground.step.batches} batches on {len(ground.fast)} devices never fill the pipeline - give as many "
@@ -50,10 +50,10 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
     return _within_memory(trace, ground, wish)
 
 
-def _within_memory(trace: Trace, ground: StepGround, wish: Wish) -> StepPipeline:
+def _within_memory(trace: Trace, ground: StagedStep, wish: PipelineOptions) -> StepPipeline:
     """The quickest by the chain that fits op by op; where that does not, stages are cut for less."""
     until, memory = CLOCK() + wish.seconds, ground.memory
-    tried = list[tuple[int, StepGround, Laid, bool]]()
+    tried = list[tuple[int, StagedStep, MappedSchedule, bool]]()
     for _ in range(_TIGHTER):
         try:
             schedule, interrupted = _schedule(ground, wish, memory, until)
@@ -77,13 +77,13 @@ def _within_memory(trace: Trace, ground: StepGround, wish: Wish) -> StepPipeline
     return piped(found, wish, laid, interrupted=interrupted)
 
 
-def _schedule(ground: StepGround, wish: Wish, memory: int, until: float) -> tuple[Schedule, bool]:
+def _schedule(ground: StagedStep, wish: PipelineOptions, memory: int, until: float) -> tuple[ChainSchedule, bool]:
     """Return the chain's shortest schedule in so many bytes a device, and whether Ctrl-C ended a search.
 
     until: moment of CLOCK at which searches end. NothingFoundError where none fits.
     """
     try:
-        asked = Asked(
+        asked = PipelineRequest(
             chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), max(0, memory)),
             batches=ground.step.batches, k=wish.k, seconds=wish.seconds, until=until,
             contiguous=True,
@@ -107,13 +107,13 @@ def _schedule(ground: StepGround, wish: Wish, memory: int, until: float) -> tupl
     return min(_served(ground, fitting), key=lambda each: each.period or 0), interrupted
 
 
-def _served(ground: StepGround, schedules: list[Schedule]) -> list[Schedule]:
+def _served(ground: StagedStep, schedules: list[ChainSchedule]) -> list[ChainSchedule]:
     """Those with no more batches in flight than an update has, where it has several, so that two versions do.
 
     UsageError where there are none.
     """
 
-    def flight(each: Schedule) -> int:
+    def flight(each: ChainSchedule) -> int:
         return 0 if each.in_flight is None else min(int(each.in_flight.max()), ground.step.batches)
 
     if ground.every == 1:
@@ -129,30 +129,30 @@ def _served(ground: StepGround, schedules: list[Schedule]) -> list[Schedule]:
     return [each for each in schedules if flight(each) <= ground.every]
 
 
-def _same(one: Schedule, other: Schedule) -> bool:
+def _same(one: ChainSchedule, other: ChainSchedule) -> bool:
     """Whether both have the same stages and period."""
     if one.allocation is None or other.allocation is None or one.name != other.name:
         return False
     return one.period == other.period and bool((one.allocation.device == other.allocation.device).all())
 
 
-def _fullest(schedule: Schedule) -> int:
+def _fullest(schedule: ChainSchedule) -> int:
     """Bytes of its fullest device, by the chain."""
     if schedule.peaks is None:
         raise ValueError("a schedule that was chosen was measured")
     return int(schedule.peaks.max())
 
 
-def _lateness(ground: StepGround, schedule: Schedule) -> tuple[int, ...]:
+def _lateness(ground: StagedStep, schedule: ChainSchedule) -> tuple[int, ...]:
     """By how much each variable is late by a schedule."""
     if schedule.in_flight is None:
         raise ValueError("a schedule that was chosen was measured")
     return lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
 
 
-def _traced(trace: Trace, ground: StepGround, late: tuple[int, ...]) -> StepGround:
+def _traced(trace: Trace, ground: StagedStep, late: tuple[int, ...]) -> StagedStep:
     """What a schedule is laid on: the step whose weights are so late."""
-    found = StepGround.of(trace(late), ground.cluster, None)
+    found = StagedStep.of(trace(late), ground.cluster, None)
     if found.chain.chain.layers != ground.chain.chain.layers:
         raise InputError(
             f"{ground.step.graph.source}: it is another step each time that it is traced - give one that does the same"

@@ -17,7 +17,7 @@ from solvers.pipelining.unequal.unequal_bounds import of_machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class PatternBounds:
     """Bounds on a pattern's period, computed anew."""
 
     bound: Bound
@@ -59,11 +59,11 @@ def verified(found: PatternInstance, what: str) -> None:
         raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
 
 
-def certified(found: PatternInstance) -> Certificate:
+def certified(found: PatternInstance) -> PatternBounds:
     """Bounds of a verified pattern."""
     machines = found.machines
     bound = best(of_machines(found.of.chain, machines, found.model))
     gap = float(Fraction(found.pattern.period) / bound.value) - 1 if bound.value else 0.0
     seen = machines.on(found.of.chain, found.allocation)
     stage_bound = best(of_allocation(seen, found.allocation, machines.memory, found.model))
-    return Certificate(bound=bound, stage_bound=stage_bound, gap=gap)
+    return PatternBounds(bound=bound, stage_bound=stage_bound, gap=gap)

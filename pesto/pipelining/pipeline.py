@@ -19,8 +19,8 @@ from pesto.pipelining.schedules import (
     NONE_FOUND,
     STAR,
     THINNED,
-    Asked,
-    Schedule,
+    ChainSchedule,
+    PipelineRequest,
     check_name,
     gathered,
     schedules,
@@ -54,10 +54,10 @@ AT_ONCE = "in flight"
 class Pipeline:
     """What was found of a chain."""
 
-    asked: Asked
-    chosen: Schedule
+    asked: PipelineRequest
+    chosen: ChainSchedule
     """The least period that fits, or the schedule that was asked for."""
-    schedules: tuple[Schedule, ...] = field(repr=False)
+    schedules: tuple[ChainSchedule, ...] = field(repr=False)
     """All that there are, in the order of NAMES; after Ctrl-C those that were found before."""
     bound: Bound
     """What no schedule of any stages is below."""
@@ -84,7 +84,7 @@ class Pipeline:
         return 1 - work / (self.asked.devices * step) if step else 0.0
 
 
-def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
+def pipelined(asked: PipelineRequest, name: str | None = None) -> Pipeline:
     """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
 
     UsageError as of `check_name`; InputError for a chain that takes no time, or more than can be counted over
@@ -121,7 +121,7 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     )
 
 
-def _made(asked: Asked) -> Iterator[Schedule]:
+def _made(asked: PipelineRequest) -> Iterator[ChainSchedule]:
     try:
         cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
     except ValueError as error:
@@ -129,17 +129,17 @@ def _made(asked: Asked) -> Iterator[Schedule]:
     yield from schedules(asked, cuts, thin)
 
 
-def _floors(found: list[Schedule], chosen: Schedule) -> list[Bound]:
+def _floors(found: list[ChainSchedule], chosen: ChainSchedule) -> list[Bound]:
     """Bounds of all stages that were found beside schedules, which hold for the one that is chosen."""
     return [each.floor for each in found if each.floor is not None and chosen.fits]
 
 
-def _enough(name: str | None, each: Schedule) -> bool:
+def _enough(name: str | None, each: ChainSchedule) -> bool:
     """Whether it may be the one that is chosen."""
     return each.period is not None and (each.fits if name is None else each.name == name)
 
 
-def _countable(asked: Asked) -> None:
+def _countable(asked: PipelineRequest) -> None:
     """InputError where ticks are none, or too many for 64 bits at the end of the step, or of a batch's way."""
     chain = asked.chain
     ticks = asked.machines.most_ticks(chain)
@@ -149,7 +149,7 @@ def _countable(asked: Asked) -> None:
         raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
 
 
-def _chosen(asked: Asked, found: list[Schedule], name: str | None) -> Schedule:
+def _chosen(asked: PipelineRequest, found: list[ChainSchedule], name: str | None) -> ChainSchedule:
     if name is not None:
         return next(each for each in found if each.name == name)
     fitting = [each for each in found if each.fits and each.period is not None]
@@ -158,7 +158,7 @@ def _chosen(asked: Asked, found: list[Schedule], name: str | None) -> Schedule:
     return min(fitting, key=lambda each: each.period or Fraction(0))
 
 
-def _unfit(asked: Asked, found: list[Schedule]) -> InfeasibleError | NothingFoundError:
+def _unfit(asked: PipelineRequest, found: list[ChainSchedule]) -> InfeasibleError | NothingFoundError:
     """With a memory that can, and whether the lack of it is proven."""
     kind, proven = "contiguous stages", order_bound(asked.chain, asked.machines, asked.model) is None
     if not asked.contiguous:
@@ -167,7 +167,7 @@ def _unfit(asked: Asked, found: list[Schedule]) -> InfeasibleError | NothingFoun
     return InfeasibleError(text) if proven else NothingFoundError(text)
 
 
-def _lack(asked: Asked) -> str:
+def _lack(asked: PipelineRequest) -> str:
     """The bytes that lack on the devices, at most where stages need not be contiguous, and those that would do."""
     memory, chain = asked.machines.memory, asked.chain
     if memory is None:
@@ -193,7 +193,7 @@ def misfit(found: Pipeline) -> str:
 
 
 def _optimal(
-    asked: Asked, chosen: Schedule, allocation: Allocation, bound: Bound, least: list[Fraction | None]
+    asked: PipelineRequest, chosen: ChainSchedule, allocation: Allocation, bound: Bound, least: list[Fraction | None]
 ) -> str | None:
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
@@ -212,7 +212,7 @@ def _optimal(
     return next((among for value, among in reached if value == chosen.period), None)
 
 
-def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
+def curve(asked: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
     """Bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
 
     None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
@@ -234,12 +234,12 @@ def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction 
     return found
 
 
-def _with(asked: Asked, memory: int) -> Asked:
+def _with(asked: PipelineRequest, memory: int) -> PipelineRequest:
     """So many bytes for each device."""
     return replace(asked, machines=replace(asked.machines, memory=np.full(asked.devices, memory)))
 
 
-def _at(asked: Asked, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
+def _at(asked: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
     """with_less: the period of FREE with less memory."""
     chain, model = asked.chain, asked.model
     fixed = least_period(asked.seen(wide.allocation), wide.allocation, memory, model)
@@ -260,7 +260,7 @@ def _at(asked: Asked, wide: Cuts, memory: int, with_less: Fraction | None) -> di
     }
 
 
-def _freely(asked: Asked, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
+def _freely(asked: PipelineRequest, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
     """The period of FREE; None where none is found, or none can be shorter than that of contiguous stages."""
     made = next(each for each in schedules(asked, joint, thin) if each.name == FREE)
     if made.interrupted:

@@ -17,10 +17,10 @@ def replica_run(chain: Chain, stages: Replicas, batches: int, extra: int = 0) ->
 
     Allowed are as many as keep all later devices busy, and `extra`. O(S M log(S M) + L M).
     """
-    return _Run(chain, stages, batches, extra).unrolled()
+    return _ReplicaRun(chain, stages, batches, extra).unrolled()
 
 
-class _Run:
+class _ReplicaRun:
     def __init__(self, chain: Chain, stages: Replicas, batches: int, extra: int) -> None:
         self.chain, self.batches = chain, batches
         self.begin = stages.first.tolist()

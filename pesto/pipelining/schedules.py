@@ -59,7 +59,7 @@ MOST_BATCHES, MOST_HALVES = 1 << 12, 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PipelineRequest:
     """A chain, the devices that it is laid on, and what is to be found."""
 
     chain: Chain
@@ -87,7 +87,7 @@ class Asked:
         if self.k < 0 or not self.seconds >= 0:
             raise ValueError(f"k is {self.k} and the time {self.seconds} s - give none below 0")
 
-    def begun(self) -> "Asked":
+    def begun(self) -> "PipelineRequest":
         """Return the same with its seconds counted from now, or as it is where they are counted already."""
         return self if math.isfinite(self.until) else replace(self, until=CLOCK() + self.seconds)
 
@@ -112,7 +112,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Schedule:
+class ChainSchedule:
     """One schedule; without a pattern, `why` says why there is none."""
 
     name: str
@@ -212,9 +212,9 @@ def gathered(
     return found, interrupted
 
 
-def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
+def schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
-    roomy, known = without_memory(asked).allocation, Schedule(name=STAR)
+    roomy, known = without_memory(asked).allocation, ChainSchedule(name=STAR)
     for made in periodic(asked, cuts, thin):
         shorter = made.name != EXACT and made.period and (not known.period or made.period < known.period)
         known = made if shorter else known
@@ -224,30 +224,30 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
         try:
             yield make(asked, name, roomy)
         except ValueError as error:
-            yield Schedule(name=name, why=str(error))
+            yield ChainSchedule(name=name, why=str(error))
 
 
-def periodic(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
+def periodic(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """Those of contiguous stages that go on for ever: STAR, THINNED and EXACT; as `schedules`."""
     for name, found in ((STAR, cuts), (THINNED, thin)):
         yield _star(asked, name, found)
     yield _exact(asked, thin or cuts)
 
 
-def _star(asked: Asked, name: str, cuts: Cuts | None) -> Schedule:
+def _star(asked: PipelineRequest, name: str, cuts: Cuts | None) -> ChainSchedule:
     """1F1B*, thinned or not."""
     if cuts is None:
-        return Schedule(name=name, why=NO_CONTIGUOUS)
+        return ChainSchedule(name=name, why=NO_CONTIGUOUS)
     pattern = thinned(asked.seen(cuts.allocation), cuts.allocation, cuts.T, cuts.keep)
     return replace(_measured(asked, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
 
 
-def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
+def _exact(asked: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
     """The least period of k batches on these stages, as far as it is found in the time."""
     if not asked.k or cuts is None:
-        return Schedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
+        return ChainSchedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
     if asked.over:
-        return Schedule(name=EXACT, why=TIME_OVER)
+        return ChainSchedule(name=EXACT, why=TIME_OVER)
     question = Question(
         chain=asked.seen(cuts.allocation), allocation=cuts.allocation, k=asked.k, memory=asked.machines.memory,
         model=asked.model, seconds=asked.left_s * (1 if asked.contiguous else _EXACT_SHARE),
@@ -255,37 +255,39 @@ def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
     try:
         answer = exact(question)
     except KeyboardInterrupt:
-        return Schedule(name=EXACT, why="interrupted", interrupted=True)
+        return ChainSchedule(name=EXACT, why="interrupted", interrupted=True)
     except RuntimeError as error:
-        return Schedule(name=EXACT, why=_FAILED.format(shown(error, 200)))
+        return ChainSchedule(name=EXACT, why=_FAILED.format(shown(error, 200)))
     if answer.pattern is None:
-        return Schedule(name=EXACT, why=answer.infeasible or "none was found in the time")
+        return ChainSchedule(name=EXACT, why=answer.infeasible or "none was found in the time")
     return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True)
 
 
-def _free(asked: Asked, known: Schedule) -> Schedule:
+def _free(asked: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
     """Stages that need not be contiguous: of the least greatest load, or within memory of the least period found.
 
     `known`: the quickest of contiguous ones, which it is never above. Not looked for where none can be shorter.
     """
     if asked.contiguous:
-        return Schedule(name=FREE, why="not looked for")
+        return ChainSchedule(name=FREE, why="not looked for")
     try:
         bound = best(of_machines(asked.chain, asked.machines, asked.model))
     except ValueError:
-        return Schedule(name=FREE, why=NO_STAGES, infeasible=True)
+        return ChainSchedule(name=FREE, why=NO_STAGES, infeasible=True)
     needless = known.period == bound.value
     if needless or asked.over:
-        return Schedule(name=FREE, why=f"not looked for: none is shorter than {known.name}" if needless else TIME_OVER)
+        return ChainSchedule(
+            name=FREE, why=f"not looked for: none is shorter than {known.name}" if needless else TIME_OVER
+        )
     try:
         return _anywhere(asked, known)
     except KeyboardInterrupt:
-        return Schedule(name=FREE, why="interrupted", interrupted=True)
+        return ChainSchedule(name=FREE, why="interrupted", interrupted=True)
     except RuntimeError as error:
-        return Schedule(name=FREE, why=_FAILED.format(shown(error, 200)))
+        return ChainSchedule(name=FREE, why=_FAILED.format(shown(error, 200)))
 
 
-def _anywhere(asked: Asked, known: Schedule) -> Schedule:
+def _anywhere(asked: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
     chain = asked.chain
     spread = least_load(with_one_batch(chain), asked.machines, seconds=min(asked.left_s / 2, MOST_SECONDS))
     if spread is not None:
@@ -301,28 +303,28 @@ def _anywhere(asked: Asked, known: Schedule) -> Schedule:
     answer = least_anywhere(wanted, start, spread.allocation if spread else None)
     if answer.allocation is None or answer.pattern is None:
         why = NO_STAGES if answer.infeasible else NONE_FOUND
-        return Schedule(name=FREE, why=why, infeasible=answer.infeasible, interrupted=answer.interrupted)
+        return ChainSchedule(name=FREE, why=why, infeasible=answer.infeasible, interrupted=answer.interrupted)
     return replace(
         _measured(asked, FREE, answer.allocation, answer.pattern), periodic=True, least=answer.least,
         floor=spread.bound if spread else None, interrupted=answer.interrupted,
     )  # fmt: skip
 
 
-def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern) -> Schedule:
+def _measured(asked: PipelineRequest, name: str, allocation: Allocation, pattern: Pattern) -> ChainSchedule:
     """A pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
     found = check(asked.chain, allocation, pattern, None, asked.model, asked.machines)
     if not found.valid:
         raise RuntimeError(f"{name} is no valid schedule: {found.text}")
     memory = asked.machines.memory
     over = [] if memory is None else np.flatnonzero(found.peaks > memory).tolist()
-    return Schedule(
+    return ChainSchedule(
         name=name, allocation=allocation, pattern=pattern, period=pattern.period, peaks=found.peaks,
         run=unrolled(asked.seen(allocation), pattern, asked.batches), in_flight=found.in_flight, fits=not over,
         why=f"out of memory on device {over[0]}" if over else "",
     )  # fmt: skip
 
 
-def without_memory(asked: Asked) -> Cuts:
+def without_memory(asked: PipelineRequest) -> Cuts:
     """One stage a device, cut where the period is least without limit of memory."""
     cuts = best_orders(asked.chain, replace(asked.machines, memory=None), asked.model)
     if cuts is None:
@@ -330,7 +332,7 @@ def without_memory(asked: Asked) -> Cuts:
     return cuts
 
 
-def _two_each(asked: Asked, device: list[int], make: Callable[[list[int]], Schedule]) -> Schedule:
+def _two_each(asked: PipelineRequest, device: list[int], make: Callable[[list[int]], ChainSchedule]) -> ChainSchedule:
     """The shortest schedule of two stages a device, cut by the least largest device sum or at equal shares.
 
     device: [2 P] device of each stage. make: the schedule of stages with so many layers each. ValueError where there
@@ -345,7 +347,7 @@ def _two_each(asked: Asked, device: list[int], make: Callable[[list[int]], Sched
     return _bounded(asked, _shortest(made), least.bound)
 
 
-def _bounded(asked: Asked, made: Schedule, bound: int) -> Schedule:
+def _bounded(asked: PipelineRequest, made: ChainSchedule, bound: int) -> ChainSchedule:
     """With the ticks a micro-batch of the busiest device, and what no other cuts are below."""
     if made.allocation is None:
         return made
@@ -353,7 +355,7 @@ def _bounded(asked: Asked, made: Schedule, bound: int) -> Schedule:
     return replace(made, load=int(sums.max()), load_bound=bound)
 
 
-def _shortest(made: list[Schedule]) -> Schedule:
+def _shortest(made: list[ChainSchedule]) -> ChainSchedule:
     """The shortest of those that fit, else of all; the first of equal ones."""
     return min(made, key=lambda each: (not each.fits, each.period or Fraction(0)))
 
@@ -363,22 +365,22 @@ def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
     return lambda asked, name, roomy: _measured(asked, name, roomy, make(asked.seen(roomy), roomy, asked.batches))
 
 
-def _interleaved(asked: Asked, name: str, _: Allocation) -> Schedule:
-    def make(layers: list[int]) -> Schedule:
+def _interleaved(asked: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
+    def make(layers: list[int]) -> ChainSchedule:
         at = round_robin(layers, asked.devices)
         return _measured(asked, name, at, interleaved(asked.seen(at), at, asked.batches))
 
     return _two_each(asked, [*range(asked.devices)] * 2, make)
 
 
-def _v_shaped(asked: Asked, name: str, _: Allocation) -> Schedule:
+def _v_shaped(asked: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
     device = [*range(asked.devices), *reversed(range(asked.devices))]
     return _two_each(asked, device, lambda layers: _zero_bubble(asked, name, v_shaped(layers)))
 
 
-def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
+def _zero_bubble(asked: PipelineRequest, name: str, allocation: Allocation) -> ChainSchedule:
     """With as many batches in flight as there are stages, or the most that fit the memory."""
-    found = list[Schedule]()
+    found = list[ChainSchedule]()
     stages = len(allocation.stages)
     for most in range(stages, 0, -1):
         pattern = zero_bubble(asked.seen(allocation), allocation, asked.batches, [most] * stages)
@@ -388,7 +390,7 @@ def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
     return found[0]
 
 
-_Maker = Callable[[Asked, str, Allocation], Schedule]
+_Maker = Callable[[PipelineRequest, str, Allocation], ChainSchedule]
 _FLUSHED: dict[str, _Maker] = {
     "gpipe": _on_these(gpipe), "1f1b": _on_these(one_f_one_b), "interleaved-2": _interleaved,
     "zero-bubble": _zero_bubble, "zero-bubble-v": _v_shaped,

@@ -15,9 +15,9 @@ from pesto.core.micro_batches.unrolling import MicroBatched, unroll
 from pesto.core.settings import Settings
 from pesto.core.source import cut_by
 from pesto.pipelining.folding import fold
-from pesto.pipelining.schedules import Schedule
+from pesto.pipelining.schedules import ChainSchedule
 from pesto.pipelining.step_chain import StepChain, accelerators, chain_of_step
-from pesto.pipelining.step_mapping import Homes, lay
+from pesto.pipelining.step_mapping import OncePlacement, lay
 from pesto.pipelining.weight_staleness import with_versions
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.flow import formulate
@@ -29,10 +29,10 @@ BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Laid:
+class MappedSchedule:
     """One schedule on a step's stages."""
 
-    schedule: Schedule
+    schedule: ChainSchedule
     """Of the chain; without a run where there is none."""
     candidate: Candidate | None = None
     """All micro-batches, op by op, as the event loop ran them; None where there is no run."""
@@ -56,7 +56,7 @@ class Laid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepGround:
+class StagedStep:
     """One step, of so many micro-batches, on one cluster; all on modelled costs."""
 
     cluster: Cluster
@@ -79,7 +79,7 @@ class StepGround:
     """Of a step without a flush: as `pesto.core.source.Cut.every`."""
 
     @classmethod
-    def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StepGround":
+    def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StagedStep":
         """Fold it, cut it into layers, unroll it; batches: None for a step that loops itself, else for BATCHES.
 
         UsageError for a cluster of one accelerator, or of different ones; InputError for a graph that is no training
@@ -116,18 +116,18 @@ class StepGround:
         """Bytes of the accelerator that has fewest."""
         return min(self.cluster.devices[at].memory_bytes for at in self.fast.tolist())
 
-    def laid(self, schedule: Schedule) -> Laid:
+    def laid(self, schedule: ChainSchedule) -> MappedSchedule:
         """A schedule laid over all ops of all micro-batches, and run."""
         homes = _homes(schedule)
         if homes is None or schedule.run is None:
-            return Laid(schedule=schedule)
+            return MappedSchedule(schedule=schedule)
         device, rank = lay(self.step, self.parts, self.chain, (homes, schedule.run), self.problem, self.fast)
         once = np.bincount(homes.device, weights=self.chain.once).max()
         candidate = self.bench.ordered(schedule.name, f"{schedule.name} on the chain's stages", device, rank)
-        return Laid(schedule=schedule, candidate=candidate, once=int(once))
+        return MappedSchedule(schedule=schedule, candidate=candidate, once=int(once))
 
 
-def _homes(schedule: Schedule) -> Homes | None:
+def _homes(schedule: ChainSchedule) -> OncePlacement | None:
     if schedule.shared is not None:
-        return Homes(schedule.shared.homes, schedule.shared.sums)
-    return None if schedule.allocation is None else Homes(schedule.allocation.device)
+        return OncePlacement(schedule.shared.homes, schedule.shared.sums)
+    return None if schedule.allocation is None else OncePlacement(schedule.allocation.device)

@@ -16,7 +16,7 @@ from solvers.pipelining.chain import BACKWARD as WHOLE
 from solvers.pipelining.chain import FORWARD, INPUT_GRADIENT, KINDS, WEIGHT_GRADIENT
 
 
-class Homes(NamedTuple):
+class OncePlacement(NamedTuple):
     """Where what is done once for all batches is."""
 
     device: Ints
@@ -26,7 +26,7 @@ class Homes(NamedTuple):
 
 
 def lay(
-    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[Homes, Unrolled], problem: Problem,
+    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[OncePlacement, Unrolled], problem: Problem,
     accelerators: Ints,
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """([n'] device, [n'] rank) of the step's ops: blocks in the order of the schedule, ops inside as they follow.
@@ -39,7 +39,7 @@ def lay(
 
 
 def places(
-    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[Homes, Unrolled], problem: Problem,
+    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[OncePlacement, Unrolled], problem: Problem,
     accelerators: Ints,
 ) -> Ints:  # fmt: skip
     """[n'] the device of each op, as `lay` has it."""

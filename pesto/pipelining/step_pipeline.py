@@ -13,9 +13,18 @@ from pesto.core.plans.plan import Plan, verify
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.pipelining.replica_run import shared_step
-from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, check_name, gathered, schedules
-from pesto.pipelining.staged_step import Laid, StepGround
-from pesto.pipelining.step_search import Searched, replicated, searched
+from pesto.pipelining.schedules import (
+    KEEPS,
+    NAMES,
+    REPLICATED,
+    ChainSchedule,
+    PipelineRequest,
+    check_name,
+    gathered,
+    schedules,
+)
+from pesto.pipelining.staged_step import MappedSchedule, StagedStep
+from pesto.pipelining.step_search import SearchedStep, replicated, searched
 from pesto.planning.solving.candidates import Candidate, best
 from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
@@ -35,7 +44,7 @@ _TIGHTER = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PipelineOptions:
     """What is to be found of a step."""
 
     name: str | None = None
@@ -65,17 +74,17 @@ class Wish:
 class StepPipeline:
     """What was found of a training step."""
 
-    ground: StepGround
-    asked: Asked
-    laid: tuple[Laid, ...] = field(repr=False)
+    ground: StagedStep
+    asked: PipelineRequest
+    laid: tuple[MappedSchedule, ...] = field(repr=False)
     """All schedules, in the order of STEP_NAMES; after Ctrl-C those that were laid out before."""
-    chosen: Laid
+    chosen: MappedSchedule
     """The shortest step that fits, op by op, or the schedule that was asked for; what search made of it, if shorter."""
     plan: Plan = field(repr=False)
     """The chosen one, verified by the reference simulator."""
     chain_bound: Bound
     """What none of the chain's own steps through these stages is below, without updates; an op-by-op run may be."""
-    search: Searched | None
+    search: SearchedStep | None
     """What search found, where that was shorter than all else."""
     interrupted: bool
     """Whether Ctrl-C ended something; what was found before is kept."""
@@ -102,7 +111,9 @@ class StepPipeline:
         return 1 - busy / (len(self.accelerators) * candidate.makespan) if candidate.makespan else 0.0
 
 
-def step_pipeline(graph: Graph, cluster: Cluster, *, batches: int | None, wish: Wish | None = None) -> StepPipeline:
+def step_pipeline(
+    graph: Graph, cluster: Cluster, *, batches: int | None, wish: PipelineOptions | None = None
+) -> StepPipeline:
     """The step of so many micro-batches in stages, on modelled costs; the shortest that fits.
 
     batches: None for a step that loops over micro-batches itself, which is taken as it is, and else for BATCHES.
@@ -112,26 +123,26 @@ def step_pipeline(graph: Graph, cluster: Cluster, *, batches: int | None, wish: 
     the best that was found; KeyboardInterrupt before there is any.
     """
     release()
-    return _Work(StepGround.of(graph, cluster, batches), wish or Wish()).pipeline()
+    return _StepPipeliner(StagedStep.of(graph, cluster, batches), wish or PipelineOptions()).pipeline()
 
 
-def piped(ground: StepGround, wish: Wish, chosen: Laid, *, interrupted: bool) -> StepPipeline:
+def piped(ground: StagedStep, wish: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool) -> StepPipeline:
     """One schedule that was laid out, as the plan; NothingFoundError where it does not fit.
 
     interrupted: whether Ctrl-C ended a search for a better one.
     """
     hold()
-    return replace(_Work(ground, wish).only(chosen), interrupted=interrupted)
+    return replace(_StepPipeliner(ground, wish).only(chosen), interrupted=interrupted)
 
 
-class _Work:
+class _StepPipeliner:
     """Every schedule of one step, and the best of them as a plan."""
 
-    def __init__(self, ground: StepGround, wish: Wish) -> None:
+    def __init__(self, ground: StagedStep, wish: PipelineOptions) -> None:
         self.ground, self.wish = ground, wish
         self.interrupted = False
         try:
-            self.asked = Asked(
+            self.asked = PipelineRequest(
                 chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), ground.memory),
                 batches=ground.step.batches, k=wish.k, seconds=wish.seconds, contiguous=wish.contiguous,
             ).begun()  # fmt: skip
@@ -154,14 +165,14 @@ class _Work:
         named = chosen.schedule.name
         return self._result(tuple(chosen if each.schedule.name == named else each for each in laid), chosen, None)
 
-    def only(self, laid: Laid) -> StepPipeline:
+    def only(self, laid: MappedSchedule) -> StepPipeline:
         """This one, and no other."""
         if laid.candidate is not None and not laid.fits:
             raise NothingFoundError(f"{laid.schedule.name} does not fit: {self._lack(laid.candidate)}")
         chosen = self._priced(laid)
         return self._result((chosen,), chosen, None)
 
-    def _found(self) -> tuple[Laid, ...]:
+    def _found(self) -> tuple[MappedSchedule, ...]:
         """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less.
 
         After Ctrl-C no more than until one will do.
@@ -181,30 +192,32 @@ class _Work:
                     found[new.schedule.name] = new
         return tuple(found.values())
 
-    def _enough(self, laid: Laid) -> bool:
+    def _enough(self, laid: MappedSchedule) -> bool:
         """Whether it may be the plan: it fits, and it is what was asked for."""
         return laid.fits and self.wish.name in (None, laid.schedule.name)
 
-    def _all(self, asked: Asked) -> Iterator[Laid]:
+    def _all(self, asked: PipelineRequest) -> Iterator[MappedSchedule]:
         yield from self._named(asked)
         if self.wish.contiguous:
-            yield Laid(schedule=Schedule(name=REPLICATED, why="not looked for"))
+            yield MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="not looked for"))
         elif self.wish.name in (None, REPLICATED):
             yield replicated(self.ground)
 
-    def _named(self, asked: Asked) -> Iterator[Laid]:
+    def _named(self, asked: PipelineRequest) -> Iterator[MappedSchedule]:
         cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
         for schedule in schedules(asked, cuts, thin):
             yield self.ground.laid(schedule)
 
-    def _priced(self, laid: Laid) -> Laid:
+    def _priced(self, laid: MappedSchedule) -> MappedSchedule:
         if laid.candidate is None:
             if laid.schedule.interrupted:
                 raise KeyboardInterrupt
             raise NothingFoundError(f"{laid.schedule.name}: {laid.schedule.why}")
         return replace(laid, candidate=self.ground.bench.priced(laid.candidate))
 
-    def _result(self, laid: tuple[Laid, ...], chosen: Laid, search: Searched | None) -> StepPipeline:
+    def _result(
+        self, laid: tuple[MappedSchedule, ...], chosen: MappedSchedule, search: SearchedStep | None
+    ) -> StepPipeline:
         ground, candidate = self.ground, chosen.candidate
         if candidate is None:
             raise ValueError("a schedule that was chosen was laid out")
@@ -221,7 +234,7 @@ class _Work:
             chain_bound=_through(self.asked, chosen.schedule), interrupted=self.interrupted,
         )  # fmt: skip
 
-    def _chosen(self, laid: tuple[Laid, ...]) -> Laid:
+    def _chosen(self, laid: tuple[MappedSchedule, ...]) -> MappedSchedule:
         name = self.wish.name
         if name is not None:
             chosen = next((each for each in laid if each.schedule.name == name), None)
@@ -235,7 +248,7 @@ class _Work:
             raise self._unfit(laid)
         return next(each for each in laid if each.candidate is quickest)
 
-    def _unfit(self, laid: tuple[Laid, ...]) -> NothingFoundError:
+    def _unfit(self, laid: tuple[MappedSchedule, ...]) -> NothingFoundError:
         tried = [each.candidate for each in laid if each.candidate]
         if not tried:
             return NothingFoundError(f"no stages fit the memory: {laid[0].schedule.why} - use more or larger devices")
@@ -252,16 +265,16 @@ class _Work:
         )
 
 
-def _surprised(laid: Laid) -> bool:
+def _surprised(laid: MappedSchedule) -> bool:
     """Whether the chain has it within the memory, and op by op it is not."""
     return laid.schedule.fits and not laid.fits
 
 
-def _ticks(laid: Laid) -> int:
+def _ticks(laid: MappedSchedule) -> int:
     return laid.candidate.makespan if laid.candidate is not None else 0
 
 
-def _through(asked: Asked, schedule: Schedule) -> Bound:
+def _through(asked: PipelineRequest, schedule: ChainSchedule) -> Bound:
     """What no step of the chain's through a schedule's stages is below."""
     if schedule.shared is not None:
         return shared_step(asked.chain, schedule.shared, asked.batches)

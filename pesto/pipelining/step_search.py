@@ -9,9 +9,9 @@ import numpy as np
 
 from pesto.pipelining.replica_run import in_flight, replica_run
 from pesto.pipelining.replicas import Replicas, divisions, replicas
-from pesto.pipelining.schedules import REPLICATED, Schedule
-from pesto.pipelining.staged_step import Laid, StepGround
-from pesto.pipelining.step_mapping import Homes, places
+from pesto.pipelining.schedules import REPLICATED, ChainSchedule
+from pesto.pipelining.staged_step import MappedSchedule, StagedStep
+from pesto.pipelining.step_mapping import OncePlacement, places
 from pesto.pipelining.unrolled import Unrolled
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.interrupt import hold, release
@@ -29,22 +29,22 @@ _HEAVY, _LEAST = 24, 0.004
 """Layers at most whose variables are moved, of at least this share of all their bytes."""
 
 
-def replicated(ground: StepGround) -> Laid:
+def replicated(ground: StagedStep) -> MappedSchedule:
     """Stages shared by several devices: of each number of stages, in turn or not, the shortest that fits the memory.
 
     Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
     lacks least.
     """
-    best: Laid | None = None
+    best: MappedSchedule | None = None
     for shared, run in _divided(ground):
         if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
             break
         found = ground.laid(_schedule(shared, run))
         best = found if best is None else min(best, found, key=_worth)
-    return best or Laid(schedule=Schedule(name=REPLICATED, why="no stage can have several devices"))
+    return best or MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="no stage can have several devices"))
 
 
-def _divided(ground: StepGround) -> list[tuple[Replicas, Unrolled]]:
+def _divided(ground: StagedStep) -> list[tuple[Replicas, Unrolled]]:
     """All that are tried, the shortest by the chain first."""
     chain, found = ground.chain.chain, list[tuple[Replicas, Unrolled]]()
     for division in divisions(chain, len(ground.fast)):
@@ -56,8 +56,8 @@ def _divided(ground: StepGround) -> list[tuple[Replicas, Unrolled]]:
     return sorted(found, key=lambda each: each[1].step)
 
 
-def _schedule(shared: Replicas, run: Unrolled) -> Schedule:
-    return Schedule(
+def _schedule(shared: Replicas, run: Unrolled) -> ChainSchedule:
+    return ChainSchedule(
         name=REPLICATED,
         shared=shared,
         run=run,
@@ -66,7 +66,7 @@ def _schedule(shared: Replicas, run: Unrolled) -> Schedule:
     )
 
 
-def _worth(laid: Laid) -> tuple[bool, int]:
+def _worth(laid: MappedSchedule) -> tuple[bool, int]:
     """Less is better: what fits, then its ticks; else the bytes that it lacks."""
     if laid.candidate is None:
         return True, np.iinfo(np.int64).max
@@ -74,10 +74,10 @@ def _worth(laid: Laid) -> tuple[bool, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Searched:
+class SearchedStep:
     """What search came to."""
 
-    laid: Laid
+    laid: MappedSchedule
     """Its schedule is the one that it began from, with the homes that it found; never longer than the shortest."""
     begun: str
     """The name of that schedule."""
@@ -87,14 +87,14 @@ class Searched:
     """Whether Ctrl-C ended it."""
 
 
-def searched(ground: StepGround, laid: Sequence[Laid], seconds: float) -> Searched | None:
+def searched(ground: StagedStep, laid: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
     """A step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
 
     Orders first: ready ops first come, by the schedule's order, by the longest way to the end, or weight gradients
     where nothing else is ready; each as far towards that as fits the memory. Then where variables of shared stages
     are, and gradients are added up.
     """
-    search = _Search(ground, laid, seconds)
+    search = _StepSearch(ground, laid, seconds)
     try:
         release()
         search.run()
@@ -106,12 +106,12 @@ def searched(ground: StepGround, laid: Sequence[Laid], seconds: float) -> Search
     return search.found()
 
 
-class _Search:
-    def __init__(self, ground: StepGround, laid: Sequence[Laid], seconds: float) -> None:
+class _StepSearch:
+    def __init__(self, ground: StagedStep, laid: Sequence[MappedSchedule], seconds: float) -> None:
         self.ground, self.ends = ground, time.monotonic() + seconds
         fitting = sorted((each for each in laid if each.fits), key=_worth)
         self.starts, self.before = fitting[:_STARTS], _worth(fitting[0])[1] if fitting else 0
-        self.best: dict[str, Laid] = {each.schedule.name: each for each in self.starts}
+        self.best: dict[str, MappedSchedule] = {each.schedule.name: each for each in self.starts}
         self.tried, self.interrupted = 0, False
 
     def run(self) -> None:
@@ -123,16 +123,16 @@ class _Search:
             if start.schedule.shared is not None:
                 self._rehomed(start)
 
-    def found(self) -> Searched | None:
+    def found(self) -> SearchedStep | None:
         """The shortest, where it is shorter than all that it began from."""
         if not self.best:
             return None
         name, laid = min(self.best.items(), key=lambda each: _worth(each[1]))
         if _worth(laid)[1] >= self.before and not self.interrupted:
             return None
-        return Searched(laid=laid, begun=name, tried=self.tried, interrupted=self.interrupted)
+        return SearchedStep(laid=laid, begun=name, tried=self.tried, interrupted=self.interrupted)
 
-    def _take(self, start: Laid, candidates: Iterator[Candidate]) -> bool:
+    def _take(self, start: MappedSchedule, candidates: Iterator[Candidate]) -> bool:
         """Keep what is better than the best from the same schedule; whether something was."""
         better, name = False, start.schedule.name
         while time.monotonic() < self.ends:
@@ -145,7 +145,7 @@ class _Search:
                 self.best[name], better = found, True
         return better
 
-    def _rehomed(self, start: Laid) -> None:
+    def _rehomed(self, start: MappedSchedule) -> None:
         """Sums made elsewhere, then the heaviest layers' variables on other devices of their stage, one at a time."""
         shared = start.schedule.shared
         if shared is None:
@@ -163,7 +163,7 @@ class _Search:
                 if self._tried(start, other):
                     shared, moved = other, True
 
-    def _tried(self, start: Laid, shared: Replicas) -> bool:
+    def _tried(self, start: MappedSchedule, shared: Replicas) -> bool:
         run, candidate, ground = start.schedule.run, start.candidate, self.ground
         if run is None or candidate is None or time.monotonic() >= self.ends:
             return False
@@ -171,7 +171,7 @@ class _Search:
             ground.step,
             ground.parts,
             ground.chain,
-            (Homes(shared.homes, shared.sums), run),
+            (OncePlacement(shared.homes, shared.sums), run),
             ground.problem,
             ground.fast,
         )
@@ -179,7 +179,7 @@ class _Search:
         return self._take(replace(start, schedule=replace(start.schedule, shared=shared)), _listed(ground.bench, moved))
 
 
-def _moves(ground: StepGround, shared: Replicas) -> Iterator[tuple[int, int]]:
+def _moves(ground: StagedStep, shared: Replicas) -> Iterator[tuple[int, int]]:
     """(layer, device) of each heavy layer, the heaviest first, and each other device of its stage."""
     weights, stage = ground.chain.chain.weights, shared.stage
     heavy = np.argsort(-weights, kind="stable")[:_HEAVY]
@@ -189,7 +189,7 @@ def _moves(ground: StepGround, shared: Replicas) -> Iterator[tuple[int, int]]:
                 yield layer, device
 
 
-def _reordered(ground: StepGround, start: Candidate) -> Iterator[Candidate]:
+def _reordered(ground: StagedStep, start: Candidate) -> Iterator[Candidate]:
     bench, schedule = ground.bench, start.timeline.schedule
     yield from _listed(bench, start)
     longest = bench.placed(SEARCH, "", schedule.device).timeline.schedule.start

@@ -9,9 +9,9 @@ import numpy as np
 
 from pesto.split import geometry
 from pesto.split.geometry import Layouts, Need, Shape
-from pesto.split.op_strategy import Way
+from pesto.split.op_strategy import OpStrategy
 from pesto.split.pieces import Box, boxes
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 ITEM_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "half": 2,
@@ -26,7 +26,7 @@ class Division:
 
     factors: Shape
     """Parts of each cut, outermost first; their product is K."""
-    ways: tuple[Way, ...]
+    ways: tuple[OpStrategy, ...]
     """[n] how each op is divided."""
     kept: tuple[tuple[Layouts, ...], ...]
     """[n] the layout in which each output is kept."""
@@ -52,7 +52,7 @@ def item_bytes(dtype: str) -> int:
     return ITEM_BYTES.get(dtype.removeprefix("resource:"), 0)
 
 
-def readers(shaped: Shaped) -> dict[tuple[int, int], list[tuple[int, int]]]:
+def readers(shaped: TypedGraph) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """(op, output) -> the (op, input) that read its elements; not of handles, nor where the input is a constant."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
@@ -65,7 +65,7 @@ def readers(shaped: Shaped) -> dict[tuple[int, int], list[tuple[int, int]]]:
     return found
 
 
-def moved_bytes(shaped: Shaped, division: Division) -> int:
+def moved_bytes(shaped: TypedGraph, division: Division) -> int:
     """Bytes that all workers receive in a step: each part of a tensor once, however many ops of a worker need it."""
     return sum(
         tensor_bytes(
@@ -76,7 +76,7 @@ def moved_bytes(shaped: Shaped, division: Division) -> int:
     )  # fmt: skip
 
 
-def _tensor(shaped: Shaped, op: int, output: int) -> tuple[Shape | None, int]:
+def _tensor(shaped: TypedGraph, op: int, output: int) -> tuple[Shape | None, int]:
     shape, dtype = shaped.signature(op).outputs[output]
     return shape, item_bytes(dtype)
 
@@ -110,7 +110,7 @@ def _missing(have: Box | None, need: Box | None) -> int:
     return prod(need[1]) - prod(max(0, min(a + n, b + m) - max(a, b)) for a, n, b, m in sides)
 
 
-def cut_though_small(shaped: Shaped, tiny: int, share: float) -> frozenset[int]:
+def cut_though_small(shaped: TypedGraph, tiny: int, share: float) -> frozenset[int]:
     """Ties whose variables are all of less than `tiny` bytes, and that are cut even so: the largest of them, where all
     that is small is more than a share of all variables, until the rest is no more."""
     largest, held = dict[int, int](), defaultdict[int, int](int)
@@ -128,7 +128,7 @@ def cut_though_small(shaped: Shaped, tiny: int, share: float) -> frozenset[int]:
     return frozenset(found)
 
 
-def parameter_bytes(shaped: Shaped, division: Division | None) -> np.ndarray:
+def parameter_bytes(shaped: TypedGraph, division: Division | None) -> np.ndarray:
     """[v] bytes of each variable that one worker holds; of all of it without a division."""
     found = np.zeros(len(shaped.handle), dtype=np.int64)
     for u in range(len(shaped.use_op)):

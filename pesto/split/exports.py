@@ -12,14 +12,14 @@ from math import prod
 
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.variable_rows import VariableRow, variable_rows
 
 Axes = tuple[str | tuple[str, ...] | None, ...]
 """For each dimension the axis that it is cut along, several where cuts are nested, None where it is not cut."""
 
 
-def jax_text(shaped: Shaped, division: Division) -> str:
+def jax_text(shaped: TypedGraph, division: Division) -> str:
     """Python that has `mesh_shape`, `axis_names` and `specs`, from the name of a variable to its PartitionSpec."""
     names = [f"c{cut}" for cut in range(len(division.factors))]
     rows = [
@@ -41,7 +41,7 @@ def jax_text(shaped: Shaped, division: Division) -> str:
     )
 
 
-def keras_text(shaped: Shaped, division: Division) -> str:
+def keras_text(shaped: TypedGraph, division: Division) -> str:
     """Python that makes `layout_map`, a keras.distribution.LayoutMap from patterns of a variable's path to its axes.
 
     A dimension has one axis at most there: neighbouring cuts that cut all variables alike are one axis, and a variable
@@ -72,11 +72,11 @@ def keras_text(shaped: Shaped, division: Division) -> str:
     )
 
 
-EXPORTS: dict[str, Callable[[Shaped, Division], str]] = {"jax": jax_text, "keras": keras_text}
+EXPORTS: dict[str, Callable[[TypedGraph, Division], str]] = {"jax": jax_text, "keras": keras_text}
 """For whom -> the text."""
 
 
-def _head(shaped: Shaped, division: Division) -> list[str]:
+def _head(shaped: TypedGraph, division: Division) -> list[str]:
     source = " ".join(shaped.source.split())
     return [
         f"# {source} cut for {division.workers} workers: where its variables lie, slots of the optimizer among them.",
@@ -85,7 +85,7 @@ def _head(shaped: Shaped, division: Division) -> list[str]:
     ]
 
 
-def _by_name(shaped: Shaped, division: Division) -> list[VariableRow]:
+def _by_name(shaped: TypedGraph, division: Division) -> list[VariableRow]:
     return sorted(variable_rows(shaped, division), key=lambda row: row.name)
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.layouts import PARTIAL
-from pesto.split.op_strategy import Way
+from pesto.split.op_strategy import OpStrategy
 from pesto.split.split_search import Split
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
-def first_cuts(shaped: Shaped, split: Split, cuts: int) -> Split:
+def first_cuts(shaped: TypedGraph, split: Split, cuts: int) -> Split:
     """What the outermost `cuts` of a split make, where each cut was made after those before it."""
     whole = split.division
     division = Division(
@@ -28,12 +28,12 @@ def first_cuts(shaped: Shaped, split: Split, cuts: int) -> Split:
     )
 
 
-def _shorter(way: Way, cuts: int) -> Way:
+def _shorter(way: OpStrategy, cuts: int) -> OpStrategy:
     if way.rims:
         raise ValueError("windows of fewer parts are others: split once more")
     gives = tuple(layouts[:cuts] for layouts in way.gives)
     partial = any(PARTIAL in layouts for layouts in gives)
-    return Way(
+    return OpStrategy(
         names=way.names[:cuts],
         needs=tuple(layouts[:cuts] for layouts in way.needs),
         gives=gives,

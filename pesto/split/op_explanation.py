@@ -10,10 +10,10 @@ from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import Rims, Strategies
-from pesto.split.op_strategy import Way
+from pesto.split.op_strategy import OpStrategy
 from pesto.split.ops.op_types import coverage, strategies
 from pesto.split.pieces import Box, boxes
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 _NEAREST = 3
 _LONGEST, _SHOWN = 200, 80
@@ -21,7 +21,7 @@ _LONGEST, _SHOWN = 200, 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class OpTensor:
     """A tensor that the op reads or makes."""
 
     tensor: str
@@ -48,14 +48,14 @@ class ExplainedOp:
     type: str
     kind: str
     """Its class, as `coverage` has it."""
-    way: Way
+    way: OpStrategy
     strategies: tuple[tuple[int, Strategies], ...]
     """For each number of parts that a cut is in."""
-    inputs: tuple[Carried, ...]
-    outputs: tuple[Carried, ...]
+    inputs: tuple[OpTensor, ...]
+    outputs: tuple[OpTensor, ...]
 
 
-def explained_op(shaped: Shaped, division: Division, name: str, *, halo: bool = False) -> ExplainedOp:
+def explained_op(shaped: TypedGraph, division: Division, name: str, *, halo: bool = False) -> ExplainedOp:
     """One op by its name or the end of it; UsageError, with names near it, where there is none or more than one.
 
     halo: whether its strategies may read windows.
@@ -88,7 +88,7 @@ def found_op(names: tuple[str, ...], name: str) -> int:
     raise UsageError(f"{many} {name[:_SHOWN]!r} - {f'give one: {told}' if told else 'give the name of one'}")
 
 
-def _input(shaped: Shaped, division: Division, op: int, at: int) -> Carried:
+def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor:
     """An input: kept where its maker's output, or its variable, is kept."""
     operand, (needed, rims) = shaped.signature(op).inputs[at], division.ways[op].need(at)
     edges = np.flatnonzero((shaped.dst == op) & (shaped.input == at))
@@ -106,17 +106,17 @@ def _input(shaped: Shaped, division: Division, op: int, at: int) -> Carried:
     moved = 0
     if operand.shape is not None and (len(edges) or len(uses)) and not known:
         moved = geometry.fetched(operand.shape, found, needed, division.factors, rims) * item_bytes(operand.dtype)
-    return Carried(
+    return OpTensor(
         tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=found, wanted=needed, moved_bytes=moved,
         parts=_parts(operand.shape, needed, division.factors, rims), rims=rims,
     )  # fmt: skip
 
 
-def _output(shaped: Shaped, division: Division, op: int, output: int) -> Carried:
+def _output(shaped: TypedGraph, division: Division, op: int, output: int) -> OpTensor:
     shape, dtype = shaped.signature(op).outputs[output]
     gives, kept = division.ways[op].gives[output], division.kept[op][output]
     moved = 0 if shape is None else item_bytes(dtype) * geometry.stored(shape, gives, kept, division.factors)
-    return Carried(
+    return OpTensor(
         tensor=f"{shaped.names[op]}:{output}", shape=shape, dtype=dtype, found=gives, wanted=kept, moved_bytes=moved,
         parts=_parts(shape, kept, division.factors),
     )  # fmt: skip

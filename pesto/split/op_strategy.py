@@ -8,7 +8,7 @@ from math import prod
 from pesto.split.geometry import Layouts, Need, Shape, divides
 from pesto.split.layouts import ONE, WHOLE, Layout, Rims, Strategy
 from pesto.split.ops.op_types import edition, strategies
-from pesto.split.ops.window_kernels import Told, told
+from pesto.split.ops.window_kernels import KernelOverrides, told
 from pesto.split.pieces import boxes
 from pesto.split.signature import Signature
 
@@ -17,7 +17,7 @@ WHOLE_WAY, ONCE_WAY = "whole", "once"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OpStrategy:
     """How an op is divided by all cuts so far, outermost first."""
 
     names: tuple[str, ...]
@@ -39,8 +39,8 @@ class Way:
 
 
 def ways(
-    signature: Signature, made: Way, factors: Shape, *, whole: bool, once: bool, halo: bool = False
-) -> tuple[Way, ...]:
+    signature: Signature, made: OpStrategy, factors: Shape, *, whole: bool, once: bool, halo: bool = False
+) -> tuple[OpStrategy, ...]:
     """How one more cut, the last of `factors`, can be made; `whole` admits none where others exist.
 
     Without any the op is whole. An op that must run once runs on the first worker alone. halo: whether parts may read
@@ -51,8 +51,8 @@ def ways(
 
 @lru_cache(maxsize=1 << 16)
 def _ways(
-    signature: Signature, made: Way, factors: Shape, admitted: tuple[bool, bool, bool], of_edition: int
-) -> tuple[Way, ...]:
+    signature: Signature, made: OpStrategy, factors: Shape, admitted: tuple[bool, bool, bool], of_edition: int
+) -> tuple[OpStrategy, ...]:
     """The same, kept for one edition of the descriptions."""
     del of_edition
     whole, once, halo = admitted
@@ -71,25 +71,25 @@ def _ways(
     return tuple(found)
 
 
-def cut_ops(found: Sequence[Way]) -> list[bool]:
+def cut_ops(found: Sequence[OpStrategy]) -> list[bool]:
     """[n] whether several workers do an op, each its part, by all cuts."""
     whole = {WHOLE_WAY, ONCE_WAY}
     return [bool(way.gives or way.needs) and not whole.intersection(way.names) for way in found]
 
 
-def whole_way(signature: Signature, made: Way) -> Way:
+def whole_way(signature: Signature, made: OpStrategy) -> OpStrategy:
     """Every worker of a group does all that the group does."""
     return _extended(made, WHOLE_WAY, (WHOLE,) * len(signature.inputs), (WHOLE,) * len(signature.outputs))
 
 
-def once_way(signature: Signature, made: Way) -> Way:
+def once_way(signature: Signature, made: OpStrategy) -> OpStrategy:
     """The first worker alone does all of it."""
     return _extended(made, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs))
 
 
-def uncut(signature: Signature) -> Way:
+def uncut(signature: Signature) -> OpStrategy:
     """The way of an op before any cut."""
-    return Way((), ((),) * len(signature.inputs), ((),) * len(signature.outputs))
+    return OpStrategy((), ((),) * len(signature.inputs), ((),) * len(signature.outputs))
 
 
 def _again(signature: Signature, parts: int, name: str, *, halo: bool) -> Strategy | None:
@@ -98,10 +98,10 @@ def _again(signature: Signature, parts: int, name: str, *, halo: bool) -> Strate
 
 
 def _extended(
-    made: Way, name: str, needs: tuple[int, ...], gives: tuple[int, ...], strategy: Strategy | None = None
-) -> Way:
+    made: OpStrategy, name: str, needs: tuple[int, ...], gives: tuple[int, ...], strategy: Strategy | None = None
+) -> OpStrategy:
     reducer, scaled = (strategy.reducer, strategy.scaled) if strategy is not None else ("", False)
-    return Way(
+    return OpStrategy(
         names=(*made.names, name),
         needs=tuple((*before, layout) for before, layout in zip(made.needs, needs, strict=True)),
         gives=tuple((*before, layout) for before, layout in zip(made.gives, gives, strict=True)),
@@ -111,7 +111,7 @@ def _extended(
     )
 
 
-def _rims(made: Way, needs: tuple[Layout, ...], more: tuple[Rims, ...]) -> tuple[Rims, ...]:
+def _rims(made: OpStrategy, needs: tuple[Layout, ...], more: tuple[Rims, ...]) -> tuple[Rims, ...]:
     """Those of the cuts before along other dimensions than the last cut's, and its own, which are of all its parts."""
     if not made.rims and not more:
         return ()
@@ -121,7 +121,7 @@ def _rims(made: Way, needs: tuple[Layout, ...], more: tuple[Rims, ...]) -> tuple
     return found if any(found) else ()
 
 
-def _apart(way: Way) -> bool:
+def _apart(way: OpStrategy) -> bool:
     """Whether each dimension with a rim is cut along one index variable alone."""
     return all(
         len({name for name, layout in zip(way.names, layouts, strict=True) if layout == rim.dimension}) == 1
@@ -130,7 +130,7 @@ def _apart(way: Way) -> bool:
     )
 
 
-def _even(signature: Signature, way: Way, factors: Shape) -> bool:
+def _even(signature: Signature, way: OpStrategy, factors: Shape) -> bool:
     """Whether every worker's parts are of one size."""
     inputs = all(
         operand.shape is None or divides(operand.shape, _shares(way.need(at)), factors)
@@ -147,10 +147,10 @@ def _shares(need: Need) -> Layouts:
     return tuple(WHOLE if any(layout == rim.dimension for rim in need.rims) else layout for layout in need.layouts)
 
 
-def told_of(signature: Signature, way: Way, factors: Shape, worker: int) -> Told:
+def told_of(signature: Signature, way: OpStrategy, factors: Shape, worker: int) -> KernelOverrides:
     """What the op of one worker has in place of the whole op's, where it reads windows."""
     if not way.rims:
-        return Told()
+        return KernelOverrides()
     given = [
         boxes(operand.shape or (), way.needs[at], factors, way.rims[at])[worker]
         for at, operand in enumerate(signature.inputs)

@@ -27,7 +27,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
+class PartAssembly:
     """A grid of pieces that makes one part: the last dimension's pieces are neighbours in the list."""
 
     grid: Shape
@@ -46,7 +46,9 @@ def boxes(shape: Shape, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tu
 
 
 @lru_cache(maxsize=1 << 16)
-def assembly(shape: Shape, stored: Layouts, need: Box, worker: int, factors: Shape, summand: Shape = ()) -> Assembly:
+def assembly(
+    shape: Shape, stored: Layouts, need: Box, worker: int, factors: Shape, summand: Shape = ()
+) -> PartAssembly:
     """How a worker comes by a part of a tensor: its own part first, for the rest that of the nearest who has it.
 
     Nearest are those who share most of the outermost cuts with it. summand: with PARTIAL results, the digits of those
@@ -59,7 +61,7 @@ def assembly(shape: Shape, stored: Layouts, need: Box, worker: int, factors: Sha
         or [max(first[d] for first in have if first[d] <= low)]  # of no elements there is one piece, of none
         for d, (low, n) in enumerate(zip(*need, strict=True))
     ]
-    return Assembly(
+    return PartAssembly(
         tuple(map(len, along)),
         tuple(_piece(cell, size, need, _nearest(have[cell], worker, factors)) for cell in product(*along)),
     )

@@ -20,11 +20,11 @@ from pesto.split import geometry, pieces
 from pesto.split.division import Division, cut_though_small, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import ONE, WHOLE
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, once_way, uncut, ways, whole_way
 from pesto.split.ops.replicated_ops import FED
 from pesto.split.prices import Prices
 from pesto.split.signature import RANK, Signature
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Bools, bools
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling
@@ -64,7 +64,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
+class CutGain:
     """What cutting saves, in bytes that may be sent for it; of partial rules."""
 
     worth: Sequence[int] = ()
@@ -78,14 +78,14 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
+class CutProgram:
     """The labelling problem of one more cut, or of several, and what its labels mean.
 
     Its first variables are ties, tensors and ops; those that stand for what is fetched come last.
     """
 
     problem: Labelling
-    ways: Sequence[tuple[Way, ...]]
+    ways: Sequence[tuple[OpStrategy, ...]]
     """[n] of each op."""
     op: Sequence[int]
     """[n] its variable of the problem; -1 where there is no choice to make."""
@@ -114,14 +114,20 @@ class Program:
         )
 
 
-def program(shaped: Shaped, made: Division | None, k: int, rules: Rules) -> Program:
+def program(shaped: TypedGraph, made: Division | None, k: int, rules: Rules) -> CutProgram:
     """The problem of cutting each group of workers in k more."""
     return program_of(shaped, made, (k,), rules)
 
 
 def program_of(
-    shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool = False, gain: Gain | None = None
-) -> Program:
+    shaped: TypedGraph,
+    made: Division | None,
+    more: Shape,
+    rules: Rules,
+    *,
+    each: bool = False,
+    gain: CutGain | None = None,
+) -> CutProgram:
     """The problem of several more cuts at once, whose labels are products of the cuts' labels.
 
     each: every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the numbers of
@@ -129,14 +135,14 @@ def program_of(
     """
     if rules.partial and (made is not None or len(more) > 1):
         raise UsageError("a partial split is of one cut - give one number of workers")
-    return _Maker(shaped, made, more, rules, each=each, gain=gain or Gain()).make()
+    return _ProgramBuilder(shaped, made, more, rules, each=each, gain=gain or CutGain()).make()
 
 
-class _Maker:
+class _ProgramBuilder:
     """One problem in the making: variables first, then the costs of pairs."""
 
     def __init__(
-        self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool, gain: Gain
+        self, shaped: TypedGraph, made: Division | None, more: Shape, rules: Rules, *, each: bool, gain: CutGain
     ) -> None:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
         self.worth, self.near = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth)
@@ -172,7 +178,7 @@ class _Maker:
         self.tensor = [self._tensors(op) for op in range(shaped.ops)]
         self.op = [self._variable(op) for op in range(shaped.ops)]
 
-    def make(self) -> Program:
+    def make(self) -> CutProgram:
         """The problem, with all costs."""
         for op in range(self.shaped.ops):
             if self._hands_on(op) < 0 and self._handle(op) < 0:
@@ -184,7 +190,7 @@ class _Maker:
             table = [[0 if way.needs[at] == found else FORBIDDEN for found in self.tied[v]] for way in self.ways[op]]
             self.builder.edge(self.op[op], self.tie[v], table)
         ties = self.shaped.tie.tolist()
-        return Program(
+        return CutProgram(
             problem=self._built(), ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
             tied=[self.tied[v] for v in ties], tie=[self.tie[v] for v in ties], factors=self.factors,
         )  # fmt: skip
@@ -199,13 +205,13 @@ class _Maker:
                 "be counted exactly (2**53) - give fewer workers"
             ) from error
 
-    def _ways(self, op: int) -> tuple[Way, ...]:
+    def _ways(self, op: int) -> tuple[OpStrategy, ...]:
         found = [self.made.ways[op] if self.made else uncut(self.shaped.signature(op))]
         for at in self.cuts:
             found = [way for before in found for way in self._once_more(op, before, self.factors[: at + 1])]
         return tuple(found)
 
-    def _once_more(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
+    def _once_more(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
         tiny = _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small
         if tiny and not once and not rules.partial:
@@ -216,12 +222,12 @@ class _Maker:
         whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
         return ways(signature, before, factors, whole=whole, once=once, halo=rules.halo)
 
-    def _if_it_pays(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
+    def _if_it_pays(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
         """Once, or cut; what is fed all have."""
         signature = self.shaped.signature(op)
         if signature.type in FED:
             return (whole_way(signature, before),)
-        alone, found = once_way(signature, before), list[Way]()
+        alone, found = once_way(signature, before), list[OpStrategy]()
         if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
             options = ways(signature, before, factors, whole=False, once=False)
             found = [way for way in options if way.names[-1] != WHOLE_WAY]
@@ -231,7 +237,7 @@ class _Maker:
         """The tie of the variable whose handle an op makes, where that may be on one worker alone; else -1."""
         return self.handles.get(op, -1) if self.rules.partial else -1
 
-    def _of_handle(self, op: int) -> tuple[Way, ...]:
+    def _of_handle(self, op: int) -> tuple[OpStrategy, ...]:
         """For each layout of its variable, where a handle is: on the worker that has it, or on all with their parts."""
         signature, before = self.shaped.signature(op), uncut(self.shaped.signature(op))
         return tuple((once_way if ONE in at else whole_way)(signature, before) for at in self.tied[self.handles[op]])
@@ -327,7 +333,7 @@ class _Maker:
             return self.builder.variable([0] * len(self.ways[op]))
         return self.builder.variable([int(self.worth[op]), *([CUT_PRICE] * (len(self.ways[op]) - 1))])
 
-    def _work(self, op: int, way: Way, prices: Prices) -> int:
+    def _work(self, op: int, way: OpStrategy, prices: Prices) -> int:
         """What all workers together take for an op."""
         cut = [k for name, k in zip(way.names, self.factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
         alone = [k for name, k in zip(way.names, self.factors, strict=True) if name == ONCE_WAY]
@@ -368,7 +374,7 @@ class _Maker:
             self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
 
 
-def _near(shaped: Shaped, worth: Sequence[int]) -> Bools:
+def _near(shaped: TypedGraph, worth: Sequence[int]) -> Bools:
     """[n] ops within REACH edges of one that is worth something."""
     near = np.array(worth, dtype=np.int64) > 0 if len(worth) else np.zeros(shaped.ops, dtype=np.bool_)
     for _ in range(REACH):

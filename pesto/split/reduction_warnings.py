@@ -5,13 +5,13 @@ from collections import Counter
 from pesto.core.quantities import counted
 from pesto.split.division import Division
 from pesto.split.layouts import PARTIAL
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 ROUNDED = frozenset(("float16", "bfloat16", "half"))
 """Data types in which the order of a sum is seen."""
 
 
-def remarks(shaped: Shaped, division: Division) -> list[str]:
+def remarks(shaped: TypedGraph, division: Division) -> list[str]:
     """One line for each data type of few bits whose values are reduced from parts."""
     summed: Counter[str] = Counter()
     for op, way in enumerate(division.ways):

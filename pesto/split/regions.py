@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from pesto.split.layouts import PARTIAL, WHOLE, Layout, Refusal, Rim, Strategies, Strategy
 from pesto.split.signature import Signature
-from pesto.split.tdl import Description, Index, Read, Value, trace
+from pesto.split.tdl import Description, ElementRead, Index, Value, trace
 
 
 class ReadsBeyondError(Exception):
@@ -27,7 +27,7 @@ Traced = Sequence[tuple[tuple[str, ...], Value]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _DivisionRequest:
     """An op that is to be cut in k parts."""
 
     k: int
@@ -38,7 +38,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lies:
+class _InputCut:
     """How an input must be cut for a read of it."""
 
     layout: Layout
@@ -63,7 +63,7 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
     traced = trace(description, signature, halo=halo)
     extents = _extents(traced, signature)
     _within(traced, extents, signature)
-    asked = _Asked(k, traced, extents, signature, halo)
+    asked = _DivisionRequest(k, traced, extents, signature, halo)
     made = [_cut(name, asked) for name in _variables(traced)]
     return Strategies(
         tuple(each for each in made if isinstance(each, Strategy)),
@@ -120,7 +120,7 @@ def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[i
     return math.ceil(low) if spaced else math.floor(low), math.floor(high)
 
 
-def _cut(name: str, asked: _Asked) -> Strategy | Refusal:
+def _cut(name: str, asked: _DivisionRequest) -> Strategy | Refusal:
     """One variable in k parts."""
     k, extents, signature = asked.k, asked.extents, asked.signature
     if name not in extents:
@@ -155,9 +155,9 @@ def _given(name: str, signature: Signature, number: int, variables: tuple[str, .
     return PARTIAL if name in value.reduced else "an output does not have it"
 
 
-def _needs(name: str, asked: _Asked) -> tuple[_Lies, ...] | str:
+def _needs(name: str, asked: _DivisionRequest) -> tuple[_InputCut, ...] | str:
     """How each input must be cut, or why there is no way."""
-    found: dict[int, _Lies] = {}
+    found: dict[int, _InputCut] = {}
     for _, value in asked.traced:
         for read in value.reads:
             lies = _lies(read, name, asked)
@@ -168,11 +168,11 @@ def _needs(name: str, asked: _Asked) -> tuple[_Lies, ...] | str:
             found[read.tensor] = lies
     far = (_too_far(lies.rim, number, asked) for number, lies in sorted(found.items()) if lies.rim is not None)
     return next(filter(None, far), "") or tuple(
-        found.get(number, _Lies(WHOLE)) for number in range(len(asked.signature.inputs))
+        found.get(number, _InputCut(WHOLE)) for number in range(len(asked.signature.inputs))
     )
 
 
-def _both(one: _Lies, other: _Lies, number: int) -> _Lies | str:
+def _both(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
     """What does for two reads of an input: shares, or the window around both."""
     if one.layout != other.layout:
         return f"input {number} is read in two ways"
@@ -183,10 +183,10 @@ def _both(one: _Lies, other: _Lies, number: int) -> _Lies | str:
         return f"input {number} is read in two ways"
     low = min(one.read.low, other.read.low)
     high = max(one.read.low + one.read.size, other.read.low + other.read.size)
-    return _Lies(one.layout, windows, one.read._replace(low=low, size=high - low))
+    return _InputCut(one.layout, windows, one.read._replace(low=low, size=high - low))
 
 
-def _lies(read: Read, name: str, asked: _Asked) -> _Lies | str:
+def _lies(read: ElementRead, name: str, asked: _DivisionRequest) -> _InputCut | str:
     """How an input must be cut for one read, or why it cannot be."""
     cut = []
     for d, (index, extent) in enumerate(zip(read.at, asked.signature.inputs[read.tensor].shape or (), strict=True)):
@@ -199,13 +199,13 @@ def _lies(read: Read, name: str, asked: _Asked) -> _Lies | str:
             why = no_share and no_window
         if why:
             return f"input {read.tensor}, dimension {d}: {why}"
-        cut.append(_Lies(d, bool(no_share), rim if rim.step else None))
+        cut.append(_InputCut(d, bool(no_share), rim if rim.step else None))
     if len(cut) > 1:
         return f"input {read.tensor} would be cut along two dimensions"
-    return cut[0] if cut else _Lies(WHOLE)
+    return cut[0] if cut else _InputCut(WHOLE)
 
 
-def _why_not(index: Index, extent: int, name: str, read: Read, asked: _Asked) -> str:
+def _why_not(index: Index, extent: int, name: str, read: ElementRead, asked: _DivisionRequest) -> str:
     """Why a dimension cannot be cut with the variable; empty where it can."""
     times, k, extents = dict(index.terms)[name], asked.k, asked.extents
     if extent % k:
@@ -221,7 +221,7 @@ def _why_not(index: Index, extent: int, name: str, read: Read, asked: _Asked) ->
     return ""
 
 
-def _window(of: Rim, index: Index, name: str, read: Read, asked: _Asked) -> tuple[str, Rim]:
+def _window(of: Rim, index: Index, name: str, read: ElementRead, asked: _DivisionRequest) -> tuple[str, Rim]:
     """Why parts of a dimension cannot be windows, empty where they can; and the window of each."""
     k, extents = asked.k, asked.extents
     unknown = [variable for variable, _ in index.terms if variable not in extents]
@@ -234,7 +234,7 @@ def _window(of: Rim, index: Index, name: str, read: Read, asked: _Asked) -> tupl
     return "", of._replace(step=int(step), low=low, size=high - low + 1)
 
 
-def _too_far(rim: Rim, number: int, asked: _Asked) -> str:
+def _too_far(rim: Rim, number: int, asked: _DivisionRequest) -> str:
     """Why windows of an input cannot be had from a part and its neighbours; empty where they can."""
     where, extent = f"input {number}, dimension {rim.dimension}", (asked.signature.inputs[number].shape or ())
     if rim.size > 2 * rim.step:

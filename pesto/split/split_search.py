@@ -13,13 +13,13 @@ from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
-from pesto.split.methods.cut import Chosen, Cut, solved
-from pesto.split.methods.cut_methods import METHODS, Method
+from pesto.split.methods.cut import CutChoice, CutTask, solved
+from pesto.split.methods.cut_methods import METHODS, CutMethod
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, cut_ops
 from pesto.split.ops.op_types import coverage
 from pesto.split.prices import Prices
-from pesto.split.program import Gain, Program, Rules, program_of
-from pesto.split.typed_graph import Shaped
+from pesto.split.program import CutGain, CutProgram, Rules, program_of
+from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
 from solvers.labels.labelled import Answer
@@ -91,7 +91,7 @@ def factors_of(workers: str) -> Shape:
 
 
 def divide(
-    shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float, deterministic: bool = False
+    shaped: TypedGraph, factors: Shape, method: str, rules: Rules, *, seconds: float, deterministic: bool = False
 ) -> Split:
     """Divide a step by one cut for each factor, outermost first.
 
@@ -106,7 +106,9 @@ def divide(
         gone = seconds * number / len(row.cuts(factors)) if deterministic else time.monotonic() - began
         left = (seconds - gone) / (len(row.cuts(factors)) - number)
         ruled = row.ruled(rules).before(factors[number + 1 :])
-        cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left), deterministic=deterministic)
+        cut = CutTask(
+            shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left), deterministic=deterministic
+        )
         found = row.choose(cut)
         made = _made(shaped, more, found, rules)
         answers.append(found.answer)
@@ -126,7 +128,7 @@ def divide(
 
 
 def least_divided(
-    shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float,
+    shaped: TypedGraph, factors: Shape, method: str, rules: Rules, *, seconds: float,
     found: Callable[[Split], None] = lambda _: None,
 ) -> Split:  # fmt: skip
     """`divide`: of a halo and of none what sends fewer bytes, and of equals none.
@@ -149,7 +151,7 @@ def least_divided(
 
 
 def divide_partly(
-    shaped: Shaped, workers: int, gain: Gain, *, start: Division | None = None, seconds: float,
+    shaped: TypedGraph, workers: int, gain: CutGain, *, start: Division | None = None, seconds: float,
     deterministic: bool = False,
 ) -> Split | None:  # fmt: skip
     """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
@@ -177,7 +179,7 @@ def divide_partly(
     )  # fmt: skip
 
 
-def _labels_of(made: Program, start: Division | None) -> Ints:
+def _labels_of(made: CutProgram, start: Division | None) -> Ints:
     """[variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others."""
     labels = np.full(made.problem.variables, -1, dtype=np.int64)
     for op, way in enumerate(start.ways if start else ()):
@@ -186,7 +188,7 @@ def _labels_of(made: Program, start: Division | None) -> Ints:
     return labels
 
 
-def _made(shaped: Shaped, more: Shape, found: Chosen, rules: Rules) -> Division:
+def _made(shaped: TypedGraph, more: Shape, found: CutChoice, rules: Rules) -> Division:
     """What a method's labels mean; NothingFoundError where it has none, UsageError where they cut nothing."""
     if found.answer.labels is None:
         detail = found.answer.detail
@@ -214,7 +216,7 @@ def _objective(answer: Answer, prices: Prices) -> Objective:
     return Objective(value_s=value * prices.unit_s, bound_s=min(value, answer.bound) * prices.unit_s)
 
 
-def _row(method: str, rules: Rules) -> Method:
+def _row(method: str, rules: Rules) -> CutMethod:
     """The method; UsageError where it keeps to no limit of memory, and there is one, or counts bytes alone."""
     if rules.prices is not None and not METHODS[method].priced:
         able = ", ".join(name for name, row in METHODS.items() if row.priced)
@@ -225,13 +227,13 @@ def _row(method: str, rules: Rules) -> Method:
     return METHODS[method]
 
 
-def uncovered(shaped: Shaped) -> list[str]:
+def uncovered(shaped: TypedGraph) -> list[str]:
     """Op types of a step without a description: every worker does them whole."""
     types = {signature.type for signature in shaped.signatures}
     return [row.type for row in coverage(types) if not row.kind]
 
 
-def ways_by_type(shaped: Shaped, split: Split) -> list[tuple[str, int, str]]:
+def ways_by_type(shaped: TypedGraph, split: Split) -> list[tuple[str, int, str]]:
     """Op type, how many there are, and how they are cut: the commonest first."""
     found: dict[str, Counter[str]] = {}
     for op, way in enumerate(split.division.ways):
@@ -240,7 +242,7 @@ def ways_by_type(shaped: Shaped, split: Split) -> list[tuple[str, int, str]]:
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
-def ways_by_class(shaped: Shaped, split: Split) -> list[tuple[str, int, int]]:
+def ways_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int, int]]:
     """Class of op types, how many ops there are, and how many of them some cut divides: the commonest first."""
     kinds = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
     ops, cut = Counter[str](), Counter[str]()

@@ -12,9 +12,9 @@ from pesto.core.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSE
 from pesto.split import geometry
 from pesto.split.division import item_bytes, parameter_bytes
 from pesto.split.geometry import Need, Shape
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
 from pesto.split.signature import Signature
-from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Parts
+from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, WorkerParts
 from solvers.arrays import Bools, Floats, Ints, bools, ints
 
 _MATMUL = {"m": (1,), "n": (2,), "k": (3,)}
@@ -29,7 +29,7 @@ _OUTPUTS_ALONE = frozenset(("Fill", "OnesLike", "Slice", "StridedSlice", "ZerosL
 """Op types that read no more than they write: their bytes are those of their outputs."""
 
 
-def split_step(graph: Graph, parts: Parts, devices: Sequence[str]) -> Graph:
+def split_step(graph: Graph, parts: WorkerParts, devices: Sequence[str]) -> Graph:
     """The divided step of `graph`, worker w on `devices[w]`; what no accelerator runs stays on the host.
 
     A clone has its share of the op's work and bytes; blocks are copied, and summed, at the speed of the device's
@@ -39,15 +39,15 @@ def split_step(graph: Graph, parts: Parts, devices: Sequence[str]) -> Graph:
         raise UsageError(
             f"{parts.division.workers} workers for {len(devices)} accelerators - give fewer, or a cluster with more"
         )
-    return _Step(graph, parts, tuple(devices)).made()
+    return _StepBuilder(graph, parts, tuple(devices)).made()
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _StepBuilder:
     """Columns of the graph, from those of the whole step and the parts."""
 
     graph: Graph
-    parts: Parts
+    parts: WorkerParts
     devices: tuple[str, ...]
 
     @cached_property
@@ -173,7 +173,7 @@ class _Step:
     def _shares(self) -> tuple[Floats, Floats, Ints]:
         """[n] parts that an op's work is cut into, [n] share of its bytes, [n, 12] divisors of its kernel's sizes."""
         division, shaped, forms = self.parts.division, self.parts.shaped, self.graph.kernels[:, 0].tolist()
-        known: dict[tuple[int, Way, int], tuple[float, float, list[int]]] = {}
+        known: dict[tuple[int, OpStrategy, int], tuple[float, float, list[int]]] = {}
         rows = []
         for op, kind in enumerate(shaped.signature_of.tolist()):
             key = (kind, division.ways[op], forms[op])
@@ -218,7 +218,7 @@ class _Step:
         return {dst: (src, output) for dst, src, output in rows}
 
 
-def share_of(signature: Signature, way: Way, form: int, factors: Shape) -> tuple[float, float, list[int]]:
+def share_of(signature: Signature, way: OpStrategy, form: int, factors: Shape) -> tuple[float, float, list[int]]:
     """(parts of an op's work, share of its bytes, what its kernel's sizes are divided by)."""
     cut = [(name, k) for name, k in zip(way.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
     whole = part = 0

@@ -2,8 +2,9 @@
 
     conv1d:  lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
 
-A description is a Python function of an `Op`; it returns a lambda an output. It is traced once with symbols in place of
-numbers: what it reads of which input, by which affine index, and what it reduces last. Nothing is computed.
+A description is a Python function of an `OpOperands` that returns one lambda for each output. The function is traced
+once with symbols in place of numbers. The trace records which elements of which input are read, by which affine index,
+and the outermost reduction. Nothing is computed.
 """
 
 import inspect
@@ -76,7 +77,7 @@ def _index(value: "Index | int") -> Index:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Read:
+class ElementRead:
     """Elements of one input."""
 
     tensor: int
@@ -93,7 +94,7 @@ class Read:
 class Value:
     """What an expression reads."""
 
-    reads: tuple[Read, ...] = ()
+    reads: tuple[ElementRead, ...] = ()
     opaque: frozenset[str] = frozenset()
     """Variables that pick elements of what an opaque function returns: cutting them cuts no work."""
     reducer: str = ""
@@ -128,7 +129,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class InputTensor:
     """An input of an op, to be indexed; `:` reads all of a dimension."""
 
     number: int
@@ -138,12 +139,12 @@ class Tensor:
     __iter__ = None
 
     @property
-    def padded(self) -> "Tensor":
+    def padded(self) -> "InputTensor":
         """The same with zeros around it, which indices may reach."""
         return replace(self, pads=True)
 
     @property
-    def spaced(self) -> "Tensor":
+    def spaced(self) -> "InputTensor":
         """The same with zeros around it and between its elements, where an index is not whole."""
         return replace(self, pads=True, spaces=True)
 
@@ -158,23 +159,23 @@ class Tensor:
         if len(given) != self.rank:
             raise NotDescribedError(f"{len(given)} indices into input {self.number} of rank {self.rank}")
         place = tuple(None if isinstance(i, slice) else _index(i) for i in given)
-        return Value((Read(self.number, place, self.pads, self.spaces),))
+        return Value((ElementRead(self.number, place, self.pads, self.spaces),))
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class OpOperands:
     """What a description is given: the op's inputs as tensors, its attributes and constants."""
 
     signature: Signature
     halo: bool = False
     """Whether parts may read beyond their shares: windows are worth describing."""
 
-    def __getitem__(self, number: int) -> Tensor:
+    def __getitem__(self, number: int) -> InputTensor:
         """An input; NotDescribedError where its shape is not known."""
         shape = self.operand(number).shape
         if shape is None:
             raise NotDescribedError(f"input {number} has no known shape")
-        return Tensor(number, shape)
+        return InputTensor(number, shape)
 
     def operand(self, number: int) -> Operand:
         """An input's shape, data type and value."""
@@ -220,7 +221,7 @@ class Lambda:
     body: Body
 
 
-Description = Callable[[Op], Sequence[Lambda | Body]]
+Description = Callable[[OpOperands], Sequence[Lambda | Body]]
 """From an op to a lambda an output."""
 
 
@@ -262,7 +263,7 @@ def trace(
     Beyond the outputs come the variables that an op updates, as it leaves them. halo: whether parts may read beyond
     their shares.
     """
-    op, found = Op(signature, halo), []
+    op, found = OpOperands(signature, halo), []
     for number, output in enumerate(description(op)):
         rank = len(op.out(number)) if number < len(signature.outputs) else None
         made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)

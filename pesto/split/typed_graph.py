@@ -10,7 +10,7 @@ from solvers.arrays import Bools, Ints, bools, ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shaped:
+class TypedGraph:
     """n ops in topological order, e data edges, v variables, u uses of variables. Arrays are copied and made read-only.
 
     The ops are those of the `Graph` of the same step, in the same order. InputError, naming the first offender, when
@@ -103,7 +103,7 @@ class Shaped:
     def __repr__(self) -> str:
         """One line, without arrays."""
         kinds, variables = len(self.signatures), len(self.handle)
-        return f"Shaped({self.source!r}, {self.ops} ops of {kinds} kinds, {variables} variables)"
+        return f"TypedGraph({self.source!r}, {self.ops} ops of {kinds} kinds, {variables} variables)"
 
     @property
     def ops(self) -> int:

@@ -8,14 +8,14 @@ from pesto.core.quantities import percent
 from pesto.split.division import item_bytes
 from pesto.split.geometry import Shape
 from pesto.split.ops.op_types import coverage
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 MATTERS = 0.01
 """Share of the bytes of all outputs of a step. What is done whole is read whole by every worker, so with 8 of them a
 hundredth is sent as 8 hundredths at most; less is lost among tensors that are small anyway."""
 
 
-def undescribed_shares(shaped: Shaped) -> dict[str, float]:
+def undescribed_shares(shaped: TypedGraph) -> dict[str, float]:
     """Op type without a description -> share of the step's tensor bytes that its ops read and make, largest first.
 
     Ops that must run once are not meant.
@@ -31,7 +31,7 @@ def undescribed_shares(shaped: Shaped) -> dict[str, float]:
     return {op_type: size / max(1, total) for op_type, size in touched.most_common()}
 
 
-def refuse_undescribed(shaped: Shaped, remedy: str) -> None:
+def refuse_undescribed(shaped: TypedGraph, remedy: str) -> None:
     """UsageError, naming the op type that weighs most, where one without a description matters."""
     for op_type, share in undescribed_shares(shaped).items():
         if share > MATTERS:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pesto.split.division import Division, item_bytes, parameter_bytes
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE, PARTIAL
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class VariableRow:
     """What one worker holds."""
 
 
-def variable_rows(shaped: Shaped, division: Division) -> list[VariableRow]:
+def variable_rows(shaped: TypedGraph, division: Division) -> list[VariableRow]:
     """All variables that an op uses and whose shape is known; what holds most on a worker first."""
     held, found = parameter_bytes(shaped, division), dict[int, VariableRow]()
     for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):

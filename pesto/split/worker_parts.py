@@ -13,8 +13,8 @@ from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.op_strategy import ONCE_WAY
 from pesto.split.ops.replicated_ops import FED
-from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
-from pesto.split.typed_graph import Shaped
+from pesto.split.pieces import Box, PartAssembly, Piece, assembly, boxes, summands
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Bools, Ints, bools, ints
 
 CLONE, SLICE, JOIN, REDUCE = range(4)
@@ -25,7 +25,7 @@ Port = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkerPart:
     """What one worker does."""
 
     kind: int
@@ -47,12 +47,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Parts:
+class WorkerParts:
     """p parts in topological order, e data edges, c control edges, r results."""
 
-    shaped: Shaped
+    shaped: TypedGraph
     division: Division
-    parts: tuple[Part, ...]
+    parts: tuple[WorkerPart, ...]
     clone: Ints
     """[n, K] the part of each op on each worker; -1 where none is: of ops that run once, and of known constants."""
     src: Ints
@@ -107,12 +107,12 @@ class Parts:
         return sum(self.output_bytes(part, output) for part, output, _ in sent)
 
 
-def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, int]] = ()) -> Parts:
+def parts_of(shaped: TypedGraph, division: Division, results: Sequence[tuple[int, int]] = ()) -> WorkerParts:
     """The parts of a division's step; `results`, as (op, output), are brought to the first worker whole.
 
     ValueError where the division has places for another number of parts.
     """
-    maker = _Maker(shaped, division, {op for op, _ in results})
+    maker = _PartsBuilder(shaped, division, {op for op, _ in results})
     for op in range(shaped.ops):
         maker.run(op)
     for_results = len(maker.edges)
@@ -120,7 +120,7 @@ def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, in
     ports = tuple(maker.need(op, output, whole)[0] for op, output in results)
     src, output, dst, place = np.array(maker.edges, dtype=np.int64).reshape(-1, 4).T
     control_src, control_dst = np.array(maker.controls(), dtype=np.int64).reshape(-1, 2).T
-    return Parts(
+    return WorkerParts(
         shaped=shaped, division=division, parts=tuple(maker.parts), clone=ints(maker.clone), src=ints(src),
         output=ints(output), dst=ints(dst), input=ints(place), control_src=ints(control_src),
         control_dst=ints(control_dst), results=ports, for_results=for_results,
@@ -128,12 +128,14 @@ def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, in
     )  # fmt: skip
 
 
-def _places(shaped: Shaped, division: Division, parts: list[Part], results: Sequence[tuple[int, int]]) -> Ints:
+def _places(
+    shaped: TypedGraph, division: Division, parts: list[WorkerPart], results: Sequence[tuple[int, int]]
+) -> Ints:
     """[p] the device of each part; what is for results alone is where the first worker's clone is, or its own."""
     if not division.places:
         return ints([part.worker for part in parts])
     alone = parts_of(shaped, replace(division, places=())).parts if results else parts
-    given: dict[Part, list[int]] = defaultdict(list)
+    given: dict[WorkerPart, list[int]] = defaultdict(list)
     for part, place in zip(alone, division.places, strict=True):
         given[part].append(place)
     found = {part: iter(places) for part, places in given.items()}
@@ -146,13 +148,13 @@ def _places(shaped: Shaped, division: Division, parts: list[Part], results: Sequ
     )
 
 
-class _Maker:
+class _PartsBuilder:
     """Parts in the making: an op's inputs are brought before it runs."""
 
-    def __init__(self, shaped: Shaped, division: Division, results: set[int]) -> None:
+    def __init__(self, shaped: TypedGraph, division: Division, results: set[int]) -> None:
         self.shaped, self.division, self.factors = shaped, division, division.factors
         self.workers = division.workers
-        self.parts: list[Part] = []
+        self.parts: list[WorkerPart] = []
         self.edges: list[tuple[int, int, int, int]] = []
         self.clone = np.full((shaped.ops, self.workers), -1)
         self.given: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -198,11 +200,11 @@ class _Maker:
         once = ONCE_WAY in way.names
         given = [(at, self.need(p, output, way.need(at))) for p, output, at in self.given[op]]
         for worker in range(1 if once else self.workers):
-            self.clone[op, worker] = part = self._part(Part(CLONE, worker, op, 0, None))
+            self.clone[op, worker] = part = self._part(WorkerPart(CLONE, worker, op, 0, None))
             for at, ports in given:
                 self.edges.append((*ports[worker], part, at))
 
-    def _part(self, part: Part) -> int:
+    def _part(self, part: WorkerPart) -> int:
         self.parts.append(part)
         return len(self.parts) - 1
 
@@ -233,7 +235,7 @@ class _Maker:
         shape, _ = self.shaped.signature(op).outputs[output]
         kept = self.division.kept[op][output]
         held = None if shape is None else geometry.part_shape(shape, kept, self.factors)
-        part = self._part(Part(JOIN, worker, op, output, held))
+        part = self._part(WorkerPart(JOIN, worker, op, output, held))
         self.edges.append((*port, part, 0))
         return part, 0
 
@@ -253,7 +255,7 @@ class _Maker:
             key = (op, output, worker, box)
             if stored != self.division.kept[op][output] or key not in self.at:
                 grid = assembly(shape, stored, box, worker, self.factors)
-                self.at[key] = self._joined(have, grid, needed, Part(JOIN, worker, op, output, None))
+                self.at[key] = self._joined(have, grid, needed, WorkerPart(JOIN, worker, op, output, None))
             found.append(self.at[key])
         return found
 
@@ -273,7 +275,7 @@ class _Maker:
             if box is None:
                 found.append((-1, output))
                 continue
-            made = Part(JOIN, worker, op, output, None)
+            made = WorkerPart(JOIN, worker, op, output, None)
             ports = [
                 self._joined(have, assembly(shape, gives, box, worker, self.factors, s), Need(target), made)
                 for s in results
@@ -283,7 +285,7 @@ class _Maker:
             found.append((part, 0))
         return self._brought(op, output, found, target, Need(kept))
 
-    def _joined(self, have: list[Port], grid: Assembly, needed: Need, made: Part) -> Port:
+    def _joined(self, have: list[Port], grid: PartAssembly, needed: Need, made: WorkerPart) -> Port:
         """One part of its pieces, put together along the last dimension first; `made` says whose it is, of what."""
         ports = [(self._piece(have[piece.holder], piece, needed, made), piece.shape) for piece in grid.pieces]
         for axis in range(len(grid.grid) - 1, -1, -1):
@@ -292,14 +294,14 @@ class _Maker:
                 ports = [self._join(ports[at : at + many], axis, made) for at in range(0, len(ports), many)]
         return ports[0][0]
 
-    def _join(self, ports: list[tuple[Port, Shape]], axis: int, made: Part) -> tuple[Port, Shape]:
+    def _join(self, ports: list[tuple[Port, Shape]], axis: int, made: WorkerPart) -> tuple[Port, Shape]:
         extents = list(ports[0][1])
         extents[axis] = sum(shape[axis] for _, shape in ports)
         part = self._part(replace(made, axis=axis, shape=tuple(extents)))
         self.edges += [(*port, part, at) for at, (port, _) in enumerate(ports)]
         return (part, 0), tuple(extents)
 
-    def _piece(self, port: Port, piece: Piece, needed: Need, made: Part) -> Port:
+    def _piece(self, port: Port, piece: Piece, needed: Need, made: WorkerPart) -> Port:
         """A block, cut out by who has it; as it is where that is all of the part, and not sent for another need."""
         remote = piece.holder != made.worker
         if piece.whole and (not remote or self.sent.setdefault((port, made.worker), needed) == needed):

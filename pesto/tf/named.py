@@ -21,7 +21,7 @@ from pesto.tf.step_facts import StepFacts
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
-    from pesto.split.typed_graph import Shaped
+    from pesto.split.typed_graph import TypedGraph
     from pesto.tf.emulate.enforced import Step as PlannedStep
     from pesto.tf.models import Step
     from pesto.tf.nodes.captured import Captured
@@ -69,7 +69,7 @@ def late(source: Source) -> Callable[[tuple[int, ...]], Graph]:
 
 
 @_reading()
-def shaped(source: Source) -> "tuple[Graph, Shaped]":
+def shaped(source: Source) -> "tuple[Graph, TypedGraph]":
     """The graph that `source` names, and what its ops are to one who divides it; errors as of `load`."""
     from pesto.tf.shaping.shaping import shape
 
@@ -78,7 +78,7 @@ def shaped(source: Source) -> "tuple[Graph, Shaped]":
 
 
 @_reading()
-def both(source: Source) -> "tuple[Graph, Shaped | str]":
+def both(source: Source) -> "tuple[Graph, TypedGraph | str]":
     """The graph that `source` names, and what its ops are, or why they cannot be divided; errors as of `load`."""
     from pesto.tf.importer.importer import build
     from pesto.tf.shaping.shaping import shape_of
@@ -195,7 +195,7 @@ def run_parts(
 
 
 @_reading()
-def _to_divide(source: Source) -> "tuple[Captured, Shaped, Callable[[], Runs]]":
+def _to_divide(source: Source) -> "tuple[Captured, TypedGraph, Callable[[], Runs]]":
     """The step that `source` names, what its ops are, and the step made runnable when asked for."""
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run.runnable import runnable

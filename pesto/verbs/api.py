@@ -29,7 +29,7 @@ from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on
 from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent
 from pesto.planning.solving.trust import Errors
-from pesto.reporting.explaining.explain_api import AtHand, explain
+from pesto.reporting.explaining.explain_api import ExplainContext, explain
 from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite
 
 __all__ = [
@@ -135,7 +135,7 @@ def solve(
     outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
     for remark in outcome.remarks:
         logging.getLogger("pesto").warning("%s", remark)
-    return replace(outcome.plan, reader=AtHand(graph=graph, cluster=machine, costs=costs))
+    return replace(outcome.plan, reader=ExplainContext(graph=graph, cluster=machine, costs=costs))
 
 
 def check(
@@ -267,7 +267,7 @@ def save_plan(plan: Plan, path: str | Path) -> None:
 
 def load_plan(path: str | Path) -> Plan:
     """Read a plan, which `check` verifies; InputError when the file holds none, FileError when it is unreadable."""
-    return replace(plan_file.load(expect_path("path", path)), reader=AtHand())
+    return replace(plan_file.load(expect_path("path", path)), reader=ExplainContext())
 
 
 def profile(

@@ -25,7 +25,7 @@ from solvers.result import Options
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from benchmarks.allocator.allocations import Traced, held, trace  # noqa: E402
+from benchmarks.allocator.allocations import TracedSteps, held, trace  # noqa: E402
 from benchmarks.allocator.copies import pin  # noqa: E402
 from benchmarks.allocator.retimed import retimed  # noqa: E402
 from benchmarks.allocator.workspaces import workspaces  # noqa: E402
@@ -63,7 +63,7 @@ def source(tmp_path: Path, build: Callable[[], None], *fetch: str) -> Source:
     return Source(file=path, fetch=fetch)
 
 
-def some_step(step: Runs, plan: Plan, right: Callable[[Traced, Any], bool], **how: Any) -> bool:
+def some_step(step: Runs, plan: Plan, right: Callable[[TracedSteps, Any], bool], **how: Any) -> bool:
     """Whether one of fifty traced steps is right: on a busy machine most have a device that was held up."""
     runs = (trace(step, plan, steps=5, **how) for _ in range(10))
     return any(right(traced, stats) for traced in runs for stats in traced.steps)
@@ -85,7 +85,7 @@ def test_bytes_of_one_device_by_hand(tmp_path: Path) -> None:
     graph, step = named.runs(source(tmp_path, two_layers, "loss"))
     made, plan = planned(graph, on_second(graph, ()))
 
-    def right(traced: Traced, stats: Any) -> bool:
+    def right(traced: TracedSteps, stats: Any) -> bool:
         one = held(traced, stats, "cpu:0")
         assert (one.variables, one.constants) == (1024, 8)
         assert int(one.level[-1]) == 1032  # nothing of the step is left
@@ -103,7 +103,7 @@ def test_what_is_received_lies_on_the_device_that_reads_it(tmp_path: Path) -> No
     graph, step = named.runs(source(tmp_path, two_layers, "loss"))
     made, plan = planned(graph, on_second(graph, ("y", "Const", "loss")))
 
-    def right(traced: Traced, stats: Any) -> bool:
+    def right(traced: TracedSteps, stats: Any) -> bool:
         first, second = (held(traced, stats, device) for device in ("cpu:0", "cpu:1"))
         assert (first.variables, first.constants, second.variables, second.constants) == (1024, 0, 0, 8)
         return (first.peak, second.peak) == (1024 + 2048, 8 + 3072)
@@ -174,7 +174,7 @@ def test_a_tiny_models_peaks_are_predicted() -> None:
     graph, step = named.runs(Source(model="rnnlm", variant="tiny"))
     made, plan = planned(graph, lambda problem: place(problem, Options(seconds=10)).device)
 
-    def right(traced: Traced, stats: Any) -> bool:
+    def right(traced: TracedSteps, stats: Any) -> bool:
         allocated = [held(traced, stats, device).peak for device in ("cpu:0", "cpu:1")]
         real = measure(graph, retimed(traced, stats, graph, made.timeline)).peak.tolist()
         predicted = [plan.peak_bytes[device] for device in ("cpu:0", "cpu:1")]

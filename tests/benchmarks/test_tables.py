@@ -10,12 +10,12 @@ from benchmarks.tables import __main__ as tables
 from benchmarks.tables import comparison, results
 from benchmarks.tables.cells import under
 from benchmarks.tables.markdown import MARK, written
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Kept, Key, run
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, ResultStore, WorkCell, run
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def squared(key: Key, asked: Asked) -> Found:
+def squared(key: Key, asked: CellSettings) -> Found:
     """A cell's work: fails on what is no number, and leaves a trace of being done."""
     number = int(key[0])
     with (asked.graphs / "done").open("a") as file:
@@ -25,8 +25,8 @@ def squared(key: Key, asked: Asked) -> Found:
 
 def test_cells_are_measured_once(tmp_path: Path) -> None:
     """A second run does what the first lacks, a line that was cut off among it; a failure is told and not kept."""
-    asked, kept = Asked(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), Kept(tmp_path / "kept")
-    cells = [Cell("squares", (word,), squared) for word in ("2", "3", "four")]
+    asked, kept = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), ResultStore(tmp_path / "kept")
+    cells = [WorkCell("squares", (word,), squared) for word in ("2", "3", "four")]
     failed = run(cells, kept, asked, 1)
     assert len(failed) == 1 and failed[0].startswith("squares four: ValueError")
     assert {key: done.found for key, done in kept.of("squares").items()} == {
@@ -62,7 +62,7 @@ def test_every_place_in_the_pages_has_a_table() -> None:
 
 def test_the_line_below_names_commit_work_and_load() -> None:
     """Sums of seconds, and the range of loads."""
-    done = [Done({}, 10.4, 21.0, (1.5, 2.0)), Done({}, 1.2, 2.0, (0.5, 1.0))]
+    done = [CellResult({}, 10.4, 21.0, (1.5, 2.0)), CellResult({}, 1.2, 2.0, (0.5, 1.0))]
     assert list(under(done, "abc"))[-1].startswith("Commit abc; 2 cells, 12 CPU s in 23 s, load 0.5 to 2.0 on ")
     assert list(under([], "abc")) == []
 

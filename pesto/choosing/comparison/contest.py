@@ -29,7 +29,7 @@ from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.planning.solving.repair import computed, repaired
 from pesto.split.split_search import Split
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers import check
 from solvers.bounds import quick_bounds
 from solvers.compiled.interruption import struck
@@ -150,7 +150,7 @@ class Entrants:
     """The methods that compete, and what those that cut tensors need."""
 
     names: tuple[str, ...]
-    shaped: Shaped | None = field(default=None, repr=False)
+    shaped: TypedGraph | None = field(default=None, repr=False)
     shapeless: str = ""
     """Why there is no `shaped`, where something is known of that."""
 

@@ -22,7 +22,7 @@ from pesto.planning.baselines.scopes import RulePlacement
 from pesto.planning.solving.baselines import estimates
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.flow import solve
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.compiled.interruption import struck
@@ -41,7 +41,7 @@ class Case:
     alive: Ints
     """[n] bytes of each op at one device's peak, for planning (`pesto.planning.solving.baselines.estimates`)."""
     settings: Settings
-    shaped: Shaped | None = None
+    shaped: TypedGraph | None = None
     """What the ops are to one who cuts tensors; None where nothing says."""
     shapeless: str = "a graph file has no shapes - name the step itself"
     """Why there is no `shaped`."""

@@ -25,7 +25,7 @@ from pesto.planning.solving.flow import Earlier, Outcome, formulate, solve
 from pesto.planning.solving.tracker import Incumbent, StageWatch, Watch
 from pesto.split.files.split_file import dumps_split
 from pesto.split.geometry import Shape
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers.bounds import quick_bounds
 from solvers.compiled.interruption import struck
 
@@ -147,7 +147,7 @@ class Choice:
 
 
 def choose(
-    step: tuple[Graph, Shaped | str],
+    step: tuple[Graph, TypedGraph | str],
     cluster: Cluster,
     costs: Costs,
     settings: Settings,
@@ -194,7 +194,7 @@ def choose(
             asked = replace(asked, time_limit_s=0.0) if settings.deterministic else replace(asked, gap=ANY_GAP)
         yield from _placed(graph, cluster, costs, asked, watch)
 
-    def both(step: tuple[Graph, Shaped]) -> Iterator[Kind]:
+    def both(step: tuple[Graph, TypedGraph]) -> Iterator[Kind]:
         left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
         if left == 0 < settings.time_limit_s:
             return
@@ -254,7 +254,7 @@ def _nothing(kinds: Sequence[Kind]) -> BaseException:
     return error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
 
 
-def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, seconds: float) -> Iterator[Kind]:
+def _rival(step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, seconds: float) -> Iterator[Kind]:
     began = time.monotonic()
     found = data_parallel(step, cluster, settings, seconds=seconds)
     why = "" if found.replica.fits else shortfall(found.replica, cluster)
@@ -262,7 +262,7 @@ def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, sec
 
 
 def _cut(
-    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int, watch: Watch
+    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, factors: Shape, many: int, watch: Watch
 ) -> Iterator[Kind]:
     """The shorter of a split for bytes and one for seconds, and of their first cuts alone."""
     began = time.monotonic()
@@ -281,7 +281,7 @@ def _cut(
 
 
 def _both(
-    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, kinds: Sequence[Kind], watch: Watch
+    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, kinds: Sequence[Kind], watch: Watch
 ) -> Iterator[Kind]:
     """Cut the long ops of the placement, the last of `kinds`; yield nothing unless that is the shortest that fits."""
     placed = kinds[-1]
@@ -309,7 +309,7 @@ def _both(
         yield both
 
 
-def _tell_splits(shaped: Shaped, splits: Sequence[TimedSplit], settings: Settings, watch: Watch) -> None:
+def _tell_splits(shaped: TypedGraph, splits: Sequence[TimedSplit], settings: Settings, watch: Watch) -> None:
     """Give the shortest of these that fits to a watch that takes splits."""
     fitting = [each for each in splits if each.candidate.fits]
     if fitting and isinstance(watch, SplitWatch):

@@ -19,8 +19,8 @@ from pesto.split.layouts import PARTIAL
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.split.split_step import split_step
-from pesto.split.typed_graph import Shaped
-from pesto.split.worker_parts import CLONE, Parts, parts_of
+from pesto.split.typed_graph import TypedGraph
+from pesto.split.worker_parts import CLONE, WorkerParts, parts_of
 from solvers.arrays import Bools, Ints, bools, ints
 
 
@@ -48,7 +48,9 @@ class DataParallel:
         return int(self.replica.peak.max())
 
 
-def data_parallel(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, *, seconds: float) -> DataParallel:
+def data_parallel(
+    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, *, seconds: float
+) -> DataParallel:
     """A step's work cut along its batch; UsageError where that divides nothing, NothingFoundError without time."""
     graph, shaped = step
     devices = accelerators_of(cluster)
@@ -66,7 +68,7 @@ def data_parallel(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settin
     )
 
 
-def replica_of(parts: Parts) -> Parts:
+def replica_of(parts: WorkerParts) -> WorkerParts:
     """What the first worker does, of what it has itself; its partial sums are handed on as they are, for the ring."""
     first = np.array([part.worker == 0 for part in parts.parts])
     mine = np.flatnonzero(first & ~_summing(parts))
@@ -91,13 +93,13 @@ def replica_of(parts: Parts) -> Parts:
     )
 
 
-def _summing(parts: Parts) -> Bools:
+def _summing(parts: WorkerParts) -> Bools:
     """[p] parts that sum the workers' partial results, or bring the sums: the ring does that."""
     ways = parts.division.ways
     return bools([part.kind != CLONE and PARTIAL in ways[part.op].gives[part.output] for part in parts.parts])
 
 
-def _handed_on(parts: Parts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
+def _handed_on(parts: WorkerParts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
     """([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from."""
     src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
     made_from: dict[int, int] = {}
@@ -110,7 +112,7 @@ def _handed_on(parts: Parts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
     return src, output
 
 
-def _gradient_bytes(shaped: Shaped, held: list[int]) -> int:
+def _gradient_bytes(shaped: TypedGraph, held: list[int]) -> int:
     """Bytes of one gradient for each variable with its slots: the largest of what lies alike."""
     most: dict[int, int] = defaultdict(int)
     for tie, size in zip(shaped.tie.tolist(), held, strict=True):

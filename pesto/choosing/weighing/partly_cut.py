@@ -31,11 +31,11 @@ from pesto.planning.solving.flow import Earlier, Outcome, formulate, solve
 from pesto.planning.solving.tracker import Watch
 from pesto.split.division import Division
 from pesto.split.op_strategy import cut_ops
-from pesto.split.program import Gain
+from pesto.split.program import CutGain
 from pesto.split.split_search import Split, divide_partly
 from pesto.split.split_step import split_step
-from pesto.split.typed_graph import Shaped
-from pesto.split.worker_parts import Parts, parts_of
+from pesto.split.typed_graph import TypedGraph
+from pesto.split.worker_parts import WorkerParts, parts_of
 from solvers.arrays import Bools, Floats, ints
 from solvers.lateness import Late
 from solvers.timing.idling import idle_under
@@ -79,7 +79,7 @@ class _Tried:
     """A partial split, with its graph, and the old placement carried over to it."""
 
     split: Split
-    parts: Parts
+    parts: WorkerParts
     order: tuple[str, ...]
     """Accelerators of workers."""
     graph: Graph
@@ -89,7 +89,7 @@ class _Tried:
 
 
 def partly_cut(
-    step: tuple[Graph, Shaped],
+    step: tuple[Graph, TypedGraph],
     cluster: Cluster,
     settings: Settings,
     placements: Sequence[tuple[Cluster, Outcome]],
@@ -141,7 +141,7 @@ def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candida
 
 
 def _tries(
-    step: tuple[Graph, Shaped],
+    step: tuple[Graph, TypedGraph],
     placements: Sequence[tuple[Cluster, Outcome]],
     splits: Sequence[Split],
     settings: Settings,
@@ -212,7 +212,7 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
     return tuple(dict.fromkeys((max(2, board_size(cluster)), len(accelerators_of(cluster)), 2)))
 
 
-def _tried(step: tuple[Graph, Shaped], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
+def _tried(step: tuple[Graph, TypedGraph], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
     """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
     (graph, shaped), (cluster, placed) = step, placement
     parts = parts_of(shaped, split.division)
@@ -246,7 +246,7 @@ def _fast(cluster: Cluster) -> Bools:
     return np.array([device.name in names for device in cluster.devices])
 
 
-def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
+def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> CutGain:
     """What links send in the time that is saved by cutting each op, but for starting kernels."""
     run, tick_s = placed.plan.schedule, placed.plan.tick_s
     took, fast = run.finish - run.start, np.flatnonzero(_fast(cluster)).tolist()
@@ -263,17 +263,17 @@ def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
     return replace(_feeding(cluster, fast, reached), worth=worth, transfer=transfer)
 
 
-def _gain_of_cuts(division: Division, cluster: Cluster) -> Gain:
+def _gain_of_cuts(division: Division, cluster: Cluster) -> CutGain:
     """That of ops which a division cuts: nothing but their part in what is cut beside them."""
     fast = np.flatnonzero(_fast(cluster)).tolist()
     reached, _ = min(_reached(cluster, a, fast, division.workers) for a in fast)
     return replace(_feeding(cluster, fast, reached), worth=[int(cut) for cut in cut_ops(division.ways)])
 
 
-def _feeding(cluster: Cluster, fast: Sequence[int], reached: float) -> Gain:
+def _feeding(cluster: Cluster, fast: Sequence[int], reached: float) -> CutGain:
     """What a link sends while the host feeds a byte, and while it copies one, in `reached` seconds a byte."""
     feed_s, copy_s = feed_s_per_byte(cluster, fast)
-    return Gain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
+    return CutGain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
 
 
 def _reached(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from pesto.split.prices import Prices
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide
 from pesto.split.split_step import split_step
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import parts_of
 from solvers.heuristics.devices_of_location import devices_at
 
@@ -76,7 +76,9 @@ def factorings(workers: int) -> tuple[Shape, ...]:
     return tuple(dict.fromkeys([(workers,), tuple(primes), *fewer]))
 
 
-def all_timed(step: tuple[Graph, Shaped], split: Split, cluster: Cluster, settings: Settings) -> tuple[TimedSplit, ...]:
+def all_timed(
+    step: tuple[Graph, TypedGraph], split: Split, cluster: Cluster, settings: Settings
+) -> tuple[TimedSplit, ...]:
     """A split's step, and those of its first cuts alone, on as few accelerators as these are for."""
     graph, shaped = step
     many = len(split.division.factors)
@@ -85,7 +87,7 @@ def all_timed(step: tuple[Graph, Shaped], split: Split, cluster: Cluster, settin
 
 
 def cut_and_timed(
-    step: tuple[Graph, Shaped], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
+    step: tuple[Graph, TypedGraph], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
     seconds: float,
 ) -> Iterator[tuple[TimedSplit, ...]]:  # fmt: skip
     """Yield a step cut to send least, then by methods that can to take least; with the first cuts alone, all timed.
@@ -163,7 +165,7 @@ def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float
     return max((min(each) for each in paths if each), default=0.0), max(copied, default=0.0)
 
 
-def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
+def timed(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
     """A split's step on a cluster, worker w on its w-th accelerator.
 
     Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed

@@ -33,7 +33,7 @@ from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show import comparison_chart
 from pesto.reporting.show.comparison_table import as_object, page
 from pesto.reporting.show.lines import paragraph
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
 @click.command("compare")
@@ -111,7 +111,7 @@ def _read(source: Source, names: tuple[str, ...], *, quiet: bool) -> tuple[Graph
     """The graph, with shapes where a method needs them."""
     if any(METHODS[name].cuts for name in names):
         graph, shapes = read_shapes(source, quiet=quiet)
-        return graph, Entrants(names, shapes) if isinstance(shapes, Shaped) else Entrants(names, shapeless=shapes)
+        return graph, Entrants(names, shapes) if isinstance(shapes, TypedGraph) else Entrants(names, shapeless=shapes)
     return read_step(source, quiet=quiet), Entrants(names)
 
 

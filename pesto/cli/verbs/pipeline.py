@@ -22,9 +22,9 @@ from pesto.pipelining.late_pipeline import late_pipeline
 from pesto.pipelining.pattern_certificate import kept
 from pesto.pipelining.pipeline import Pipeline, curve, misfit, pipelined
 from pesto.pipelining.rank_actions import rank_actions
-from pesto.pipelining.schedules import NAMES, REPLICATED, Asked, Schedule
+from pesto.pipelining.schedules import NAMES, REPLICATED, ChainSchedule, PipelineRequest
 from pesto.pipelining.staged_step import BATCHES
-from pesto.pipelining.step_pipeline import SEARCH_S, StepPipeline, Wish, step_pipeline
+from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, step_pipeline
 from pesto.pipelining.step_stages import step_stages
 from pesto.planning.solving.interrupt import hold, received, release
 from pesto.reporting.show.pipelines import pipeline_chart
@@ -106,7 +106,7 @@ def pipeline_command(
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
         source = replace(source, every=updates_each or 1).checked()
         wanted.check(source.file, as_json=as_json)
-        wish = Wish(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
+        wish = PipelineOptions(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
         step = _of_step(source, cluster, wish, asynchronous=asynchronous, quiet=quiet)
         _tell_step(step, wanted, as_json=as_json)
         return
@@ -117,7 +117,7 @@ def pipeline_command(
     wanted.check(chain, as_json=as_json)
     instance, machines = _machines(load_chain(chain), chain, devices, memory)
     try:
-        asked = Asked(
+        asked = PipelineRequest(
             chain=instance.chain, machines=machines, model=MemoryModel(memory_model),
             batches=source.micro_batches or BATCHES, k=k, seconds=time_limit, contiguous=contiguous,
         )  # fmt: skip
@@ -140,7 +140,7 @@ def _machines(
     return replace(instance, machines=machines), machines
 
 
-def _of_step(source: Source, cluster: str, wish: Wish, *, asynchronous: bool, quiet: bool) -> StepPipeline:
+def _of_step(source: Source, cluster: str, wish: PipelineOptions, *, asynchronous: bool, quiet: bool) -> StepPipeline:
     devices = load_cluster(cluster)  # before the step, which takes seconds to read
     if asynchronous:
         return late_pipeline(load_late(source, quiet=quiet), devices, wish)
@@ -204,12 +204,16 @@ class _Wanted(NamedTuple):
         outputs = [path for path in self if path is not None]
         check_outputs(outputs, [given] if given is not None else [], as_json=as_json)
 
-    def draw(self, asked: Asked, chosen: Schedule, units: pipeline_chart.Units = pipeline_chart.NATURAL) -> None:
+    def draw(
+        self, asked: PipelineRequest, chosen: ChainSchedule, units: pipeline_chart.ChartUnits = pipeline_chart.NATURAL
+    ) -> None:
         """The pipeline."""
         if self.picture is not None:
             write_atomic(self.picture, pipeline_chart.draw(asked, chosen, picture_format(self.picture), units))
 
-    def draw_curve(self, asked: Asked, name: str, units: pipeline_chart.Units = pipeline_chart.NATURAL) -> None:
+    def draw_curve(
+        self, asked: PipelineRequest, name: str, units: pipeline_chart.ChartUnits = pipeline_chart.NATURAL
+    ) -> None:
         """The curve, whose points are searched for: not after Ctrl-C, which ends that and nothing else."""
         if self.trade is None:
             return
@@ -225,7 +229,7 @@ class _Wanted(NamedTuple):
             aside(f"interrupted: {self.trade} is not drawn")
 
 
-def _save_ranks(chosen: Schedule, ranks: list[int], path: Path) -> None:
+def _save_ranks(chosen: ChainSchedule, ranks: list[int], path: Path) -> None:
     if chosen.run is None:
         raise ValueError("a schedule that was chosen was laid out")
     write_atomic(path, rank_actions(chosen.rows, ranks, chosen.run).encode())

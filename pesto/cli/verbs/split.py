@@ -32,7 +32,7 @@ from pesto.split.op_explanation import ExplainedOp, explained_op, found_op
 from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, factors_of, least_divided, uncovered
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.undescribed_ops import refuse_undescribed
 
 _OF_SPLITS = (
@@ -127,7 +127,7 @@ def split_command(
         refuse_short(clocked, machine)
 
 
-def _write(shaped: Shaped, found: Split, file: tuple[Path | None, float], drawing: tuple[Path | None, str]) -> None:
+def _write(shaped: TypedGraph, found: Split, file: tuple[Path | None, float], drawing: tuple[Path | None, str]) -> None:
     """The split, and the largest variables as a picture, where they are asked for."""
     (out, time_limit_s), (picture, form) = file, drawing
     if out is not None:
@@ -143,7 +143,7 @@ def _bytes(gib: float | None) -> int | None:
     return None if gib is None else int(min(gib, 2**23) * 2**30)
 
 
-def _check(shaped: Shaped, explain: str | None, *, whole: bool) -> None:
+def _check(shaped: TypedGraph, explain: str | None, *, whole: bool) -> None:
     """UsageError, before the cuts, for ops that nobody described and for an op that is not there."""
     if not whole:
         refuse_undescribed(shaped, "accept that with --whole")
@@ -152,7 +152,13 @@ def _check(shaped: Shaped, explain: str | None, *, whole: bool) -> None:
 
 
 def _say(
-    shaped: Shaped, found: Split, out: Path | None, clocked: TimedSplit | None, op: ExplainedOp | None, *, as_json: bool
+    shaped: TypedGraph,
+    found: Split,
+    out: Path | None,
+    clocked: TimedSplit | None,
+    op: ExplainedOp | None,
+    *,
+    as_json: bool,
 ) -> None:
     """The split, or one op of it."""
     left = uncovered(shaped)

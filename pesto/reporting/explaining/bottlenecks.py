@@ -17,7 +17,7 @@ MOST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
+class Bottleneck:
     """A long op of the critical path; all ticks are of 1 ns."""
 
     op: str
@@ -35,7 +35,7 @@ class Blocker:
     """How much shorter the step is at most when it is split over these, everything else as it is (simulated)."""
 
 
-def blockers(step: ExplainedStep) -> tuple[Blocker, ...]:
+def blockers(step: ExplainedStep) -> tuple[Bottleneck, ...]:
     """The long ops of the path under which others idle, most idle time first; MOST of them at most."""
     ops = step.path_ops
     ops = ops[step.took[ops] >= max(1, LONG * step.makespan)]
@@ -60,8 +60,8 @@ def split_saves(step: ExplainedStep, ops: Iterable[int]) -> int:
     return max(0, min(saved, step.makespan - step.timed(g._replace(duration=ints(duration)))))
 
 
-def _blocker(step: ExplainedStep, op: int, idle: int) -> Blocker:
-    return Blocker(
+def _blocker(step: ExplainedStep, op: int, idle: int) -> Bottleneck:
+    return Bottleneck(
         op=step.plan.names[op],
         device=step.device_of(op),
         ticks=int(step.took[op]),

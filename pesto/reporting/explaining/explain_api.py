@@ -49,7 +49,7 @@ def explain(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AtHand:
+class ExplainContext:
     """What a plan was made of, for its methods; None where it is not known."""
 
     graph: Graph | None = None

@@ -15,7 +15,7 @@ from pesto.core.simulator import Timeline
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.name_scopes import name_scopes
-from pesto.reporting.explaining.waits import COMPUTE_LEG, Leg, Waits, critical_path, waits
+from pesto.reporting.explaining.waits import COMPUTE_LEG, PathSegment, Waits, critical_path, waits
 from solvers.arrays import Ints, ints
 from solvers.timing.loop import Prepared, order_of
 from solvers.timing.replay import makespan
@@ -35,7 +35,7 @@ class ExplainedStep:
     """Graph, problem and what they are measured with."""
     timeline: Timeline
     waits: Waits
-    path: tuple[Leg, ...]
+    path: tuple[PathSegment, ...]
     """The critical path."""
     scope_of: Ints
     """[n] scope of each op, an index into `scopes`."""

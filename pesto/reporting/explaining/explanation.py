@@ -9,9 +9,9 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import brief, duration, percent
-from pesto.reporting.explaining.bottlenecks import Blocker, blockers, split_saves
+from pesto.reporting.explaining.bottlenecks import Bottleneck, blockers, split_saves
 from pesto.reporting.explaining.explained_step import ExplainedStep, Price
-from pesto.reporting.explaining.improvements import Help, helps
+from pesto.reporting.explaining.improvements import Improvement, helps
 from pesto.reporting.explaining.name_scopes import NO_SCOPE
 from pesto.reporting.explaining.op_facts import OpFacts, op_facts
 from pesto.reporting.explaining.path_sums import PathSums, path_sums
@@ -27,13 +27,13 @@ class Explanation:
     """Inside: the plan with its waits and its critical path."""
     path: PathSums
     """The critical path by kind, by what its ops waited for, and by scope."""
-    blockers: tuple[Blocker, ...]
+    blockers: tuple[Bottleneck, ...]
     """The long ops of the path under which other accelerators idle, most idle time first."""
     split_all_ticks: int
     """How much shorter the step is at most when all of these are split."""
     quick_bound_ticks: int
     """What no plan can beat by the quick bounds, which those of `helps` and `ties` are: to be held against these."""
-    helps: tuple[Help, ...]
+    helps: tuple[Improvement, ...]
     """The same plan, and its bound, with one thing changed."""
     ties: tuple[TiedGroup, ...]
     """Groups that hold several variables and much of their bytes, or much work, on one device."""

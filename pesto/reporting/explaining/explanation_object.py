@@ -3,9 +3,9 @@
 from typing import Any
 
 from pesto.core.problem import TICK_S
-from pesto.reporting.explaining.bottlenecks import Blocker
+from pesto.reporting.explaining.bottlenecks import Bottleneck
 from pesto.reporting.explaining.explanation import Explanation
-from pesto.reporting.explaining.improvements import Help
+from pesto.reporting.explaining.improvements import Improvement
 from pesto.reporting.explaining.op_facts import Move, OpFacts
 from pesto.reporting.explaining.tied_groups import TiedGroup
 
@@ -33,7 +33,7 @@ def _seconds(ticks: int | None) -> float | None:
     return None if ticks is None else round(ticks * TICK_S, 9)
 
 
-def _blocker(each: Blocker) -> dict[str, Any]:
+def _blocker(each: Bottleneck) -> dict[str, Any]:
     return {
         "op": each.op,
         "device": each.device,
@@ -44,7 +44,7 @@ def _blocker(each: Blocker) -> dict[str, Any]:
     }
 
 
-def _help(each: Help) -> dict[str, Any]:
+def _help(each: Improvement) -> dict[str, Any]:
     return {
         "what": each.what,
         "change": each.change,

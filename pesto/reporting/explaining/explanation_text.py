@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pesto.core.files.json import shown
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import brief, change, counted, duration, percent, size
-from pesto.reporting.explaining.bottlenecks import LONG, Blocker
+from pesto.reporting.explaining.bottlenecks import LONG, Bottleneck
 from pesto.reporting.explaining.explanation import Explanation
-from pesto.reporting.explaining.improvements import MEMORY, Help
+from pesto.reporting.explaining.improvements import MEMORY, Improvement
 from pesto.reporting.explaining.op_facts import Move, OpFacts
 from pesto.reporting.explaining.tied_groups import TiedGroup
 
@@ -78,7 +78,7 @@ def _blockers(e: Explanation) -> Iterator[tuple[str, str]]:
         yield "", f"all {len(e.blockers)} of them split save {saved} at most"
 
 
-def _blocker(e: Explanation, each: Blocker) -> str:
+def _blocker(e: Explanation, each: Bottleneck) -> str:
     under = (
         f"{_named(each.op)} takes {_time(each.ticks)} on {each.device}, under which the other accelerators idle "
         f"{_time(each.idle_ticks)}"
@@ -89,7 +89,7 @@ def _blocker(e: Explanation, each: Blocker) -> str:
     return f"{under}; split over {each.parts} devices it saves {saved} at most"
 
 
-def _help(e: Explanation, row: Help) -> str:
+def _help(e: Explanation, row: Improvement) -> str:
     if row.step_ticks is None and row.bound_ticks is None:
         return f"{_named(row.change)}: {row.detail}"
     who = "the shortest candidate" if row.what == MEMORY else "the same plan"

@@ -17,11 +17,11 @@ from solvers.bounds import quick_bounds
 from solvers.timing.replay import prepare
 
 SCOPE, LINKS, DEVICES, MEMORY = ("scope", "links", "devices", "memory")
-"""What is changed: `Help.what`."""
+"""What is changed: `Improvement.what`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Help:
+class Improvement:
     """One change of a step, and what it comes to; all ticks are of 1 ns."""
 
     what: str
@@ -37,13 +37,13 @@ class Help:
     """What the numbers are of."""
 
 
-def helps(step: ExplainedStep, costly: str | None) -> tuple[Help, ...]:
+def helps(step: ExplainedStep, costly: str | None) -> tuple[Improvement, ...]:
     """What each change comes to; `costly` is the scope to make faster, None where nothing computes."""
     rows = [_scope(step, costly)] if costly is not None else []
     return (*rows, _links(step), _devices(step), _memory(step))
 
 
-def _scope(step: ExplainedStep, costly: str) -> Help:
+def _scope(step: ExplainedStep, costly: str) -> Improvement:
     """All ops of a scope twice as fast, wherever they run."""
     problem, inside = step.timeline.problem, step.scope_of == step.scopes.index(costly)
     ticks = np.where(inside[:, None] & (problem.duration != FORBIDDEN), -(-problem.duration // 2), problem.duration)
@@ -51,15 +51,15 @@ def _scope(step: ExplainedStep, costly: str) -> Help:
     return _changed(step, SCOPE, f"scope {costly} twice as fast", replace(problem, duration=ints(ticks)), detail)
 
 
-def _links(step: ExplainedStep) -> Help:
+def _links(step: ExplainedStep) -> Improvement:
     """Every transfer in half its time, latency included."""
     problem = step.timeline.problem
     faster = replace(problem, transfer=ints(-(-problem.transfer // 2)))
     return _changed(step, LINKS, "links twice as fast", faster, "latency and bandwidth of all links")
 
 
-def _changed(step: ExplainedStep, what: str, change: str, problem: Problem, detail: str) -> Help:
-    return Help(
+def _changed(step: ExplainedStep, what: str, change: str, problem: Problem, detail: str) -> Improvement:
+    return Improvement(
         what=what,
         change=change,
         step_ticks=step.timed(prepare(problem)),
@@ -68,7 +68,7 @@ def _changed(step: ExplainedStep, what: str, change: str, problem: Problem, deta
     )
 
 
-def _devices(step: ExplainedStep) -> Help:
+def _devices(step: ExplainedStep) -> Improvement:
     """One accelerator more: the plan has no op on it, so that only the bound says what it could be worth."""
     kind = step.cluster.devices[accelerators(step.cluster)[0]].kind
     change = f"one more {kind}"
@@ -78,11 +78,11 @@ def _devices(step: ExplainedStep) -> Help:
         bound = quick_bounds.best(formulate(step.bench.graph, step.price(larger), larger, settings))[0]
     except (InputError, InfeasibleError) as refused:
         why = str(refused).partition(" - ")[0]
-        return Help(what=DEVICES, change=change, step_ticks=None, bound_ticks=None, detail=f"not known: {why}")
-    return Help(what=DEVICES, change=change, step_ticks=None, bound_ticks=bound, detail="no op is on it yet")
+        return Improvement(what=DEVICES, change=change, step_ticks=None, bound_ticks=None, detail=f"not known: {why}")
+    return Improvement(what=DEVICES, change=change, step_ticks=None, bound_ticks=bound, detail="no op is on it yet")
 
 
-def _memory(step: ExplainedStep) -> Help:
+def _memory(step: ExplainedStep) -> Improvement:
     """No limit of memory: the best of what the solve found, whether it fits or not."""
     made = step.plan.provenance
     larger = {name: ticks for name, ticks in made.candidates_ticks.items() if not made.candidates_fit.get(name, True)}
@@ -90,7 +90,7 @@ def _memory(step: ExplainedStep) -> Help:
     detail = "every candidate of the solve fits"
     if best is not None:
         detail = f"of {len(larger)} candidates that do not fit the shortest is {best}, {duration(larger[best] * 1e-9)}"
-    return Help(
+    return Improvement(
         what=MEMORY,
         change="no limit of memory",
         step_ticks=min([step.makespan, *larger.values()]),

@@ -20,7 +20,7 @@ BEGIN, DATA, TRANSFER, DEVICE = range(4)
 _LINK, _SENT = 4, 5
 """Further edges of the graph of activities: from a transfer to the next on a link, and from an op to what it sends."""
 COMPUTE_LEG, TRANSFER_LEG, LINK_LEG, BEGIN_LEG = KINDS = ("compute", "transfer", "link wait", "begin")
-"""`Leg.kind`."""
+"""`PathSegment.kind`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,7 +43,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leg:
+class PathSegment:
     """A piece of the critical path, in ticks."""
 
     kind: str
@@ -59,7 +59,7 @@ class Leg:
     """The makespan for the last."""
 
 
-class _Network(NamedTuple):
+class _ActivityGraph(NamedTuple):
     """The graph of activities: n ops, then t transfers."""
 
     start: Ints
@@ -104,7 +104,7 @@ def waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
     )
 
 
-def critical_path(timeline: Timeline, found: Waits) -> tuple[Leg, ...]:
+def critical_path(timeline: Timeline, found: Waits) -> tuple[PathSegment, ...]:
     """The longest path of the step, from 0 to the makespan without a hole: its legs sum to the makespan.
 
     It begins at its end and goes back from each activity to the one that it waited for. Where a tensor waited for a
@@ -116,11 +116,11 @@ def critical_path(timeline: Timeline, found: Waits) -> tuple[Leg, ...]:
         return ()
     sender, op, legs = _senders(timeline), int(np.lexsort((s.start, s.finish))[-1]), []
     while op >= 0:
-        legs.append(Leg(kind=COMPUTE_LEG, op=op, transfer=-1, begin=int(s.start[op]), end=int(s.finish[op])))
+        legs.append(PathSegment(kind=COMPUTE_LEG, op=op, transfer=-1, begin=int(s.start[op]), end=int(s.finish[op])))
         sent, op, kind = int(found.transfer[op]), int(found.after[op]), TRANSFER_LEG
         while sent >= 0:
             op, begin, end = int(sender[sent]), int(s.sent_start[sent]), int(s.sent_finish[sent])
-            legs.append(Leg(kind=kind, op=op, transfer=sent, begin=begin, end=end))
+            legs.append(PathSegment(kind=kind, op=op, transfer=sent, begin=begin, end=end))
             sent, kind = int(found.held_by[sent]), LINK_LEG
     return tuple(legs[::-1])
 
@@ -130,7 +130,7 @@ def _senders(timeline: Timeline) -> Ints:
     return timeline.problem.producer[timeline.schedule.sent_payload]
 
 
-def _network(timeline: Timeline, rank: Ints | None) -> _Network:
+def _network(timeline: Timeline, rank: Ints | None) -> _ActivityGraph:
     p, s = timeline.problem, timeline.schedule
     if rank is None:
         rank = rank_of(topological_order(p.tasks, p.src, p.dst))
@@ -144,7 +144,7 @@ def _network(timeline: Timeline, rank: Ints | None) -> _Network:
     edges += [(*_neighbours(s.device, np.arange(p.tasks), place), DEVICE), (*_on_links(timeline, place), _LINK)]
     tail, head = (np.concatenate([edge[k] for edge in edges]) for k in range(2))
     kind = np.repeat([edge[2] for edge in edges], [len(edge[0]) for edge in edges])
-    return _Network(start=start, finish=finish, tail=tail, head=head, kind=kind, order=order)
+    return _ActivityGraph(start=start, finish=finish, tail=tail, head=head, kind=kind, order=order)
 
 
 def _by_data(p: Problem, s: Schedule) -> tuple[tuple[Ints, Ints, int], tuple[Ints, Ints, int]]:
@@ -176,7 +176,7 @@ def _on_links(timeline: Timeline, place: Ints) -> tuple[Ints, Ints]:
     return _neighbours(held[row, column], p.tasks + row, place)
 
 
-def _tight(network: _Network) -> None:
+def _tight(network: _ActivityGraph) -> None:
     """ValueError where an activity overlaps what it waits for, or starts later than all of it."""
     begun = np.zeros(len(network.start), dtype=np.int64)
     np.maximum.at(begun, network.head, network.finish[network.tail])
@@ -186,7 +186,7 @@ def _tight(network: _Network) -> None:
         raise ValueError(f"activity {at} starts at tick {network.start[at]}, what it waits for ends at {ends}")
 
 
-def _first_cause(network: _Network, tight: Ints, n: int) -> tuple[Ints, Ints]:
+def _first_cause(network: _ActivityGraph, tight: Ints, n: int) -> tuple[Ints, Ints]:
     """([n] cause, [n] activity) of each op that starts after 0: the first kind, and the longest of these."""
     edge = np.flatnonzero(tight & (network.start[network.head] > 0))
     tail, head, kind = network.tail[edge], network.head[edge], network.kind[edge]
@@ -197,7 +197,7 @@ def _first_cause(network: _Network, tight: Ints, n: int) -> tuple[Ints, Ints]:
     return cause, before
 
 
-def _slack(network: _Network) -> Ints:
+def _slack(network: _ActivityGraph) -> Ints:
     """[n + t] ticks between where an activity ends and where the longest path behind it would have to begin."""
     took = network.finish - network.start
     offset, edge = adjacency(len(took), network.tail)

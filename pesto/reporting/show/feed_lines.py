@@ -10,14 +10,14 @@ MOST = 8
 """Feeds that a page names; the JSON object has all."""
 
 
-class Fed(Protocol):
+class FeedLine(Protocol):
     """Values of one feed, said in a line."""
 
     def __str__(self) -> str:
         """The line."""
 
 
-def fed_lines(feeds: Sequence[Fed]) -> Iterable[str]:
+def fed_lines(feeds: Sequence[FeedLine]) -> Iterable[str]:
     """One fact for each feed, and how many others there are."""
     for feed in feeds[:MOST]:
         yield fact("fed", str(feed))

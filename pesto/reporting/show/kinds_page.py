@@ -11,10 +11,10 @@ from pesto.reporting.show.solve_report import as_object, following, page, source
 from pesto.reporting.show.split_page import split_object, split_page
 from pesto.reporting.show.table import aligned
 from pesto.split.split_search import uncovered
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
-def choice_object(shaped: Shaped | str, choice: Choice, out: Path) -> dict[str, Any]:
+def choice_object(shaped: TypedGraph | str, choice: Choice, out: Path) -> dict[str, Any]:
     """The keys of `pesto solve --split --json`: those of the plan or the split in `out`, and those of all kinds."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
@@ -24,7 +24,7 @@ def choice_object(shaped: Shaped | str, choice: Choice, out: Path) -> dict[str, 
     return {**split_object(shaped, timed.split, uncovered(shaped), out, timed), **kinds_object(choice)}
 
 
-def choice_page(shaped: Shaped | str, choice: Choice, out: Path, source: Source, cluster: str) -> str:
+def choice_page(shaped: TypedGraph | str, choice: Choice, out: Path, source: Source, cluster: str) -> str:
     """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:

@@ -11,16 +11,16 @@ from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.splits.split_tables import tables, tables_object
 from pesto.reporting.show.table import aligned
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.ops.op_types import Row
+from pesto.split.ops.op_types import OpTypeRow
 from pesto.split.reduction_warnings import remarks
 from pesto.split.split_search import PARTIAL, Objective, Split, ways_by_type
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 _WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
 
 
 def split_object(
-    shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
+    shaped: TypedGraph, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
 ) -> dict[str, Any]:
     """The keys of `pesto split --json`; bytes of bytes, None for what is not known."""
     return {
@@ -53,7 +53,7 @@ def split_object(
 
 
 def split_page(
-    shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
+    shaped: TypedGraph, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
 ) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors = "x".join(map(str, split.division.factors))
@@ -135,12 +135,12 @@ def gap_of(bound: int, value: int) -> float:
     return 1 - bound / value if value else 0.0
 
 
-def coverage_object(rows: Iterable[Row]) -> dict[str, Any]:
+def coverage_object(rows: Iterable[OpTypeRow]) -> dict[str, Any]:
     """The keys of `pesto split ops --json`."""
     return {"ops": [{"type": row.type, "class": row.kind or None, "why": row.why or None} for row in rows]}
 
 
-def coverage_page(rows: Iterable[Row]) -> str:
+def coverage_page(rows: Iterable[OpTypeRow]) -> str:
     """Op types with their classes."""
     shown = [("op type", "class", "why"), *((row.type, row.kind or "none", row.why) for row in rows)]
     return "\n".join(aligned(shown, "<<<", (36, 16)))

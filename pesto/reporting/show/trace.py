@@ -27,7 +27,7 @@ _LEVEL = 6
 Event = dict[str, Any]
 
 
-class Held(NamedTuple):
+class TransferTracks(NamedTuple):
     """Transfers by the track of each link that they hold; one that holds none is on a track where nothing overlaps."""
 
     transfer: Ints
@@ -63,7 +63,7 @@ def packed(text: bytes) -> bytes:
     return gzip.compress(text, _LEVEL, mtime=0)
 
 
-def tracks(simulation: Simulation) -> Held:
+def tracks(simulation: Simulation) -> TransferTracks:
     """On which track each transfer is."""
     problem, s = simulation.bench.problem, simulation.run.timeline.schedule
     source = problem.location[s.device[problem.producer[s.sent_payload]]]
@@ -74,7 +74,7 @@ def tracks(simulation: Simulation) -> Held:
     alone = np.flatnonzero((links < 0).all(axis=1))
     row = _rows(s.sent_start[alone], s.sent_finish[alone])
     names += [f"no link, {k + 1}" for k in range(int(row.max(initial=-1)) + 1)]
-    return Held(
+    return TransferTracks(
         ints(np.concatenate([transfer, alone])), ints(np.concatenate([track, len(used) + row]) + 1), tuple(names)
     )
 
@@ -111,7 +111,7 @@ def _ops(plan: Plan, simulation: Simulation) -> Iterator[Event]:
         yield _slice(DEVICES, int(s.device[i]) + 1, plan.names[i], (int(s.start[i]), int(s.finish[i])), said)
 
 
-def _transfers(plan: Plan, simulation: Simulation, held: Held) -> Iterator[Event]:
+def _transfers(plan: Plan, simulation: Simulation, held: TransferTracks) -> Iterator[Event]:
     bench, s = simulation.bench, simulation.run.timeline.schedule
     devices = [device.name for device in simulation.cluster.devices]
     sender = bench.problem.producer[s.sent_payload]
@@ -130,7 +130,7 @@ def _slice(pid: int, tid: int, name: str, times: tuple[int, int], said: Event) -
             "args": said}  # fmt: skip
 
 
-def _arrows(simulation: Simulation, held: Held) -> Iterator[Event]:
+def _arrows(simulation: Simulation, held: TransferTracks) -> Iterator[Event]:
     """Each binds to the slice that is there at its time, so what takes no time has none."""
     s = simulation.run.timeline.schedule
     track = np.zeros(len(s.sent_payload), dtype=np.int64)

@@ -7,9 +7,9 @@ from functools import partial
 from pesto.core.errors import UsageError
 from pesto.core.files.toml import closest
 from pesto.research.reproduction import cell_lists, paper_charts, pesto_figures, pesto_tables, thesis_pages, tofu_pages
-from pesto.research.reproduction.cached_cells import Cell
-from pesto.research.reproduction.grids import Grid, Results
-from pesto.research.reproduction.printed_numbers import Printed
+from pesto.research.reproduction.cached_cells import WorkCell
+from pesto.research.reproduction.grids import Results, TextGrid
+from pesto.research.reproduction.printed_numbers import PaperNumbers
 
 ALL = "all"
 PAPERS = ("pardnn", "tofu")
@@ -20,13 +20,13 @@ PAPERS = ("pardnn", "tofu")
 class Artefact:
     """One table or figure of a paper."""
 
-    cells: Callable[[], list[Cell]]
-    grids: Callable[[Results, Printed], list[Grid]]
+    cells: Callable[[], list[WorkCell]]
+    grids: Callable[[Results, PaperNumbers], list[TextGrid]]
     draw: Callable[[Results], bytes] | None = None
     """Its picture, as PNG."""
 
 
-def _both(*parts: Callable[[], list[Cell]]) -> Callable[[], list[Cell]]:
+def _both(*parts: Callable[[], list[WorkCell]]) -> Callable[[], list[WorkCell]]:
     return lambda: [cell for part in parts for cell in part()]
 
 

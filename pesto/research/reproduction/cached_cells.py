@@ -27,7 +27,7 @@ _ORPHANED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CellSettings:
     """How much work the cells do, and where graph files are."""
 
     graphs: Path
@@ -47,16 +47,16 @@ class Asked:
         return Settings(time_limit_s=self.seconds, deterministic=True, solver=self.solver)
 
 
-class Cell(NamedTuple):
+class WorkCell(NamedTuple):
     """One piece of work, and the table of what is kept that it belongs to."""
 
     table: str
     key: Key
-    work: Callable[[Key, Asked], Found]
+    work: Callable[[Key, CellSettings], Found]
     """A function of a module, which another process can import."""
 
 
-class Done(NamedTuple):
+class CellResult(NamedTuple):
     """A cell's result as it is kept."""
 
     found: Found
@@ -67,7 +67,7 @@ class Done(NamedTuple):
     """The machine's mean over a minute, before and after."""
 
 
-class Kept:
+class ResultStore:
     """The results of one version: a file of JSON lines for each table."""
 
     def __init__(self, folder: Path) -> None:
@@ -75,16 +75,16 @@ class Kept:
         self.folder = folder
         make_folder(folder)
 
-    def of(self, table: str) -> dict[Key, Done]:
+    def of(self, table: str) -> dict[Key, CellResult]:
         """What is there of a table, in the order in which it was done; a line that was cut off counts as absent."""
         path, found = self._path(table), {}
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
             with suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
-                found[tuple(row["key"])] = Done(row["found"], row["cpu_s"], row["wall_s"], tuple(row["load"]))
+                found[tuple(row["key"])] = CellResult(row["found"], row["cpu_s"], row["wall_s"], tuple(row["load"]))
         return found
 
-    def add(self, cell: Cell, done: Done) -> None:
+    def add(self, cell: WorkCell, done: CellResult) -> None:
         """Keep one more."""
         row = {"key": cell.key, **done._asdict()}
         path = self._path(cell.table)
@@ -97,14 +97,14 @@ class Kept:
         return self.folder / f"{table}.jsonl"
 
 
-def lacking(cells: Iterable[Cell], kept: Kept) -> list[Cell]:
+def lacking(cells: Iterable[WorkCell], kept: ResultStore) -> list[WorkCell]:
     """The cells that are not kept yet, each once."""
     once = {(cell.table, cell.key): cell for cell in cells}
     known = {table: kept.of(table) for table in {cell.table for cell in once.values()}}
     return [cell for cell in once.values() if cell.key not in known[cell.table]]
 
 
-def run(cells: Sequence[Cell], kept: Kept, asked: Asked, jobs: int, hear: Hear = print) -> list[str]:
+def run(cells: Sequence[WorkCell], kept: ResultStore, asked: CellSettings, jobs: int, hear: Hear = print) -> list[str]:
     """Do the cells that are not kept yet, `jobs` at a time; returns a line for each that failed.
 
     One at a time is in this process. However a run ends, what it has done is kept.
@@ -114,7 +114,7 @@ def run(cells: Sequence[Cell], kept: Kept, asked: Asked, jobs: int, hear: Hear =
         for at, (cell, done) in enumerate(results(todo, asked), 1):
             name = " ".join((cell.table, *cell.key))
             why = f": {type(done).__name__}: {done}" if isinstance(done, Exception) else ""
-            if isinstance(done, Done):
+            if isinstance(done, CellResult):
                 kept.add(cell, done)
             else:
                 failed.append(f"{name}{why}")
@@ -122,12 +122,12 @@ def run(cells: Sequence[Cell], kept: Kept, asked: Asked, jobs: int, hear: Hear =
     return failed
 
 
-Results = Callable[[Sequence[Cell], Asked], Iterator[tuple[Cell, "Done | Exception"]]]
+Results = Callable[[Sequence[WorkCell], CellSettings], Iterator[tuple[WorkCell, "CellResult | Exception"]]]
 
 
 @contextmanager
 def _here() -> Iterator[Results]:
-    def results(cells: Sequence[Cell], asked: Asked) -> Iterator[tuple[Cell, Done | Exception]]:
+    def results(cells: Sequence[WorkCell], asked: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
         for cell in cells:
             try:
                 yield cell, measured(cell, asked)
@@ -141,7 +141,7 @@ def _here() -> Iterator[Results]:
 def _pool(jobs: int) -> Iterator[Results]:
     """Processes of their own, which end with this one, and at once where it is interrupted."""
 
-    def results(cells: Sequence[Cell], asked: Asked) -> Iterator[tuple[Cell, Done | Exception]]:
+    def results(cells: Sequence[WorkCell], asked: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
         running = {pool.submit(measured, cell, asked): cell for cell in cells}
         for future in as_completed(running):
             error = future.exception()
@@ -175,12 +175,12 @@ def _apart(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def measured(cell: Cell, asked: Asked) -> Done:
+def measured(cell: WorkCell, asked: CellSettings) -> CellResult:
     """Do a cell's work in this process, and say what it took."""
     before, began, load = _cpu(), time.perf_counter(), os.getloadavg()[0]
     found = cell.work(cell.key, asked)
     took = time.perf_counter() - began
-    return Done(found, round(_cpu() - before, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
+    return CellResult(found, round(_cpu() - before, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
 
 
 def _cpu() -> float:
@@ -188,7 +188,7 @@ def _cpu() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def spent(done: Iterable[Done]) -> str:
+def spent(done: Iterable[CellResult]) -> str:
     """What cells took, and how busy the machine was; empty of none."""
     rows = list(done)
     if not rows:
@@ -200,5 +200,5 @@ def spent(done: Iterable[Done]) -> str:
     return f"{count}, {took}, load {min(load)} to {max(load)} on {cores} cores"
 
 
-Table = Mapping[Key, Done]
+Table = Mapping[Key, CellResult]
 """A table of what is kept."""

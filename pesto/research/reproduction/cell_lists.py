@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pesto.research.reproduction.cached_cells import Cell
+from pesto.research.reproduction.cached_cells import WorkCell
 from pesto.research.reproduction.graph_steps import PAPER
 from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
 from pesto.tf.models.published_batches import PUBLISHED
@@ -55,33 +55,33 @@ def at(gpus: int) -> str:
     return f"{SIXTEEN}:{gpus}"
 
 
-def toy(name: str) -> list[Cell]:
+def toy(name: str) -> list[WorkCell]:
     """The one cell of a toy."""
     works = {"ordered": toys.ordered, "mapped": toys.mapped, "peaked": toys.peaked}
-    return [Cell("toys", (name,), works[name])]
+    return [WorkCell("toys", (name,), works[name])]
 
 
-def counts() -> list[Cell]:
+def counts() -> list[WorkCell]:
     """Ops by duration."""
-    return [Cell("durations", (model,), solves.counted) for model in COUNTED]
+    return [WorkCell("durations", (model,), solves.counted) for model in COUNTED]
 
 
-def solved(models: Iterable[str] = PAPER) -> list[Cell]:
+def solved(models: Iterable[str] = PAPER) -> list[WorkCell]:
     """A solve of each model on the paper's machine."""
-    return [Cell("solves", (model, TWO), solves.solved) for model in models]
+    return [WorkCell("solves", (model, TWO), solves.solved) for model in models]
 
 
-def rivals(models: Iterable[str] = PAPER) -> list[Cell]:
+def rivals(models: Iterable[str] = PAPER) -> list[WorkCell]:
     """What each is compared with."""
-    return [Cell("rivals", (model, TWO), solves.rivalled) for model in models]
+    return [WorkCell("rivals", (model, TWO), solves.rivalled) for model in models]
 
 
-def placings() -> list[Cell]:
+def placings() -> list[WorkCell]:
     """Seconds of Baechi's methods."""
-    return [Cell("placings", (model, TWO), solves.placed) for model in TIMED]
+    return [WorkCell("placings", (model, TWO), solves.placed) for model in TIMED]
 
 
-def sweeps() -> list[Cell]:
+def sweeps() -> list[WorkCell]:
     """The points of Fig 8 but for the cluster as it is, which the solves have."""
     keys = [
         (model, TWO, axis, f"{speed:g}")
@@ -90,59 +90,63 @@ def sweeps() -> list[Cell]:
         for speed in SPEEDS[axis]
         if speed != 1
     ]
-    return [Cell("sweeps", key, solves.swept) for key in keys]
+    return [WorkCell("sweeps", key, solves.swept) for key in keys]
 
 
-def congestions() -> list[Cell]:
+def congestions() -> list[WorkCell]:
     """Fig 5's solves, over both kinds of link."""
-    return [Cell("congestion", ("rnnlm/2x2048", cluster), solves.congested) for cluster in (PCIE, TWO)]
+    return [WorkCell("congestion", ("rnnlm/2x2048", cluster), solves.congested) for cluster in (PCIE, TWO)]
 
 
-def spreads() -> list[Cell]:
+def spreads() -> list[WorkCell]:
     """Profiles on the machine at hand."""
-    return [Cell("spread", (model,), spread.measured) for model in PROFILED]
+    return [WorkCell("spread", (model,), spread.measured) for model in PROFILED]
 
 
-def sizes() -> list[Cell]:
+def sizes() -> list[WorkCell]:
     """Nodes of ParDNN's models, with the batch of four GPUs."""
-    return [Cell("sizes", (sized(model, 4),), pardnn_runs.sized) for model in (*SMALL, *LARGE)]
+    return [WorkCell("sizes", (sized(model, 4),), pardnn_runs.sized) for model in (*SMALL, *LARGE)]
 
 
-def singles() -> list[Cell]:
+def singles() -> list[WorkCell]:
     """ParDNN's smaller models on one GPU."""
-    return [Cell("singles", (sized(model, 1), at(1)), pardnn_runs.single) for model in SMALL]
+    return [WorkCell("singles", (sized(model, 1), at(1)), pardnn_runs.single) for model in SMALL]
 
 
-def parts(models: Iterable[str] = (*SMALL, *LARGE)) -> list[Cell]:
+def parts(models: Iterable[str] = (*SMALL, *LARGE)) -> list[WorkCell]:
     """Both steps of ParDNN on each number of GPUs beyond one."""
     keys = [(sized(model, gpus), at(gpus)) for model in models for gpus in batches(model) if gpus > 1]
-    return [Cell("parts", key, pardnn_runs.parted) for key in keys]
+    return [WorkCell("parts", key, pardnn_runs.parted) for key in keys]
 
 
-def others() -> list[Cell]:
+def others() -> list[WorkCell]:
     """ParDNN and what it is held to, with the batch of four GPUs on each number of them."""
     keys = [(sized(model, 4), at(gpus)) for model in SMALL for gpus in (2, 4, 8, 16)]
-    return [Cell("others", key, pardnn_runs.rivalled) for key in keys]
+    return [WorkCell("others", key, pardnn_runs.rivalled) for key in keys]
 
 
-def shapes() -> list[Cell]:
+def shapes() -> list[WorkCell]:
     """Degree of parallelism and CCR with the batch of four GPUs, and of those whose CCR is stated."""
-    return [Cell("shapes", (model, at(4)), pardnn_runs.shaped) for model in (*(sized(m, 4) for m in SMALL), *RATIOS)]
+    return [
+        WorkCell("shapes", (model, at(4)), pardnn_runs.shaped) for model in (*(sized(m, 4) for m in SMALL), *RATIOS)
+    ]
 
 
-def weighed() -> list[Cell]:
+def weighed() -> list[WorkCell]:
     """Bytes of the weights of Tofu's models."""
-    return [Cell("tofu-weights", (f, v), tofu_runs.counted) for f, variants in TOFU_FAMILIES.items() for v in variants]
+    return [
+        WorkCell("tofu-weights", (f, v), tofu_runs.counted) for f, variants in TOFU_FAMILIES.items() for v in variants
+    ]
 
 
-def divisions(family: str, variants: Iterable[str]) -> list[Cell]:
+def divisions(family: str, variants: Iterable[str]) -> list[WorkCell]:
     """Variants of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
     keys = [(family, variant, BOX) for variant in variants]
-    found = [Cell("tofu-splits", key, tofu_runs.divided) for key in keys]
-    found += [Cell("tofu-small", key, tofu_runs.small) for key in keys]
-    return found + [Cell("tofu-placed", key, tofu_runs.placed) for key in keys if family == "tofu-rnn"]
+    found = [WorkCell("tofu-splits", key, tofu_runs.divided) for key in keys]
+    found += [WorkCell("tofu-small", key, tofu_runs.small) for key in keys]
+    return found + [WorkCell("tofu-placed", key, tofu_runs.placed) for key in keys if family == "tofu-rnn"]
 
 
-def algorithms() -> list[Cell]:
+def algorithms() -> list[WorkCell]:
     """Fig 11's model by each way to choose cuts."""
-    return [Cell("tofu-algorithms", ("tofu-rnn", "4x8192", BOX, name), tofu_runs.compared) for name in ALGORITHMS]
+    return [WorkCell("tofu-algorithms", ("tofu-rnn", "4x8192", BOX, name), tofu_runs.compared) for name in ALGORITHMS]

@@ -15,7 +15,7 @@ from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
 from pesto.core.problem import build
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.research.reproduction.cached_cells import Asked, Cell, Found, Key
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, WorkCell
 from solvers import Problem
 
 PAPER = (
@@ -25,7 +25,7 @@ PAPER = (
 """The variants of Pesto (Middleware '21), section 5.2."""
 
 
-class Step(NamedTuple):
+class StepOnCluster(NamedTuple):
     """A step on a cluster, on modelled costs."""
 
     graph: Graph
@@ -37,25 +37,25 @@ class Step(NamedTuple):
         return build(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
 
 
-def named(model: str, asked: Asked) -> str:
+def named(model: str, asked: CellSettings) -> str:
     """The model that is worked on in this run: FAMILY/VARIANT or FAMILY/VARIANT@BATCH, or the family's tiny variant."""
     return f"{model.split('/', maxsplit=1)[0]}/tiny" if asked.tiny else model
 
 
-def file_of(model: str, asked: Asked) -> Path:
+def file_of(model: str, asked: CellSettings) -> Path:
     """Where the graph of a model is."""
     return asked.graphs / f"{named(model, asked).replace('/', '-').replace('@', '-batch-')}.json"
 
 
-def step(model: str, cluster: str, asked: Asked) -> Step:
+def step(model: str, cluster: str, asked: CellSettings) -> StepOnCluster:
     """A model on a cluster preset, or on the first N accelerators of one: PRESET:N."""
     return on(model, machine(cluster), asked)
 
 
-def on(model: str, cluster: Cluster, asked: Asked) -> Step:
+def on(model: str, cluster: Cluster, asked: CellSettings) -> StepOnCluster:
     """A model on any cluster."""
     graph = _loaded(file_of(model, asked))
-    return Step(graph, cluster, load_costs(graph, cluster, None))
+    return StepOnCluster(graph, cluster, load_costs(graph, cluster, None))
 
 
 def machine(name: str, **changed: float) -> Cluster:
@@ -71,13 +71,13 @@ def _loaded(path: Path) -> Graph:
     return load(path)
 
 
-def graph_cells(models: Iterable[str], asked: Asked) -> list[Cell]:
+def graph_cells(models: Iterable[str], asked: CellSettings) -> list[WorkCell]:
     """A cell for each graph file that is not there, each file once."""
     files = {file_of(model, asked): model for model in models}
-    return [Cell("graphs", (model,), imported) for path, model in files.items() if not path.exists()]
+    return [WorkCell("graphs", (model,), imported) for path, model in files.items() if not path.exists()]
 
 
-def imported(key: Key, asked: Asked) -> Found:
+def imported(key: Key, asked: CellSettings) -> Found:
     """Build the graph file of a model."""
     name, _, batch = named(key[0], asked).partition("@")
     family, variant = name.split("/")

@@ -10,7 +10,7 @@ LACKS = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class TextGrid:
     """A table of text."""
 
     columns: tuple[str, ...]
@@ -28,10 +28,10 @@ class Grid:
         yield from map(row, self.rows)
 
 
-def grid(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "", texts: int = 1) -> Grid:
+def grid(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "", texts: int = 1) -> TextGrid:
     """A table of what is no text yet."""
     made = tuple(tuple(map(str, each)) for each in rows)
-    return Grid(columns=tuple(columns), rows=made, title=title, texts=texts)
+    return TextGrid(columns=tuple(columns), rows=made, title=title, texts=texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from pesto.reporting.show.markdown import geometric, ms
 from pesto.research.reproduction.cached_cells import Found
 from pesto.research.reproduction.cell_lists import PCIE, PROFILED, SPEEDS, SWEPT, TWO
 from pesto.research.reproduction.graph_steps import PAPER
-from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
+from pesto.research.reproduction.grids import LACKS, Results, TextGrid, grid, plain, share
 from pesto.research.reproduction.pesto_tables import best_of_baechi
-from pesto.research.reproduction.printed_numbers import Printed
+from pesto.research.reproduction.printed_numbers import PaperNumbers
 from pesto.research.reproduction.work.solves import BAECHI
 from pesto.research.reproduction.work.spread import LEVELS
 
 QUANTILES = (0.5, 0.9)
 
 
-def fig2(results: Results, printed: Printed) -> list[Grid]:
+def fig2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Steps of the toy in ticks."""
     found = results.found("toys", "ordered")
     best, rows = found["optimum"], []
@@ -25,7 +25,7 @@ def fig2(results: Results, printed: Printed) -> list[Grid]:
     return [grid(("schedule", "ticks", "the best saves", "paper"), rows)]
 
 
-def fig4(results: Results, printed: Printed) -> list[Grid]:
+def fig4(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Quantiles of the spread, and the published fits."""
     rows = []
     for model in PROFILED:
@@ -50,7 +50,7 @@ def fig4(results: Results, printed: Printed) -> list[Grid]:
     ]
 
 
-def fig5(results: Results, printed: Printed) -> list[Grid]:
+def fig5(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Promised and real, with links and without."""
     rows = []
     for cluster in (PCIE, TWO):
@@ -63,7 +63,7 @@ def fig5(results: Results, printed: Printed) -> list[Grid]:
     return [grid(("cluster", *with_, *without, "times", "paper"), rows)]
 
 
-def fig7(results: Results, printed: Printed) -> list[Grid]:
+def fig7(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Every variant, and the means by family."""
     methods = ("single", "expert", *BAECHI)
     rows = []
@@ -94,7 +94,7 @@ def savings(results: Results, model: str) -> tuple[float | None, float | None, f
     return first, second, third
 
 
-def _means(results: Results, printed: Printed) -> Iterator[tuple[str, ...]]:
+def _means(results: Results, printed: PaperNumbers) -> Iterator[tuple[str, ...]]:
     """A row a family, and one of all; the paper's is the mean of what is saved."""
     families = dict.fromkeys(model.partition("/")[0] for model in PAPER)
     for name in (*families, "all"):
@@ -117,7 +117,7 @@ def _step(method: Found) -> str:
     return ms(method["step_s"]) if method["fits"] else f"OOM ({ms(method['step_s'])})"
 
 
-def fig8(results: Results, printed: Printed) -> list[Grid]:
+def fig8(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """A table an axis, a row a model and factor."""
     del printed
     columns = (

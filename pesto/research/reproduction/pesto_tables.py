@@ -1,15 +1,15 @@
 """Pesto's Tables 1 to 3 beside ours."""
 
 from pesto.research.reproduction.cell_lists import COUNTED, TIMED, TWO
-from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain
-from pesto.research.reproduction.printed_numbers import Printed
+from pesto.research.reproduction.grids import LACKS, Results, TextGrid, grid, plain
+from pesto.research.reproduction.printed_numbers import PaperNumbers
 from pesto.research.reproduction.work.solves import BAECHI
 
 CLASSES = ("short", "middle", "long")
 QUOTED = ("RNN-based", "Placeto")
 
 
-def table1(results: Results, printed: Printed) -> list[Grid]:
+def table1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Ops of each class."""
     columns = ("model", "< 10 µs", "10-100 µs", "> 100 µs", "all", "paper: < 10 µs", "10-100 µs", "> 100 µs", "all")
     rows = []
@@ -20,7 +20,7 @@ def table1(results: Results, printed: Printed) -> list[Grid]:
     return [grid(columns, rows)]
 
 
-def table2(results: Results, printed: Printed) -> list[Grid]:
+def table2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Seconds here, minutes there."""
     columns = ("model", *(f"{name}, CPU s" for name in BAECHI), "solve, CPU s", "paper: Baechi, min", *QUOTED, "Pesto")
     rows = []
@@ -37,7 +37,7 @@ def effort(step_s: float, place_s: float, expert_s: float, steps: float) -> floa
     return (step_s * steps + place_s) / (expert_s * steps)
 
 
-def table3(results: Results, printed: Printed) -> list[Grid]:
+def table3(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Efforts here and there."""
     columns = (
         "model", "Expert's step ms", "Baechi (best of)", "Baechi", "Pesto", "paper: Baechi", *QUOTED, "Pesto",

@@ -11,7 +11,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class PaperNumbers:
     """One table or figure of a paper."""
 
     name: str
@@ -34,16 +34,16 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _PaperFile:
     format_version: int
-    artefacts: tuple[Printed, ...]
+    artefacts: tuple[PaperNumbers, ...]
 
 
 @cache
-def printed() -> dict[str, Printed]:
+def printed() -> dict[str, PaperNumbers]:
     """By name, in the order of the papers; UsageError where the file is not as it should be."""
     path = Path(__file__).with_name("printed.toml")
-    found = toml.load(path, _File)
+    found = toml.load(path, _PaperFile)
     if found.format_version != VERSION:
         raise UsageError(f"{path}: format_version {found.format_version} is not known - this reads {VERSION}")
     return {each.name: each for each in found.artefacts}

@@ -11,10 +11,19 @@ from pesto.core.files.disk import check_folder, make_folder, write_atomic
 from pesto.reporting.show import drawing
 from pesto.research.reproduction import cell_lists, versions
 from pesto.research.reproduction.artefacts import ARTEFACTS, Artefact
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Hear, Kept, lacking, run, spent
+from pesto.research.reproduction.cached_cells import (
+    CellResult,
+    CellSettings,
+    Hear,
+    ResultStore,
+    WorkCell,
+    lacking,
+    run,
+    spent,
+)
 from pesto.research.reproduction.graph_steps import graph_cells
-from pesto.research.reproduction.grids import Grid, Results
-from pesto.research.reproduction.printed_numbers import Printed, printed
+from pesto.research.reproduction.grids import Results, TextGrid
+from pesto.research.reproduction.printed_numbers import PaperNumbers, printed
 
 PAGE, NUMBERS, FORMAT = "reproduction.md", "reproduction.json", "pesto-reproduction"
 SHOWN = ("fig2", "fig5", "fig7", "fig8", "pardnn-fig6.1")
@@ -29,34 +38,36 @@ INTRODUCTION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class ResultsFolder:
     """A folder, and how much work its cells do."""
 
     folder: Path
-    asked: Asked
-    kept: Kept
+    asked: CellSettings
+    kept: ResultStore
 
     def results(self) -> Results:
         """What is kept, by table."""
         return Results({cell.table: self.kept.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells()})
 
 
-def opened(folder: Path, seconds: float, *, tiny: bool) -> Book:
+def opened(folder: Path, seconds: float, *, tiny: bool) -> ResultsFolder:
     """The folder, made where it is not there. FileError where that cannot be."""
     check_folder(folder)
     make_folder(folder)
     settings = f"{seconds:g}s{'-tiny' if tiny else ''}"
     cells = folder / f"cells-{versions.of_results()}-{settings}"
     graphs = folder / f"graphs-{versions.of_graphs()}{'-tiny' if tiny else ''}"
-    return Book(folder, Asked(graphs=graphs, drawn=cells, seconds=seconds, tiny=tiny), Kept(cells))
+    return ResultsFolder(
+        folder, CellSettings(graphs=graphs, drawn=cells, seconds=seconds, tiny=tiny), ResultStore(cells)
+    )
 
 
-def of_others(book: Book) -> list[str]:
+def of_others(book: ResultsFolder) -> list[str]:
     """Names of what the folder has of other versions or settings."""
     return sorted(path.name for path in book.folder.glob("cells-*") if path != book.kept.folder and path.is_dir())
 
 
-def work(book: Book, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
+def work(book: ResultsFolder, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
     """Do the cells of these that are not kept: graph files, what must be alone, the rest; returns what failed."""
     cells = lacking((cell for name in names for cell in ARTEFACTS[name].cells()), book.kept)
     models = dict.fromkeys(word for cell in cells for word in cell.key if "/" in word)
@@ -66,13 +77,13 @@ def work(book: Book, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
     return failed + run([cell for cell in cells if cell not in alone], book.kept, book.asked, jobs, hear)
 
 
-def left(book: Book) -> dict[str, int]:
+def left(book: ResultsFolder) -> dict[str, int]:
     """How many cells lack of each table or figure that cannot be made yet."""
     counts = {name: len(lacking(artefact.cells(), book.kept)) for name, artefact in ARTEFACTS.items()}
     return {name: count for name, count in counts.items() if count}
 
 
-def written(book: Book, page: Path | None = None) -> dict[str, Any]:
+def written(book: ResultsFolder, page: Path | None = None) -> dict[str, Any]:
     """Write the page, the pictures and the numbers of all that can be made, and return the numbers.
 
     `page`: another place for the page, with few of the pictures in a folder `pictures` beside it.
@@ -93,23 +104,23 @@ def written(book: Book, page: Path | None = None) -> dict[str, Any]:
     return numbers
 
 
-def section(book: Book, name: str) -> list[str]:
+def section(book: ResultsFolder, name: str) -> list[str]:
     """What the page says of one table or figure, whose cells are all kept."""
     results, it = book.results(), printed()[name]
     return list(_section(it, ARTEFACTS[name].grids(results, it), _done(ARTEFACTS[name], results), None))
 
 
-def _made(book: Book) -> dict[str, Artefact]:
+def _made(book: ResultsFolder) -> dict[str, Artefact]:
     """What can be made of what is kept."""
     lacks = left(book)
     return {name: artefact for name, artefact in ARTEFACTS.items() if name not in lacks}
 
 
-def _done(artefact: Artefact, results: Results) -> list[Done]:
+def _done(artefact: Artefact, results: Results) -> list[CellResult]:
     return [results.tables[cell.table][cell.key] for cell in artefact.cells()]
 
 
-def _text(book: Book, pictures: dict[str, str]) -> str:
+def _text(book: ResultsFolder, pictures: dict[str, str]) -> str:
     results, made = book.results(), _made(book)
     used = {(cell.table, cell.key) for artefact in made.values() for cell in artefact.cells()}
     models = {word for _, key in used for word in key if "/" in word}
@@ -125,7 +136,7 @@ def _text(book: Book, pictures: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _head(book: Book, done: Iterable[Done]) -> Iterator[str]:
+def _head(book: ResultsFolder, done: Iterable[CellResult]) -> Iterator[str]:
     words = f"NAME... --time-limit {book.asked.seconds:g}{' --tiny' * book.asked.tiny}"
     where = f"commit {versions.commit()}" if versions.commit() else "sources that are no commit's"
     yield from ("# The papers' tables and figures, made again", "")
@@ -136,7 +147,7 @@ def _head(book: Book, done: Iterable[Done]) -> Iterator[str]:
     yield f"Pesto {version('pesto')}, {where}, cells of version {versions.of_results()}; {spent(done)}."
 
 
-def _section(it: Printed, grids: list[Grid], done: list[Done], picture: str | None) -> Iterator[str]:
+def _section(it: PaperNumbers, grids: list[TextGrid], done: list[CellResult], picture: str | None) -> Iterator[str]:
     yield from ("", f"## {it.title}", "", f"{it.source} (`{it.name}`). {it.ours}")
     if it.says:
         yield from ("", f"The paper: {it.says}")
@@ -151,7 +162,7 @@ def _section(it: Printed, grids: list[Grid], done: list[Done], picture: str | No
     yield from ("", f"{spent(done)}.")
 
 
-def _numbers(book: Book) -> dict[str, Any]:
+def _numbers(book: ResultsFolder) -> dict[str, Any]:
     results, found = book.results(), {}
     for name, artefact in _made(book).items():
         it = printed()[name]
@@ -170,6 +181,6 @@ def _numbers(book: Book) -> dict[str, Any]:
     }
 
 
-def _cell(cell: Cell, results: Results) -> dict[str, Any]:
+def _cell(cell: WorkCell, results: Results) -> dict[str, Any]:
     done = results.tables[cell.table][cell.key]
     return {"table": cell.table, "key": list(cell.key), **done._asdict()}

@@ -4,29 +4,29 @@ from collections.abc import Iterator
 
 from pesto.reporting.show.markdown import geometric, ms
 from pesto.research.reproduction.cell_lists import LARGE, RATIOS, SMALL, at, batches, sized
-from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
-from pesto.research.reproduction.printed_numbers import Printed
+from pesto.research.reproduction.grids import LACKS, Results, TextGrid, grid, plain, share
+from pesto.research.reproduction.printed_numbers import PaperNumbers
 from pesto.tf.models.published_batches import GPUS
 
 SEVERAL = GPUS[1:]
 """Numbers of GPUs on which a model is divided."""
 
 
-def fig4_2(results: Results, printed: Printed) -> list[Grid]:
+def fig4_2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Ticks by each way of balancing."""
     found = results.found("toys", "mapped")["makespan"]
     rows = [(name, ticks, plain(printed.number(name, "makespan"))) for name, ticks in found.items()]
     return [grid(("load balancing", "units", "thesis"), rows)]
 
 
-def fig4_3(results: Results, printed: Printed) -> list[Grid]:
+def fig4_3(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Peaks by order."""
     found = results.found("toys", "peaked")["peak"]
     rows = [(", ".join(order), peak, plain(printed.number(order, "peak"))) for order, peak in found.items()]
     return [grid(("order", "peak", "thesis"), rows)]
 
 
-def table5_1(results: Results, printed: Printed) -> list[Grid]:
+def table5_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Nodes."""
     rows = []
     for model in (*SMALL, *LARGE):
@@ -35,7 +35,7 @@ def table5_1(results: Results, printed: Printed) -> list[Grid]:
     return [grid(("model", "ops", "thesis: nodes", "ours / theirs"), rows)]
 
 
-def table6_1(results: Results, printed: Printed) -> list[Grid]:
+def table6_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Batch, and how full the fullest device is."""
     del printed
     rows = [(model, *(_fit(results, model, gpus) for gpus in GPUS)) for model in (*SMALL, *LARGE)]
@@ -54,7 +54,7 @@ def _fit(results: Results, model: str, gpus: int) -> str:
     return f"{batch}: {one['fullest']:.0%}{'' if one['fitted_before'] else ', moved'}"
 
 
-def fig6_1(results: Results, printed: Printed) -> list[Grid]:
+def fig6_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Examples a second over those of the fewest GPUs."""
     del printed
     rows = []
@@ -75,7 +75,7 @@ def throughputs(results: Results, model: str) -> dict[int, float]:
     return found
 
 
-def fig6_2(results: Results, printed: Printed) -> list[Grid]:
+def fig6_2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Two ratios a model."""
     rows = []
     for model in (*(sized(each, 4) for each in SMALL), *RATIOS):
@@ -92,7 +92,7 @@ def _over(results: Results, name: str, other: str) -> Iterator[tuple[str, list[f
         yield model, [each[name] / each[other] for each in steps]
 
 
-def fig6_6(results: Results, printed: Printed) -> list[Grid]:
+def fig6_6(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Round robin, no refinement and emulated order over ParDNN."""
     found = []
     for name, title in (
@@ -104,20 +104,20 @@ def fig6_6(results: Results, printed: Printed) -> list[Grid]:
     return found
 
 
-def fig6_7(results: Results, printed: Printed) -> list[Grid]:
+def fig6_7(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """ParDNN over linear clustering."""
     worst = f"thesis: at worst {printed.number('worst', 'ratio')}"
     return [_ratios(results, "pardnn", "linear-clustering", f"ParDNN over linear clustering; {worst}")]
 
 
-def _ratios(results: Results, name: str, other: str, title: str) -> Grid:
+def _ratios(results: Results, name: str, other: str, title: str) -> TextGrid:
     rows = [(model, *(f"{r:.2f}" for r in row), f"{geometric(row):.2f}") for model, row in _over(results, name, other)]
     every = [ratio for _, row in _over(results, name, other) for ratio in row]
     rows.append(("all", *[""] * len(SEVERAL), f"{geometric(every):.2f}"))
     return grid(("model", *(f"{gpus} GPUs" for gpus in SEVERAL), "mean"), rows, title)
 
 
-def overhead(results: Results, printed: Printed) -> list[Grid]:
+def overhead(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Seconds and moved ops of each part."""
     rows, moved = [], []
     for model in (*SMALL, *LARGE):
@@ -138,7 +138,7 @@ def _stated(key: str, gpus: int) -> bool:
     return gpus == (2 if key.startswith("word-rnn") else 16)
 
 
-def quoted(results: Results, printed: Printed) -> list[Grid]:
+def quoted(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Throughput on four GPUs, beside what is said of the alternatives."""
     rows = []
     for model in SMALL:

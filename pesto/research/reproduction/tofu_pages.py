@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from pesto.research.reproduction.cached_cells import Found
 from pesto.research.reproduction.cell_lists import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN_OF
-from pesto.research.reproduction.grids import LACKS, Grid, Results, grid, plain, share
-from pesto.research.reproduction.printed_numbers import Printed
+from pesto.research.reproduction.grids import LACKS, Results, TextGrid, grid, plain, share
+from pesto.research.reproduction.printed_numbers import PaperNumbers
 
 GPUS = 8
 COPIES = 3
@@ -16,7 +16,7 @@ Rates = Mapping[str, float | None]
 """Samples a second by method; None where it is out of memory."""
 
 
-def table1(results: Results, printed: Printed) -> list[Grid]:
+def table1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Weights, gradients and history."""
     rows = []
     for family, variants in TOFU_FAMILIES.items():
@@ -28,13 +28,13 @@ def table1(results: Results, printed: Printed) -> list[Grid]:
     return [grid(("model", "weights, GiB", "three times", "three times the tenths", "paper, GB"), rows)]
 
 
-def fig9(results: Results, printed: Printed, layers: int) -> list[Grid]:
+def fig9(results: Results, printed: PaperNumbers, layers: int) -> list[TextGrid]:
     """Wide residual networks of so many layers: a table a cluster."""
     columns = ("model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "order")
     return [grid(columns, _wrn_rows(results, printed, cluster, layers), f"`{cluster}`") for cluster in CLUSTERS]
 
 
-def _wrn_rows(results: Results, printed: Printed, cluster: str, layers: int) -> Iterator[tuple[object, ...]]:
+def _wrn_rows(results: Results, printed: PaperNumbers, cluster: str, layers: int) -> Iterator[tuple[object, ...]]:
     for variant in WRN_OF[layers]:
         rates, batch = rates_of(results, "tofu-wrn", variant, cluster)
         small = results.found("tofu-small", "tofu-wrn", variant, BOX)
@@ -51,7 +51,7 @@ def _wrn_rows(results: Results, printed: Printed, cluster: str, layers: int) -> 
         )
 
 
-def fig10(results: Results, printed: Printed) -> list[Grid]:
+def fig10(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Recurrent networks: a table a cluster."""
     columns = (
         "model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "op placement", "order",
@@ -60,7 +60,7 @@ def fig10(results: Results, printed: Printed) -> list[Grid]:
     return [grid(columns, _rnn_rows(results, printed, cluster), f"`{cluster}`") for cluster in CLUSTERS]
 
 
-def _rnn_rows(results: Results, printed: Printed, cluster: str) -> Iterator[tuple[object, ...]]:
+def _rnn_rows(results: Results, printed: PaperNumbers, cluster: str) -> Iterator[tuple[object, ...]]:
     for variant in RNN:
         name = f"tofu-rnn/{variant}"
         rates, batch = rates_of(results, "tofu-rnn", variant, cluster)
@@ -128,7 +128,7 @@ def against_rnn(rates: Rates, *, fits: bool) -> str:
     return "; ".join(found) or "as printed"
 
 
-def fig11(results: Results, printed: Printed) -> list[Grid]:
+def fig11(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Ways to choose cuts: bytes, steps, and what transfers add to them."""
     columns = (
         "method", "of the paper", "GB sent", "seconds to choose", "step without transfers, s",

@@ -16,7 +16,7 @@ FAILED = (*sorted(str(status) for status in FAILURES), REFUSED)
 """Statuses of cells that have no answer, for a reason that is not the problem's."""
 
 
-class Point(msgspec.Struct, frozen=True, array_like=True):
+class ProgressPoint(msgspec.Struct, frozen=True, array_like=True):
     """A step of progress: better schedule, better bound, or both."""
 
     seconds: float
@@ -26,7 +26,7 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
     """Lower bound in ticks."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one cell: a row of `results` and the rows of `traces`. Times in ticks but for `seconds`."""
 
     key: str
@@ -43,4 +43,4 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     devices: int = 0
     edges: int = 0
     measures: dict[str, Any] = {}
-    trace: tuple[Point, ...] = ()
+    trace: tuple[ProgressPoint, ...] = ()

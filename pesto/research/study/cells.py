@@ -13,7 +13,7 @@ import msgspec
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.research.study.cell_answer import PLAN
-from pesto.research.study.spec import SCHEDULE, Family, Grid, Model, ProblemFile, Study
+from pesto.research.study.spec import SCHEDULE, FamilySpec, GridSpec, ModelSpec, ProblemFile, Study
 from solvers.api import SOLVERS
 from solvers.instances import table
 
@@ -22,7 +22,7 @@ _FORM = 1
 _COARSEN_TO = 200
 
 
-class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="family"):
+class GeneratedProblem(msgspec.Struct, frozen=True, kw_only=True, tag="family"):
     """A problem of a seeded family."""
 
     family: str
@@ -37,7 +37,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="family"):
         return table.label(self.family, self.seed, **self.params)
 
 
-class Filed(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
+class FiledProblem(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
     """A problem in a file."""
 
     file: str
@@ -57,7 +57,7 @@ class Filed(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
         return "file"
 
 
-class Trained(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
+class TrainingInstance(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     """A training step on a cluster; with `nodes`, the problem of its coarse graph."""
 
     model: str
@@ -86,10 +86,10 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
         return self.model
 
 
-Instance = Generated | Filed | Trained
+Instance = GeneratedProblem | FiledProblem | TrainingInstance
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class StudyCell(msgspec.Struct, frozen=True, kw_only=True):
     """One solve or plan of a study: everything that its result depends on but the machine and the versions."""
 
     key: str
@@ -124,20 +124,20 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def cells_of(study: Study) -> list[Cell]:
+def cells_of(study: Study) -> list[StudyCell]:
     """The cells of a study in their order; where two grids describe one cell, it is there once.
 
     UsageError for a family or a parameter that does not exist.
     """
-    found: dict[str, Cell] = {}
+    found: dict[str, StudyCell] = {}
     for grid in study.spec.grid:
         for instance in _instances(grid, study.folder):
             for cell in _cells(grid, instance):
-                found.setdefault(cell["key"], Cell(ordinal=len(found), **cell))
+                found.setdefault(cell["key"], StudyCell(ordinal=len(found), **cell))
     return list(found.values())
 
 
-def _cells(grid: Grid, instance: Instance) -> Iterator[dict[str, Any]]:
+def _cells(grid: GridSpec, instance: Instance) -> Iterator[dict[str, Any]]:
     """The fields but `ordinal` of every cell of one instance in one grid."""
     for limit_s, solver, settings in product(grid.limits_s, grid.solvers, list(_settings(grid))):
         for formulation, seed in product(_formulations(grid, solver), grid.seeds):
@@ -156,7 +156,7 @@ def _content(instance: Instance) -> dict[str, Any]:
     return plain
 
 
-def _settings(grid: Grid) -> Iterator[dict[str, Any]]:
+def _settings(grid: GridSpec) -> Iterator[dict[str, Any]]:
     shared = {"workers": grid.workers, "gap": float(grid.gap), "deterministic": grid.deterministic}
     if grid.stage == SCHEDULE:
         yield shared | {"start": grid.start}
@@ -165,13 +165,13 @@ def _settings(grid: Grid) -> Iterator[dict[str, Any]]:
         yield shared | {"coarsen_to": nodes, "congestion": congestion}
 
 
-def _formulations(grid: Grid, solver: str) -> tuple[str, ...]:
+def _formulations(grid: GridSpec, solver: str) -> tuple[str, ...]:
     if not SOLVERS[solver].formulations:
         return ("",)
     return grid.formulations or ("tight",)
 
 
-def _instances(grid: Grid, folder: Path) -> Iterator[Instance]:
+def _instances(grid: GridSpec, folder: Path) -> Iterator[Instance]:
     for family in grid.families:
         yield from _generated(family)
     for problem in grid.problems:
@@ -180,7 +180,7 @@ def _instances(grid: Grid, folder: Path) -> Iterator[Instance]:
         yield from _trained(model, folder, plan=grid.stage == PLAN)
 
 
-def _generated(family: Family) -> Iterator[Generated]:
+def _generated(family: FamilySpec) -> Iterator[GeneratedProblem]:
     choices = [value if isinstance(value, tuple) else (value,) for value in family.params.values()]
     for values in product(*choices):
         try:
@@ -188,12 +188,12 @@ def _generated(family: Family) -> Iterator[Generated]:
         except ValueError as error:
             raise UsageError(f"the study: {error}") from error
         for seed in family.seeds if table.FAMILIES[family.name].seeded else (0,):
-            yield Generated(family=family.name, seed=seed, params=params)
+            yield GeneratedProblem(family=family.name, seed=seed, params=params)
 
 
-def _filed(problem: ProblemFile, folder: Path) -> Filed:
+def _filed(problem: ProblemFile, folder: Path) -> FiledProblem:
     path = folder / problem.file
-    return Filed(file=problem.file, sha256=_digest(path), path=os.fsencode(path))
+    return FiledProblem(file=problem.file, sha256=_digest(path), path=os.fsencode(path))
 
 
 def _digest(path: Path) -> str:
@@ -204,7 +204,7 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _trained(model: Model, folder: Path, *, plan: bool) -> Iterator[Trained]:
+def _trained(model: ModelSpec, folder: Path, *, plan: bool) -> Iterator[TrainingInstance]:
     from pesto.tf.models import find  # names only: no TensorFlow
 
     try:
@@ -214,7 +214,7 @@ def _trained(model: Model, folder: Path, *, plan: bool) -> Iterator[Trained]:
     sizes: tuple[int | None, ...] = (None,) if plan else model.nodes
     for variant, cluster, nodes in product(variants, model.clusters, sizes):
         path, digest = _cluster(cluster, folder)
-        yield Trained(
+        yield TrainingInstance(
             model=model.name,
             variant=variant,
             cluster=cluster,

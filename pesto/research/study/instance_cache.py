@@ -12,7 +12,15 @@ from pesto.core.errors import PestoError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
-from pesto.research.study.cells import Filed, Generated, Instance, Trained, canonical, identity, names_file
+from pesto.research.study.cells import (
+    FiledProblem,
+    GeneratedProblem,
+    Instance,
+    TrainingInstance,
+    canonical,
+    identity,
+    names_file,
+)
 from solvers import Options, Problem, Schedule, api
 from solvers.bounds import quick_bounds
 
@@ -23,12 +31,12 @@ _KEPT = 4
 _LINE = 300
 
 
-class RefusedError(Exception):
+class UnbuildableInstanceError(Exception):
     """An instance that cannot be built; the text says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Posed:
+class PosedProblem:
     """A problem with what every solver of it may know before it begins."""
 
     problem: Problem
@@ -47,14 +55,14 @@ class TracedStep:
     costs: Costs
 
 
-class Shelf:
+class InstanceCache:
     """The latest instances of one process. RefusedError for one that cannot be built, again when asked again."""
 
     def __init__(self) -> None:
-        self._posed: dict[str, Posed | RefusedError] = {}
-        self._steps: dict[str, TracedStep | RefusedError] = {}
+        self._posed: dict[str, PosedProblem | UnbuildableInstanceError] = {}
+        self._steps: dict[str, TracedStep | UnbuildableInstanceError] = {}
 
-    def posed(self, instance: Instance) -> Posed:
+    def posed(self, instance: Instance) -> PosedProblem:
         """The problem of a schedule cell."""
         return _kept(self._posed, instance, lambda: _posed(_problem(instance)))
 
@@ -63,26 +71,26 @@ class Shelf:
         return _kept(self._steps, instance, lambda: _step(instance))
 
 
-def _kept(shelf: dict[str, T | RefusedError], instance: Instance, build: Callable[[], T]) -> T:
+def _kept(shelf: dict[str, T | UnbuildableInstanceError], instance: Instance, build: Callable[[], T]) -> T:
     key = canonical(identity(instance))
     if key not in shelf:
         while len(shelf) >= _KEPT:
             del shelf[next(iter(shelf))]
         shelf[key] = _built(build)
     found = shelf[key]
-    if isinstance(found, RefusedError):
+    if isinstance(found, UnbuildableInstanceError):
         raise found
     return found
 
 
-def _built(build: Callable[[], T]) -> T | RefusedError:
+def _built(build: Callable[[], T]) -> T | UnbuildableInstanceError:
     try:
         return build()
     except (PestoError, ValueError) as error:
-        return RefusedError(_line(error))
+        return UnbuildableInstanceError(_line(error))
     except Exception as error:
         # Whatever a file, a model or a family does: the other cells go on.
-        return RefusedError(_line(f"{type(error).__name__}: {error}"))
+        return UnbuildableInstanceError(_line(f"{type(error).__name__}: {error}"))
 
 
 def _line(text: Any) -> str:
@@ -90,11 +98,11 @@ def _line(text: Any) -> str:
 
 
 def _problem(instance: Instance) -> Problem:
-    if isinstance(instance, Generated):
+    if isinstance(instance, GeneratedProblem):
         from solvers.instances.table import make
 
         return make(instance.family, instance.seed, **instance.params)
-    if isinstance(instance, Filed):
+    if isinstance(instance, FiledProblem):
         return _filed(instance)
     from pesto.research.instances import coarse_problem
 
@@ -108,13 +116,13 @@ def _problem(instance: Instance) -> Problem:
     )
 
 
-def _filed(instance: Filed) -> Problem:
+def _filed(instance: FiledProblem) -> Problem:
     from solvers.files.problem_json import loads_problem
 
     return loads_problem(_unchanged(instance)).problem
 
 
-def _unchanged(instance: Filed | Trained) -> bytes:
+def _unchanged(instance: FiledProblem | TrainingInstance) -> bytes:
     """The content of an instance's file."""
     path = os.fsdecode(instance.path)
     data = read_bytes(path)
@@ -123,23 +131,23 @@ def _unchanged(instance: Filed | Trained) -> bytes:
     return data
 
 
-def _cluster(instance: Trained) -> str:
+def _cluster(instance: TrainingInstance) -> str:
     """A preset, or the path of a file."""
     if names_file(instance.cluster):
         _unchanged(instance)
     return os.fsdecode(instance.path)
 
 
-def _posed(problem: Problem) -> Posed:
+def _posed(problem: Problem) -> PosedProblem:
     listed = api.solve(problem, "list", Options()).schedule
-    return Posed(problem=problem, lower_bound=quick_bounds.best(problem)[0], listed=listed)
+    return PosedProblem(problem=problem, lower_bound=quick_bounds.best(problem)[0], listed=listed)
 
 
 def _step(instance: Instance) -> TracedStep:
     from pesto.core.source import Source
     from pesto.inputs import load as inputs
 
-    if not isinstance(instance, Trained):
+    if not isinstance(instance, TrainingInstance):
         raise TypeError(f"a training step expected, found {instance.label}")
     path = _cluster(instance)  # first, as it takes no time
     graph = inputs.load_graph(Source(model=instance.model, variant=instance.variant, batch=instance.batch))

@@ -48,7 +48,7 @@ def consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
     return _read(path, "mode=ro", read)
 
 
-class _State(NamedTuple):
+class _FileState(NamedTuple):
     """What a change of the file, or of who writes it, would change."""
 
     written_ns: int
@@ -57,7 +57,7 @@ class _State(NamedTuple):
     """Number of the log of changes to it; None where nobody is writing."""
 
 
-def _state(path: Path) -> _State | None:
+def _state(path: Path) -> _FileState | None:
     """None where there is no such file."""
     try:
         logs = [Path(f"{os.path.realpath(path)}{log}") for log in ("-wal", "-journal")]
@@ -65,7 +65,7 @@ def _state(path: Path) -> _State | None:
         found = path.stat()
     except (OSError, ValueError):
         return None
-    return _State(found.st_mtime_ns, found.st_size, log)
+    return _FileState(found.st_mtime_ns, found.st_size, log)
 
 
 def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
@@ -77,7 +77,7 @@ def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
 def _opened(path: Path, how: str) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write and sees one state of the file; errors of SQLite become this project's."""
     _require_file(path)
-    budget = _Budget(path)
+    budget = _StepBudget(path)
     try:
         name = f"file:{quote(os.path.realpath(path))}?{how}"
         with closing(sqlite3.connect(name, uri=True, timeout=WAIT_S)) as connection:
@@ -91,7 +91,7 @@ def _opened(path: Path, how: str) -> Iterator[sqlite3.Connection]:
         raise _explained(error, path, budget) from error
 
 
-class _Budget:
+class _StepBudget:
     """Told of every so many steps of a connection; ends what takes more than a file of its size needs."""
 
     def __init__(self, path: Path) -> None:
@@ -105,7 +105,7 @@ class _Budget:
         return self.looks < 0
 
 
-def _explained(error: sqlite3.DatabaseError, path: Path, budget: _Budget) -> BaseException:
+def _explained(error: sqlite3.DatabaseError, path: Path, budget: _StepBudget) -> BaseException:
     code = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_INTERRUPT and budget.looks >= 0:
         return KeyboardInterrupt()  # a signal's, which came while SQLite worked, and which SQLite has swallowed

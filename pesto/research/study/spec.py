@@ -27,7 +27,7 @@ SCHEDULE: Literal["schedule"] = "schedule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class FamilySpec:
     """Instances of a seeded family (`solvers.instances.table`): one for each seed and choice of parameters."""
 
     name: Name
@@ -45,7 +45,7 @@ class ProblemFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelSpec:
     """Training steps of a built-in model on clusters, under modelled costs."""
 
     name: Name
@@ -60,7 +60,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class GridSpec:
     """Every combination of these becomes a cell; ValueError for what does not go together."""
 
     stage: Literal["schedule", "plan"] = SCHEDULE
@@ -80,9 +80,9 @@ class Grid:
     """For plan cells; default 200."""
     congestion: tuple[bool, ...] = ()
     """For plan cells: whether the exact solver knows that transfers share links; default true."""
-    families: tuple[Family, ...] = ()
+    families: tuple[FamilySpec, ...] = ()
     problems: tuple[ProblemFile, ...] = ()
-    models: tuple[Model, ...] = ()
+    models: tuple[ModelSpec, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse keys that belong to the other stage, and solvers and formulations that do not exist."""
@@ -117,7 +117,7 @@ class Spec:
     format_version: int
     name: Label
     title: str = ""
-    grid: Annotated[tuple[Grid, ...], Meta(min_length=1)]
+    grid: Annotated[tuple[GridSpec, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.lock import Kind
 from pesto.core.files.sqlite import explained
-from pesto.research.study.cell_answer import FAILED, SCHEMA, Answer
-from pesto.research.study.cells import Cell, canonical
+from pesto.research.study.cell_answer import FAILED, SCHEMA, CellAnswer
+from pesto.research.study.cells import StudyCell, canonical
 from pesto.research.study.schema import TABLES, check_tables
 from pesto.research.study.spec import Study
 
@@ -38,7 +38,7 @@ _RESULT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class StudyTally:
     """How many cells of the study are in which state."""
 
     done: int
@@ -51,7 +51,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
+class LibraryVersions:
     """Versions that results come from."""
 
     pesto: set[str]
@@ -59,13 +59,13 @@ class Versions:
     """By the solver's name."""
 
 
-class Store:
+class StudyStore:
     """A study's file, open for the one process that runs it."""
 
     def __init__(self, connection: sqlite3.Connection, owner: str) -> None:
         self._connection, self._owner = connection, owner
 
-    def sync(self, study: Study, cells: Sequence[Cell], version: str) -> None:
+    def sync(self, study: Study, cells: Sequence[StudyCell], version: str) -> None:
         """Make the file's pending cells those of `cells`, and free what an ended run held.
 
         Done cells stay. Cells that the study no longer has stay too, with a negative ordinal. UsageError when the file
@@ -109,9 +109,9 @@ class Store:
             key for (key,) in self._connection.execute("SELECT key FROM cells WHERE state = 'pending' AND ordinal >= 0")
         }
 
-    def versions(self) -> Versions:
+    def versions(self) -> LibraryVersions:
         """What made the results of the study's done cells."""
-        found = Versions(pesto=set(), solvers={})
+        found = LibraryVersions(pesto=set(), solvers={})
         told = """
             SELECT DISTINCT solver, version, json_extract(measures, '$.pesto') FROM cells JOIN results USING (key)
             WHERE ordinal >= 0
@@ -133,7 +133,7 @@ class Store:
         with self._transaction() as db:
             db.execute(freed, (self._owner,))
 
-    def commit(self, answer: Answer) -> None:
+    def commit(self, answer: CellAnswer) -> None:
         """Write the answer to a cell that this process has leased: all of it or, with FileError, nothing."""
         done = "UPDATE cells SET state = 'done', owner = NULL WHERE key = ? AND state = 'running' AND owner = ?"
         values = [getattr(answer, name) for name in _RESULT]
@@ -149,7 +149,7 @@ class Store:
                 [(answer.key, point.seconds, point.makespan, point.lower_bound) for point in answer.trace],
             )
 
-    def tally(self) -> Tally:
+    def tally(self) -> StudyTally:
         """How far the study is."""
         return tally(self._connection)
 
@@ -165,7 +165,7 @@ class Store:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Store]:
+def opened(path: Path) -> Iterator[StudyStore]:
     """The study's file, made if there is none; for one process at a time, so hold its lock meanwhile.
 
     InputError when the file is something else or of another version; FileError when it cannot be read or written.
@@ -174,16 +174,16 @@ def opened(path: Path) -> Iterator[Store]:
         connection = sqlite3.connect(path, timeout=30, isolation_level=None)
         try:
             _prepare(connection, path)
-            yield Store(connection, owner())
+            yield StudyStore(connection, owner())
         finally:
             connection.close()
 
 
-def tally(connection: sqlite3.Connection) -> Tally:
-    """`Store.tally` of any connection."""
+def tally(connection: sqlite3.Connection) -> StudyTally:
+    """`StudyStore.tally` of any connection."""
     counted = "SELECT ordinal >= 0, state, count(*) FROM cells GROUP BY 1, 2"
     found = {(bool(own), state): n for own, state, n in connection.execute(counted)}
-    return Tally(
+    return StudyTally(
         done=found.get((True, "done"), 0),
         running=found.get((True, "running"), 0),
         pending=found.get((True, "pending"), 0),
@@ -222,7 +222,7 @@ def _one(changed: sqlite3.Cursor) -> None:
         raise FileError("another run has taken the study's file over - let only one run at a time")
 
 
-def _row(cell: Cell) -> tuple[Any, ...]:
+def _row(cell: StudyCell) -> tuple[Any, ...]:
     return (
         cell.key, cell.ordinal, cell.stage, cell.instance.label, cell.instance.family, cell.solver, cell.formulation,
         cell.limit_s, cell.seed, json.dumps(cell.parameters, sort_keys=True),

@@ -5,14 +5,14 @@ import numpy as np
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.split.signature import Signature
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import offsets
 
 _HANDLE = "resource"
 _DAMAGED = "the file is damaged; write it anew"
 
 
-def check_fed(shaped: Shaped) -> None:
+def check_fed(shaped: TypedGraph) -> None:
     """InputError, naming the first offender, for what no step that was imported has.
 
     An input without just one edge, an edge whose ends differ in shape or data type, a control edge that goes back, an
@@ -30,7 +30,7 @@ def check_fed(shaped: Shaped) -> None:
         raise InputError(f"{op}: it runs once and reads a variable itself - read the variable before it")
 
 
-def _each_once(shaped: Shaped) -> None:
+def _each_once(shaped: TypedGraph) -> None:
     many = np.array([len(s.inputs) for s in shaped.signatures], dtype=np.int64)[shaped.signature_of]
     first = offsets(many)
     fed = np.bincount(first[shaped.dst] + shaped.input, minlength=int(first[-1]))
@@ -41,7 +41,7 @@ def _each_once(shaped: Shaped) -> None:
         raise InputError(f"$.edges: {fed[wrong[0]]} edges to input {at} of {_op(shaped, op)} - {_DAMAGED}")
 
 
-def _alike(shaped: Shaped) -> None:
+def _alike(shaped: TypedGraph) -> None:
     kind = shaped.signature_of
     rows = np.stack([kind[shaped.src], shaped.output, kind[shaped.dst], shaped.input])
     distinct, where = np.unique(rows, axis=1, return_index=True)
@@ -55,7 +55,7 @@ def _alike(shaped: Shaped) -> None:
             raise InputError(f"$.edges: output {output} of {one} is not what input {at} of {other} is - {_DAMAGED}")
 
 
-def _bare(shaped: Shaped) -> None:
+def _bare(shaped: TypedGraph) -> None:
     for k, signature in enumerate(shaped.signatures):
         if not _is_bare(signature):
             raise InputError(f"$.kinds[{k}]: {signature.type} with data - {_DAMAGED}")
@@ -69,5 +69,5 @@ def _is_bare(signature: Signature) -> bool:
     return not signature.inputs and (handles or not signature.outputs)
 
 
-def _op(shaped: Shaped, op: int) -> str:
+def _op(shaped: TypedGraph, op: int) -> str:
     return f"op '{shown(shaped.names[op])}'"

@@ -12,7 +12,7 @@ from math import prod
 from pesto.split.division import ITEM_BYTES, Division
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rims
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 Ranges = tuple[range, ...]
 """The elements of a part: one range a dimension."""
@@ -125,7 +125,7 @@ def _spread(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> Sizes:
     return tuple(between)
 
 
-def recounted_bytes(shaped: Shaped, division: Division) -> int:
+def recounted_bytes(shaped: TypedGraph, division: Division) -> int:
     """Bytes that all workers receive in a step."""
     read_as: dict[tuple[int, int], set[Need]] = defaultdict(set)
     for tail, output, head, at in zip(
@@ -147,7 +147,7 @@ def recounted_bytes(shaped: Shaped, division: Division) -> int:
     return total
 
 
-def recounted_parameters(shaped: Shaped, division: Division) -> int:
+def recounted_parameters(shaped: TypedGraph, division: Division) -> int:
     """Bytes of all variables with their slots that one worker holds: of the first, all parts being of one size."""
     found: dict[int, int] = {}
     for op, at, variable in zip(

@@ -12,15 +12,15 @@ from pesto.core.errors import SolverError, VerificationError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
 from pesto.split.files.recount import fits, recounted_bytes, recounted_parameters
-from pesto.split.files.split_file import Cut, SplitFile, division_of
+from pesto.split.files.split_file import CutRecord, SplitFile, division_of
 from pesto.split.files.strategy_check import way_fault
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, WHOLE
 from pesto.split.methods.memory_limited_cut import limited_cut
-from pesto.split.op_strategy import ONCE_WAY, Way
-from pesto.split.program import Program, program_of
+from pesto.split.op_strategy import ONCE_WAY, OpStrategy
+from pesto.split.program import CutProgram, program_of
 from pesto.split.signature import RANK
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import parts_of
 from solvers.labels.label_methods import solve
 from solvers.labels.labelled import Answer
@@ -35,7 +35,7 @@ _AT_ONCE = (_DESCRIBED, f"the labelling problem of all cuts, {_PROBLEM}")
 _TOLD = 3
 
 
-def verified(found: SplitFile, shaped: Shaped) -> Division:
+def verified(found: SplitFile, shaped: TypedGraph) -> Division:
     """The division that a file says of its step, all but the bound of which is confirmed.
 
     MismatchError when the file is of another step; VerificationError, one line, when an op has no such way or what it
@@ -55,7 +55,7 @@ def verified(found: SplitFile, shaped: Shaped) -> Division:
     return division
 
 
-def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
+def _faults(found: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
     yield from _ways(shaped, division, halo=found.rules.halo)
     yield from _kept(shaped, division)
     yield from _variables(shaped, division)
@@ -73,9 +73,9 @@ def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[st
         yield "it is said to be optimal, and not all of its cuts"
 
 
-def _ways(shaped: Shaped, division: Division, *, halo: bool) -> Iterator[str]:
+def _ways(shaped: TypedGraph, division: Division, *, halo: bool) -> Iterator[str]:
     """Ops of one kind with one way are looked at once."""
-    seen: set[tuple[int, Way, bool]] = set()
+    seen: set[tuple[int, OpStrategy, bool]] = set()
     for op, way in enumerate(division.ways):
         key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
         if key not in seen:
@@ -85,7 +85,7 @@ def _ways(shaped: Shaped, division: Division, *, halo: bool) -> Iterator[str]:
                 yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
 
 
-def _kept(shaped: Shaped, division: Division) -> Iterator[str]:
+def _kept(shaped: TypedGraph, division: Division) -> Iterator[str]:
     for op, layouts in enumerate(division.kept):
         signature = shaped.signature(op)
         for output, at in enumerate(layouts):
@@ -98,7 +98,7 @@ def _kept(shaped: Shaped, division: Division) -> Iterator[str]:
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
 
 
-def _variables(shaped: Shaped, division: Division) -> Iterator[str]:
+def _variables(shaped: TypedGraph, division: Division) -> Iterator[str]:
     """Those of one tie lie alike, and as every op that takes a handle needs."""
     lies: dict[int, int] = {}
     for variable, tie in enumerate(shaped.tie.tolist()):
@@ -115,14 +115,14 @@ def _variables(shaped: Shaped, division: Division) -> Iterator[str]:
             yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
 
 
-def _handles(shaped: Shaped, division: Division) -> Iterator[str]:
+def _handles(shaped: TypedGraph, division: Division) -> Iterator[str]:
     """A handle is on the one worker that has its variable, or on all with their parts."""
     for variable, op in enumerate(shaped.handle.tolist()):
         if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
             yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
 
 
-def _places(shaped: Shaped, division: Division) -> Iterator[str]:
+def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:
     """Every part has a device; those of one op have different ones, and a variable is where its parts are used."""
     if not division.places:
         if any(ONCE_WAY in way.names for way, once in zip(division.ways, shaped.once, strict=True) if not once):
@@ -144,7 +144,7 @@ def _places(shaped: Shaped, division: Division) -> Iterator[str]:
         yield f"{_op(shaped, op)} is on another device than the variable that it takes"
 
 
-def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
+def _miscounts(found: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
     for what, said, counted in (
         ("bytes", found.bytes, recounted_bytes(shaped, division)),
         ("parameter bytes a worker", found.params_per_worker_bytes, recounted_parameters(shaped, division)),
@@ -165,15 +165,15 @@ def _held(found: SplitFile) -> Iterator[str]:
         yield f"a worker holds {held} bytes of variables, by its rules {limit} at most"
 
 
-def _op(shaped: Shaped, op: int) -> str:
+def _op(shaped: TypedGraph, op: int) -> str:
     return f"op {shown(shaped.names[op])}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class SplitBounds:
     """The bounds of a split's cuts, found once more."""
 
-    claimed: tuple[Cut, ...]
+    claimed: tuple[CutRecord, ...]
     """What the file says of each."""
     found: tuple[int, ...]
     """[cuts] no way to make that cut, after those before it, sends less; 0 where nothing was found."""
@@ -187,7 +187,7 @@ class Certificate:
         return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
 
 
-def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificate | None:
+def certified(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
     """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
     None where cuts were made in groups, or for seconds, or some ops alone are cut. seconds: for all cuts; where it is
@@ -214,22 +214,22 @@ def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificat
             )
         bounds.append(again.bound)
     rests_on = _AT_ONCE if at_once else _ONE_BY_ONE
-    return Certificate(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
+    return SplitBounds(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
 
 
-def _again(shaped: Shaped, made: Program, limit: int | None, seconds: float, *, at_once: bool) -> Answer:
+def _again(shaped: TypedGraph, made: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> Answer:
     if limit is not None and not at_once:
         return limited_cut(shaped, made, limit, seconds=seconds).answer
     return solve(made.problem, "trws" if at_once else "exact", seconds=seconds)
 
 
-def _claimed(found: SplitFile) -> tuple[Cut, ...]:
+def _claimed(found: SplitFile) -> tuple[CutRecord, ...]:
     """What is said of each cut; of the last one by the split itself, too."""
     *before, last = found.cuts
     return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, found.bound_bytes)))
 
 
-def _before(found: SplitFile, shaped: Shaped, cuts: int) -> Division | None:
+def _before(found: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
     """What the first cuts alone make."""
     if not cuts:
         return None
@@ -240,7 +240,7 @@ def _before(found: SplitFile, shaped: Shaped, cuts: int) -> Division | None:
     return division_of(first, shaped)
 
 
-def unconfirmed(found: SplitFile, bounds: Certificate | None) -> dict[str, Any]:
+def unconfirmed(found: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
     """What a file says and nothing at hand confirms, by key."""
     said = {"method": found.method, "notes": list(found.notes), "made": msgspec.to_builtins(found.made)}
     return said if bounds is not None and bounds.confirmed else {"bound_bytes": found.bound_bytes, **said}

@@ -18,11 +18,11 @@ from pesto.core.files.labels import apart, check_labels
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, once_way, uncut, ways, whole_way
 from pesto.split.program import Rules
 from pesto.split.reduction_warnings import remarks
 from pesto.split.split_search import MOST_WORKERS, Split
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints, ints, offsets
 
 KIND = Kind(format="pesto-split", version=1, help="give a file that pesto split wrote")
@@ -35,7 +35,7 @@ _Way = Annotated[list[str], msgspec.Meta(min_length=1, max_length=10)]
 _Layouts = Annotated[list[Annotated[int, msgspec.Meta(ge=ONE, le=253)]], msgspec.Meta(max_length=10)]
 
 
-class Cut(msgspec.Struct, kw_only=True, frozen=True):
+class CutRecord(msgspec.Struct, kw_only=True, frozen=True):
     """One cut, after those before it; bytes of all cuts so far."""
 
     status: _Status
@@ -43,14 +43,14 @@ class Cut(msgspec.Struct, kw_only=True, frozen=True):
     bound_bytes: Count
 
 
-class Made(msgspec.Struct, kw_only=True, frozen=True):
+class SplitProvenance(msgspec.Struct, kw_only=True, frozen=True):
     """The limit and the version with which a split was made."""
 
     time_limit_s: Amount
     pesto_version: str
 
 
-class _Ops(msgspec.Struct, kw_only=True):
+class _SplitOps(msgspec.Struct, kw_only=True):
     way: list[Count]
     kept: list[Count]
 
@@ -66,7 +66,7 @@ class _Rules(msgspec.Struct, kw_only=True):
     objective: Literal["seconds"] | msgspec.UnsetType = msgspec.UNSET
 
 
-class _File(msgspec.Struct, kw_only=True):
+class _SplitObject(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str
@@ -82,14 +82,14 @@ class _File(msgspec.Struct, kw_only=True):
     bytes: Count
     bound_bytes: Count
     params_per_worker_bytes: Count
-    cuts: Annotated[list[Cut], msgspec.Meta(min_length=1, max_length=10)]
+    cuts: Annotated[list[CutRecord], msgspec.Meta(min_length=1, max_length=10)]
     notes: list[str] = []
     ways: list[_Way]
     layouts: list[_Layouts]
-    ops: _Ops
+    ops: _SplitOps
     variables: list[Count]
     places: list[Annotated[int, msgspec.Meta(ge=0, lt=MOST_WORKERS)]] | msgspec.UnsetType = msgspec.UNSET
-    made: Made
+    made: SplitProvenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,7 +114,7 @@ class SplitFile:
     bytes: int
     bound_bytes: int
     params_per_worker_bytes: int
-    cuts: tuple[Cut, ...]
+    cuts: tuple[CutRecord, ...]
     notes: tuple[str, ...]
     ways: tuple[tuple[str, ...], ...]
     """The distinct ways: a name for each cut."""
@@ -128,7 +128,7 @@ class SplitFile:
     """[v] index into `layouts`."""
     places: tuple[int, ...]
     """[p] of a partial split the device of each of its parts; else none."""
-    made: Made
+    made: SplitProvenance
 
     @property
     def devices(self) -> int:
@@ -141,7 +141,7 @@ class SplitFile:
         return f"SplitFile({self.what!r}, {self.source!r} in {factors} by {self.method}, {self.bytes} bytes)"
 
 
-def save_split(shaped: Shaped, split: Split, path: str | os.PathLike[str], *, time_limit_s: float) -> None:
+def save_split(shaped: TypedGraph, split: Split, path: str | os.PathLike[str], *, time_limit_s: float) -> None:
     """Write a split whole or not at all, as gzip when its name ends in .gz; FileError when that fails."""
     data = dumps_split(shaped, split, time_limit_s=time_limit_s)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
@@ -152,26 +152,26 @@ def load_split(path: str | os.PathLike[str]) -> SplitFile:
     return loads_split(read_bytes(path), str(path))
 
 
-def dumps_split(shaped: Shaped, split: Split, *, time_limit_s: float) -> bytes:
+def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> bytes:
     """As canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
     division = split.division
     named, way_of = _coded(way.names for way in division.ways)
     layouts, laid = _coded([*(at for row in division.kept for at in row), *division.variables])
     outputs = len(laid) - len(division.variables)
     return encode_json(
-        _File(
+        _SplitObject(
             format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
             batch=shaped.batch or msgspec.UNSET, feed_shapes=list(shaped.feed_shapes) or msgspec.UNSET,
             method=split.method, rules=_written(split.rules), factors=list(division.factors),
             status=_status(split.status), bytes=split.moved_bytes, bound_bytes=split.bound_bytes,
             params_per_worker_bytes=split.parameter_bytes,
             cuts=[
-                Cut(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
+                CutRecord(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
             ],
             notes=remarks(shaped, division), ways=[list(names) for names in named],
-            layouts=[list(at) for at in layouts], ops=_Ops(way=way_of, kept=laid[:outputs]),
+            layouts=[list(at) for at in layouts], ops=_SplitOps(way=way_of, kept=laid[:outputs]),
             variables=laid[outputs:], places=list(division.places) or msgspec.UNSET,
-            made=Made(time_limit_s=time_limit_s, pesto_version=version("pesto")),
+            made=SplitProvenance(time_limit_s=time_limit_s, pesto_version=version("pesto")),
         )
     )  # fmt: skip
 
@@ -203,7 +203,7 @@ def _coded(values: Iterable[T]) -> tuple[list[T], list[int]]:
 
 def loads_split(data: bytes, what: str) -> SplitFile:
     """From JSON bytes; InputError naming `what`, the place and a remedy when they are refused."""
-    file = decode_document(data, _File, what, KIND, _limit)
+    file = decode_document(data, _SplitObject, what, KIND, _limit)
     try:
         check_labels([file.source, file.fingerprint, file.made.pesto_version], _head, empty=True)
         check_labels([file.method, *(name for names in file.ways for name in names)], lambda _: "method or ways")
@@ -224,7 +224,7 @@ def loads_split(data: bytes, what: str) -> SplitFile:
     )  # fmt: skip
 
 
-def _feed_shapes(file: _File) -> tuple[str, ...]:
+def _feed_shapes(file: _SplitObject) -> tuple[str, ...]:
     return () if isinstance(file.feed_shapes, msgspec.UnsetType) else tuple(file.feed_shapes)
 
 
@@ -241,7 +241,7 @@ def _limit(found: Outline) -> None:
             )
 
 
-def _check_tables(file: _File) -> None:
+def _check_tables(file: _SplitObject) -> None:
     damaged = "the file is damaged; split the step anew"
     if prod(file.factors) > MOST_WORKERS:
         raise InputError(f"$.factors: they come to more than {MOST_WORKERS} workers - {damaged}")
@@ -260,7 +260,7 @@ def _check_tables(file: _File) -> None:
             raise InputError(f"$.{name}[{wrong}]: {column[wrong]} is out of range - {damaged}")
 
 
-def division_of(found: SplitFile, shaped: Shaped) -> Division:
+def division_of(found: SplitFile, shaped: TypedGraph) -> Division:
     """The division that a file says of its step; `checked.verified` says whether it is one.
 
     MismatchError when the file is of another step, VerificationError where an op has no way of the name it is given.
@@ -268,7 +268,7 @@ def division_of(found: SplitFile, shaped: Shaped) -> Division:
     outputs = [len(signature.outputs) for signature in shaped.signatures]
     first = offsets(np.array([outputs[kind] for kind in shaped.signature_of.tolist()], dtype=np.int64))
     _same_step(found, shaped, int(first[-1]))
-    known: dict[tuple[int, int, bool], Way] = {}
+    known: dict[tuple[int, int, bool], OpStrategy] = {}
     made = []
     for op, (kind, way, once) in enumerate(
         zip(shaped.signature_of.tolist(), found.way_of.tolist(), shaped.once.tolist(), strict=True)
@@ -286,7 +286,7 @@ def division_of(found: SplitFile, shaped: Shaped) -> Division:
     )
 
 
-def _same_step(found: SplitFile, shaped: Shaped, outputs: int) -> None:
+def _same_step(found: SplitFile, shaped: TypedGraph, outputs: int) -> None:
     if found.fingerprint != shaped.fingerprint:
         of_split, here = apart(found.fingerprint, shaped.fingerprint)
         other, remedy = "", "split this step, or give the split's own"
@@ -308,7 +308,7 @@ def _same_step(found: SplitFile, shaped: Shaped, outputs: int) -> None:
             )
 
 
-def _way(found: SplitFile, shaped: Shaped, op: int) -> Way:
+def _way(found: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
     """The way of an op, cut by cut."""
     signature, names, once = shaped.signature(op), found.ways[found.way_of[op]], bool(shaped.once[op])
     made = uncut(signature)

@@ -13,18 +13,18 @@ from functools import lru_cache
 from pesto.split.files.recount import place, wanted
 from pesto.split.geometry import Shape
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, Way
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
 from pesto.split.ops.op_types import description, reads_windows
 from pesto.split.ops.size_faults import layouts_fault
 from pesto.split.signature import Signature
-from pesto.split.tdl import Index, NotDescribedError, Read, Value, trace
+from pesto.split.tdl import ElementRead, Index, NotDescribedError, Value, trace
 
 Rows = tuple[tuple[tuple[str, ...], Value], ...]
 _MEAN = "mean"
 
 
 @lru_cache(maxsize=1 << 16)
-def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool, halo: bool = False) -> str:
+def way_fault(signature: Signature, way: OpStrategy, factors: Shape, *, once: bool, halo: bool = False) -> str:
     """What is wrong with a way of an op; empty where it is one. halo: whether windows may be read."""
     if len(way.needs) != len(signature.inputs) or len(way.gives) != len(signature.outputs):
         return "it is of another number of inputs or outputs"
@@ -44,13 +44,13 @@ def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool, hal
     sizes = layouts_fault(signature, way.needs, way.gives, windows=any(way.rims)) if cut else ""
     if way.rims and not windows:
         sizes = "it reads windows, which were not asked for, or which its kernel cannot run on"
-    return sizes or _Held(signature, way, factors, rows).fault(cut)
+    return sizes or _StrategyCheck(signature, way, factors, rows).fault(cut)
 
 
-class _Held:
+class _StrategyCheck:
     """One way, and what its description reads."""
 
-    def __init__(self, signature: Signature, way: Way, factors: Shape, rows: Rows) -> None:
+    def __init__(self, signature: Signature, way: OpStrategy, factors: Shape, rows: Rows) -> None:
         self.signature, self.way, self.factors, self.rows = signature, way, factors, rows
         self.extents = self._extents()
 
@@ -65,7 +65,7 @@ class _Held:
                     found.setdefault(index.terms[0][0], extent)
         return found
 
-    def _reads(self) -> list[Read]:
+    def _reads(self) -> list[ElementRead]:
         return [read for _, value in self.rows for read in value.reads]
 
     def fault(self, cut: set[str]) -> str:
@@ -118,7 +118,7 @@ class _Held:
                 return f"input {number} cannot lie as {list(needs)}"
         return ""
 
-    def _read(self, read: Read) -> str:
+    def _read(self, read: ElementRead) -> str:
         needs, shape = self.way.needs[read.tensor], self.signature.inputs[read.tensor].shape or ()
         for d, (index, extent) in enumerate(zip(read.at, shape, strict=True)):
             if d in self._rims(read.tensor):
@@ -141,7 +141,7 @@ class _Held:
                 found = [was + times * step for was, step in zip(found, steps, strict=True)]
         return tuple(found)
 
-    def _within(self, index: Index, size: int, read: Read, *, cut: bool) -> bool:
+    def _within(self, index: Index, size: int, read: ElementRead, *, cut: bool) -> bool:
         """Whether the first worker reads elements of its part alone; with zeros around all of it, any."""
         if not cut and (read.padded or any(name not in self.extents for name, _ in index.terms)):
             return True

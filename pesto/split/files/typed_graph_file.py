@@ -15,7 +15,7 @@ from pesto.core.files.json import Count, Kind, Outline, decode_document, encode_
 from pesto.core.files.labels import check_labels
 from pesto.split.files.edge_check import check_fed
 from pesto.split.signature import RANK, Attribute, Number, Operand, Signature
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import ints
 
 KIND = Kind(
@@ -54,13 +54,13 @@ class _Kind(msgspec.Struct, kw_only=True):
     outputs: list[_Output] = []
 
 
-class _Ops(msgspec.Struct, kw_only=True):
+class _OpColumns(msgspec.Struct, kw_only=True):
     name: list[str]
     kind: list[Count]
     once: list[Count] = []
 
 
-class _Edges(msgspec.Struct, kw_only=True):
+class _EdgeColumns(msgspec.Struct, kw_only=True):
     src: list[Count] = []
     output: list[Count] = []
     dst: list[Count] = []
@@ -72,57 +72,57 @@ class _Controls(msgspec.Struct, kw_only=True):
     dst: list[Count] = []
 
 
-class _Variables(msgspec.Struct, kw_only=True):
+class _VariableColumns(msgspec.Struct, kw_only=True):
     handle: list[Count] = []
     tie: list[Count] = []
 
 
-class _Uses(msgspec.Struct, kw_only=True):
+class _UseColumns(msgspec.Struct, kw_only=True):
     op: list[Count] = []
     input: list[Count] = []
     variable: list[Count] = []
 
 
-class _File(msgspec.Struct, kw_only=True):
+class _TypedGraphObject(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str = ""
     fingerprint: str
     kinds: list[_Kind]
-    ops: _Ops
-    edges: _Edges = msgspec.field(default_factory=_Edges)
+    ops: _OpColumns
+    edges: _EdgeColumns = msgspec.field(default_factory=_EdgeColumns)
     controls: _Controls = msgspec.field(default_factory=_Controls)
-    variables: _Variables = msgspec.field(default_factory=_Variables)
-    uses: _Uses = msgspec.field(default_factory=_Uses)
+    variables: _VariableColumns = msgspec.field(default_factory=_VariableColumns)
+    uses: _UseColumns = msgspec.field(default_factory=_UseColumns)
 
 
-def save_shaped(shaped: Shaped, path: str | os.PathLike[str]) -> None:
+def save_shaped(shaped: TypedGraph, path: str | os.PathLike[str]) -> None:
     """Write it whole or not at all, as gzip when its name ends in .gz; FileError, or InputError as `dumps_shaped`."""
     say_writing(path, shaped.ops)
     data = dumps_shaped(shaped)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
 
-def load_shaped(path: str | os.PathLike[str]) -> Shaped:
+def load_shaped(path: str | os.PathLike[str]) -> TypedGraph:
     """Read such a file, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
     return loads_shaped(read_bytes(path), str(path))
 
 
-def dumps_shaped(shaped: Shaped) -> bytes:
+def dumps_shaped(shaped: TypedGraph) -> bytes:
     """As canonical JSON: loading it gives an equal value. InputError for a name that a file must not hold."""
     check_labels(shaped.names, lambda k: f"the name of op {k}")
     check_labels([shaped.source, shaped.fingerprint], lambda k: ("source", "fingerprint")[k], empty=True)
     columns = {name: getattr(shaped, name).tolist() for name in _COLUMNS}
-    file = _File(
+    file = _TypedGraphObject(
         format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
         kinds=[_written(signature) for signature in shaped.signatures],
-        ops=_Ops(
+        ops=_OpColumns(
             name=list(shaped.names), kind=shaped.signature_of.tolist(), once=np.flatnonzero(shaped.once).tolist()
         ),
-        edges=_Edges(**{name: columns[name] for name in ("src", "output", "dst", "input")}),
+        edges=_EdgeColumns(**{name: columns[name] for name in ("src", "output", "dst", "input")}),
         controls=_Controls(src=columns["control_src"], dst=columns["control_dst"]),
-        variables=_Variables(handle=columns["handle"], tie=columns["tie"]),
-        uses=_Uses(op=columns["use_op"], input=columns["use_input"], variable=columns["use_variable"]),
+        variables=_VariableColumns(handle=columns["handle"], tie=columns["tie"]),
+        uses=_UseColumns(op=columns["use_op"], input=columns["use_input"], variable=columns["use_variable"]),
     )  # fmt: skip
     try:
         return encode_json(file)
@@ -136,12 +136,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def loads_shaped(data: bytes, what: str) -> Shaped:
+def loads_shaped(data: bytes, what: str) -> TypedGraph:
     """From JSON bytes; InputError naming `what`, the place and a remedy when it is refused.
 
     `what` is the step's source, too, where the file names none.
     """
-    file = decode_document(data, _File, what, KIND, _limit)
+    file = decode_document(data, _TypedGraphObject, what, KIND, _limit)
     try:
         _check_names(file)
         found = _shaped(file, file.source or shown(Path(what).name))
@@ -160,7 +160,7 @@ def _limit(found: Outline) -> None:
             raise ValueError(f"{found.items[key]} entries of {key}, at most {most} are read - take a smaller step")
 
 
-def _check_names(file: _File) -> None:
+def _check_names(file: _TypedGraphObject) -> None:
     check_labels([file.source], lambda _: "$.source", empty=True)
     check_labels([file.fingerprint], lambda _: "$.fingerprint", empty=True)
     check_labels(file.ops.name, lambda k: f"$.ops.name[{k}]")
@@ -172,14 +172,14 @@ def _check_names(file: _File) -> None:
             raise InputError(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]} - rename one")
 
 
-def _shaped(file: _File, source: str) -> Shaped:
+def _shaped(file: _TypedGraphObject, source: str) -> TypedGraph:
     ops = len(file.ops.name)
     once = np.zeros(ops, dtype=np.bool_)
     for k, op in enumerate(file.ops.once):
         if op >= ops:
             raise InputError(f"$.ops.once[{k}]: there is no op {op}")
         once[op] = True
-    return Shaped(
+    return TypedGraph(
         names=tuple(file.ops.name), signatures=tuple(_read(kind, f"$.kinds[{k}]") for k, kind in enumerate(file.kinds)),
         signature_of=ints(file.ops.kind), src=ints(file.edges.src), output=ints(file.edges.output),
         dst=ints(file.edges.dst), input=ints(file.edges.input),

@@ -16,8 +16,8 @@ import numpy as np
 from pesto.split.division import readers
 from pesto.split.methods.tensors import Tensors, tensors_of
 from pesto.split.ops.op_types import CLASSES
-from pesto.split.program import Program
-from pesto.split.typed_graph import Shaped
+from pesto.split.program import CutProgram
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling
@@ -27,7 +27,7 @@ _BACKWARD = re.compile(r"gradients(_\d+)?$|gradient_tape(_\d+)?$")
 _GRAD = re.compile(r"_grad(_\d+)?$")
 
 
-class Settings(NamedTuple):
+class CoarseGraphOptions(NamedTuple):
     """What the coarse graph is made by."""
 
     grouping: bool = True
@@ -38,7 +38,7 @@ class Settings(NamedTuple):
     """Unrolled time steps."""
 
 
-class Coarse(NamedTuple):
+class CoarseLabelling(NamedTuple):
     """The coarse graph as a labelling problem."""
 
     problem: Labelling
@@ -57,12 +57,12 @@ class Coarse(NamedTuple):
         return np.array([own[labels[c]] for own, c in zip(self.labels, self.of.tolist(), strict=True)], dtype=np.int64)
 
 
-def coarse(shaped: Shaped, made: Program, settings: Settings) -> Coarse:
+def coarse(shaped: TypedGraph, made: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
     """The coarse graph of a problem in which every reader is charged its own fetch."""
     return _Coarsener(shaped, made).coarse(settings)
 
 
-class _Sets:
+class _DisjointSets:
     """Disjoint sets."""
 
     def __init__(self, many: int) -> None:
@@ -85,7 +85,7 @@ class _Sets:
 
 
 class _Coarsener:
-    def __init__(self, shaped: Shaped, made: Program) -> None:
+    def __init__(self, shaped: TypedGraph, made: CutProgram) -> None:
         self.shaped, self.made = shaped, made
         self.tensors: Tensors = tensors_of(shaped, made)
         self.readers = readers(shaped)
@@ -104,7 +104,7 @@ class _Coarsener:
         for at, op in self.tensors.ops.items():
             ways = made.ways[op]
             self.keys[at] = tuple(way.gives[0] for way in ways) if self._elementwise(op) else ways
-        self.one = _Sets(self.tensors.count)
+        self.one = _DisjointSets(self.tensors.count)
 
     def _elementwise(self, op: int) -> bool:
         """Whether an op's output lies as the op is cut; not of those that take variables."""
@@ -118,7 +118,7 @@ class _Coarsener:
         if one >= 0 and other >= 0 and set(self.keys[one]) == set(self.keys[other]):
             self.one.join((one, other))
 
-    def coarse(self, settings: Settings) -> Coarse:
+    def coarse(self, settings: CoarseGraphOptions) -> CoarseLabelling:
         if settings.coalescing:
             self._coalesce()
         if settings.steps:
@@ -126,13 +126,13 @@ class _Coarsener:
         of = self.one.numbers()
         labels = self._labels(of)
         problem, edge = self._contracted(of, labels)
-        together = _Sets(int(of.max(initial=-1)) + 1)
+        together = _DisjointSets(int(of.max(initial=-1)) + 1)
         for op, ties in self.taken.items():
             together.join(int(of[v]) for v in (*ties, self.made.op[op]))
         if settings.grouping:
             self._group(of, together)
         group = self._in_order(of, together.numbers())
-        return Coarse(problem, of, labels, group, self._lengths(of, edge))
+        return CoarseLabelling(problem, of, labels, group, self._lengths(of, edge))
 
     def _coalesce(self) -> None:
         for at, op in self.tensors.ops.items():
@@ -224,7 +224,7 @@ class _Coarsener:
                 edges.append(e)
         return made.build(), edges
 
-    def _group(self, of: Ints, together: _Sets) -> None:
+    def _group(self, of: Ints, together: _DisjointSets) -> None:
         """Forward ops with their backward ops, tensors with their gradients and what sums these."""
         at, tensor = self.made.op, self.made.tensor
         backward: dict[int, list[int]] = defaultdict(list)

@@ -8,8 +8,8 @@ import numpy as np
 from pesto.core.errors import SolverError
 from pesto.split.division import Division
 from pesto.split.geometry import Shape
-from pesto.split.program import Program, Rules, program_of
-from pesto.split.typed_graph import Shaped
+from pesto.split.program import CutProgram, Rules, program_of
+from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
 from solvers.labels.label_methods import solve
@@ -19,10 +19,10 @@ from solvers.labels.narrowing import pinned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cut:
+class CutTask:
     """What is to be cut."""
 
-    shaped: Shaped
+    shaped: TypedGraph
     made: Division | None
     """The cuts before it."""
     more: Shape
@@ -33,15 +33,15 @@ class Cut:
     deterministic: bool = False
     """Whether the seconds stand for work (`solvers.labels.label_methods.solve`)."""
 
-    def program(self, *, each: bool = False) -> Program:
+    def program(self, *, each: bool = False) -> CutProgram:
         """Its problem."""
         return program_of(self.shaped, self.made, self.more, self.rules, each=each)
 
 
-class Chosen(NamedTuple):
+class CutChoice(NamedTuple):
     """What a method makes of a cut."""
 
-    program: Program
+    program: CutProgram
     answer: Answer
 
 
@@ -53,27 +53,27 @@ def solved(problem: Labelling, method: str, seconds: float, *, deterministic: bo
         raise SolverError(f"{error} - use the greedy method, and see pesto doctor") from error
 
 
-def by_solver(cut: Cut, method: str) -> Chosen:
+def by_solver(cut: CutTask, method: str) -> CutChoice:
     """A method of `solvers.labels`, asked for the whole problem."""
     made = cut.program()
-    return Chosen(made, solved(made.problem, method, cut.seconds, deterministic=cut.deterministic))
+    return CutChoice(made, solved(made.problem, method, cut.seconds, deterministic=cut.deterministic))
 
 
-def completed(cut: Cut, labels: Ints | None, method: str) -> Chosen:
+def completed(cut: CutTask, labels: Ints | None, method: str) -> CutChoice:
     """A rule's choice for ties, tensors and ops as an answer, which no bound goes with; what is fetched follows.
 
     -1 where the rule leaves the choice open: the rest is chosen to send least.
     """
     made = cut.program()
     if labels is None:
-        return Chosen(made, _nothing(method))
+        return CutChoice(made, _nothing(method))
     some = pinned(made.problem, labels)
     found = solved(some.problem, "exact", cut.seconds, deterministic=cut.deterministic)
     if found.labels is None:
-        return Chosen(made, _nothing(method))
+        return CutChoice(made, _nothing(method))
     whole = np.asarray(some.widened(found.labels))
     answer = replace(found, status=Status.FEASIBLE, method=method, labels=whole, bound=0, limit=Limit.OTHER)
-    return Chosen(made, answer)
+    return CutChoice(made, answer)
 
 
 def _nothing(method: str) -> Answer:

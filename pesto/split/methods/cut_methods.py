@@ -6,8 +6,8 @@ from functools import partial
 from math import prod
 
 from pesto.split.geometry import Shape
-from pesto.split.methods.coarse_graph import Settings
-from pesto.split.methods.cut import Chosen, Cut, by_solver
+from pesto.split.methods.coarse_graph import CoarseGraphOptions
+from pesto.split.methods.cut import CutChoice, CutTask, by_solver
 from pesto.split.methods.joint import joint
 from pesto.split.methods.memory_limited_cut import within_memory
 from pesto.split.methods.parallelism_rules import data_parallel, megatron
@@ -17,12 +17,12 @@ from pesto.split.program import Rules
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class CutMethod:
     """How cuts are chosen."""
 
     what: str
     """For people, after its name."""
-    choose: Callable[[Cut], Chosen]
+    choose: Callable[[CutTask], CutChoice]
     together: bool = False
     """Whether it makes all cuts at once."""
     flat: bool = False
@@ -45,31 +45,33 @@ class Method:
         return replace(rules, replicate=True, redundant=True) if self.replicates else rules
 
 
-def _without(what: str, settings: Settings, name: str) -> Method:
-    return Method(f"Tofu, {what}", partial(tofu, settings=settings, name=name))
+def _without(what: str, settings: CoarseGraphOptions, name: str) -> CutMethod:
+    return CutMethod(f"Tofu, {what}", partial(tofu, settings=settings, name=name))
 
 
-def _exact(cut: Cut) -> Chosen:
+def _exact(cut: CutTask) -> CutChoice:
     memory_bytes = cut.rules.memory_bytes
     return by_solver(cut, "exact") if memory_bytes is None else within_memory(cut, memory_bytes)
 
 
 METHODS = {
-    "exact": Method("each cut proven to send least", _exact, limited=True, priced=True),
-    "joint": Method("all cuts at once, after the exact ones", joint, together=True, priced=True),
-    "greedy": Method("op by op in the order of the step", partial(by_solver, method="greedy"), priced=True),
-    "tofu": Method("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),
-    "tofu-ungrouped": _without("backward ops apart from forward ones", Settings(grouping=False), "tofu-ungrouped"),
-    "tofu-uncoalesced": _without("element-wise ops apart", Settings(coalescing=False), "tofu-uncoalesced"),
-    "tofu-unmerged": _without("time steps apart", Settings(steps=False), "tofu-unmerged"),
-    "tofu-in-order": Method(
+    "exact": CutMethod("each cut proven to send least", _exact, limited=True, priced=True),
+    "joint": CutMethod("all cuts at once, after the exact ones", joint, together=True, priced=True),
+    "greedy": CutMethod("op by op in the order of the step", partial(by_solver, method="greedy"), priced=True),
+    "tofu": CutMethod("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),
+    "tofu-ungrouped": _without(
+        "backward ops apart from forward ones", CoarseGraphOptions(grouping=False), "tofu-ungrouped"
+    ),
+    "tofu-uncoalesced": _without("element-wise ops apart", CoarseGraphOptions(coalescing=False), "tofu-uncoalesced"),
+    "tofu-unmerged": _without("time steps apart", CoarseGraphOptions(steps=False), "tofu-unmerged"),
+    "tofu-in-order": CutMethod(
         "Tofu, group by group in the order of the step", partial(tofu, paths=False, name="tofu-in-order")
     ),
-    "chop": Method("Tofu with one cut for all workers (EqualChop)", partial(tofu, name="chop"), flat=True),
-    "rows": Method("tensors along their first dimension, ops as sends least beside that", rows),
-    "rows-random": Method("tensors along their first dimension, ops by lot", rows_random),
-    "spartan": Method("the largest tensor first, with its ops", spartan),
-    "data-parallel": Method("every op along its batch, variables whole", data_parallel, replicates=True),
-    "megatron": Method("weights of pairs of matmuls by columns, then by rows", megatron, replicates=True),
+    "chop": CutMethod("Tofu with one cut for all workers (EqualChop)", partial(tofu, name="chop"), flat=True),
+    "rows": CutMethod("tensors along their first dimension, ops as sends least beside that", rows),
+    "rows-random": CutMethod("tensors along their first dimension, ops by lot", rows_random),
+    "spartan": CutMethod("the largest tensor first, with its ops", spartan),
+    "data-parallel": CutMethod("every op along its batch, variables whole", data_parallel, replicates=True),
+    "megatron": CutMethod("weights of pairs of matmuls by columns, then by rows", megatron, replicates=True),
 }
 """Name -> method."""

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from pesto.core.errors import UsageError
-from pesto.split.methods.cut import Chosen, Cut, by_solver, solved
+from pesto.split.methods.cut import CutChoice, CutTask, by_solver, solved
 from pesto.split.methods.tensors import tensors_of
-from pesto.split.program import Program
+from pesto.split.program import CutProgram
 from solvers import Limit, Status
 from solvers.arrays import Bools, Ints
 from solvers.labels.labelled import Answer
@@ -29,7 +29,7 @@ MOST_LABELS = 4096
 """Of one op, in a problem of all cuts."""
 
 
-def joint(cut: Cut) -> Chosen:
+def joint(cut: CutTask) -> CutChoice:
     """All cuts at once; UsageError where an op has too many products of choices.
 
     In a deterministic cut no clock ends anything: messages pass until the bound stands still, cuts are chosen anew
@@ -54,12 +54,12 @@ def joint(cut: Cut) -> Chosen:
     tried = [_improved(cut, made, start, ends) for start in starts if start is not None]
     best = min(tried, key=lambda labels: judge(made.problem, labels), default=None)
     took = (("cuts", cuts_s), ("messages", passed_s), ("improvement", time.monotonic() - began - cuts_s - passed_s))
-    return Chosen(made, _answer(made.problem, best, passed.bound, took))
+    return CutChoice(made, _answer(made.problem, best, passed.bound, took))
 
 
-def _one_by_one(cut: Cut, seconds: float) -> list[Chosen] | None:
+def _one_by_one(cut: CutTask, seconds: float) -> list[CutChoice] | None:
     """The cuts made one after the other; None where one finds nothing."""
-    made, found = cut.made, list[Chosen]()
+    made, found = cut.made, list[CutChoice]()
     for k in cut.more:
         found.append(by_solver(replace(cut, made=made, more=(k,), seconds=seconds / len(cut.more)), "exact"))
         labels = found[-1].answer.labels
@@ -69,7 +69,7 @@ def _one_by_one(cut: Cut, seconds: float) -> list[Chosen] | None:
     return found
 
 
-def _labels(cut: Cut, made: Program, first: list[Chosen], ends: float) -> Ints | None:
+def _labels(cut: CutTask, made: CutProgram, first: list[CutChoice], ends: float) -> Ints | None:
     """The labels of cuts that were made one after the other; None where the products do not have them."""
     program, answer = first[-1]
     division = program.division([] if answer.labels is None else answer.labels.tolist())
@@ -88,7 +88,7 @@ def _labels(cut: Cut, made: Program, first: list[Chosen], ends: float) -> Ints |
     return None if found.labels is None else np.asarray(some.widened(found.labels))
 
 
-def _improved(cut: Cut, made: Program, labels: Ints, ends: float) -> Ints:
+def _improved(cut: CutTask, made: CutProgram, labels: Ints, ends: float) -> Ints:
     """One cut after the other anew, all others as they are, until a round of them brings nothing, or time is over."""
     agree, value, still, at = _Agreeing(cut, made), judge(made.problem, labels), 0, 0
     while still < len(cut.more) and time.monotonic() < ends:
@@ -100,7 +100,7 @@ def _improved(cut: Cut, made: Program, labels: Ints, ends: float) -> Ints:
     return labels
 
 
-def _exactly(cut: Cut, problem: Labelling, ends: float) -> Answer:
+def _exactly(cut: CutTask, problem: Labelling, ends: float) -> Answer:
     """Solve one problem of several: in what is left of the time, or with a third of the work for each cut."""
     seconds = cut.seconds / 3 / len(cut.more) if cut.deterministic else ends - time.monotonic()
     return solved(problem, "exact", seconds, deterministic=cut.deterministic)
@@ -109,7 +109,7 @@ def _exactly(cut: Cut, problem: Labelling, ends: float) -> Answer:
 class _Agreeing:
     """Which labels are those of a division in all cuts but one."""
 
-    def __init__(self, cut: Cut, made: Program) -> None:
+    def __init__(self, cut: CutTask, made: CutProgram) -> None:
         self._before = len(made.factors) - len(cut.more)
         self._many = len(made.problem.unary)
         self._first = made.problem.first

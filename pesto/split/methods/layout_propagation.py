@@ -8,9 +8,9 @@ import numpy as np
 
 from pesto.split.division import readers
 from pesto.split.layouts import ONE, PARTIAL, WHOLE
-from pesto.split.op_strategy import Way, uncut, ways
-from pesto.split.program import Program
-from pesto.split.typed_graph import Shaped
+from pesto.split.op_strategy import OpStrategy, uncut, ways
+from pesto.split.program import CutProgram
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints
 
 Port = tuple[int, int]
@@ -20,7 +20,7 @@ Port = tuple[int, int]
 class Spreading:
     """One cut of a program whose variables and ops may be whole; an op's way is open where nothing cut reaches it."""
 
-    def __init__(self, shaped: Shaped, made: Program, variables: Mapping[int, int], *, rows: bool) -> None:
+    def __init__(self, shaped: TypedGraph, made: CutProgram, variables: Mapping[int, int], *, rows: bool) -> None:
         self.shaped, self.made = shaped, made
         self.rows = rows
         """Whether what cannot hand on a cut goes on along its rows; else it is whole."""
@@ -66,7 +66,7 @@ class Spreading:
             if any(found[-1] == 0 for found in layouts):
                 self.cut[op, k] = 0
 
-    def ways(self, op: int) -> tuple[Way, ...]:
+    def ways(self, op: int) -> tuple[OpStrategy, ...]:
         """Of an op that is whole because it is tiny, those that it would have: what is made of it may be cut so."""
         found = self.made.ways[op]
         if len(found) > 1 or self.shaped.once[op]:
@@ -83,7 +83,7 @@ class Spreading:
             elif gives[-1] >= 0:
                 self.cut[op, k] = gives[-1]
 
-    def fits(self, op: int, way: Way) -> bool:
+    def fits(self, op: int, way: OpStrategy) -> bool:
         """Whether a way needs every cut input as it is cut, and variables as they lie."""
         held = all(way.needs[at][-1] == self.variables.get(tie, WHOLE) for at, tie in self.takes[op])
         return held and all(way.needs[at][-1] == self.cut[port] for port, at in self.reads[op] if port in self.cut)

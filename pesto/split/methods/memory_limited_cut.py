@@ -8,15 +8,15 @@ from pesto.core.quantities import size
 from pesto.split import geometry
 from pesto.split.division import item_bytes
 from pesto.split.geometry import Shape
-from pesto.split.methods.cut import Chosen, Cut
-from pesto.split.program import Program
-from pesto.split.typed_graph import Shaped
+from pesto.split.methods.cut import CutChoice, CutTask
+from pesto.split.program import CutProgram
+from pesto.split.typed_graph import TypedGraph
 from solvers import Status
 from solvers.arrays import Ints, ints
 from solvers.labels.limited import Limited, limited
 
 
-def within_memory(cut: Cut, memory_bytes: int) -> Chosen:
+def within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
     """The cut that sends least under the limit, with the bound of the Lagrangian relaxation.
 
     InfeasibleError where it is the first cut and every way to make it holds more, NothingFoundError where others after
@@ -31,10 +31,10 @@ def within_memory(cut: Cut, memory_bytes: int) -> Chosen:
             f"worker holds {size(found.least)} of variables with slots at least, {size(found.least - memory_bytes)} "
             f"more than the {size(memory_bytes)} that it may at this cut - give more workers, or more memory"
         )
-    return Chosen(made, found.answer)
+    return CutChoice(made, found.answer)
 
 
-def limited_cut(shaped: Shaped, made: Program, memory_bytes: int, *, seconds: float) -> Limited:
+def limited_cut(shaped: TypedGraph, made: CutProgram, memory_bytes: int, *, seconds: float) -> Limited:
     """The problem of a cut solved under the limit; SolverError where a solver's process fails."""
     try:
         return limited(made.problem, held_bytes(shaped, made), memory_bytes, seconds=seconds)
@@ -44,7 +44,7 @@ def limited_cut(shaped: Shaped, made: Program, memory_bytes: int, *, seconds: fl
         raise InputError(f"{shown(shaped.source)}: {error} - leave the limit of memory out") from error
 
 
-def held_bytes(shaped: Shaped, made: Program) -> Ints:
+def held_bytes(shaped: TypedGraph, made: CutProgram) -> Ints:
     """[labels] bytes that a worker holds of the variables of a tie, for each label that it can have."""
     found = np.zeros(len(made.problem.unary), dtype=np.int64)
     for v, (shape, item) in _variables(shaped).items():
@@ -55,7 +55,7 @@ def held_bytes(shaped: Shaped, made: Program) -> Ints:
     return ints(found)
 
 
-def _variables(shaped: Shaped) -> dict[int, tuple[Shape, int]]:
+def _variables(shaped: TypedGraph) -> dict[int, tuple[Shape, int]]:
     """Variable -> its shape and the bytes of an element, where they are known."""
     found = {}
     for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):

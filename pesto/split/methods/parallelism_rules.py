@@ -7,18 +7,18 @@ from math import prod
 from pesto.core.errors import NothingFoundError
 from pesto.split.geometry import Shape
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.methods.cut import Chosen, Cut, completed
+from pesto.split.methods.cut import CutChoice, CutTask, completed
 from pesto.split.methods.layout_propagation import Port, Spreading
 from pesto.split.methods.tensors import tensors_of
-from pesto.split.op_strategy import Way
+from pesto.split.op_strategy import OpStrategy
 from pesto.split.ops.op_types import CLASSES
 from pesto.split.ops.replicated_ops import FED
-from pesto.split.program import Program
+from pesto.split.program import CutProgram
 from pesto.split.signature import Signature
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
-def data_parallel(cut: Cut) -> Chosen:
+def data_parallel(cut: CutTask) -> CutChoice:
     """Every op along its batch, variables whole, gradients summed.
 
     Fed tensors without the batch (`_batch`) stay whole. A tensor cannot be kept as partial sums, so a variable's
@@ -40,7 +40,7 @@ def data_parallel(cut: Cut) -> Chosen:
     return completed(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
 
 
-def _batch(shaped: Shaped, shapes: Sequence[Shape]) -> int:
+def _batch(shaped: TypedGraph, shapes: Sequence[Shape]) -> int:
     """Return the extent of the batch of fed tensors of such shapes, 0 where nothing is fed.
 
     It is an extent that most of them have: of several the one with which most begin, or else the largest, but not that
@@ -63,7 +63,7 @@ def _steps(signature: Signature) -> Iterator[int]:
         yield tensors[0][0]
 
 
-def megatron(cut: Cut) -> Chosen:
+def megatron(cut: CutTask) -> CutChoice:
     """Weights of pairs of matmuls cut, the first by columns, the second by rows, and what lies between cut with them.
 
     All other variables are whole, and so is what is between pairs; the backward pass follows as sends least. A pair
@@ -71,7 +71,7 @@ def megatron(cut: Cut) -> Chosen:
     """
     made, firsts = cut.program(), None
     while True:
-        pairs = _Pairs(cut.shaped, made, firsts)
+        pairs = _MatmulPairs(cut.shaped, made, firsts)
         if pairs.used == pairs.firsts:
             break
         firsts = pairs.used
@@ -85,10 +85,10 @@ def megatron(cut: Cut) -> Chosen:
     return completed(cut, labels, "megatron")
 
 
-class _Pairs:
+class _MatmulPairs:
     """Forward ops divided, with some matmuls as first ones of pairs; which of them a second one follows."""
 
-    def __init__(self, shaped: Shaped, made: Program, allowed: set[int] | None) -> None:
+    def __init__(self, shaped: TypedGraph, made: CutProgram, allowed: set[int] | None) -> None:
         self.shaped, self.made, self.allowed = shaped, made, allowed
         self.variables: dict[int, int] = {}
         self.spread = Spreading(shaped, made, self.variables, rows=False)
@@ -154,11 +154,11 @@ class _Pairs:
         return False
 
 
-def _whole_beside(way: Way, weight: int) -> bool:
+def _whole_beside(way: OpStrategy, weight: int) -> bool:
     return all(needs[-1] == WHOLE for at, needs in enumerate(way.needs) if at != weight)
 
 
-def forward(shaped: Shaped) -> list[int]:
+def forward(shaped: TypedGraph) -> list[int]:
     """Ops that lead to what is neither an update nor only read by updates: the loss and what it is made of.
 
     All ops where the step gives nothing but updates.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pesto.split.methods.cut import Chosen, Cut, completed
+from pesto.split.methods.cut import CutChoice, CutTask, completed
 from pesto.split.methods.tensors import Tensors, tensors_of
 from solvers.arrays import Ints
 from solvers.labels.net import NEVER, Net, costs_beside, incidence, net_of
@@ -10,17 +10,17 @@ from solvers.labels.net import NEVER, Net, costs_beside, incidence, net_of
 _SEED = 0
 
 
-def rows(cut: Cut) -> Chosen:
+def rows(cut: CutTask) -> CutChoice:
     """AllRow-Greedy: every tensor along its first dimension, every op as sends least beside that."""
     return _by_rows(cut, "rows")
 
 
-def rows_random(cut: Cut) -> Chosen:
+def rows_random(cut: CutTask) -> CutChoice:
     """AllRow-Rand: every tensor along its first dimension, every op in a way drawn by lot; the same lots each time."""
     return _by_rows(cut, "rows-random")
 
 
-def _by_rows(cut: Cut, method: str) -> Chosen:
+def _by_rows(cut: CutTask, method: str) -> CutChoice:
     made = cut.program(each=True)
     tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
     draw = np.random.default_rng(_SEED)
@@ -35,7 +35,7 @@ def _by_rows(cut: Cut, method: str) -> Chosen:
     return completed(cut, costs.labels[: tensors.count], method)
 
 
-def spartan(cut: Cut) -> Chosen:
+def spartan(cut: CutTask) -> CutChoice:
     """The largest tensor first, and with it the ops that make and read it (Spartan, USENIX ATC 2015).
 
     A tensor's layout is that for which its ops, each as well as it can, send least beside what was chosen before.

@@ -7,8 +7,8 @@ import numpy as np
 
 from pesto.split.division import item_bytes
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.program import Program
-from pesto.split.typed_graph import Shaped
+from pesto.split.program import CutProgram
+from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints
 
 
@@ -28,7 +28,7 @@ class Tensors:
     """Variable -> op."""
 
 
-def tensors_of(shaped: Shaped, made: Program) -> Tensors:
+def tensors_of(shaped: TypedGraph, made: CutProgram) -> Tensors:
     """What the variables are."""
     layouts: dict[int, tuple[Layouts, ...]] = {}
     sizes: dict[int, int] = {}

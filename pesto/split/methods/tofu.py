@@ -2,14 +2,16 @@
 
 import time
 
-from pesto.split.methods.coarse_graph import Settings, coarse
-from pesto.split.methods.cut import Chosen, Cut, completed, solved
+from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarse
+from pesto.split.methods.cut import CutChoice, CutTask, completed, solved
 from solvers.arrays import Ints
 from solvers.labels.critical import by_paths
 from solvers.labels.labelling import Labelling
 
+_PAPER = CoarseGraphOptions()
 
-def tofu(cut: Cut, *, settings: Settings = Settings(), paths: bool = True, name: str = "tofu") -> Chosen:  # noqa: B008
+
+def tofu(cut: CutTask, *, settings: CoarseGraphOptions = _PAPER, paths: bool = True, name: str = "tofu") -> CutChoice:
     """Groups path by path, the longest first; or in the order of the step.
 
     As in the paper every reader is charged its own fetch, and variables are cut. What the time does not suffice for

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 from pesto.split.ops.elementwise import at
 from pesto.split.ops.formats import channel
-from pesto.split.tdl import Body, Description, Index, Lambda, NotDescribedError, Op, Sum, Value, opaque
+from pesto.split.tdl import Body, Description, Index, Lambda, NotDescribedError, OpOperands, Sum, Value, opaque
 
 
-def matmul(op: Op) -> list[Body]:
+def matmul(op: OpOperands) -> list[Body]:
     """MatMul, either operand transposed or not."""
     a, b = op[0], op[1]
     ta, tb = op.attribute("transpose_a"), op.attribute("transpose_b")
     return [lambda m, n: Sum(lambda k: (a[k, m] if ta else a[m, k]) * (b[n, k] if tb else b[k, n]))]
 
 
-def batches(op: Op) -> list[Lambda]:
+def batches(op: OpOperands) -> list[Lambda]:
     """BatchMatMulV2: leading dimensions broadcast."""
     a, b = op[0], op[1]
     ta, tb = op.attribute("adj_x"), op.attribute("adj_y")
@@ -29,7 +29,7 @@ def batches(op: Op) -> list[Lambda]:
     return [Lambda((*names, "m", "n"), element)]
 
 
-def einsum(op: Op) -> list[Lambda]:
+def einsum(op: OpOperands) -> list[Lambda]:
     """Einsum by its equation: letters of the output are its variables, all others are summed over."""
     given, _, made = str(op.attribute("equation", "")).replace(" ", "").partition("->")
     letters = given.split(",")
@@ -49,7 +49,7 @@ def einsum(op: Op) -> list[Lambda]:
     return [Lambda(tuple(made), element)]
 
 
-def bias(op: Op) -> list[Body]:
+def bias(op: OpOperands) -> list[Body]:
     """BiasAdd: a vector along the channels."""
     tensor, vector = op[0], op[1]
     return [lambda *i: tensor[i] + vector[i[channel(op, tensor.rank)]]]

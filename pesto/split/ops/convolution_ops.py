@@ -7,14 +7,25 @@ read whole: which part of it a window touched is a comparison. With a halo they 
 from collections.abc import Callable, Mapping
 
 from pesto.split.ops.formats import before, channel, listed, spatial
-from pesto.split.tdl import Body, Description, Index, Lambda, NotDescribedError, Op, Sum, Tensor, Value, opaque
+from pesto.split.tdl import (
+    Body,
+    Description,
+    Index,
+    InputTensor,
+    Lambda,
+    NotDescribedError,
+    OpOperands,
+    Sum,
+    Value,
+    opaque,
+)
 
 ALL = slice(None)
 _PLANE = 4
 """Rank of pictures of two dimensions: gradients in three cannot be told what to pad."""
 
 
-def _names(op: Op, rank: int, picture: tuple[str, ...], filters: str) -> tuple[str, ...]:
+def _names(op: OpOperands, rank: int, picture: tuple[str, ...], filters: str) -> tuple[str, ...]:
     """Index variables of a picture: b, the channels' name, and one a spatial dimension."""
     found = dict(zip(spatial(op, rank), picture, strict=True)) | {0: "b", channel(op, rank): filters}
     return tuple(found[d] for d in range(rank))
@@ -25,7 +36,7 @@ def _picture(rank: int) -> tuple[str, ...]:
 
 
 def windows(
-    op: Op, picture: tuple[int, ...], out: tuple[int, ...], size: dict[int, int], *, back: bool = False
+    op: OpOperands, picture: tuple[int, ...], out: tuple[int, ...], size: dict[int, int], *, back: bool = False
 ) -> Callable[..., dict[int, Index]]:
     """Where in the picture a window's elements lie: stride times the output's place, and the place in the window.
 
@@ -46,10 +57,10 @@ def windows(
     return place
 
 
-def forward(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
+def forward(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
     """Conv2D, Conv3D and DepthwiseConv2dNative; filters are [picture.., ci, co or, depthwise, multiplier]."""
 
-    def describe(op: Op) -> list[Lambda]:
+    def describe(op: OpOperands) -> list[Lambda]:
         data, filters, out = op[0].padded, op[1], op.out()
         rank, c = data.rank, channel(op, data.rank)
         if not depthwise and filters.shape[-2] != data.shape[c]:
@@ -75,16 +86,16 @@ def forward(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
     return describe
 
 
-def _read(op: Op, tensor: Tensor, b: Index, c: Index) -> Value:
+def _read(op: OpOperands, tensor: InputTensor, b: Index, c: Index) -> Value:
     """A picture, whole."""
     at = {0: b, channel(op, tensor.rank): c}
     return tensor[tuple(at.get(d, ALL) for d in range(tensor.rank))]
 
 
-def input_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
+def input_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
     """Of sizes, filters and the output's gradient: Conv2DBackpropInput and its kin."""
 
-    def describe(op: Op) -> list[Lambda]:
+    def describe(op: OpOperands) -> list[Lambda]:
         filters, gradient = op[1], op[2]
         rank, c = gradient.rank, channel(op, gradient.rank)
         if not depthwise and filters.shape[-2] != op.out()[c]:
@@ -106,15 +117,15 @@ def input_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
     return describe
 
 
-def _spread(op: Op, gradient: Tensor, b: Index, ci: Index, per: int) -> Value:
+def _spread(op: OpOperands, gradient: InputTensor, b: Index, ci: Index, per: int) -> Value:
     """All the channels that one channel of the input has become."""
     return Sum(lambda m: _read(op, gradient, b, ci * per + m), ["multiplier"]) if per else Value()
 
 
-def filter_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
+def filter_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
     """Of the input, sizes and the output's gradient: Conv2DBackpropFilter and its kin; summed over the batch."""
 
-    def describe(op: Op) -> list[Lambda]:
+    def describe(op: OpOperands) -> list[Lambda]:
         data, gradient = op[0], op[2]
         rank, c = data.rank, channel(op, data.rank)
         if not depthwise and op.out()[-2] != data.shape[c]:
@@ -141,7 +152,7 @@ def filter_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
     return describe
 
 
-def _gradient_by_windows(op: Op, *, depthwise: bool) -> Body:
+def _gradient_by_windows(op: OpOperands, *, depthwise: bool) -> Body:
     """An element of a picture's gradient: of all windows that it is in, filter by filter."""
     filters, gradient = op[1], op[2].spaced
     rank, c = gradient.rank, channel(op, gradient.rank)
@@ -160,7 +171,7 @@ def _gradient_by_windows(op: Op, *, depthwise: bool) -> Body:
     return element
 
 
-def _filters_by_windows(op: Op, *, depthwise: bool) -> Body:
+def _filters_by_windows(op: OpOperands, *, depthwise: bool) -> Body:
     """An element of the filters' gradient: of all windows, the element that it was applied to."""
     data, gradient = op[0].padded, op[2]
     rank, c = data.rank, channel(op, data.rank)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pesto.split.signature import Number
-from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, Op, Tensor, Value, opaque
+from pesto.split.tdl import Description, Index, InputTensor, Lambda, NotDescribedError, OpOperands, Value, opaque
 
 ALL = slice(None)
 
@@ -12,7 +12,7 @@ def _names(rank: int) -> tuple[str, ...]:
     return tuple(f"i{d}" for d in range(rank))
 
 
-def _but(moved: Sequence[int], tensors: Sequence[Tensor], rank: int) -> Lambda:
+def _but(moved: Sequence[int], tensors: Sequence[InputTensor], rank: int) -> Lambda:
     """Inputs of the output's rank, read in their place but whole along what is moved."""
 
     def element(*i: Index) -> Value:
@@ -22,35 +22,35 @@ def _but(moved: Sequence[int], tensors: Sequence[Tensor], rank: int) -> Lambda:
     return Lambda(_names(rank), element)
 
 
-def _constant(op: Op, number: int) -> tuple[int, ...]:
+def _constant(op: OpOperands, number: int) -> tuple[int, ...]:
     value = op.value(number)
     return tuple(value) if isinstance(value, tuple) else (value,)  # type: ignore[arg-type,return-value]
 
 
-def _pairs(op: Op, number: int) -> list[tuple[Number, ...]]:
+def _pairs(op: OpOperands, number: int) -> list[tuple[Number, ...]]:
     value = op.value(number)
     return [each if isinstance(each, tuple) else (each,) for each in (value if isinstance(value, tuple) else ())]
 
 
-def concat(op: Op) -> list[Lambda]:
+def concat(op: OpOperands) -> list[Lambda]:
     """ConcatV2: the axis comes last."""
     rank = len(op.out())
     return [_but([_constant(op, op.inputs - 1)[0] % rank], [op[n] for n in range(op.inputs - 1)], rank)]
 
 
-def split(op: Op) -> list[Lambda]:
+def split(op: OpOperands) -> list[Lambda]:
     """Split: the axis comes first."""
     rank = op[1].rank
     return [_but([_constant(op, 0)[0] % rank], [op[1]], rank) for _ in op.signature.outputs]
 
 
-def split_sizes(op: Op) -> list[Lambda]:
+def split_sizes(op: OpOperands) -> list[Lambda]:
     """SplitV: the axis comes last."""
     rank = op[0].rank
     return [_but([_constant(op, 2)[0] % rank], [op[0]], rank) for _ in op.signature.outputs]
 
 
-def pack(op: Op) -> list[Lambda]:
+def pack(op: OpOperands) -> list[Lambda]:
     """Pack: a new dimension, in which the inputs lie."""
     rank = len(op.out())
     axis = op.number("axis", 0) % rank
@@ -62,7 +62,7 @@ def pack(op: Op) -> list[Lambda]:
     return [Lambda(_names(rank), element)]
 
 
-def unpack(op: Op) -> list[Lambda]:
+def unpack(op: OpOperands) -> list[Lambda]:
     """Unpack: a dimension less."""
     tensor = op[0]
     axis = op.number("axis", 0) % tensor.rank
@@ -73,12 +73,12 @@ def unpack(op: Op) -> list[Lambda]:
     return [Lambda(_names(tensor.rank - 1), element) for _ in op.signature.outputs]
 
 
-def _where_same(op: Op) -> list[int]:
+def _where_same(op: OpOperands) -> list[int]:
     """The dimensions along which an output is no shorter or longer than its input."""
     return [d for d, (a, b) in enumerate(zip(op[0].shape, op.out(), strict=True)) if a != b]
 
 
-def cut_out(op: Op) -> list[Lambda]:
+def cut_out(op: OpOperands) -> list[Lambda]:
     """Slice: what is taken whole can be cut; with a halo what is not, too."""
     if op.halo and op.operand(1).value is not None:
         begin, tensor = _constant(op, 1), op[0]
@@ -86,7 +86,7 @@ def cut_out(op: Op) -> list[Lambda]:
     return [_but(_where_same(op), [op[0]], op[0].rank)]
 
 
-def pad(op: Op) -> list[Lambda]:
+def pad(op: OpOperands) -> list[Lambda]:
     """Pad, PadV2, MirrorPad; with a halo what is padded, not mirrored, can be cut too."""
     if op.halo and op.signature.type != "MirrorPad":
         first, tensor = [int(sides[0]) for sides in _pairs(op, 1)], op[0].padded  # type: ignore[arg-type]
@@ -95,12 +95,12 @@ def pad(op: Op) -> list[Lambda]:
     return [_but(moved, [op[0]], op[0].rank)]
 
 
-def along_axis(op: Op) -> list[Lambda]:
+def along_axis(op: OpOperands) -> list[Lambda]:
     """Cumsum and Cumprod: the axis comes last."""
     return [_but([_constant(op, 1)[0] % op[0].rank], [op[0]], op[0].rank)]
 
 
-def tile(op: Op) -> list[Lambda]:
+def tile(op: OpOperands) -> list[Lambda]:
     """Tile: what is not repeated can be cut, and so can what is of one element, which each part repeats less often."""
     tensor = op[0]
     moved = [d for d, times in enumerate(_constant(op, 1)) if times != 1 and tensor.shape[d] != 1]
@@ -113,7 +113,7 @@ def tile(op: Op) -> list[Lambda]:
     return [Lambda(_names(tensor.rank), element)]
 
 
-def reverse_sequence(op: Op) -> list[Lambda]:
+def reverse_sequence(op: OpOperands) -> list[Lambda]:
     """ReverseSequence: the lengths go with the batch."""
     along, batch = (op.number(name) for name in ("seq_dim", "batch_dim"))
     tensor, lengths = op[0], op[1]
@@ -125,32 +125,32 @@ def reverse_sequence(op: Op) -> list[Lambda]:
     return [Lambda(_names(tensor.rank), element)]
 
 
-def reverse(op: Op) -> list[Lambda]:
+def reverse(op: OpOperands) -> list[Lambda]:
     """ReverseV2 along axes that a constant names."""
     rank = op[0].rank
     return [_but([axis % rank for axis in _constant(op, 1)], [op[0]], rank)]
 
 
-def transpose(op: Op) -> list[Lambda]:
+def transpose(op: OpOperands) -> list[Lambda]:
     """Transpose: the dimensions in another order."""
     tensor = op[0]
     order = [d % tensor.rank for d in _constant(op, 1)]
     return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(i[order.index(d)] for d in range(tensor.rank))])]
 
 
-def one_hot(op: Op) -> list[Lambda]:
+def one_hot(op: OpOperands) -> list[Lambda]:
     """OneHot: a new dimension of zeros and a one."""
     indices, rank = op[0], len(op.out())
     axis = op.number("axis", -1) % rank
     return [Lambda(_names(rank), lambda *i: opaque(indices[i[:axis] + i[axis + 1 :]])[i[axis]])]
 
 
-def fill(op: Op) -> list[Lambda]:
+def fill(op: OpOperands) -> list[Lambda]:
     """Fill: one number everywhere."""
     return [Lambda(_names(len(op.out())), lambda *_: op[1][()])]
 
 
-def broadcast(op: Op) -> list[Lambda]:
+def broadcast(op: OpOperands) -> list[Lambda]:
     """BroadcastTo: what is not repeated can be cut, and so can what is of one element."""
     tensor, rank = op[0], len(op.out())
 
@@ -161,7 +161,7 @@ def broadcast(op: Op) -> list[Lambda]:
     return [Lambda(_names(rank), element)]
 
 
-def strided(op: Op, *, back: bool = False) -> list[Lambda]:
+def strided(op: OpOperands, *, back: bool = False) -> list[Lambda]:
     """StridedSlice, and with `back` its gradient; dimensions that are taken whole can be cut."""
     whole, part = (op.out(), op[4].shape) if back else (op[0].shape, op.out())
     kept = _kept(op, whole, [_constant(op, n) for n in (1, 2, 3)])
@@ -178,7 +178,7 @@ def strided(op: Op, *, back: bool = False) -> list[Lambda]:
     return [Lambda(_names(len(op.out())), element)]
 
 
-def _kept(op: Op, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -> list[int | None]:
+def _kept(op: OpOperands, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -> list[int | None]:
     """For each dimension of the part, the one of the whole that it is; None for a new one or one that is cut short."""
     begin, end, stride = spec
     masks = {name: op.number(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
@@ -213,7 +213,7 @@ def _to_last(masked: int, end: int, extent: int) -> bool:
     return bool(masked) or end >= extent
 
 
-def strided_gradient(op: Op) -> list[Lambda]:
+def strided_gradient(op: OpOperands) -> list[Lambda]:
     """StridedSliceGrad: shape, begin, end, strides, and the gradient of the part."""
     return strided(op, back=True)
 

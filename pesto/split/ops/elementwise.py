@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pesto.split.tdl import Body, Description, Index, Op, Tensor, Value, opaque
+from pesto.split.tdl import Body, Description, Index, InputTensor, OpOperands, Value, opaque
 
 NAMES = (
     "Abs", "Acos", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAddV1",
@@ -20,13 +20,13 @@ NAMES = (
 """Op types, each with one output of the shape that its inputs broadcast to."""
 
 
-def at(tensor: Tensor, place: tuple[Index, ...]) -> Value:
+def at(tensor: InputTensor, place: tuple[Index, ...]) -> Value:
     """The element of an input that broadcasting puts at a place of the output."""
     own = place[len(place) - tensor.rank :]
     return tensor[tuple(i if extent != 1 else Index() for i, extent in zip(own, tensor.shape, strict=True))]
 
 
-def describe(op: Op) -> list[Body]:
+def describe(op: OpOperands) -> list[Body]:
     """Any of them."""
     inputs = [op[number] for number in range(op.inputs)]
 
@@ -39,13 +39,13 @@ def describe(op: Op) -> list[Body]:
     return [element]
 
 
-def select(op: Op) -> list[Body]:
+def select(op: OpOperands) -> list[Body]:
     """Select of TensorFlow 1: a vector as condition follows the first dimension, not the last."""
     condition, then, other = op[0], op[1], op[2]
     return [lambda *i: condition[i[: condition.rank]] + then[i] + other[i]]
 
 
-def bitcast(op: Op) -> list[Body]:
+def bitcast(op: OpOperands) -> list[Body]:
     """Bitcast: a last dimension comes, or goes, with the bytes of an element; the others stay."""
     tensor, rank = op[0], len(op.out())
     if rank > tensor.rank:

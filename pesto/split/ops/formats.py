@@ -1,25 +1,25 @@
 """Where the channels and the picture are: data formats, strides and padding of convolutions and pools."""
 
-from pesto.split.tdl import NotDescribedError, Op
+from pesto.split.tdl import NotDescribedError, OpOperands
 
 
-def channel(op: Op, rank: int) -> int:
+def channel(op: OpOperands, rank: int) -> int:
     """The dimension of the channels."""
     return 1 if str(op.attribute("data_format", "NHWC")).startswith("NC") else rank - 1
 
 
-def spatial(op: Op, rank: int) -> list[int]:
+def spatial(op: OpOperands, rank: int) -> list[int]:
     """The dimensions of the picture."""
     return [d for d in range(1, rank) if d != channel(op, rank)]
 
 
-def listed(op: Op, name: str, rank: int) -> tuple[int, ...]:
+def listed(op: OpOperands, name: str, rank: int) -> tuple[int, ...]:
     """An attribute with a number for each dimension; 1 each where it is missing."""
     found = op.attribute(name, ())
     return tuple(found) if isinstance(found, tuple) and found else (1,) * rank  # type: ignore[arg-type]
 
 
-def before(op: Op, d: int, extent: int, out: int, window: int, stride: int) -> int:
+def before(op: OpOperands, d: int, extent: int, out: int, window: int, stride: int) -> int:
     """Elements of padding before the first along dimension d."""
     padding = str(op.attribute("padding", "VALID"))
     if padding == "VALID":

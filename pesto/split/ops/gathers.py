@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, Op, Sum, Value, opaque
+from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, OpOperands, Sum, Value, opaque
 
 ALL = slice(None)
 
 
-def gather(op: Op) -> list[Lambda]:
+def gather(op: OpOperands) -> list[Lambda]:
     """GatherV2 and ResourceGather: numbers can be cut, and what follows the rows; not the rows themselves."""
     table, indices = op[0], op[1]
     axis = 0
@@ -24,7 +24,7 @@ def gather(op: Op) -> list[Lambda]:
     return [Lambda(tuple(f"i{d}" for d in range(len(op.out()))), element)]
 
 
-def segment_sum(op: Op) -> list[Lambda]:
+def segment_sum(op: OpOperands) -> list[Lambda]:
     """UnsortedSegmentSum: rows add up, in parts of the rows too; their elements can be cut."""
     data, numbers = op[0], op[1]
     rows = [f"row{d}" for d in range(numbers.rank)]

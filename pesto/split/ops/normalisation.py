@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from pesto.split.ops.formats import channel
-from pesto.split.tdl import Description, Index, Lambda, Op, Tensor, Value, opaque
+from pesto.split.tdl import Description, Index, InputTensor, Lambda, OpOperands, Value, opaque
 
 
-def _names(op: Op, rank: int) -> tuple[str, ...]:
+def _names(op: OpOperands, rank: int) -> tuple[str, ...]:
     return tuple("c" if d == channel(op, rank) else f"i{d}" for d in range(rank))
 
 
-def _describe(op: Op, vectors: list[int], pictures: list[int]) -> list[Lambda]:
+def _describe(op: OpOperands, vectors: list[int], pictures: list[int]) -> list[Lambda]:
     """Outputs: a picture, then vectors by channels; what is empty is by nothing."""
     rank, trained = op[pictures[0]].rank, bool(op.attribute("is_training", missing=True))
     at_channel = channel(op, rank)
@@ -33,17 +33,17 @@ def _describe(op: Op, vectors: list[int], pictures: list[int]) -> list[Lambda]:
     return found
 
 
-def _picture(tensor: Tensor, c: Index, at: int, i: tuple[Index, ...] | None) -> Value:
+def _picture(tensor: InputTensor, c: Index, at: int, i: tuple[Index, ...] | None) -> Value:
     """Of a channel all, or the element at a place."""
     return tensor[tuple(c if d == at else (slice(None) if i is None else i[d]) for d in range(tensor.rank))]
 
 
-def forward(op: Op) -> list[Lambda]:
+def forward(op: OpOperands) -> list[Lambda]:
     """FusedBatchNorm: a picture, scale, offset, mean, variance."""
     return _describe(op, [1, 2, 3, 4], [0])
 
 
-def gradient(op: Op) -> list[Lambda]:
+def gradient(op: OpOperands) -> list[Lambda]:
     """FusedBatchNormGrad: the output's gradient, the picture, scale, and two vectors that the forward op kept."""
     return _describe(op, [2, 3, 4], [0, 1])
 

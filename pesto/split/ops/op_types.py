@@ -37,7 +37,7 @@ _EDITIONS: list[int] = []
 """One entry for each change of these."""
 
 
-class Row(NamedTuple):
+class OpTypeRow(NamedTuple):
     """What is known of one op type."""
 
     type: str
@@ -81,17 +81,17 @@ def described() -> list[str]:
     return sorted({*_OWN, *replicated_ops.ROWS, *(op_type for found in CLASSES.values() for op_type in found)})
 
 
-def coverage(types: Iterable[str]) -> list[Row]:
+def coverage(types: Iterable[str]) -> list[OpTypeRow]:
     """Which types have a description, of which class, in order of their names."""
     return [_row(op_type) for op_type in sorted(set(types))]
 
 
-def _row(op_type: str) -> Row:
+def _row(op_type: str) -> OpTypeRow:
     if op_type in _OWN:
-        return Row(op_type, "own", "")
+        return OpTypeRow(op_type, "own", "")
     if op_type in replicated_ops.ROWS:
-        return Row(op_type, "whole", replicated_ops.ROWS[op_type])
-    return Row(op_type, next((kind for kind, found in CLASSES.items() if op_type in found), ""), "")
+        return OpTypeRow(op_type, "whole", replicated_ops.ROWS[op_type])
+    return OpTypeRow(op_type, next((kind for kind, found in CLASSES.items() if op_type in found), ""), "")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pesto.split.ops.formats import before, listed, spatial
-from pesto.split.tdl import Body, Description, Index, Lambda, Op, Tensor, Value, opaque
+from pesto.split.tdl import Body, Description, Index, InputTensor, Lambda, OpOperands, Value, opaque
 
 
-def describe(op: Op) -> list[Lambda]:
+def describe(op: OpOperands) -> list[Lambda]:
     """Each picture of the output is some function of the same pictures of all inputs that have pictures."""
     rank = len(op.out())
     picture = spatial(op, rank)
@@ -25,7 +25,7 @@ def describe(op: Op) -> list[Lambda]:
     return [Lambda(tuple(f"i{d}" for d in range(rank)), element)]
 
 
-def gradient(op: Op) -> list[Lambda]:
+def gradient(op: OpOperands) -> list[Lambda]:
     """Of a pool: MaxPoolGrad and its kin."""
     rank = len(op.out())
     inputs = [op[number] for number in range(op.inputs) if len(op.operand(number).shape or ()) == rank]
@@ -34,7 +34,7 @@ def gradient(op: Op) -> list[Lambda]:
         return describe(replace(op, halo=False))
     strides, together = listed(op, "strides", rank), [d for d in spatial(op, rank) if d not in apart]
 
-    def at(tensor: Tensor, i: tuple[Index, ...], d: int) -> Index | slice:
+    def at(tensor: InputTensor, i: tuple[Index, ...], d: int) -> Index | slice:
         """A window is read where its elements are: parts have whole ones, as they begin with a window."""
         if d in together:
             return slice(None)
@@ -47,19 +47,19 @@ def gradient(op: Op) -> list[Lambda]:
     return [Lambda(_names(op, rank), element)]
 
 
-def _in_pictures(op: Op, rank: int) -> bool:
+def _in_pictures(op: OpOperands, rank: int) -> bool:
     """Whether windows are of one picture, and not of several or of several channels."""
     sizes, strides = listed(op, "ksize", rank), listed(op, "strides", rank)
     return all(sizes[d] == strides[d] == 1 for d in range(rank) if d not in spatial(op, rank))
 
 
-def _names(op: Op, rank: int) -> tuple[str, ...]:
+def _names(op: OpOperands, rank: int) -> tuple[str, ...]:
     """As without windows; a picture's dimensions are x0, x1."""
     picture = spatial(op, rank)
     return tuple(f"x{picture.index(d)}" if d in picture else f"i{d}" for d in range(rank))
 
 
-def _apart(op: Op, windows: tuple[int, ...]) -> list[int]:
+def _apart(op: OpOperands, windows: tuple[int, ...]) -> list[int]:
     """Dimensions of a picture that is nothing but windows, none of which overlap."""
     rank, picture = len(windows), op.out()
     sizes, strides = listed(op, "ksize", rank), listed(op, "strides", rank)
@@ -72,7 +72,7 @@ def _apart(op: Op, windows: tuple[int, ...]) -> list[int]:
     ]
 
 
-def _by_windows(op: Op, tensor: Tensor, picture: list[int]) -> Body:
+def _by_windows(op: OpOperands, tensor: InputTensor, picture: list[int]) -> Body:
     """Of the window of each element the first and the last corner: what is between them is read too."""
     rank, out, around = tensor.rank, op.out(), tensor.padded
     sizes, strides = listed(op, "ksize", rank), listed(op, "strides", rank)

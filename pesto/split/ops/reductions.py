@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pesto.split.ops.formats import channel
-from pesto.split.tdl import Description, Index, Lambda, Max, Mean, Min, Op, Prod, Sum, Value, opaque
+from pesto.split.tdl import Description, Index, Lambda, Max, Mean, Min, OpOperands, Prod, Sum, Value, opaque
 
 
-def _over(reduce: Callable[..., Value]) -> Callable[[Op], list[Lambda]]:
-    def describe(op: Op) -> list[Lambda]:
+def _over(reduce: Callable[..., Value]) -> Callable[[OpOperands], list[Lambda]]:
+    def describe(op: OpOperands) -> list[Lambda]:
         over, keep = axes(op.value(1), op[0].rank), bool(op.attribute("keep_dims", missing=False))
         if reduce is Mean and "int" in op.operand(0).dtype:
             return [_rounded(op, over, keep=keep)]
@@ -22,7 +22,7 @@ def axes(value: Any, rank: int) -> frozenset[int]:
     return frozenset(axis % rank for axis in (value if isinstance(value, tuple) else (value,)) if rank)
 
 
-def _reduced(op: Op, reduce: Callable[..., Value], over: frozenset[int], *, keep: bool) -> Lambda:
+def _reduced(op: OpOperands, reduce: Callable[..., Value], over: frozenset[int], *, keep: bool) -> Lambda:
     tensor = op[0]
     left = [d for d in range(tensor.rank) if keep or d not in over]
     names = tuple(f"i{d}" for d in left)
@@ -38,7 +38,7 @@ def _reduced(op: Op, reduce: Callable[..., Value], over: frozenset[int], *, keep
     return Lambda(names, element)
 
 
-def _rounded(op: Op, over: frozenset[int], *, keep: bool) -> Lambda:
+def _rounded(op: OpOperands, over: frozenset[int], *, keep: bool) -> Lambda:
     """A mean of integers, which is rounded: means of parts do not add up to it."""
     tensor = op[0]
     left = [d for d in range(tensor.rank) if keep or d not in over]
@@ -50,12 +50,12 @@ def _rounded(op: Op, over: frozenset[int], *, keep: bool) -> Lambda:
     return Lambda(tuple(f"i{d}" for d in left), element)
 
 
-def everything(op: Op) -> list[Lambda]:
+def everything(op: OpOperands) -> list[Lambda]:
     """L2Loss: half the sum of all squares."""
     return [_reduced(op, Sum, frozenset(range(op[0].rank)), keep=False)]
 
 
-def bias_gradient(op: Op) -> list[Lambda]:
+def bias_gradient(op: OpOperands) -> list[Lambda]:
     """BiasAddGrad: the sum over all but the channels."""
     rank = op[0].rank
     return [_reduced(op, Sum, frozenset(range(rank)) - {channel(op, rank)}, keep=False)]

@@ -5,17 +5,17 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, Op, Tensor, Value, opaque
+from pesto.split.tdl import Description, Index, InputTensor, Lambda, NotDescribedError, OpOperands, Value, opaque
 
 
-class Run(NamedTuple):
+class DimensionRun(NamedTuple):
     """Dimensions of the input and of the output with the same product; the least such."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
-def runs(before: Sequence[int], after: Sequence[int]) -> list[Run]:
+def runs(before: Sequence[int], after: Sequence[int]) -> list[DimensionRun]:
     """Which dimensions became which, of as many elements, above 0; those of extent 1 belong to no run."""
     left = [d for d, extent in enumerate(before) if extent != 1]
     made = [d for d, extent in enumerate(after) if extent != 1]
@@ -24,7 +24,7 @@ def runs(before: Sequence[int], after: Sequence[int]) -> list[Run]:
         a, b = i + 1, j + 1
         while (sizes := (_product(before, left[i:a]), _product(after, made[j:b])))[0] != sizes[1]:
             a, b = (a + 1, b) if sizes[0] < sizes[1] else (a, b + 1)
-        found.append(Run(tuple(left[i:a]), tuple(made[j:b])))
+        found.append(DimensionRun(tuple(left[i:a]), tuple(made[j:b])))
         i, j = a, b
     return found
 
@@ -33,7 +33,7 @@ def _product(shape: Sequence[int], dimensions: Sequence[int]) -> int:
     return prod(shape[d] for d in dimensions)
 
 
-def describe(op: Op) -> list[Lambda]:
+def describe(op: OpOperands) -> list[Lambda]:
     """Reshape, ExpandDims."""
     tensor, out = op[0], op.out()
     if prod(tensor.shape) != prod(out):
@@ -42,14 +42,14 @@ def describe(op: Op) -> list[Lambda]:
     return [Lambda(tuple(f"i{d}" for d in range(len(out))), lambda *i: _element(tensor, out, i))]
 
 
-def squeeze(op: Op) -> list[Lambda]:
+def squeeze(op: OpOperands) -> list[Lambda]:
     """Squeeze; one without axes that finds nothing to remove might find something in its parts."""
     if not op.attribute("squeeze_dims") and 1 not in op[0].shape:
         raise NotDescribedError("it removes nothing, and has no axes to say so for parts of extent 1")
     return describe(op)
 
 
-def _refuse_bounds(op: Op, before: Sequence[int], after: Sequence[int]) -> None:
+def _refuse_bounds(op: OpOperands, before: Sequence[int], after: Sequence[int]) -> None:
     """NotDescribedError where extents that depend on the data hide which dimensions became which.
 
     They do not where there is one of each, of one run: all others are known.
@@ -61,7 +61,7 @@ def _refuse_bounds(op: Op, before: Sequence[int], after: Sequence[int]) -> None:
             raise NotDescribedError("extents depend on the data, and which dimensions they become")
 
 
-def _element(tensor: Tensor, out: tuple[int, ...], i: tuple[Index, ...]) -> Value:
+def _element(tensor: InputTensor, out: tuple[int, ...], i: tuple[Index, ...]) -> Value:
     if 0 in out:
         return opaque(tensor[(slice(None),) * tensor.rank])[i]
     at: dict[int, Index] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pesto.split.tdl import Description, Index, Lambda, Op, Value, opaque
+from pesto.split.tdl import Description, Index, Lambda, OpOperands, Value, opaque
 
 NAMES = (
     "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceApplyAdaMax", "ResourceApplyAdadelta",
@@ -14,7 +14,7 @@ NAMES = (
 """Op types without an output, whose first input is the variable."""
 
 
-def describe(op: Op) -> list[Lambda]:
+def describe(op: OpOperands) -> list[Lambda]:
     """Element by element."""
     tensors = [op[number] for number in range(op.inputs)]
 
@@ -27,7 +27,7 @@ def describe(op: Op) -> list[Lambda]:
     return [Lambda(tuple(f"i{d}" for d in range(tensors[0].rank)), element)]
 
 
-def scatter(op: Op) -> list[Lambda]:
+def scatter(op: OpOperands) -> list[Lambda]:
     """Rows of a variable, picked by numbers: ResourceScatterAdd and its kin."""
     variable, indices, updates = op[0], op[1], op[2]
 

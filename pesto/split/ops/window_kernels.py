@@ -11,7 +11,7 @@ from pesto.split.layouts import Strategy
 from pesto.split.ops.formats import before, listed, spatial
 from pesto.split.pieces import Box, boxes
 from pesto.split.signature import Number, Signature
-from pesto.split.tdl import Op
+from pesto.split.tdl import OpOperands
 
 _OUT, _SIZES = -1, -2
 _PADDED = {
@@ -31,7 +31,7 @@ Boxes = Sequence[Box | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class KernelOverrides:
     """What the op of one part has in place of the whole op's."""
 
     padding: tuple[int, ...] = ()
@@ -40,16 +40,16 @@ class Told:
     """Input -> the constant that it is."""
 
 
-def told(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> Told:
+def told(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> KernelOverrides:
     """What one part is told, by its parts of inputs and outputs; windows: the dimensions along which it has some."""
     if signature.type in _PADDED:
-        return Told(padding=tuple(n for sides in _sides(signature, given, made) for n in sides))
+        return KernelOverrides(padding=tuple(n for sides in _sides(signature, given, made) for n in sides))
     if signature.type in _PADS:
-        return Told(operands={1: _pads(signature, given[0], made[0], windows)})
+        return KernelOverrides(operands={1: _pads(signature, given[0], made[0], windows)})
     if signature.type == _SLICE:
-        begin = _numbers(Op(signature).value(1))
-        return Told(operands={1: tuple(0 if d in windows else at for d, at in enumerate(begin))})
-    return Told()
+        begin = _numbers(OpOperands(signature).value(1))
+        return KernelOverrides(operands={1: tuple(0 if d in windows else at for d, at in enumerate(begin))})
+    return KernelOverrides()
 
 
 def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
@@ -97,7 +97,7 @@ def _extents(signature: Signature, number: int) -> tuple[int, ...]:
 
 def _reach(signature: Signature, d: int) -> int:
     """Elements from the first to the last of a window, along a dimension of the picture."""
-    op, number = Op(signature), _PADDED[signature.type][2]
+    op, number = OpOperands(signature), _PADDED[signature.type][2]
     rank = len(_extents(signature, _PADDED[signature.type][0]))
     if number == _SIZES:
         return listed(op, "ksize", rank)[d]
@@ -107,7 +107,7 @@ def _reach(signature: Signature, d: int) -> int:
 
 def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, int]]:
     """What a part pads before and after its picture, a dimension each."""
-    op, (under, by_window, _) = Op(signature), _PADDED[signature.type]
+    op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     picture, windows = _extents(signature, under), _extents(signature, by_window)
     (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
     strides, found = listed(op, "strides", len(picture)), [(0, 0)] * len(picture)
@@ -121,7 +121,7 @@ def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, i
 
 def _runs(signature: Signature, given: Boxes, made: Boxes) -> bool:
     """Whether a part, padded so, has just the windows that are its own."""
-    op, (under, by_window, _) = Op(signature), _PADDED[signature.type]
+    op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     (_, size), (_, many) = _box(under, given, made), _box(by_window, given, made)
     strides = listed(op, "strides", len(size))
     for d, (low, high) in enumerate(_sides(signature, given, made)):
@@ -137,7 +137,7 @@ def _pads(signature: Signature, given: Box | None, made: Box | None, windows: Se
     if given is None or made is None:
         raise ValueError("a worker without a part has no kernel")
     found = []
-    for d, sides in enumerate(_numbers(Op(signature).value(1))):
+    for d, sides in enumerate(_numbers(OpOperands(signature).value(1))):
         low, high = _numbers(sides)
         begin = made[0][d] - low
         window = given[0][d] - begin, begin + made[1][d] - given[0][d] - given[1][d]

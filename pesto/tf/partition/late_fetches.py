@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.split.worker_parts import CLONE, REDUCE, SLICE, Parts
+from pesto.split.worker_parts import CLONE, REDUCE, SLICE, WorkerParts
 from solvers.arrays import Ints, ints
 
 GAP = 32
@@ -25,7 +25,7 @@ class Wait:
     """The clone, of that worker, after which it is sent."""
 
 
-def waits(parts: Parts, gap: int = GAP, ahead: int = AHEAD) -> tuple[Wait, ...]:
+def waits(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tuple[Wait, ...]:
     """What is sent late: each waits for an op that its first reader waits for too, so that no op is held up by it.
 
     Who is waited for stands before what is sent in the order of the parts, so there is no cycle. Partial results are
@@ -34,7 +34,7 @@ def waits(parts: Parts, gap: int = GAP, ahead: int = AHEAD) -> tuple[Wait, ...]:
     return _Waits(parts, gap, ahead).found()
 
 
-def levels(parts: Parts) -> tuple[Ints, list[list[int]]]:
+def levels(parts: WorkerParts) -> tuple[Ints, list[list[int]]]:
     """[p] the number of clones on the longest path to each part, itself with them; and the parts that it waits for."""
     src = np.concatenate([parts.src, parts.control_src])
     dst = np.concatenate([parts.dst, parts.control_dst])
@@ -50,7 +50,7 @@ def levels(parts: Parts) -> tuple[Ints, list[list[int]]]:
 class _Waits:
     """The parts, with what is derived from them once."""
 
-    def __init__(self, parts: Parts, gap: int, ahead: int) -> None:
+    def __init__(self, parts: WorkerParts, gap: int, ahead: int) -> None:
         self.parts, self.gap, self.ahead = parts, gap, ahead
         level, self.before = levels(parts)
         self.level = level.tolist()

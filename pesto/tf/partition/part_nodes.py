@@ -13,9 +13,9 @@ from pesto.core.errors import InputError
 from pesto.split.op_strategy import told_of
 from pesto.split.ops.replicated_ops import FED
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
-from pesto.split.ops.window_kernels import Told
+from pesto.split.ops.window_kernels import KernelOverrides
 from pesto.split.pieces import boxes
-from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Part, Parts
+from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, WorkerPart, WorkerParts
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.partition.late_fetches import waits
 from pesto.tf.partition.part_variables import PartVariable
@@ -36,7 +36,7 @@ def _enum(dtype: str) -> int:
 class Writer:
     """A GraphDef in the making: the parts of a step, in their order."""
 
-    def __init__(self, defs: Sequence[Any], parts: Parts, devices: Sequence[str], host: str, prefix: str) -> None:
+    def __init__(self, defs: Sequence[Any], parts: WorkerParts, devices: Sequence[str], host: str, prefix: str) -> None:
         self.defs, self.parts, self.devices, self.host, self.prefix = defs, parts, devices, host, prefix
         self.graph_def = graph_pb2.GraphDef()
         self.names = [self._name(number, part) for number, part in enumerate(parts.parts)]
@@ -65,7 +65,7 @@ class Writer:
         self.fed: set[str] = set()
         self.templates: dict[int, Any] = {}
 
-    def _name(self, number: int, part: Part) -> str:
+    def _name(self, number: int, part: WorkerPart) -> str:
         own = self.parts.shaped.names[part.op]
         place = self.parts.place[number]
         if part.kind == CLONE:
@@ -152,7 +152,7 @@ class Writer:
     def _reads_shapes_alone(self, op: int) -> bool:
         return self.parts.shaped.signature(op).reads_shapes_alone
 
-    def _clone(self, number: int, part: Part, variable: PartVariable | None) -> None:
+    def _clone(self, number: int, part: WorkerPart, variable: PartVariable | None) -> None:
         op_type = self._type(part.op)
         if op_type in FED:
             self._from_host(number, part)
@@ -182,7 +182,7 @@ class Writer:
             self.templates = {op: made}  # clones of an op follow each other
         return self.templates[op]
 
-    def _mend(self, node: Any, number: int, part: Part) -> None:
+    def _mend(self, node: Any, number: int, part: WorkerPart) -> None:
         """An attribute that says the whole output's shape says the part's."""
         outputs = self.parts.shaped.signature(part.op).outputs
         held = self.parts.output_shape(number, 0) if outputs else None
@@ -190,7 +190,7 @@ class Writer:
         if held is not None and said == outputs[0][0] and said != held:
             _write_shape(node, held)
 
-    def _operands(self, number: int, part: Part) -> list[str]:
+    def _operands(self, number: int, part: WorkerPart) -> list[str]:
         """The inputs of a clone: tensors, and constants of its own where values are known."""
         signature, way = self.parts.shaped.signature(part.op), self.parts.division.ways[part.op]
         place = int(self.parts.place[number])
@@ -217,7 +217,7 @@ class Writer:
             found.append(self._constant(value, place))
         return found
 
-    def _told(self, part: Part) -> Told:
+    def _told(self, part: WorkerPart) -> KernelOverrides:
         """What the clone of an op that reads windows has in place of the whole op's."""
         way = self.parts.division.ways[part.op]
         return told_of(self.parts.shaped.signature(part.op), way, self.parts.division.factors, part.worker)
@@ -236,7 +236,7 @@ class Writer:
             self.constants[key] = name
         return self.constants[key]
 
-    def _from_host(self, number: int, part: Part) -> None:
+    def _from_host(self, number: int, part: WorkerPart) -> None:
         """What is fed is fed on the host, whole; a clone hands it on."""
         name = self.parts.shaped.names[part.op]
         if name not in self.fed:
@@ -248,7 +248,7 @@ class Writer:
         node = self._node(self.names[number], "Identity", [name], device, self.controls.get(number, ()))
         node.attr["T"].type = self._dtype(number, 0)
 
-    def _shapes(self, number: int, part: Part) -> None:
+    def _shapes(self, number: int, part: WorkerPart) -> None:
         """What an op reads of known shapes is a constant: of whole tensors, as in the whole step."""
         signature = self.parts.shaped.signature(part.op)
         for k, operand in enumerate(signature.inputs):
@@ -261,7 +261,7 @@ class Writer:
             node = self._node(self._port(number, k), "Const", (), device, self.controls.get(number, ()))
             _fill(node, np.asarray(value, dtype=dtype))
 
-    def _slice(self, number: int, part: Part) -> None:
+    def _slice(self, number: int, part: WorkerPart) -> None:
         """A block, at its owner; of what is fed, on the host, where nobody else reads it."""
         _, src, output = self.given[number][0]
         place = int(self.parts.place[number])
@@ -276,7 +276,7 @@ class Writer:
         if fed:
             node.device = self.host
 
-    def _join(self, number: int, part: Part) -> None:
+    def _join(self, number: int, part: WorkerPart) -> None:
         inputs = self._inputs(number)
         if part.axis < 0:
             self._typed(number, "Identity", inputs)
@@ -285,7 +285,7 @@ class Writer:
         node = self._typed(number, "ConcatV2", [*inputs, axis], N=len(inputs))
         node.attr["Tidx"].type = tf.int32.as_datatype_enum
 
-    def _reduce(self, number: int, part: Part) -> None:
+    def _reduce(self, number: int, part: WorkerPart) -> None:
         """Partial results made one, and means of parts the mean of all."""
         inputs, dtype = self._inputs(number), self._dtype(number, part.output)
         name, device = self.names[number], self._device(number)

@@ -9,8 +9,8 @@ from typing import Any
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
-from pesto.split.typed_graph import Shaped
-from pesto.split.worker_parts import Parts, parts_of
+from pesto.split.typed_graph import TypedGraph
+from pesto.split.worker_parts import WorkerParts, parts_of
 from pesto.tf.partition.checkpoint_nodes import Checkpoints, add_checkpoints
 from pesto.tf.partition.part_nodes import Writer
 from pesto.tf.partition.part_variables import PartVariable
@@ -29,7 +29,7 @@ class Partition:
     variables: tuple[PartVariable, ...]
     devices: tuple[str, ...]
     """[K] TensorFlow's device of each worker."""
-    parts: Parts
+    parts: WorkerParts
     late: int
     """Tensors that are sent late."""
     checkpoints: Checkpoints
@@ -45,7 +45,7 @@ class Partition:
 
 
 def partition(
-    program: Any, shaped: Shaped, division: Division, fetches: Sequence[str], *,
+    program: Any, shaped: TypedGraph, division: Division, fetches: Sequence[str], *,
     devices: Sequence[str] = (), host: str = HOST,
 ) -> Partition:  # fmt: skip
     """The partitioned graph of a flat GraphDef whose ops `shaped` lists and `division` divides.
@@ -72,7 +72,7 @@ def partition(
     )  # fmt: skip
 
 
-def _defs(program: Any, shaped: Shaped) -> list[Any]:
+def _defs(program: Any, shaped: TypedGraph) -> list[Any]:
     by_name = {node.name: node for node in program.node}
     for name in shaped.names:
         if name not in by_name:
@@ -88,7 +88,7 @@ def _prefix(names: Sequence[str]) -> str:
     return prefix
 
 
-def _variables(parts: Parts, writer: Writer) -> tuple[PartVariable, ...]:
+def _variables(parts: WorkerParts, writer: Writer) -> tuple[PartVariable, ...]:
     """Those that the step uses, with shape and layout."""
     shaped, division = parts.shaped, parts.division
     found: dict[int, PartVariable] = {}

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import quoted
 from pesto.split.division import Division
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.captured import Captured
@@ -104,7 +104,7 @@ class _Run:
 
 
 def run_parts(
-    captured: Captured, shaped: Shaped, division: Division, step: Runs, *, steps: int, devices: str | None = CPU
+    captured: Captured, shaped: TypedGraph, division: Division, step: Runs, *, steps: int, devices: str | None = CPU
 ) -> PartsRan:
     """Run `step`, whose ops are those that `division` divides, whole and in parts.
 
@@ -143,7 +143,7 @@ def _workers(division: Division, devices: str) -> tuple[str, ...]:
     return tuple(f"/device:{devices.upper()}:{first + k}" for k in range(division.devices))
 
 
-def _program(captured: Captured, shaped: Shaped, step: Runs) -> Any:
+def _program(captured: Captured, shaped: TypedGraph, step: Runs) -> Any:
     """The step's ops as they run, with the seeds that they have there; as captured where calls were inlined."""
     program = step.graph.as_graph_def()
     names = {node.name for node in program.node}

@@ -1,11 +1,11 @@
-"""From a captured training step to `Shaped`."""
+"""From a captured training step to `TypedGraph`."""
 
 import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.split.ops.replicated_ops import ONCE, ROWS
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.tf.importer.importer import build
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
@@ -27,13 +27,13 @@ _OPTIMIZERS_BRANCH = (
 _LIKE_PURE = frozenset(("VarHandleOp", "Placeholder", "NoOp", "ReadVariableOp"))
 
 
-def shape(captured: Captured, *, batch: int | None = None) -> tuple[Graph, Shaped]:
+def shape(captured: Captured, *, batch: int | None = None) -> tuple[Graph, TypedGraph]:
     """A step's graph, and what its ops are; errors of `build` and of `shape_of`."""
     graph = build(captured, batch=batch)
     return graph, shape_of(captured, graph, batch)
 
 
-def shape_of(captured: Captured, graph: Graph, batch: int | None) -> Shaped:
+def shape_of(captured: Captured, graph: Graph, batch: int | None) -> TypedGraph:
     """What the ops of `graph` are, which was built of `captured`; InputError for what cannot be divided yet.
 
     That is loops of TensorFlow 1, reference variables, and loops and branches that take a variable's handle.
@@ -48,7 +48,7 @@ def shape_of(captured: Captured, graph: Graph, batch: int | None) -> Shaped:
     return found
 
 
-def _refuse(nodes: Nodes, found: Shaped) -> None:
+def _refuse(nodes: Nodes, found: TypedGraph) -> None:
     """InputError for variables that are not seen through handles alone, of ops that can be on any worker."""
     for node in nodes.defs:
         if nodes.signatures.has_ref(node):
@@ -72,7 +72,7 @@ def _refuse(nodes: Nodes, found: Shaped) -> None:
             )
 
 
-def shaped(nodes: Nodes, graph: Graph) -> Shaped:
+def shaped(nodes: Nodes, graph: Graph) -> TypedGraph:
     """What the ops of `graph` are, which was built of `nodes`."""
     found = op_signatures(nodes)
     number = {signature: k for k, signature in enumerate(dict.fromkeys(found))}
@@ -80,7 +80,7 @@ def shaped(nodes: Nodes, graph: Graph) -> Shaped:
     src, output, dst, place = np.array(edges, dtype=np.int64).reshape(-1, 4).T
     handle, uses = _uses(nodes)
     use_op, use_input, use_variable = np.array(uses, dtype=np.int64).reshape(-1, 3).T
-    return Shaped(
+    return TypedGraph(
         names=tuple(node.name for node in nodes.defs),
         signatures=tuple(number),
         signature_of=ints([number[signature] for signature in found]),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pesto.core.files.pattern_file import read_pattern
 from pesto.core.quantities import counted, percent
-from pesto.pipelining.pattern_certificate import Certificate, certified, verified
+from pesto.pipelining.pattern_certificate import PatternBounds, certified, verified
 from pesto.pipelining.pipeline import AT_ONCE
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.pipelines.pipeline_page import bound_object, bound_text, period_object, ticks_text
@@ -17,7 +17,7 @@ class CheckedPattern:
 
     pattern: PatternInstance
     what: str
-    known: Certificate | None
+    known: PatternBounds | None
     """Its bounds, where they were asked for."""
 
     @classmethod

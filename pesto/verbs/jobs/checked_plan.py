@@ -18,7 +18,7 @@ from pesto.inputs.load import load_cluster, load_costs, plan_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.report.plan_facts import Reported
+from pesto.reporting.show.report.plan_facts import ReportedPlan
 from pesto.verbs.api import check
 from solvers import Problem, relative_gap
 
@@ -106,10 +106,10 @@ def _bound_line(plan: Plan, problem: Problem) -> str:
     return f"{bound}{how}; gap {percent(plan.gap)}"
 
 
-def reported(label: str, plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> Reported:
+def reported(label: str, plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> ReportedPlan:
     """A plan of a file, verified, with its step in ticks."""
     check(plan, graph, cluster=cluster, costs=costs)
     machine, _ = on_cluster(graph, cluster or plan_cluster(plan), costs)
     problem = _problem(plan, graph, cluster, costs)
     worth = order_worth(problem, plan.schedule.device, plan.rank)
-    return Reported(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
+    return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)

@@ -8,9 +8,9 @@ from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.quantities import counted, size
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.split_page import least_known
-from pesto.split.files.split_check import Certificate, certified, unconfirmed, verified
+from pesto.split.files.split_check import SplitBounds, certified, unconfirmed, verified
 from pesto.split.files.split_file import SplitFile
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 BOUND_SECONDS = 600.0
 """For finding all bounds of a split once more."""
@@ -21,14 +21,14 @@ class CheckedSplit:
     """A split that is verified on its step."""
 
     split: SplitFile
-    shaped: Shaped
+    shaped: TypedGraph
     certificate: bool
     """Whether its bounds were asked for."""
-    bounds: Certificate | None
+    bounds: SplitBounds | None
     """What was found of them, where its method gives some."""
 
     @classmethod
-    def of(cls, split: SplitFile, shaped: Shaped, *, certificate: bool) -> "CheckedSplit":
+    def of(cls, split: SplitFile, shaped: TypedGraph, *, certificate: bool) -> "CheckedSplit":
         """Verify a split on its step; errors as of `pesto.split.files.split_check`."""
         verified(split, shaped)
         bounds = certified(split, shaped, seconds=BOUND_SECONDS) if certificate else None
@@ -57,7 +57,7 @@ class CheckedSplit:
         return "\n".join(paragraph(f"{split.what}: {line}", 2) for line in lines)
 
 
-def _keys(found: SplitFile, bounds: Certificate | None) -> dict[str, object]:
+def _keys(found: SplitFile, bounds: SplitBounds | None) -> dict[str, object]:
     return {
         "status": found.status,
         "bound_bytes": found.bound_bytes,
@@ -72,7 +72,7 @@ def _keys(found: SplitFile, bounds: Certificate | None) -> dict[str, object]:
     }
 
 
-def _bound(found: SplitFile, bounds: Certificate | None) -> str:
+def _bound(found: SplitFile, bounds: SplitBounds | None) -> str:
     """What is known of the bound, and what that rests on."""
     claim = f"lower bound {size(found.bound_bytes)}"
     if bounds is None and not found.bound_bytes:

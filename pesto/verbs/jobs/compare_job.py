@@ -12,7 +12,7 @@ from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show import comparison_chart, drawing
 from pesto.reporting.show.comparison_table import as_object, page
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import PLAN
 from pesto.verbs.jobs.work import Work
@@ -63,5 +63,5 @@ def _read(work: Work, names: tuple[str, ...]) -> tuple[Graph, Entrants]:
         return work.graph(), Entrants(names)
     work.begin_reading()
     graph, shapes = load_both(work.given.source, quiet=True)
-    entrants = Entrants(names, shapes) if isinstance(shapes, Shaped) else Entrants(names, shapeless=shapes)
+    entrants = Entrants(names, shapes) if isinstance(shapes, TypedGraph) else Entrants(names, shapeless=shapes)
     return work.within(graph), entrants

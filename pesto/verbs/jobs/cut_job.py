@@ -9,7 +9,7 @@ from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.kinds_page import choice_object, choice_page
 from pesto.split.files.split_file import save_split
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import PLAN, SPLIT
 from pesto.verbs.jobs.work import Work
@@ -48,7 +48,7 @@ def _bound_s(choice: Choice) -> float | None:
     return plan.provenance.lower_bound_ticks * plan.tick_s
 
 
-def _written(work: Work, shaped: Shaped | str, choice: Choice, seconds: float) -> str:
+def _written(work: Work, shaped: TypedGraph | str, choice: Choice, seconds: float) -> str:
     """The name of the file with the chosen plan or split."""
     if choice.chosen.outcome is not None:
         work.keep(PLAN, dumps(choice.chosen.outcome.plan))

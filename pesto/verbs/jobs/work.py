@@ -14,14 +14,14 @@ from pesto.core.quantities import counted
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
 from pesto.planning.solving.ahead import beside
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.jobs.given_files import Given
 from pesto.verbs.jobs.incumbent_file import IncumbentFile
 from pesto.verbs.jobs.request import BlobFile, JobRequest
 from pesto.verbs.jobs.result_names import ANSWER, PAGE
 from pesto.verbs.jobs.telling import Telling
 
-Step = TypeVar("Step", Graph, Shaped)
+Step = TypeVar("Step", Graph, TypedGraph)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

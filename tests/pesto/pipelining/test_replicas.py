@@ -10,8 +10,8 @@ from pesto.inputs.load import load_cluster
 from pesto.pipelining import step_search
 from pesto.pipelining.replica_run import in_flight, replica_run, shared_step
 from pesto.pipelining.replicas import Replicas, divisions, replicas
-from pesto.pipelining.schedules import Schedule
-from pesto.pipelining.step_pipeline import Wish, step_pipeline
+from pesto.pipelining.schedules import ChainSchedule
+from pesto.pipelining.step_pipeline import PipelineOptions, step_pipeline
 from pesto.pipelining.step_stages import step_stages
 from solvers.arrays import ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
@@ -131,8 +131,8 @@ def _heavy(make_graph):
 def test_devices_share_a_stage_where_that_is_shorter(heavy):
     """Whole batches are where they are taken, variables where they live; shorter than any stages of one device each."""
     cluster = load_cluster("v100x4")
-    found = step_pipeline(heavy, cluster, batches=8, wish=Wish(search=0))
-    alone = step_pipeline(heavy, cluster, batches=8, wish=Wish(search=0, contiguous=True))
+    found = step_pipeline(heavy, cluster, batches=8, wish=PipelineOptions(search=0))
+    alone = step_pipeline(heavy, cluster, batches=8, wish=PipelineOptions(search=0, contiguous=True))
     schedule, candidate = found.chosen.schedule, found.chosen.candidate
     assert schedule.name == "replicated" and candidate.makespan < alone.chosen.candidate.makespan
     assert "replicated" not in {each.candidate.name for each in alone.laid if each.candidate}
@@ -157,9 +157,13 @@ def test_devices_share_a_stage_where_that_is_shorter(heavy):
 def test_search_is_never_longer_and_says_where_it_began(heavy):
     """From all schedules, and from one that is named; what it gives is an ordinary, verified plan."""
     cluster = load_cluster("v100x2-nvlink")
-    for wish in (Wish(search=600, contiguous=True), Wish(search=600, name="1f1b"), Wish(search=600, name="replicated")):
+    for wish in (
+        PipelineOptions(search=600, contiguous=True),
+        PipelineOptions(search=600, name="1f1b"),
+        PipelineOptions(search=600, name="replicated"),
+    ):
         plain = step_pipeline(
-            heavy, cluster, batches=4, wish=Wish(search=0, name=wish.name, contiguous=wish.contiguous)
+            heavy, cluster, batches=4, wish=PipelineOptions(search=0, name=wish.name, contiguous=wish.contiguous)
         )
         found = step_pipeline(heavy, cluster, batches=4, wish=wish)
         assert found.bound_ticks <= found.chosen.candidate.makespan <= plain.chosen.candidate.makespan
@@ -182,18 +186,18 @@ def test_ctrl_c_keeps_what_was_found(heavy, monkeypatch, when):
 
     whole = step_search.places
     monkeypatch.setattr(step_search, "places", interrupted)
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(search=600))
+    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.chosen.fits and len(calls) == when
     monkeypatch.setattr("pesto.pipelining.step_pipeline.replicated", lambda _: interrupted())
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(search=600))
+    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.search is None and found.chosen.schedule.name != "replicated"
 
 
 def test_after_ctrl_c_nothing_more_is_laid_out(heavy, monkeypatch):
     """But for what was asked for, which is laid out where it comes later."""
-    ended = Schedule(name="free", why="interrupted", interrupted=True)
+    ended = ChainSchedule(name="free", why="interrupted", interrupted=True)
     monkeypatch.setattr("pesto.pipelining.schedules._free", lambda *_: ended)
     found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4)
     assert found.interrupted and [each.schedule.name for each in found.laid][-1] == "free"
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(name="1f1b"))
+    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(name="1f1b"))
     assert found.interrupted and found.chosen.schedule.name == "1f1b" == found.laid[-1].schedule.name

@@ -13,7 +13,7 @@ from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.folding import fold
 from pesto.pipelining.schedules import NAMES
 from pesto.pipelining.step_chain import chain_of_step
-from pesto.pipelining.step_pipeline import Wish, step_pipeline
+from pesto.pipelining.step_pipeline import PipelineOptions, step_pipeline
 from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
 
 
@@ -66,7 +66,7 @@ def test_a_chain_has_all_the_work(make_graph):
 def test_every_schedule_is_laid_out(make_graph, seed):
     """No op is forgotten, each schedule runs; the least that fits is the plan, which the reference simulator took."""
     graph = make_graph(training_step(seed, layers=10, momentum=True, clipped=seed == 2).ops)
-    found = step_pipeline(graph, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(search=0))
+    found = step_pipeline(graph, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=0))
     ran = {each.schedule.name: each.candidate for each in found.laid if each.candidate}
     assert set(NAMES) - set(ran) <= {"exact", "free", "interleaved-2", "zero-bubble-v"}  # two stages a device each
     assert found.plan.makespan_s == pytest.approx(min(each.makespan for each in ran.values()) * 1e-9, rel=0.01)
@@ -96,7 +96,7 @@ def test_what_cannot_be_laid_out_is_refused(make_graph, make_cluster):
         ({"name": "replicated", "contiguous": True}, "do not ask for contiguous ones"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=what):
-            step_pipeline(graph, cluster, batches=2, wish=Wish(**more))
+            step_pipeline(graph, cluster, batches=2, wish=PipelineOptions(**more))
     with pytest.raises(UsageError, match="give 1 or more"):
         step_pipeline(graph, cluster, batches=0)
     heavy = make_graph([{**op, "param": 10**12} if "param" in op else op for op in training_step(0, layers=6).ops])
@@ -110,7 +110,7 @@ def test_what_cannot_be_laid_out_is_refused(make_graph, make_cluster):
 def test_the_memory_that_is_named_suffices(make_graph):
     """Where nothing fits, devices of the bytes that the refusal names do."""
     cluster = load_cluster("v100x2-nvlink")
-    wish = Wish(search=0, contiguous=True)
+    wish = PipelineOptions(search=0, contiguous=True)
     wide = make_graph([{**op, "bytes": 9 * 10**9} if op["name"][0] == "f" else op for op in training_step(0).ops])
     with pytest.raises(NothingFoundError, match="lacks") as refused:
         step_pipeline(wide, cluster, batches=2, wish=wish)
@@ -123,7 +123,9 @@ def test_the_memory_that_is_named_suffices(make_graph):
 def test_devices_without_a_stage_are_named(make_graph):
     """Two layers on four devices of one stage each."""
     graph = make_graph(training_step(1, layers=2).ops)
-    found = step_pipeline(graph, load_cluster("v100x4"), batches=2, wish=Wish(search=0, contiguous=True, name="1f1b"))
+    found = step_pipeline(
+        graph, load_cluster("v100x4"), batches=2, wish=PipelineOptions(search=0, contiguous=True, name="1f1b")
+    )
     said, page = step_object(found, None), step_page(found, None)
     used = {stage["device"] for stage in said["stages"]}
     assert said["idle"] and set(said["idle"]) | used == {f"gpu:{k}" for k in range(4)} and not used & set(said["idle"])

@@ -28,7 +28,7 @@ from pesto.split.regions import analyse
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
 from pesto.split.tdl import Index, Lambda, Sum, opaque
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 
 
 def signature(inputs, outputs, type_="Mine"):
@@ -241,7 +241,7 @@ def step_of_two():
     make = Signature("Relu", (), (), ((PICTURE, "float32"),))
     filters = Signature("Relu", (), (), ((FILTERS, "float32"),))
     none = np.empty(0, dtype=np.int64)
-    return Shaped(
+    return TypedGraph(
         names=("x", "f", "first", "second"), signatures=(make, filters, CONV), signature_of=[0, 1, 2, 2],
         src=[0, 1, 2, 1], output=[0] * 4, dst=[2, 2, 3, 3], input=[0, 1, 0, 1], control_src=none, control_dst=none,
         handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=[False] * 4,

@@ -13,7 +13,7 @@ from pesto.split import geometry
 from pesto.split.division import moved_bytes
 from pesto.split.layouts import WHOLE
 from pesto.split.methods import joint, tofu
-from pesto.split.methods.coarse_graph import Settings, coarse, forward_ops
+from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarse, forward_ops
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Rules, program_of
 from pesto.split.split_search import divide
@@ -142,7 +142,8 @@ def test_the_coarse_graph(rnnlm) -> None:
     made = program_of(rnnlm, None, (2,), Rules(), each=True)
     sizes = {}
     for name, settings in (
-        ("all", Settings()), ("no steps", Settings(steps=False)), ("nothing", Settings(False, False, False)),
+        ("all", CoarseGraphOptions()), ("no steps", CoarseGraphOptions(steps=False)),
+        ("nothing", CoarseGraphOptions(False, False, False)),
     ):  # fmt: skip
         found = coarse(rnnlm, made, settings)
         sizes[name] = (found.problem.variables, int(found.group.max()) + 1)

@@ -20,7 +20,7 @@ from pesto.split.layouts import WHOLE
 from pesto.split.program import Rules, program
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide, factors_of
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.tf import named
 from pesto.tf.shaping.shaping import shape
 from pesto.tf.sources import sources
@@ -54,7 +54,7 @@ def step(layers, batch=8, width=8):
     src, output, dst, place = np.array(edges).T
     distinct = list(dict.fromkeys(kinds))
     none = np.empty(0, dtype=np.int64)
-    return Shaped(
+    return TypedGraph(
         names=tuple(names), signatures=tuple(distinct), signature_of=np.array([distinct.index(k) for k in kinds]),
         src=src, output=output, dst=dst, input=place, control_src=none, control_dst=none, handle=none, tie=none,
         use_op=none, use_input=none, use_variable=none, once=np.zeros(len(kinds), dtype=bool), source="a chain",
@@ -70,7 +70,7 @@ def gram(rows, columns):
     times = Signature("MatMul", (("transpose_b", True),), (Operand(*matrix), Operand(*matrix)), (square,))
     read = Signature("Neg", (), (Operand(*square),), (square,))
     none = np.empty(0, dtype=np.int64)
-    return Shaped(
+    return TypedGraph(
         names=("x", "s", "y", "z"), signatures=(fed, made, times, read), signature_of=np.arange(4),
         src=np.array([0, 1, 1, 2]), output=np.zeros(4, dtype=np.int64), dst=np.array([1, 2, 2, 3]),
         input=np.array([0, 0, 1, 0]), control_src=none, control_dst=none, handle=none, tie=none, use_op=none,
@@ -154,7 +154,7 @@ def test_the_shaped_step_is_the_graph(nmt) -> None:
     graph, shaped = nmt
     assert graph.names == shaped.names and graph.fingerprint() == shaped.fingerprint
     with pytest.raises(InputError, match="goes back"):
-        Shaped(**{f: getattr(shaped, f) for f in Shaped.__slots__} | {"src": shaped.dst, "dst": shaped.src})
+        TypedGraph(**{f: getattr(shaped, f) for f in TypedGraph.__slots__} | {"src": shaped.dst, "dst": shaped.src})
 
 
 def test_variables_that_are_not_seen_through_handles_are_refused() -> None:
@@ -250,7 +250,7 @@ def test_small_variables_are_cut_where_they_are_much_of_all() -> None:
     ]
     handle = Signature("VarHandleOp", (), (), (((), "resource"),))
     none, uses = np.empty(0, dtype=np.int64), np.arange(8)
-    shaped = Shaped(
+    shaped = TypedGraph(
         names=tuple(f"op{k}" for k in range(16)), signatures=(handle, *kinds),
         signature_of=np.concatenate([np.zeros(8, dtype=np.int64), 1 + uses // 2]),
         src=uses, output=0 * uses, dst=uses + 8, input=0 * uses, control_src=none, control_dst=none,

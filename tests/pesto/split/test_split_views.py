@@ -16,7 +16,7 @@ from pesto.core.source import Source
 from pesto.reporting.show.split_page import split_page
 from pesto.reporting.show.splits import split_picture
 from pesto.split.exports import _axes, _joined, jax_text
-from pesto.split.files.split_check import Certificate
+from pesto.split.files.split_check import SplitBounds
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.files.typed_graph_file import save_shaped
 from pesto.split.layouts import PARTIAL, WHOLE
@@ -65,7 +65,7 @@ def test_a_first_cut_without_a_proof_is_named(shaped, found):
     page = " ".join(split_page(shaped, split, []).split())
     assert "cut 1 of 2 sends 32 B at least" in page and "gap 0%" not in page
     file = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split")
-    again = Certificate(claimed=file.cuts, found=(32, proven.bound), rests_on=("HiGHS",))
+    again = SplitBounds(claimed=file.cuts, found=(32, proven.bound), rests_on=("HiGHS",))
     assert "cut 1 has 32 B, of" in _bound(file, again) and "confirmed" in _bound(file, again)
     split = replace(split, cuts=(replace(first, status=Status.OPTIMAL, bound=first.value), proven))
     assert "no other cut after the cuts before it sends less" in " ".join(split_page(shaped, split, []).split())

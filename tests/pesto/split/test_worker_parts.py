@@ -13,12 +13,12 @@ from pesto.split import geometry
 from pesto.split.division import Division, moved_bytes
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
-from pesto.split.op_strategy import Way
+from pesto.split.op_strategy import OpStrategy
 from pesto.split.pieces import boxes, summands
 from pesto.split.program import Rules
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import CLONE, JOIN, SLICE, parts_of
 from pesto.tf import named
 
@@ -31,7 +31,7 @@ def two_readers(shape):
     made = Signature("Make", (), (), (tensor,))
     read = Signature("Read", (), (Operand(*tensor),), ())
     none, zeros = np.empty(0, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    return Shaped(
+    return TypedGraph(
         names=("made", "read", "read again"), signatures=(made, read), signature_of=[0, 1, 1],
         src=zeros, output=zeros, dst=[1, 2], input=zeros, control_src=none, control_dst=none,
         handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=[False] * 3,
@@ -115,8 +115,8 @@ def test_all_have_the_part_that_they_need(case):
     """Of what anybody computed, and for the bytes that are planned."""
     factors, shape, computed, kept, needs, reducer = case
     shaped = two_readers(shape)
-    ways = [Way(named_as(computed), (), (computed,), reducer if PARTIAL in computed else "")]
-    ways += [Way(named_as(need.layouts), (need.layouts,), (), rims=(need.rims,)) for need in needs]
+    ways = [OpStrategy(named_as(computed), (), (computed,), reducer if PARTIAL in computed else "")]
+    ways += [OpStrategy(named_as(need.layouts), (need.layouts,), (), rims=(need.rims,)) for need in needs]
     division = Division(factors=factors, ways=tuple(ways), kept=((kept,), (), ()), variables=())
     parts = parts_of(shaped, division)
     found, total = run(parts, np.arange(prod(shape)).reshape(shape), computed, factors, reducer)
@@ -144,8 +144,10 @@ def test_steps_are_built_as_planned(factors):
 def test_results_come_together():
     """The first worker has a result whole; what that sends is not the step's."""
     shaped = two_readers((8, 12))
-    way = Way(("x",), (), ((0,),))
-    division = Division(factors=(2,), ways=(way, *[Way(("x",), ((0,),), ())] * 2), kept=(((0,),), (), ()), variables=())
+    way = OpStrategy(("x",), (), ((0,),))
+    division = Division(
+        factors=(2,), ways=(way, *[OpStrategy(("x",), ((0,),), ())] * 2), kept=(((0,),), (), ()), variables=()
+    )
     parts = parts_of(shaped, division, [(0, 0)])
     found, total = run(parts, np.arange(96).reshape(8, 12), (0,), (2,), "sum")
     assert (found[parts.results[0][0]] == total).all()

@@ -17,7 +17,7 @@ from pesto.core.errors import InputError, VerificationError
 from pesto.core.files.pattern_file import load_pattern, save_pattern
 from pesto.pipelining.pattern_certificate import certified, kept, verified
 from pesto.pipelining.pipeline import pipelined
-from pesto.pipelining.schedules import NAMES, Asked
+from pesto.pipelining.schedules import NAMES, PipelineRequest
 from solvers.families.chain_table import make_case
 from solvers.pipelining import pattern_json
 from solvers.pipelining.chain import KINDS, Allocation, MemoryModel
@@ -211,7 +211,7 @@ def test_breaches_are_found(document, said) -> None:
 def test_every_named_schedule_is_kept(name, tmp_path) -> None:
     """Packed or not, it comes back and is verified; under another schedule's name it is refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    asked = Asked(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
+    asked = PipelineRequest(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
     found = kept(pipelined(asked, name), ChainInstance(chain=chain))
     for path in (tmp_path / "pattern.json", tmp_path / "pattern.json.gz"):
         save_pattern(found, path)
@@ -231,8 +231,8 @@ def test_every_named_schedule_is_kept(name, tmp_path) -> None:
 def test_what_does_not_fit_is_not_kept() -> None:
     """A file would be refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    least = int(pipelined(Asked(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
-    found = pipelined(Asked(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
+    least = int(pipelined(PipelineRequest(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
+    found = pipelined(PipelineRequest(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
     assert not found.chosen.fits
     with pytest.raises(ValueError, match=r"gpipe: out of memory on device \d - give more memory"):
         kept(found, ChainInstance(chain=chain))

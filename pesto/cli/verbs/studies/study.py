@@ -22,7 +22,7 @@ from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.table import aligned
 from pesto.research.study import store
-from pesto.research.study.cells import Cell, cells_of
+from pesto.research.study.cells import StudyCell, cells_of
 from pesto.research.study.run import runner
 from pesto.research.study.run.status import peeked
 from pesto.research.study.spec import load_study
@@ -137,10 +137,10 @@ def _executor(kind: str, jobs: int | None) -> Executor:
 class _Log:
     """One line a cell on stderr."""
 
-    def __init__(self, versions: store.Versions, *, quiet: bool) -> None:
+    def __init__(self, versions: store.LibraryVersions, *, quiet: bool) -> None:
         self._versions, self._quiet, self._began = versions, quiet, time.monotonic()
 
-    def begins(self, path: Path, tally: store.Tally, again: int) -> None:
+    def begins(self, path: Path, tally: store.StudyTally, again: int) -> None:
         if again:
             _say(f"{again} failed cells are run again")
         if tally.former_done or tally.former_pending:
@@ -178,7 +178,7 @@ def _value(makespan: int | None, bound: int) -> str:
     return f"makespan {makespan}, gap {percent(relative_gap(makespan, bound))}"
 
 
-def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bool) -> None:
+def _ended(path: Path, cells: Sequence[StudyCell], tally: store.StudyTally, *, as_json: bool) -> None:
     if as_json:
         left: dict[str, Any] = {
             "db": shown(path, 4096),
@@ -191,13 +191,13 @@ def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bo
         click.echo(_line(shown(path), tally))
 
 
-def _line(name: str, tally: store.Tally) -> str:
+def _line(name: str, tally: store.StudyTally) -> str:
     counts = Counter(done=tally.done, running=tally.running, pending=tally.pending)
     states = ", ".join(f"{n} {state}" for state, n in counts.items())
     return f"{name}: {counted(sum(counts.values()), 'cell')}: {states}"
 
 
-def _former(tally: store.Tally) -> str:
+def _former(tally: store.StudyTally) -> str:
     return (
         f"beside them {counted(tally.former_done + tally.former_pending, 'cell')} of a former version of the study: "
         f"{tally.former_done} done, {tally.former_pending} that will not be run"

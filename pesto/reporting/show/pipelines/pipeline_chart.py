@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pesto.core.quantities import size
-from pesto.pipelining.schedules import MOST_HALVES, Asked, Schedule
+from pesto.pipelining.schedules import MOST_HALVES, ChainSchedule, PipelineRequest
 from pesto.pipelining.unrolled import Unrolled, unrolled
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
 from solvers.arrays import Bools, Floats, Ints
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Units(NamedTuple):
+class ChartUnits(NamedTuple):
     """What times and bytes are told in."""
 
     time: str = "ticks"
@@ -36,7 +36,7 @@ class Units(NamedTuple):
         return self.names[device] if self.names else f"device {device}"
 
 
-NATURAL, OF_STEPS = Units(), Units("ms, as the chain has it", 1e6, "GiB", 2.0**30)
+NATURAL, OF_STEPS = ChartUnits(), ChartUnits("ms, as the chain has it", 1e6, "GiB", 2.0**30)
 """Of chains' files, and of chains of steps, whose ticks are nanoseconds."""
 _WIDTH, _LINK = 13.0, 0.35
 _MADE_BY = "pesto pipeline"
@@ -66,7 +66,7 @@ _STYLES = {
 }
 
 
-def draw(asked: Asked, chosen: Schedule, form: str, units: Units = NATURAL) -> bytes:
+def draw(asked: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
     """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
 
     Of a periodic schedule one period lies between dashed lines. The first 24 batches at most, of a periodic one so many
@@ -106,7 +106,7 @@ def draw(asked: Asked, chosen: Schedule, form: str, units: Units = NATURAL) -> b
         return saved(canvas, form, _MADE_BY)
 
 
-def _title(chosen: Schedule, drawn: Unrolled, run: Unrolled, units: Units) -> str:
+def _title(chosen: ChainSchedule, drawn: Unrolled, run: Unrolled, units: ChartUnits) -> str:
     word, period, step = units.time.partition(",")[0], float(chosen.period or 0), float(chosen.step or 0)
     said = (
         f"{chosen.name}: {period / units.ticks:.6g} {word} a batch, {step / units.ticks:.6g} {word} for {run.batches}"
@@ -122,7 +122,7 @@ def _shades(run: Unrolled) -> str:
     return "light is forward, dark backward" + (f", {backward}" if backward else "")
 
 
-class _Seen(NamedTuple):
+class _DrawnSchedule(NamedTuple):
     """What is drawn of a schedule."""
 
     run: Unrolled
@@ -132,21 +132,21 @@ class _Seen(NamedTuple):
     """The operations about that period, where all are too thin to be told apart."""
 
 
-def _seen(asked: Asked, chosen: Schedule, run: Unrolled) -> _Seen:
+def _seen(asked: PipelineRequest, chosen: ChainSchedule, run: Unrolled) -> _DrawnSchedule:
     """The first batches; of a periodic schedule so many that a few periods are full."""
     pattern, many = chosen.pattern, min(_SHOWN, run.batches)
     if pattern is None or not chosen.periodic or chosen.allocation is None:
-        return _Seen(_first(run, many), None, None)
+        return _DrawnSchedule(_first(run, many), None, None)
     full = pattern.k * (-(-int(run.finish[run.batch == 0].max()) // pattern.T) + _PERIODS)
     drawn, chain = _first(run, min(many, full)), asked.seen(chosen.allocation)
     ticks = [finish - start for _, kind, _, _, start, finish in _merged(drawn, chosen.rows) if kind not in _SENDS]
     if np.median(ticks) / drawn.step * _POINTS >= _THIN or full > MOST_HALVES // chain.layers:
-        return _Seen(drawn, _steady(drawn, pattern.T), None)
+        return _DrawnSchedule(drawn, _steady(drawn, pattern.T), None)
     wide = unrolled(chain, pattern, full)
     period = _steady(wide, pattern.T)
     if period is None:
         raise RuntimeError("a period is full where the last of so many batches begins")
-    return _Seen(wide if len(wide.start) <= _MOST_BOXES else drawn, period, _between(wide, *period))
+    return _DrawnSchedule(wide if len(wide.start) <= _MOST_BOXES else drawn, period, _between(wide, *period))
 
 
 def _first(run: Unrolled, many: int) -> Unrolled:
@@ -180,7 +180,9 @@ def _rows(devices: int, resource: Ints, stages: Ints) -> dict[int, float]:
     return found
 
 
-def _boxes(axis: "Axes", chosen: Schedule, run: Unrolled, rows: dict[int, float], between: tuple[int, int]) -> None:
+def _boxes(
+    axis: "Axes", chosen: ChainSchedule, run: Unrolled, rows: dict[int, float], between: tuple[int, int]
+) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
@@ -234,7 +236,7 @@ def _steady(run: Unrolled, ticks: int) -> tuple[int, int] | None:
     return (first_end, first_end + ticks) if first_end <= last_begin else None
 
 
-def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, units: Units) -> None:
+def _held(axis: "Axes", of: tuple[PipelineRequest, ChainSchedule], run: Unrolled, units: ChartUnits) -> None:
     """Weights and activations of each device over time."""
     asked, chosen = of
     chain, stages = asked.chain, chosen.rows
@@ -269,7 +271,7 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, units: Units)
         axis.spines[side].set_visible(False)
 
 
-def _legible(units: Units, most: float) -> Units:
+def _legible(units: ChartUnits, most: float) -> ChartUnits:
     """Smaller units of bytes than GiB where less than one of these is held."""
     smaller = [("MiB", 2.0**20), ("KiB", 2.0**10)] if units.size == "GiB" and most < units.one else []
     for name, one in smaller:
@@ -278,7 +280,7 @@ def _legible(units: Units, most: float) -> Units:
     return units
 
 
-def _limits(axis: "Axes", machines: Machines, stages: Ints, units: Units) -> None:
+def _limits(axis: "Axes", machines: Machines, stages: Ints, units: ChartUnits) -> None:
     """Dotted: the bytes of equal devices, or of each in its colour; in words where they are beyond the axis."""
     limits = machines.limits
     same, beyond = len(set(limits)) == 1, list[int]()
@@ -300,7 +302,7 @@ def _devices(stages: Ints) -> list[int]:
     return list(dict.fromkeys(stages[:, 2].tolist()))
 
 
-def _weights(chain: Chain, chosen: Schedule, device: int) -> int:
+def _weights(chain: Chain, chosen: ChainSchedule, device: int) -> int:
     """Bytes of variables on a device."""
     if chosen.shared is not None:
         return int(chain.weights[chosen.shared.homes == device].sum())
@@ -316,7 +318,7 @@ def _stepped(ticks: Ints, change: Ints, base: int, end: int) -> tuple[Floats, Fl
 
 
 def draw_curve(
-    points: Sequence[tuple[int, dict[str, Fraction | None]]], name: str, form: str, units: Units = NATURAL
+    points: Sequence[tuple[int, dict[str, Fraction | None]]], name: str, form: str, units: ChartUnits = NATURAL
 ) -> bytes:
     """Least period over the bytes of a device, of each way that was tried, and the bound; the same bytes each time."""
     from matplotlib.figure import Figure as Canvas

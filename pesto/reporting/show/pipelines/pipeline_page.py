@@ -9,7 +9,7 @@ import numpy as np
 
 from pesto.core.quantities import counted, percent
 from pesto.pipelining.pipeline import AT_ONCE, Pipeline
-from pesto.pipelining.schedules import Schedule
+from pesto.pipelining.schedules import ChainSchedule
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.table import aligned
 from solvers.pipelining.pipeline_bounds import Bound
@@ -80,7 +80,7 @@ def _proven(found: Pipeline) -> list[str]:
     ]
 
 
-def load_lines(schedules: Iterable[Schedule], time: Callable[[int], str]) -> list[str]:
+def load_lines(schedules: Iterable[ChainSchedule], time: Callable[[int], str]) -> list[str]:
     """A line for each schedule of two stages a device: how near to the least its cuts are; `time` words ticks."""
     found = [(each.name, each.load, each.load_bound, each.load_gap) for each in schedules]
     return [
@@ -94,7 +94,7 @@ def load_lines(schedules: Iterable[Schedule], time: Callable[[int], str]) -> lis
     ]
 
 
-def load_keys(each: Schedule) -> dict[str, Any]:
+def load_keys(each: ChainSchedule) -> dict[str, Any]:
     """Keys of JSON: ticks a micro-batch of the busiest device over its stages, their bound over all cuts, the gap."""
     return {"busiest_load": each.load, "busiest_load_bound": each.load_bound, "busiest_load_gap": each.load_gap}
 
@@ -112,7 +112,7 @@ def ticks_text(value: Fraction | None) -> str:
     return str(value) if value.denominator == 1 else f"{value} = {float(value):.2f}"
 
 
-def _thinned(chosen: Schedule) -> str:
+def _thinned(chosen: ChainSchedule) -> str:
     k, n = chosen.keep
     return f", {k} of every {n} batches of 1F1B*" if n > 1 else ""
 
@@ -177,7 +177,7 @@ def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
     return (layers, *(str(stage[key]) for key in ("device", "load", "weights_bytes", "in_flight", "bytes")))
 
 
-def _schedule(each: Schedule) -> dict[str, Any]:
+def _schedule(each: ChainSchedule) -> dict[str, Any]:
     return {
         **period_object("period", each.period),
         "step": each.step,
@@ -189,7 +189,7 @@ def _schedule(each: Schedule) -> dict[str, Any]:
     }
 
 
-def _row(each: Schedule, chosen: Schedule) -> tuple[str, ...]:
+def _row(each: ChainSchedule, chosen: ChainSchedule) -> tuple[str, ...]:
     if each.period is None or each.peaks is None or not chosen.period:
         return (each.name, "-", "", "-", "-", each.why)
     more = "" if each is chosen else f"{100 * (float(each.period / chosen.period) - 1):+.1f}%"

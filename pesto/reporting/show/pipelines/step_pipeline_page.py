@@ -9,7 +9,7 @@ import numpy as np
 from pesto.core.micro_batches.step_parts import FORWARD
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import brief, counted, duration, durations, percent, size
-from pesto.pipelining.staged_step import Laid
+from pesto.pipelining.staged_step import MappedSchedule
 from pesto.pipelining.step_pipeline import StepPipeline
 from pesto.pipelining.step_search import SEARCH
 from pesto.reporting.show.lines import fact
@@ -134,7 +134,7 @@ def _period(period: Fraction | None) -> dict[str, Any]:
     return {**period_object("period", period), "period_s": seconds}
 
 
-def _named(found: StepPipeline) -> list[tuple[str, Laid]]:
+def _named(found: StepPipeline) -> list[tuple[str, MappedSchedule]]:
     """What was laid out, by name; last what search made of one of them."""
     named = [(each.schedule.name, each) for each in found.laid if found.search is None or each is not found.chosen]
     return [*named, (SEARCH, found.chosen)] if found.search else named
@@ -216,7 +216,7 @@ def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _schedule(each: Laid) -> dict[str, Any]:
+def _schedule(each: MappedSchedule) -> dict[str, Any]:
     candidate = each.candidate
     return {
         **_period(each.schedule.period),

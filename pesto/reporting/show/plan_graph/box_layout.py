@@ -20,7 +20,7 @@ _DEPTH = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class BoxLayout:
     """Inches from the left and from the top; k boxes are on the page."""
 
     shown: Ints
@@ -44,7 +44,7 @@ class Layout:
         return len(self.columns) * (WIDTH + APART) - APART, self.bands[-1][2]
 
 
-def laid_out(boxes: Boxes) -> Layout:
+def laid_out(boxes: Boxes) -> BoxLayout:
     """Place the boxes; those of one column and band stand in order of time, from the top."""
     few = len(boxes.labels) <= _DEPTH
     shown = np.flatnonzero((boxes.busy_s > 0) | few)
@@ -64,7 +64,7 @@ def laid_out(boxes: Boxes) -> Layout:
         below = bottom + GAP
     begin, end = (boxes.centre_s,) * 2 if boxes.by == SCOPE else (boxes.start_s, boxes.finish_s)
     spans = [shown[column == c] for c in range(int(column.max(initial=0)) + 1)]
-    return Layout(
+    return BoxLayout(
         shown=ints(shown), left=floats(column * (WIDTH + APART)), top=floats(top), height=floats(height),
         longest_s=longest, bands=tuple(bands),
         columns=tuple((float(begin[k].min()), float(end[k].max())) for k in spans),

@@ -9,7 +9,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.quantities import brief, counted, duration, percent, time_unit
 from pesto.reporting.explaining.name_scopes import GRADIENT
 from pesto.reporting.show.drawing import COLOURS, GREY, INK, drawn_by, saved
-from pesto.reporting.show.plan_graph.box_layout import APART, WIDTH, Layout, laid_out
+from pesto.reporting.show.plan_graph.box_layout import APART, WIDTH, BoxLayout, laid_out
 from pesto.reporting.show.plan_graph.boxes import NODE, OP, SCOPE, Boxes
 from solvers.arrays import Ints
 
@@ -56,7 +56,7 @@ def colours(devices: tuple[str, ...]) -> list[str]:
     return [GREY if name.startswith("cpu") else bright[next(turn) % len(bright)] for name in devices]
 
 
-def _bands(axis: "Axes", boxes: Boxes, page: Layout, plan: Plan) -> None:
+def _bands(axis: "Axes", boxes: Boxes, page: BoxLayout, plan: Plan) -> None:
     """The ground of each device, with its name, the share of the step for which it works, and its peak."""
     from matplotlib.patches import Rectangle
 
@@ -76,7 +76,7 @@ def _bands(axis: "Axes", boxes: Boxes, page: Layout, plan: Plan) -> None:
         axis.text(c * (WIDTH + APART), -0.16, text, va="bottom", color=GREY)
 
 
-def _boxes(axis: "Axes", boxes: Boxes, page: Layout) -> None:
+def _boxes(axis: "Axes", boxes: Boxes, page: BoxLayout) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     shade = colours(boxes.devices)
@@ -107,7 +107,7 @@ def _short(label: str, most: int) -> str:
     return brief(mark + "/".join(parts), most)
 
 
-def _edges(axis: "Axes", boxes: Boxes, page: Layout) -> str:
+def _edges(axis: "Axes", boxes: Boxes, page: BoxLayout) -> str:
     """Draw the edges that carry the most; the line that says how many others there are."""
     place = {b: k for k, b in enumerate(page.shown.tolist())}
     crosses, most = boxes.crosses, max(float(boxes.bytes.max(initial=0.0)), 1.0)
@@ -133,7 +133,7 @@ def _heaviest(boxes: Boxes, edges: Ints, place: dict[int, int], limit: int) -> I
     return np.sort(kept[np.argsort(-boxes.bytes[kept], kind="stable")[:limit]])
 
 
-def _arrow(axis: "Axes", page: Layout, ends: tuple[int, int], look: dict[str, Any]) -> None:
+def _arrow(axis: "Axes", page: BoxLayout, ends: tuple[int, int], look: dict[str, Any]) -> None:
     """A curve from a box's right side to another's left; down, or back, from side to side."""
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path
@@ -154,7 +154,7 @@ def _arrow(axis: "Axes", page: Layout, ends: tuple[int, int], look: dict[str, An
     axis.add_patch(arrow)
 
 
-def _words(axis: "Axes", plan: Plan, boxes: Boxes, page: Layout, said: str) -> None:
+def _words(axis: "Axes", plan: Plan, boxes: Boxes, page: BoxLayout, said: str) -> None:
     made = plan.provenance
     what = {OP: "ops", NODE: "runs of ops on one device"}.get(boxes.by, "scopes, on each device apart")
     left = len(boxes.labels) - len(page.shown)

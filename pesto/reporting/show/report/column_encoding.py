@@ -13,7 +13,7 @@ _LEVEL = 9
 """Of deflate: pages are written once."""
 
 
-class Packed(NamedTuple):
+class PackedColumns(NamedTuple):
     """Columns as a page holds them."""
 
     lengths: dict[str, int]
@@ -22,11 +22,11 @@ class Packed(NamedTuple):
     """Base64 of the deflated bytes (RFC 1951, no header)."""
 
 
-def packed(columns: Mapping[str, Ints]) -> Packed:
+def packed(columns: Mapping[str, Ints]) -> PackedColumns:
     """The columns, in order; entries are 64-bit integers, small ones cost least."""
     squeezed = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
     data = b"".join(squeezed.compress(varints(column)) for column in columns.values()) + squeezed.flush()
-    return Packed({name: len(column) for name, column in columns.items()}, base64.b64encode(data).decode())
+    return PackedColumns({name: len(column) for name, column in columns.items()}, base64.b64encode(data).decode())
 
 
 def varints(values: Ints) -> bytes:

@@ -12,7 +12,7 @@ from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import payloads
 from pesto.reporting.explaining.waits import DATA, DEVICE, TRANSFER, Waits
 from pesto.reporting.show.report.column_encoding import differences, since_alike
-from pesto.reporting.show.report.op_names import Names
+from pesto.reporting.show.report.op_names import OpNameTree
 from solvers import Problem
 from solvers.arrays import Ints, ints, rank_of
 from solvers.memory.usage import over_time
@@ -21,7 +21,7 @@ _SLOTS = 64
 """Inputs of an op that are told apart; edges of later ones are compared with each other."""
 
 
-def of_graph(graph: Graph, names: Names, group: Ints) -> dict[str, Ints]:
+def of_graph(graph: Graph, names: OpNameTree, group: Ints) -> dict[str, Ints]:
     """What all plans of a graph have: names, types, kinds of device with a kernel, edges; group: [n] of the problem."""
     alike = names.pattern[len(names.scopes) :]
     src, dst = graph.edge_src, graph.edge_dst

@@ -11,10 +11,10 @@ from pesto.core.graph import Graph
 from pesto.reporting.explaining.name_scopes import common_scope
 from pesto.reporting.explaining.waits import waits
 from pesto.reporting.show.plan_graph.scope_grouping import scopes
-from pesto.reporting.show.report.column_encoding import Packed, packed
+from pesto.reporting.show.report.column_encoding import PackedColumns, packed
 from pesto.reporting.show.report.columns import of_graph, of_plan
-from pesto.reporting.show.report.op_names import Names, as_tree
-from pesto.reporting.show.report.plan_facts import Reported, facts
+from pesto.reporting.show.report.op_names import OpNameTree, as_tree
+from pesto.reporting.show.report.plan_facts import ReportedPlan, facts
 from pesto.reporting.show.report.single_file_page import asset, policy_hash, script_of, with_marks
 from solvers.arrays import Ints
 
@@ -26,7 +26,7 @@ SCRIPTS = (
 _MOST_SCOPES = 48
 
 
-def html_report(graph: Graph, plans: Sequence[Reported]) -> bytes:
+def html_report(graph: Graph, plans: Sequence[ReportedPlan]) -> bytes:
     """The page of the first plan, and of how the others differ; all are of `graph`, and verified."""
     names, first = as_tree(graph.names), plans[0]
     alike = names.pattern[len(names.scopes) :]
@@ -46,7 +46,7 @@ def html_report(graph: Graph, plans: Sequence[Reported]) -> bytes:
     return _page(f"{graph.source} on {first.cluster.name}", said, shown).encode()
 
 
-def _of_graph(graph: Graph, names: Names, took: Ints) -> dict[str, Any]:
+def _of_graph(graph: Graph, names: OpNameTree, took: Ints) -> dict[str, Any]:
     """What the graph is, and the scopes that ops are gathered by: those that take most of the time."""
     _, labels = scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
     return {
@@ -66,7 +66,7 @@ def _parts(label: str) -> tuple[str, ...]:
     return tuple(label.split("/"))
 
 
-def _page(title: str, said: dict[str, Any], shown: Sequence[Packed]) -> str:
+def _page(title: str, said: dict[str, Any], shown: Sequence[PackedColumns]) -> str:
     style = asset("report.css")
     script = script_of([asset(name) for name in SCRIPTS])
     values = {

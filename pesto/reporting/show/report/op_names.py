@@ -13,7 +13,7 @@ Part = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Names:
+class OpNameTree:
     """n names as nodes of a tree: first s scopes, each behind the scope that it is in, then the n ops."""
 
     patterns: tuple[tuple[str, ...], ...]
@@ -28,7 +28,7 @@ class Names:
     """Node of each scope, by its parts."""
 
 
-class _Tree:
+class _TreeBuilder:
     """The tree while it grows."""
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class _Tree:
         return found
 
 
-def as_tree(names: tuple[str, ...]) -> Names:
+def as_tree(names: tuple[str, ...]) -> OpNameTree:
     """The names as a tree; the name of a node is its part behind that of its scope and a slash."""
-    tree = _Tree()
+    tree = _TreeBuilder()
     split = [tuple(name.split("/")) for name in names]
     above = [tree.scope(parts[:-1]) for parts in split]
     rows = tree.rows + [(scope, tree.part(parts[-1])) for scope, parts in zip(above, split, strict=True)]
-    return Names(
+    return OpNameTree(
         patterns=tuple(tree.patterns),
         parent=ints([scope for scope, _ in rows]),
         pattern=ints([pattern for _, (pattern, _) in rows]),

@@ -24,7 +24,7 @@ from solvers import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reported:
+class ReportedPlan:
     """A verified plan, with what its page shows beside it."""
 
     label: str
@@ -49,7 +49,7 @@ class Reported:
         return Timeline(problem=self.problem, schedule=self.plan.schedule)
 
 
-def facts(shown: Reported, found: Waits) -> dict[str, Any]:
+def facts(shown: ReportedPlan, found: Waits) -> dict[str, Any]:
     """The JSON object of one plan; times in ticks, bytes of bytes."""
     plan, timeline = shown.plan, shown.timeline
     made = plan.provenance
@@ -81,7 +81,7 @@ def facts(shown: Reported, found: Waits) -> dict[str, Any]:
     }
 
 
-def _machine(shown: Reported, timeline: Timeline) -> dict[str, Any]:
+def _machine(shown: ReportedPlan, timeline: Timeline) -> dict[str, Any]:
     """Processors, devices and links, with the ticks that each is busy."""
     p, s, cluster = timeline.problem, timeline.schedule, shown.cluster
     busy = np.bincount(s.device, weights=s.finish - s.start, minlength=p.devices)
@@ -122,7 +122,7 @@ def _evidence(plan: Plan) -> str:
     return "" if evidence is None else f"{len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked"
 
 
-def _made(shown: Reported) -> list[tuple[str, str]]:
+def _made(shown: ReportedPlan) -> list[tuple[str, str]]:
     """Where the plan comes from, as label and text."""
     made = shown.plan.provenance
     rows = [
@@ -150,11 +150,11 @@ def _coarse(plan: Plan) -> str:
     return f"{c.nodes} nodes; {c.solver} {c.version}: {c.status}, {step}, bound {bound} of the coarse graph alone"
 
 
-def of_solve(outcome: Outcome, cluster: Cluster, label: str, stages_s: dict[str, float]) -> Reported:
+def of_solve(outcome: Outcome, cluster: Cluster, label: str, stages_s: dict[str, float]) -> ReportedPlan:
     """The plan of a solve, with what its file does not keep: seconds, trust, ties."""
     notes = [trust_line(outcome.trust)] if outcome.trust else []
     notes += [enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced else []
-    return Reported(
+    return ReportedPlan(
         label=label,
         plan=outcome.plan,
         cluster=cluster,

@@ -7,7 +7,7 @@ from pesto.core.quantities import size
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.geometry import Shape
 from pesto.split.layouts import Rims, Strategy
-from pesto.split.op_explanation import Carried, ExplainedOp
+from pesto.split.op_explanation import ExplainedOp, OpTensor
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
 from pesto.split.pieces import Box
 from pesto.split.variable_rows import layout_words
@@ -44,7 +44,7 @@ def _found(strategy: Strategy) -> dict[str, Any]:
     return {**made, "windows": windows} if windows else made
 
 
-def _carried(each: Carried, found: str, wanted: str) -> dict[str, Any]:
+def _carried(each: OpTensor, found: str, wanted: str) -> dict[str, Any]:
     return {
         "tensor": each.tensor,
         "shape": None if each.shape is None else list(each.shape),
@@ -102,12 +102,12 @@ def _chosen(name: str, k: int, reducer: str) -> str:
     return f"along {name} in {k}" + (f"; each has a partial result, made one by {reducer}" if reducer else "")
 
 
-def _tensors(op: ExplainedOp) -> Iterable[tuple[str, Carried]]:
+def _tensors(op: ExplainedOp) -> Iterable[tuple[str, OpTensor]]:
     yield from ((f"input {at}", each) for at, each in enumerate(op.inputs))
     yield from ((f"output {at}", each) for at, each in enumerate(op.outputs))
 
 
-def _tensor(label: str, each: Carried, factors: Shape) -> list[str]:
+def _tensor(label: str, each: OpTensor, factors: Shape) -> list[str]:
     words = ("kept", "needed") if label.startswith("input") else ("computed", "kept")
     shape = "no shape" if each.shape is None else "x".join(map(str, each.shape)) or "a number"
     lines = [
@@ -122,7 +122,7 @@ def _tensor(label: str, each: Carried, factors: Shape) -> list[str]:
     return lines
 
 
-def _wanted(each: Carried, factors: Shape) -> str:
+def _wanted(each: OpTensor, factors: Shape) -> str:
     windows = ", ".join(f"windows of {rim.size} along dimension {rim.dimension}" for rim in each.rims)
     return layout_words(each.wanted, factors) + (f", {windows}" if windows else "")
 

@@ -6,7 +6,7 @@ from pesto.core.quantities import brief, size
 from pesto.reporting.show.drawing import COLOURS, INK, drawn_by, saved
 from pesto.split.division import Division
 from pesto.split.pieces import Box, boxes
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.variable_rows import VariableRow, layout_words, variable_rows, whole_bytes
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _FAINT = (1.0, 0.6, 0.35)
 """How strongly a colour is laid on, for workers beyond the number of colours."""
 
 
-def draw(shaped: Shaped, division: Division, form: str) -> bytes:
+def draw(shaped: TypedGraph, division: Division, form: str) -> bytes:
     """The picture in one of the formats; the same division gives the same bytes."""
     from matplotlib.figure import Figure
 

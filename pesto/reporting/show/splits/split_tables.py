@@ -5,14 +5,14 @@ from typing import Any
 from pesto.core.quantities import brief, counted, size
 from pesto.reporting.show.table import aligned
 from pesto.split.split_search import Split, ways_by_class, ways_by_type
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.split.variable_rows import layout_words, variable_rows
 
 _VARIABLES = 10
 """Rows of variables on the page."""
 
 
-def tables_object(shaped: Shaped, split: Split) -> dict[str, Any]:
+def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
     """The keys `classes`, `types` and `variables` of `pesto split --json`; all rows."""
     return {
         "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in ways_by_class(shaped, split)],
@@ -30,7 +30,7 @@ def tables_object(shaped: Shaped, split: Split) -> dict[str, Any]:
     }
 
 
-def tables(shaped: Shaped, split: Split) -> list[str]:
+def tables(shaped: TypedGraph, split: Split) -> list[str]:
     """Classes of ops, and the variables of which a worker holds most; how many more there are."""
     kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in ways_by_class(shaped, split)]
     rows = variable_rows(shaped, split.division)

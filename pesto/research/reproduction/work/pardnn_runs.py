@@ -8,8 +8,8 @@ from pesto.choosing.comparison.contest import Entrants, compete
 from pesto.choosing.comparison.step_shape import shape_of
 from pesto.core.memory.peaks import footprint
 from pesto.core.problem import TICK_S, build
-from pesto.research.reproduction.cached_cells import Asked, Found, Key
-from pesto.research.reproduction.graph_steps import Step, machine, on, step
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
+from pesto.research.reproduction.graph_steps import StepOnCluster, machine, on, step
 from solvers import Options, Problem
 from solvers.heuristics.overflow.relief import Relief, relieve
 from solvers.heuristics.pardnn.emulator import emulate
@@ -23,26 +23,26 @@ ROOMY = 1024.0
 """Times the memory of each accelerator, where it is not to matter."""
 
 
-def sized(key: Key, asked: Asked) -> Found:
+def sized(key: Key, asked: CellSettings) -> Found:
     """Ops of the graph, as `pesto import` has it."""
     return {"ops": step(key[0], "v100x16", asked).graph.ops}
 
 
-def shaped(key: Key, asked: Asked) -> Found:
+def shaped(key: Key, asked: CellSettings) -> Found:
     """Degree of parallelism and CCR (6.2.2)."""
     at = step(key[0], key[1], asked)
     shape = shape_of(at.graph, _problem(at), at.cluster)
     return {"parallelism": shape.parallelism, "ccr": shape.ccr}
 
 
-def single(key: Key, asked: Asked) -> Found:
+def single(key: Key, asked: CellSettings) -> Found:
     """The step on one GPU, and whether it fits."""
     graph, cluster, costs = step(key[0], key[1], asked)
     one = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(("single",))).entries[0]
     return {"step_s": one.makespan_s, "fits": one.plan is not None, "detail": one.detail}
 
 
-def parted(key: Key, asked: Asked) -> Found:
+def parted(key: Key, asked: CellSettings) -> Found:
     """ParDNN's two steps: seconds to place, ops moved, and the step by the emulated scheduler."""
     at = step(key[0], key[1], asked)
     problem, held = _problem(at), footprint(at.graph)
@@ -67,7 +67,7 @@ def parted(key: Key, asked: Asked) -> Found:
     }
 
 
-def _problem(at: Step) -> Problem:
+def _problem(at: StepOnCluster) -> Problem:
     """Ops hold nothing by themselves: memory is counted over time."""
     return build(at.graph, at.costs, at.cluster, memory=np.zeros_like(at.graph.param_bytes))
 
@@ -78,7 +78,7 @@ def _fullest(problem: Problem, relief: Relief) -> float:
     return float((relief.peak[used] / problem.capacity[used]).max())
 
 
-def rivalled(key: Key, asked: Asked) -> Found:
+def rivalled(key: Key, asked: CellSettings) -> Found:
     """Steps by each of RIVALS where memory does not matter, in the order that list scheduling gives."""
     graph, cluster, costs = on(key[0], machine(key[1], memory=ROOMY), asked)
     found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))

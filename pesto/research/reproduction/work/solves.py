@@ -13,8 +13,8 @@ from pesto.planning.solving.exact import Exact, exact
 from pesto.planning.solving.flow import Outcome, formulate, solve
 from pesto.planning.solving.levels import levels
 from pesto.planning.solving.tracker import Tracker
-from pesto.research.reproduction.cached_cells import Asked, Found, Key
-from pesto.research.reproduction.graph_steps import Step, machine, on, step
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
+from pesto.research.reproduction.graph_steps import StepOnCluster, machine, on, step
 from solvers import Options, Problem, Schedule
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS
@@ -33,24 +33,24 @@ EXACT_S, NODES = 10.0, 200
 """Of Fig 5: effort of the exact solver as seconds, and nodes of the coarse graph."""
 
 
-def counted(key: Key, asked: Asked) -> Found:
+def counted(key: Key, asked: CellSettings) -> Found:
     """Ops of each class of Table 1, by the device on which an op is fastest."""
     seconds = np.nanmin(step(key[0], "v100x2-nvlink", asked).costs.compute_s, axis=1)
     return {"ops": np.histogram(seconds, bins=CLASSES_S)[0].tolist()}
 
 
-def solved(key: Key, asked: Asked) -> Found:
+def solved(key: Key, asked: CellSettings) -> Found:
     """The plan and its bound; seconds of a step."""
     return _solved(step(key[0], key[1], asked), asked)
 
 
-def swept(key: Key, asked: Asked) -> Found:
+def swept(key: Key, asked: CellSettings) -> Found:
     """The same on a cluster whose compute or links are VALUE times as fast: model, cluster, axis, value."""
     model, cluster, axis, value = key
     return _solved(on(model, machine(cluster, **{axis: float(value)}), asked), asked)
 
 
-def _solved(at: Step, asked: Asked) -> Found:
+def _solved(at: StepOnCluster, asked: CellSettings) -> Found:
     graph, cluster, costs = at
     outcome = solve(graph, cluster, costs, asked.settings, lambda _: None)
     plan, made = outcome.plan, outcome.plan.provenance
@@ -69,7 +69,7 @@ def _candidates(outcome: Outcome, tick: float) -> dict[str, float]:
     return {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits}
 
 
-def rivalled(key: Key, asked: Asked) -> Found:
+def rivalled(key: Key, asked: CellSettings) -> Found:
     """The steps of RIVALS, and whether each fits the memory."""
     graph, cluster, costs = step(key[0], key[1], asked)
     found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
@@ -79,7 +79,7 @@ def rivalled(key: Key, asked: Asked) -> Found:
     return {"methods": entries}
 
 
-def placed(key: Key, asked: Asked) -> Found:
+def placed(key: Key, asked: CellSettings) -> Found:
     """CPU seconds of Baechi's methods on the full graph: the least of two runs, once their code is there."""
     at = step(key[0], key[1], asked)
     problem = formulate(at.graph, at.costs, at.cluster, asked.settings)
@@ -95,13 +95,13 @@ def placed(key: Key, asked: Asked) -> Found:
     return {"ops": at.graph.ops, "cpu_s": took}
 
 
-def congested(key: Key, asked: Asked) -> Found:
+def congested(key: Key, asked: CellSettings) -> Found:
     """What an exact solver promised and what came of it, with links and without them, and what ran when."""
     at = step(key[0], key[1], asked)
     return {name: _exact(at, asked, congestion=name == "with") for name in ("with", "without")}
 
 
-def _exact(at: Step, asked: Asked, *, congestion: bool) -> Found:
+def _exact(at: StepOnCluster, asked: CellSettings, *, congestion: bool) -> Found:
     settings = Settings(
         time_limit_s=min(EXACT_S, asked.seconds) if asked.tiny else EXACT_S, deterministic=True,
         solver="cpsat-windows", coarsen_to=NODES, congestion=congestion, search=False,
@@ -125,7 +125,7 @@ def _exact(at: Step, asked: Asked, *, congestion: bool) -> Found:
     }
 
 
-def _rows(at: Step, problem: Problem, schedule: Schedule) -> dict[str, list[list[float]]]:
+def _rows(at: StepOnCluster, problem: Problem, schedule: Schedule) -> dict[str, list[list[float]]]:
     """Stripes of each busy device and link, in seconds."""
     found, location = {}, np.array([index for _, index in lanes(at.cluster)])
     least = schedule.makespan / STRIPES

@@ -4,7 +4,7 @@ import numpy as np
 
 from pesto.core.costs.measured import load_profile, spread_quantiles
 from pesto.core.files.graph_file import load
-from pesto.research.reproduction.cached_cells import Asked, Found, Key
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from pesto.research.reproduction.graph_steps import file_of, named, ran
 
 LEVELS = tuple(k / 40 for k in range(41))
@@ -13,7 +13,7 @@ ITERATIONS = 100
 """Traced steps (Pesto, 3.1)."""
 
 
-def measured(key: Key, asked: Asked) -> Found:
+def measured(key: Key, asked: CellSettings) -> Found:
     """Quantiles of the normalised standard deviation, without the slowest tenth of the samples and of all."""
     name, _, batch = named(key[0], asked).partition("@")
     family, variant = name.split("/")

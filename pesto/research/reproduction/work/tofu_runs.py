@@ -19,12 +19,12 @@ from pesto.planning.baselines.places import accelerators
 from pesto.planning.baselines.scopes import follow, together
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.flow import formulate
-from pesto.research.reproduction.cached_cells import Asked, Found, Key
-from pesto.research.reproduction.graph_steps import Step, machine
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
+from pesto.research.reproduction.graph_steps import StepOnCluster, machine
 from pesto.research.reproduction.work.low_memory_order import lean_order
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from solvers import Problem
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
@@ -45,7 +45,7 @@ Place = Callable[[Graph, Problem, Cluster], Ints]
 """[n] device of each op."""
 
 
-def counted(key: Key, asked: Asked) -> Found:
+def counted(key: Key, asked: CellSettings) -> Found:
     """Bytes of the weights that are trained, of a model: family and variant."""
     graph, _ = _built(key, 1, asked)
     return {"weight_bytes": int(weights(graph).sum()), "ops": graph.ops}
@@ -57,17 +57,17 @@ def weights(graph: Graph) -> Ints:
     return graph.param_bytes * np.array([f"{name}/Momentum" in names for name in graph.names], dtype=np.int64)
 
 
-def divided(key: Key, asked: Asked) -> Found:
+def divided(key: Key, asked: CellSettings) -> Found:
     """A model by Tofu's cuts, with the largest batch that they make fit, by exact cuts, and on one GPU without limit.
 
     Of family, variant and cluster; with links as that has them and as SWITCHED has them. Steps in seconds.
     """
     alone = machine(f"{key[2]}:1")
 
-    def attempt(batch: int) -> Tried[tuple[Graph, Shaped, Split]]:
+    def attempt(batch: int) -> BatchRun[tuple[Graph, TypedGraph, Split]]:
         graph, shaped = _built(key, batch, asked)
         split = _cut(shaped, "tofu")
-        return Tried(_split_run(graph, shaped, split, machine(key[2])), (graph, shaped, split))
+        return BatchRun(_split_run(graph, shaped, split, machine(key[2])), (graph, shaped, split))
 
     batch, (_, (graph, shaped, tofu)) = _largest(attempt, asked)
     splits = (tofu, _cut(shaped, "exact"))
@@ -84,19 +84,19 @@ def divided(key: Key, asked: Asked) -> Found:
     }
 
 
-def placed(key: Key, asked: Asked) -> Found:
+def placed(key: Key, asked: CellSettings) -> Found:
     """Layers on GPUs in turn, with the largest batch that fits: of family, variant and cluster, and over SWITCHED."""
     found = _fitted(key, machine(key[2]), in_turn, asked)
     graph, _ = _built(key, found["batch"], asked)
     return {"runs": {key[2]: found, SWITCHED: _told(_whole_run(_step(graph, machine(SWITCHED)), in_turn))}}
 
 
-def small(key: Key, asked: Asked) -> Found:
+def small(key: Key, asked: CellSettings) -> Found:
     """One GPU with the largest batch that fits it, of family, variant and cluster."""
     return _fitted(key, machine(f"{key[2]}:1"), _on_one, asked)
 
 
-def compared(key: Key, asked: Asked) -> Found:
+def compared(key: Key, asked: CellSettings) -> Found:
     """A model divided by one method, with the batch of Fig 11: the step, and that with transfers that take no time."""
     graph, shaped = _built(key, TINY_BATCH if asked.tiny else MOST, asked)
     split = _cut(shaped, key[3])
@@ -121,14 +121,14 @@ def _on_one(graph: Graph, problem: Problem, cluster: Cluster) -> Ints:
     return framework_default(graph, problem, cluster).device
 
 
-class Tried(NamedTuple, Generic[Of]):
+class BatchRun(NamedTuple, Generic[Of]):
     """A run, and what it was of."""
 
     run: Candidate
     of: Of
 
 
-def _largest(attempt: Callable[[int], Tried[Of]], asked: Asked) -> tuple[int, Tried[Of]]:
+def _largest(attempt: Callable[[int], BatchRun[Of]], asked: CellSettings) -> tuple[int, BatchRun[Of]]:
     """The largest batch that fits, a power of two up to MOST, and what was tried with it; of 1 where none does.
 
     What half a batch needs is no less than half of what the whole needs, so that batches are left out.
@@ -143,18 +143,18 @@ def _largest(attempt: Callable[[int], Tried[Of]], asked: Asked) -> tuple[int, Tr
         batch = max(1, min(batch // 2, _power(batch * share)))
 
 
-def _fitted(key: Key, cluster: Cluster, place: Place, asked: Asked) -> Found:
+def _fitted(key: Key, cluster: Cluster, place: Place, asked: CellSettings) -> Found:
     """A placement with the largest batch that fits."""
 
-    def attempt(batch: int) -> Tried[None]:
-        return Tried(_whole_run(_step(_built(key, batch, asked)[0], cluster), place), None)
+    def attempt(batch: int) -> BatchRun[None]:
+        return BatchRun(_whole_run(_step(_built(key, batch, asked)[0], cluster), place), None)
 
     batch, tried = _largest(attempt, asked)
     return {"batch": batch, **_told(tried.run)}
 
 
-def _step(graph: Graph, cluster: Cluster) -> Step:
-    return Step(graph, cluster, load_costs(graph, cluster, None))
+def _step(graph: Graph, cluster: Cluster) -> StepOnCluster:
+    return StepOnCluster(graph, cluster, load_costs(graph, cluster, None))
 
 
 def _power(value: float) -> int:
@@ -162,22 +162,22 @@ def _power(value: float) -> int:
     return 1 << max(0, int(np.floor(np.log2(max(1.0, value)))))
 
 
-def _built(key: Key, batch: int, asked: Asked) -> tuple[Graph, Shaped]:
+def _built(key: Key, batch: int, asked: CellSettings) -> tuple[Graph, TypedGraph]:
     variant = "tiny" if asked.tiny else key[1]
     return load_shaped(Source(model=key[0], variant=variant, batch=batch), quiet=True)
 
 
-def _cut(shaped: Shaped, method: str) -> Split:
+def _cut(shaped: TypedGraph, method: str) -> Split:
     factors = (WORKERS,) if method == "chop" else FACTORS
     return divide(shaped, factors, method, Rules(), seconds=SECONDS)
 
 
-def _split_run(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster) -> Candidate:
+def _split_run(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster) -> Candidate:
     found = timed(graph, shaped, split, cluster, Settings())
     return _ordered(found.bench, found.candidate)
 
 
-def _whole_run(at: Step, place: Place) -> Candidate:
+def _whole_run(at: StepOnCluster, place: Place) -> Candidate:
     try:
         problem = formulate(at.graph, at.costs, at.cluster, Settings())
     except InfeasibleError:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pesto.research.reproduction.cached_cells import Asked, Found, Key
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from solvers import Footprint, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.pardnn import mapping
@@ -64,7 +64,7 @@ def ranked(first: Sequence[int]) -> Ints:
     return rank
 
 
-def ordered(key: Key, asked: Asked) -> Found:
+def ordered(key: Key, asked: CellSettings) -> Found:
     """Fig 2: a naive order on the best placement, on a naive one, and the optimum, which is proven."""
     del key, asked
     problem = drawn(OPS, dict.fromkeys(EDGES, CROSSING), links=True)
@@ -98,7 +98,7 @@ def _told(problem: Problem, s: Schedule) -> Found:
     return {"ops": [list(each) for each in ops], "sent": [[names[k], *rest] for k, *rest in sent]}
 
 
-def mapped(key: Key, asked: Asked) -> Found:
+def mapped(key: Key, asked: CellSettings) -> Found:
     """Fig 4.2: the step of ParDNN's mapping with each way to balance loads, both without refinement, and with it."""
     del key, asked
     problem = drawn(COMP, COMM)
@@ -114,7 +114,7 @@ def mapped(key: Key, asked: Asked) -> Found:
     return {"makespan": {**found, "LALB, refined": refined}}
 
 
-def peaked(key: Key, asked: Asked) -> Found:
+def peaked(key: Key, asked: CellSettings) -> Found:
     """Fig 4.3: the peak of one device by the order alone."""
     del key, asked
     names = list(SIZES)

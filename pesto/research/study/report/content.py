@@ -12,8 +12,8 @@ from pesto.reporting.show.table import Column, Table, texts
 from pesto.research.study.cell_answer import FAILED
 from pesto.research.study.report import tables
 from pesto.research.study.report.figures import Figure, comparison_figures, formulation_figure, plan_figure
-from pesto.research.study.report.rows import Rows
-from pesto.research.study.report.runs import OPTIMAL, Runs, common, runs_of, said
+from pesto.research.study.report.rows import StudyRows
+from pesto.research.study.report.runs import OPTIMAL, StageRuns, common, runs_of, said
 
 MOST_NAMED = 12
 """Names in a list that is meant to be read."""
@@ -57,7 +57,7 @@ class Report:
         return tuple(figure for section in self.sections for figure in section.figures)
 
 
-def report_of(rows: Rows) -> Report:
+def report_of(rows: StudyRows) -> Report:
     """The report of a study as far as it has run."""
     solves, whole = runs_of(rows, plans=False), runs_of(rows, plans=True)
     found = [*_comparison(solves), *_plans(whole)]
@@ -77,7 +77,7 @@ def report_of(rows: Rows) -> Report:
     )
 
 
-def _comparison(runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
+def _comparison(runs: StageRuns) -> Iterator[tuple[Section, tuple[Table, ...]]]:
     """Sections with the tables that become CSV; for people less the columns that the label repeats."""
     if not len(runs.cells):
         return
@@ -92,7 +92,7 @@ def _comparison(runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
     yield Section(tables=(overview,), more=tuple(matrices)), tuple(matrices)
 
 
-def _plans(runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
+def _plans(runs: StageRuns) -> Iterator[tuple[Section, tuple[Table, ...]]]:
     """Likewise; for people less the measures of groups."""
     if not len(runs.cells):
         return
@@ -108,7 +108,7 @@ def _ungrouped(column: Column) -> bool:
     return "." not in column.key
 
 
-def _compared(runs: Runs, drawn: bool) -> str:
+def _compared(runs: StageRuns, drawn: bool) -> str:
     """What the pictures leave out."""
     ran, problems = common(runs)
     silent = [c.label for k, c in enumerate(runs.configurations) if k not in set(ran.tolist())]
@@ -120,7 +120,7 @@ def _compared(runs: Runs, drawn: bool) -> str:
     return said.strip()
 
 
-def _facts(rows: Rows, solves: Runs, whole: Runs) -> Iterator[str]:
+def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str]:
     for runs, what in ((solves, "solves"), (whole, "plans")):
         if not len(runs.cells):
             continue
@@ -144,7 +144,7 @@ def _facts(rows: Rows, solves: Runs, whole: Runs) -> Iterator[str]:
         yield f"left out: {counted(rows.former, 'result')} of cells that an earlier form of the study had"
 
 
-def _several_versions(runs: Runs) -> Iterator[str]:
+def _several_versions(runs: StageRuns) -> Iterator[str]:
     """A line where cells of one configuration were made by different solvers or programs."""
     found: list[dict[str, set[str]]] = [{"": set(), "pesto ": set()} for _ in runs.configurations]
     for k, cell in zip(runs.configuration.tolist(), runs.cells, strict=True):
@@ -161,7 +161,7 @@ def _several_versions(runs: Runs) -> Iterator[str]:
         yield f"cells of several versions: {_listed(named)}"
 
 
-def _same(runs: Runs) -> str:
+def _same(runs: StageRuns) -> str:
     """What all configurations share, which their labels do not say."""
     first = runs.configurations[0]
     parts = [f"{first.limit_s:g} s"] if len({c.limit_s for c in runs.configurations}) == 1 else []
@@ -171,7 +171,7 @@ def _same(runs: Runs) -> str:
     return f"; everywhere {', '.join(parts)}" if parts else ""
 
 
-def _solved(runs: Runs) -> Iterator[str]:
+def _solved(runs: StageRuns) -> Iterator[str]:
     tried = np.unique(runs.instance[runs.posed])
     closed = np.unique(runs.instance[(runs.verdict == OPTIMAL) | runs.none_exists])
     still = [runs.instances[k] for k in np.setdiff1d(tried, closed)]

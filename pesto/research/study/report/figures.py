@@ -12,8 +12,8 @@ from pesto.research.study.report.rows import Floats, Ints
 from pesto.research.study.report.runs import (
     LONGEST,
     Configuration,
-    Progress,
-    Runs,
+    RunProgress,
+    StageRuns,
     common,
     paired,
     pairs_of_formulations,
@@ -38,7 +38,7 @@ LEAST_POINTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Line:
+class FigureLine:
     """One line or set of points; colour and dash are numbers that the drawing turns into looks."""
 
     label: str
@@ -55,7 +55,7 @@ class Panel:
     title: str = ""
     x_title: str
     y_title: str
-    lines: tuple[Line, ...]
+    lines: tuple[FigureLine, ...]
     kind: Kind = "steps"
     x_log: bool = False
     y_log: bool = False
@@ -78,7 +78,7 @@ class Figure:
     panels: tuple[Panel, ...]
 
 
-def comparison_figures(runs: Runs) -> tuple[Figure, ...]:
+def comparison_figures(runs: StageRuns) -> tuple[Figure, ...]:
     """Profiles and curves over the problems that every configuration has finished; none without such a problem."""
     drawn, problems = common(runs)
     if not len(problems):
@@ -119,7 +119,7 @@ def looks(configurations: Iterable[Configuration]) -> list[tuple[int, int]]:
     return [(solvers.index(c.solver), settings.index(key)) for c, key in zip(listed, keys, strict=True)]
 
 
-def matrix(runs: Runs, values: Floats, drawn: Ints, problems: Ints) -> Floats:
+def matrix(runs: StageRuns, values: Floats, drawn: Ints, problems: Ints) -> Floats:
     """One value a cell as problems x configurations."""
     mine = np.flatnonzero(np.isin(runs.problem, problems) & np.isin(runs.configuration, drawn) & runs.posed)
     found = np.full((len(problems), len(drawn)), np.nan)
@@ -128,7 +128,7 @@ def matrix(runs: Runs, values: Floats, drawn: Ints, problems: Ints) -> Floats:
     return found
 
 
-def _profile(runs: Runs, drawn: Ints, ratio: Floats, x_title: str) -> Panel:
+def _profile(runs: StageRuns, drawn: Ints, ratio: Floats, x_title: str) -> Panel:
     listed = [runs.configurations[k] for k in drawn]
     most = ratio[np.isfinite(ratio)].max()
     end = most * 1.1 if most > LOG_FROM else 1 + max(1.05 * (most - 1), 0.01)
@@ -136,22 +136,22 @@ def _profile(runs: Runs, drawn: Ints, ratio: Floats, x_title: str) -> Panel:
     for k, (c, (colour, dash)) in enumerate(zip(listed, looks(listed), strict=True)):
         tau, rho = curves.profile(ratio[:, k])
         x, y = np.append(tau, end), np.append(rho, rho[-1])
-        lines.append(Line(label=c.label, colour=colour, dash=dash, x=x, y=y))
+        lines.append(FigureLine(label=c.label, colour=colour, dash=dash, x=x, y=y))
     y_title = "share of problems"
     return Panel(x_title=x_title, y_title=y_title, lines=tuple(lines), x_log=bool(most > LOG_FROM), percent="y")
 
 
-def _curves(runs: Runs, over: tuple[Ints, Ints], said: str) -> tuple[Figure, ...]:
+def _curves(runs: StageRuns, over: tuple[Ints, Ints], said: str) -> tuple[Figure, ...]:
     """Gap over time; primal gap over time with its integral."""
     (drawn, problems), progress = over, runs.progress
     listed = [runs.configurations[k] for k in drawn]
-    lines: tuple[list[Line], ...] = ([], [], [])
+    lines: tuple[list[FigureLine], ...] = ([], [], [])
     shared = _times(progress.seconds[np.isin(runs.configuration[progress.run], drawn)], max(c.limit_s for c in listed))
     for k, (c, (colour, dash)) in zip(drawn.tolist(), zip(listed, looks(listed), strict=True), strict=True):
         mine = np.flatnonzero((runs.configuration == k) & np.isin(runs.problem, problems) & runs.posed)
         when = np.append(shared[shared < c.limit_s], c.limit_s)
         for series, y in zip(lines, _means(progress, mine, when), strict=True):
-            series.append(Line(label=c.label, colour=colour, dash=dash, x=when, y=y))
+            series.append(FigureLine(label=c.label, colour=colour, dash=dash, x=when, y=y))
     time = "seconds since the start of the solver"
     panels = [
         Panel(x_title=time, y_title=title, lines=tuple(series), kind="lines", x_log=bool(percent), percent=percent)
@@ -179,7 +179,7 @@ def _times(events: Floats, end: float) -> Floats:
     return np.geomspace(begin, end, POINTS) if end else np.zeros(1)
 
 
-def _means(progress: Progress, mine: Ints, when: Floats) -> tuple[Floats, Floats, Floats]:
+def _means(progress: RunProgress, mine: Ints, when: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean gap, mean primal gap and its integral of some runs at each time."""
     at = np.flatnonzero(np.isin(progress.run, mine))
     run, seconds = progress.run[at], progress.seconds[at]
@@ -188,7 +188,7 @@ def _means(progress: Progress, mine: Ints, when: Floats) -> tuple[Floats, Floats
     return curves.at(*gap, when), curves.at(*primal, when), curves.integral_until(*primal, when)
 
 
-def formulation_figure(runs: Runs) -> Figure | None:
+def formulation_figure(runs: StageRuns) -> Figure | None:
     """Final gaps of two formulations against each other, a point a problem; None unless one pair of names is there."""
     pairs = pairs_of_formulations(runs)
     names = {(runs.configurations[a].formulation, runs.configurations[b].formulation) for a, b in pairs}
@@ -203,7 +203,7 @@ def formulation_figure(runs: Runs) -> Figure | None:
         c = runs.configurations[a]
         limit = [f"{c.limit_s:g} s"] if len(limits) > 1 else []
         label = shown(" ".join([c.solver, *limit, *c.settings()]), LONGEST)
-        lines.append(Line(label=label, colour=k, dash=k, x=x, y=y))
+        lines.append(FigureLine(label=label, colour=k, dash=k, x=x, y=y))
     if not any(len(line.x) for line in lines):
         return None
     titles = (f"final gap, {one} formulation", f"final gap, {other} formulation")
@@ -212,7 +212,7 @@ def formulation_figure(runs: Runs) -> Figure | None:
     return Figure(key="formulations", title="Final gaps of both formulations", caption=caption, panels=(panel,))
 
 
-def plan_figure(runs: Runs, measured: Measured) -> Figure | None:
+def plan_figure(runs: StageRuns, measured: Measured) -> Figure | None:
     """The measures as multiples of the first setting's; None when there is nothing to compare."""
     relative = {name: _relative(measure(runs, measured, name)) for name in FIRST}
     names = [name for name, value in relative.items() if (~np.isnan(value[:, 1:])).any()][:MOST_PANELS]
@@ -245,7 +245,7 @@ def _along(configurations: tuple[Configuration, ...]) -> str | None:
     return best
 
 
-def _curve(runs: Runs, name: str, value: Floats, along: str) -> Panel:
+def _curve(runs: StageRuns, name: str, value: Floats, along: str) -> Panel:
     """A line for each instance and combination of the other settings, and their geometric mean where all have one."""
     others: dict[str, list[int]] = {}
     for k, c in enumerate(runs.configurations):
@@ -260,7 +260,7 @@ def _curve(runs: Runs, name: str, value: Floats, along: str) -> Panel:
         every |= set(x.tolist())
         for i, instance in enumerate(runs.instances[:MOST_LINES]):
             label = instance if len(others) == 1 else f"{instance} {setting}"
-            lines.append(Line(label=label[:80], colour=i, dash=dash + i // 7, x=x[order], y=y[i]))
+            lines.append(FigureLine(label=label[:80], colour=i, dash=dash + i // 7, x=x[order], y=y[i]))
         lines += _summed(x[order], y, "" if len(others) == 1 else setting)
     found = np.concatenate([line.y for line in lines])
     found = found[~np.isnan(found)]
@@ -276,19 +276,20 @@ def _curve(runs: Runs, name: str, value: Floats, along: str) -> Panel:
     )
 
 
-def _summed(x: Floats, y: Floats, setting: str) -> list[Line]:
+def _summed(x: Floats, y: Floats, setting: str) -> list[FigureLine]:
     whole = y[~np.isnan(y).any(axis=1)]
     if len(whole) < 2:
         return []
     middle = np.exp(np.log(whole).mean(axis=0))
-    return [Line(label=f"geometric mean {setting}".strip(), colour=SUMMARY, dash=0, x=x, y=middle)]
+    return [FigureLine(label=f"geometric mean {setting}".strip(), colour=SUMMARY, dash=0, x=x, y=middle)]
 
 
-def _dots(runs: Runs, name: str, value: Floats, first: str) -> Panel:
+def _dots(runs: StageRuns, name: str, value: Floats, first: str) -> Panel:
     rows = runs.instances[:MOST_LINES]
     y = np.arange(len(rows), dtype=np.float64)
     lines = tuple(
-        Line(label=c.label, colour=k, dash=k, x=value[: len(rows), k], y=y) for k, c in enumerate(runs.configurations)
+        FigureLine(label=c.label, colour=k, dash=k, x=value[: len(rows), k], y=y)
+        for k, c in enumerate(runs.configurations)
     )
     title = stem(name)
     return Panel(title=title, x_title=f"multiple of {first}", y_title="", lines=lines, kind="dots", rows=rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pesto.reporting.show.drawing import COLOURS, INK, saved
-from pesto.research.study.report.figures import SUMMARY, Figure, Line, Panel
+from pesto.research.study.report.figures import SUMMARY, Figure, FigureLine, Panel
 from pesto.research.study.report.rows import Floats
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _panel(axis: "Axes", panel: Panel) -> None:
     _scales(axis, panel)
 
 
-def _line(axis: "Axes", panel: Panel, line: Line, k: int) -> None:
+def _line(axis: "Axes", panel: Panel, line: FigureLine, k: int) -> None:
     colour, marker = COLOURS[line.colour % len(COLOURS)], MARKERS[line.dash % len(MARKERS)]
     if panel.kind in ("dots", "scatter"):
         hollow: dict[str, Any] = {"markerfacecolor": "none"} if line.dash else {}

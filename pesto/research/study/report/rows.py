@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.research.study.cell_answer import SCHEMA, Answer
+from pesto.research.study.cell_answer import SCHEMA, CellAnswer
 from pesto.research.study.read_only_database import REMEDY, consistently
 from pesto.research.study.schema import check_tables
 
@@ -41,7 +41,7 @@ _STEP = np.dtype([("cell", "i8"), ("seconds", "f8"), ("makespan", "i8"), ("bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class CellRow:
     """One cell of the grid: a row of `cells`, and its outcome once there is one."""
 
     key: str
@@ -54,15 +54,15 @@ class Cell:
     seed: int
     parameters: dict[str, Any]
     state: str
-    outcome: Answer | None
+    outcome: CellAnswer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class ProgressTrace:
     """Progress of all cells, one entry a step, sorted by cell and time."""
 
     cell: Ints
-    """Index into `Rows.cells`."""
+    """Index into `StudyRows.cells`."""
     seconds: Floats
     makespan: Ints
     """Ticks; -1 while there is no schedule."""
@@ -79,18 +79,18 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class StudyRows:
     """A study as it stands at one moment; the cells in the order of the grid."""
 
     name: str
     created_by: str
-    cells: tuple[Cell, ...]
-    trace: Trace
+    cells: tuple[CellRow, ...]
+    trace: ProgressTrace
     former: int
     """Cells with a result that an earlier form of the study had (ordinal below 0); they are left out of the rest."""
 
 
-def read(path: Path) -> Rows:
+def read(path: Path) -> StudyRows:
     """The study at `path`; a runner may be writing it meanwhile: what is read is one consistent state of it.
 
     FileError when it cannot be read; InputError when it is no study, newer than this program, damaged or empty.
@@ -98,7 +98,7 @@ def read(path: Path) -> Rows:
     return consistently(path, lambda connection: _read(connection, path))
 
 
-def _read(connection: sqlite3.Connection, path: Path) -> Rows:
+def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:
     _recognised(connection, path)
     name, created_by = _fetch(connection, "SELECT name, created_by_version FROM study", path)[0]
     ordinals, cells = _cells(connection, path)
@@ -106,7 +106,7 @@ def _read(connection: sqlite3.Connection, path: Path) -> Rows:
         raise InputError(f"{shown(path)}: the study has no cells - give it some: pesto study run STUDY.toml")
     (former,) = connection.execute(_FORMER).fetchone()
     trace = _trace(connection, ordinals)
-    return Rows(name=str(name), created_by=str(created_by), cells=cells, trace=trace, former=former)
+    return StudyRows(name=str(name), created_by=str(created_by), cells=cells, trace=trace, former=former)
 
 
 def _recognised(connection: sqlite3.Connection, path: Path) -> None:
@@ -125,7 +125,7 @@ def _fetch(connection: sqlite3.Connection, query: str, path: Path) -> list[tuple
     return found
 
 
-def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell, ...]]:
+def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[CellRow, ...]]:
     ordinals, cells = [], []
     for row in connection.execute(_CELLS):
         try:
@@ -139,11 +139,11 @@ def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell
     return np.array(ordinals, dtype=np.int64), tuple(cells)
 
 
-def _cell(row: tuple[Any, ...]) -> Cell:
+def _cell(row: tuple[Any, ...]) -> CellRow:
     _, *own = row[: len(_CELL) + 1]
     answered, *came = row[len(_CELL) + 1 :]
-    outcome = None if answered is None else Answer(key=str(answered), **_converted(_ANSWER, came))
-    return Cell(outcome=outcome, **_converted(_CELL, own))
+    outcome = None if answered is None else CellAnswer(key=str(answered), **_converted(_ANSWER, came))
+    return CellRow(outcome=outcome, **_converted(_CELL, own))
 
 
 def _converted(fields: dict[str, Callable[[Any], Any]], values: list[Any]) -> dict[str, Any]:
@@ -202,10 +202,10 @@ _ANSWER: dict[str, Callable[[Any], Any]] = {
     "start_makespan": _maybe, "seconds": lambda value: _amount(value or 0.0), "version": _text, "detail": _text,
     "tasks": _or_zero, "devices": _or_zero, "edges": _or_zero, "measures": _object,
 }  # fmt: skip
-"""How each value of a row becomes one of `Cell` and `Answer`, in the order of `_CELLS`."""
+"""How each value of a row becomes one of `CellRow` and `CellAnswer`, in the order of `_CELLS`."""
 
 
-def _trace(connection: sqlite3.Connection, ordinals: Ints) -> Trace:
+def _trace(connection: sqlite3.Connection, ordinals: Ints) -> ProgressTrace:
     """Every step of every cell, sorted; steps at no possible time are left out."""
     steps = np.fromiter(connection.execute(_TRACES), dtype=_STEP)
     steps = steps[np.isfinite(steps["seconds"]) & (steps["seconds"] >= 0)]
@@ -213,4 +213,4 @@ def _trace(connection: sqlite3.Connection, ordinals: Ints) -> Trace:
     order = np.lexsort((steps["seconds"], cell))
     makespan = np.maximum(steps["makespan"][order], -1)
     bound = np.maximum(steps["bound"][order], 0)
-    return Trace(cell=cell[order], seconds=steps["seconds"][order], makespan=makespan, bound=bound)
+    return ProgressTrace(cell=cell[order], seconds=steps["seconds"][order], makespan=makespan, bound=bound)

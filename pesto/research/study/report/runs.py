@@ -13,7 +13,7 @@ from pesto.core.files.json import shown
 from pesto.research.study.cell_answer import FAILED, PLAN, REFUSED
 from pesto.research.study.report import curves
 from pesto.research.study.report.curves import gap
-from pesto.research.study.report.rows import Cell, Floats, Ints, Rows, Trace
+from pesto.research.study.report.rows import CellRow, Floats, Ints, ProgressTrace, StudyRows
 
 PENDING, CONTRADICTED = "pending", "contradicted"
 OPTIMAL, INFEASIBLE = "optimal", "infeasible"
@@ -45,11 +45,11 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RunProgress:
     """The steps of all runs that were posed and have finished, sorted by run and time, as `curves` takes them."""
 
     run: Ints
-    """Index into the cells of the `Runs`."""
+    """Index into the cells of the `StageRuns`."""
     seconds: Floats
     gap: Floats
     """Primal-dual gap of the run from here on, by its own bound."""
@@ -58,10 +58,10 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
+class StageRuns:
     """The cells of a stage as columns, one entry a cell; NaN where there is no number. Times in seconds, else ticks."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[CellRow, ...]
     at: Ints
     """Index of each cell in the whole study."""
     instances: tuple[str, ...]
@@ -72,7 +72,7 @@ class Runs:
     """Instance and seed; runs of one problem are comparable one by one."""
     configurations: tuple[Configuration, ...]
     configuration: Ints
-    trace: Trace
+    trace: ProgressTrace
     """Of the whole study."""
     status: NDArray[np.str_]
     """Status of each cell; "pending" without a result."""
@@ -173,7 +173,7 @@ class Runs:
         return tuple(lines)
 
     @cached_property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """Steps from the traces, from the start and from the final result, which has the last word.
 
         A streamed makespan better than what the run delivered does not count, nor a bound above its last one, nor
@@ -187,7 +187,7 @@ class Runs:
         highest = -curves.lowest_so_far(run, -bound[order])
         schedule = np.where(lowest == _NOTHING, np.nan, lowest)
         decided = self.none_exists[run] & (order >= len(order) - int(self.posed.sum()))
-        return Progress(
+        return RunProgress(
             run=run,
             seconds=seconds,
             gap=np.where(decided, 0.0, gap(schedule, highest.astype(np.float64))),
@@ -254,7 +254,7 @@ class Runs:
         )
 
 
-def runs_of(rows: Rows, *, plans: bool) -> Runs:
+def runs_of(rows: StudyRows, *, plans: bool) -> StageRuns:
     """The cells of stage "plan", or all others, grouped."""
     at = np.array([k for k, c in enumerate(rows.cells) if (c.stage == PLAN) == plans], dtype=np.int64)
     cells = tuple(rows.cells[k] for k in at)
@@ -267,7 +267,7 @@ def runs_of(rows: Rows, *, plans: bool) -> Runs:
     def told(name: str) -> Floats:
         return np.array([getattr(c.outcome, name, None) for c in cells], dtype=np.float64)
 
-    return Runs(
+    return StageRuns(
         cells=cells,
         at=at,
         instances=_unique([shown(names[i], LONGEST) for i in range(len(found))]),
@@ -287,7 +287,7 @@ def runs_of(rows: Rows, *, plans: bool) -> Runs:
     )
 
 
-def common(runs: Runs) -> tuple[Ints, Ints]:
+def common(runs: StageRuns) -> tuple[Ints, Ints]:
     """What can be compared: (configurations of which a run ran, problems that each was given and has finished)."""
     drawn = np.unique(runs.configuration[runs.ran])
     kept = runs.posed & np.isin(runs.configuration, drawn)
@@ -296,7 +296,7 @@ def common(runs: Runs) -> tuple[Ints, Ints]:
     return drawn, problems[count == len(drawn)]
 
 
-def pairs_of_formulations(runs: Runs) -> list[tuple[int, int]]:
+def pairs_of_formulations(runs: StageRuns) -> list[tuple[int, int]]:
     """Configurations that differ in nothing but their formulation, two by two, "tight" before others."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for k, c in enumerate(runs.configurations):
@@ -306,7 +306,7 @@ def pairs_of_formulations(runs: Runs) -> list[tuple[int, int]]:
     return [pair for group in ordered for pair in combinations(group, 2)]
 
 
-def paired(runs: Runs, a: int, b: int) -> tuple[Ints, Ints]:
+def paired(runs: StageRuns, a: int, b: int) -> tuple[Ints, Ints]:
     """Cells of configurations `a` and `b` on each problem that both were given and have finished, in one order."""
     mine = [np.flatnonzero((runs.configuration == k) & runs.posed) for k in (a, b)]
     _, first, second = np.intersect1d(runs.problem[mine[0]], runs.problem[mine[1]], return_indices=True)
@@ -323,7 +323,7 @@ def _coded(keys: list[Any]) -> tuple[list[Any], Ints]:
     return list(index), np.array([index[key] for key in keys], dtype=np.int64)
 
 
-def _identity(cell: Cell) -> tuple[str, str]:
+def _identity(cell: CellRow) -> tuple[str, str]:
     """Name of an instance and, since two may have one, what it is made `of`; a file is its hash, whatever its name."""
     of = cell.parameters.get(_MADE_OF)
     if isinstance(of, dict) and of.get("sha256"):
@@ -331,7 +331,7 @@ def _identity(cell: Cell) -> tuple[str, str]:
     return cell.instance, repr(of)
 
 
-def _configured(cells: tuple[Cell, ...]) -> tuple[tuple[Configuration, ...], Ints]:
+def _configured(cells: tuple[CellRow, ...]) -> tuple[tuple[Configuration, ...], Ints]:
     varied = _varied(cells)
     keys = [(c.solver, c.formulation, c.limit_s, tuple(repr(c.parameters.get(p)) for p in varied)) for c in cells]
     found, index = _coded(keys)
@@ -348,7 +348,7 @@ def _configured(cells: tuple[Cell, ...]) -> tuple[tuple[Configuration, ...], Int
     return tuple(made), index
 
 
-def _varied(cells: tuple[Cell, ...]) -> list[str]:
+def _varied(cells: tuple[CellRow, ...]) -> list[str]:
     """Parameters with several values on one instance; one that goes with the instance says nothing new."""
     values: dict[tuple[tuple[str, str], str], set[str]] = defaultdict(set)
     names = [p for p in dict.fromkeys(p for c in cells for p in c.parameters) if p != _MADE_OF]
@@ -364,7 +364,7 @@ def said(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _label(cell: Cell, varied: list[str], several: list[bool]) -> str:
+def _label(cell: CellRow, varied: list[str], several: list[bool]) -> str:
     parts = [cell.solver] if several[0] or not (varied or any(several)) else []
     parts += [cell.formulation] if several[1] and cell.formulation else []
     parts += [f"{cell.limit_s:g} s"] if several[2] else []

@@ -20,7 +20,7 @@ from pesto.research.study.report.runs import (
     PENDING,
     STATUSES,
     Configuration,
-    Runs,
+    StageRuns,
     paired,
     pairs_of_formulations,
     said,
@@ -52,17 +52,17 @@ def geometric(values: Floats) -> float | None:
     return shifted_geometric_mean(values) if len(values) else None
 
 
-def _to_proof(runs: Runs, mine: Ints) -> float | None:
+def _to_proof(runs: StageRuns, mine: Ints) -> float | None:
     return geometric(np.where(runs.proved, runs.seconds, np.fmax(runs.spent, runs.limit))[mine])
 
 
-def _of_limit(runs: Runs, mine: Ints) -> float | None:
+def _of_limit(runs: StageRuns, mine: Ints) -> float | None:
     limit = runs.limit[mine][0] if len(mine) else 0.0
     area = mean(runs.primal_integral[mine])
     return area / float(limit) if area is not None and limit else None
 
 
-_STATISTICS: dict[str, tuple[str, Kind, Callable[[Runs, Ints], float | None]]] = {
+_STATISTICS: dict[str, tuple[str, Kind, Callable[[StageRuns, Ints], float | None]]] = {
     "optimal": ("optimal", "number", lambda r, k: int((r.verdict[k] == OPTIMAL).sum())),
     "failed": ("failed", "number", lambda r, k: int(np.isin(r.status[k], FAILED).sum())),
     "mean_s": ("mean s", "seconds", lambda r, k: mean(r.spent[k])),
@@ -84,7 +84,7 @@ _DUELS = (("makespan", "shorter schedule"), ("gap", "smaller gap"))
 _OUTCOMES = ("a_better", "equal", "b_better")
 
 
-def configurations(runs: Runs) -> Table:
+def configurations(runs: StageRuns) -> Table:
     """One row a configuration: what became of its cells, seconds, gaps, what it improved, primal integrals."""
     statuses = [*STATUSES, *sorted(set(runs.status.tolist()) - set(STATUSES))]
     columns = (
@@ -104,7 +104,7 @@ def configurations(runs: Runs) -> Table:
     return Table(key="configurations", title="Configurations", columns=columns, rows=tuple(rows), note=_NOTE)
 
 
-def formulations(runs: Runs) -> Table:
+def formulations(runs: StageRuns) -> Table:
     """Every pair of formulations that one solver has with equal settings, "tight" first; a row a pair, for the CSV."""
     sides = ((key, *_STATISTICS[key][:2], x) for key in _OF_A_SIDE for x in "ab")
     columns = (
@@ -118,7 +118,7 @@ def formulations(runs: Runs) -> Table:
     return Table(key="formulations", title="Formulations side by side", columns=columns, rows=rows, note=_SIDES_NOTE)
 
 
-def _side_by_side(runs: Runs, a: int, b: int) -> tuple[Value, ...]:
+def _side_by_side(runs: StageRuns, a: int, b: int) -> tuple[Value, ...]:
     cells = paired(runs, a, b)
     one, other = runs.configurations[a], runs.configurations[b]
     made = [np.where(np.isnan(runs.makespan[k]), np.inf, runs.makespan[k]) for k in cells]
@@ -146,7 +146,7 @@ def compact(table: Table) -> Table:
     return Table(key=table.key, title=table.title, columns=columns, rows=tuple(rows), note=table.note)
 
 
-def instances(runs: Runs) -> tuple[Table, ...]:
+def instances(runs: StageRuns) -> tuple[Table, ...]:
     """Matrices instance x configuration: overview, status, and means over seeds of makespan, bound, gap, seconds."""
     statuses: dict[tuple[int, int], list[str]] = defaultdict(list)
     for i, k, status in zip(runs.instance.tolist(), runs.configuration.tolist(), runs.verdict.tolist(), strict=True):
@@ -183,7 +183,7 @@ def _glance(status: str | None, gap: float | None, seconds: float | None) -> str
     return status if status in bare else written(gap, "percent")
 
 
-def _matrix(runs: Runs, what: tuple[str, str, Kind], values: Sequence[Value]) -> Table:
+def _matrix(runs: StageRuns, what: tuple[str, str, Kind], values: Sequence[Value]) -> Table:
     key, title, kind = what
     width = len(runs.configurations)
     first = np.unique(runs.instance, return_index=True)[1]
@@ -206,7 +206,7 @@ def _matrix(runs: Runs, what: tuple[str, str, Kind], values: Sequence[Value]) ->
     return Table(key=f"instances_{key}", title=f"Instances: {title}", columns=columns, rows=rows)
 
 
-def failures(*stages: Runs) -> Table:
+def failures(*stages: StageRuns) -> Table:
     """Every cell that failed, and why."""
     rows = tuple(
         (
@@ -221,7 +221,7 @@ def failures(*stages: Runs) -> Table:
     return Table(key="failures", title="Failed cells", columns=columns, rows=rows)
 
 
-def single_cells(runs: Runs, key: str) -> Table:
+def single_cells(runs: StageRuns, key: str) -> Table:
     """One row a cell, the pending ones too: what the file has, and what follows from comparing it with the others."""
     numbers: dict[str, Floats] = {
         "limit_s": runs.limit, "seconds": runs.seconds, "makespan": runs.makespan, "lower_bound": runs.claimed,
@@ -243,7 +243,7 @@ _TEXTS = (
 )  # fmt: skip
 
 
-def _texts(runs: Runs, k: int) -> tuple[str, ...]:
+def _texts(runs: StageRuns, k: int) -> tuple[str, ...]:
     c, o = runs.cells[k], runs.cells[k].outcome
     told = json.dumps(c.parameters, sort_keys=True)
     label = runs.configurations[runs.configuration[k]].label
@@ -266,11 +266,11 @@ Measured = list[dict[str, Value]]
 """The measures of each cell by name; nothing for one without a result."""
 
 
-def measured_of(runs: Runs) -> Measured:
+def measured_of(runs: StageRuns) -> Measured:
     """What was measured: of a nested group, each value as group.name; what is no number, truth or text is left out.
 
     So is where a cell ran, and a text that is the same in several cells, all that have it. Seconds are
-    `Runs.spent`; a cell that was refused has none.
+    `StageRuns.spent`; a cell that was refused has none.
     """
     told = [dict(_leaves(cell.outcome.measures, "")) if cell.outcome else {} for cell in runs.cells]
     values: dict[str, list[Value]] = defaultdict(list)
@@ -297,13 +297,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def measure(runs: Runs, measured: Measured, name: str) -> Floats:
+def measure(runs: StageRuns, measured: Measured, name: str) -> Floats:
     """One numeric measure, instances x settings: the mean over the seeds, NaN where no finished cell has it."""
     found = (cell.get(name) for cell in measured)
     return runs.mean(np.array([value if is_number(value) else None for value in found], dtype=np.float64))
 
 
-def plans(runs: Runs, measured: Measured) -> Table:
+def plans(runs: StageRuns, measured: Measured) -> Table:
     """One row an instance and setting: status, and the mean over the seeds of each measure."""
     settings, names = _varied(runs), _names(measured)
     columns = (
@@ -324,7 +324,7 @@ def plans(runs: Runs, measured: Measured) -> Table:
     return Table(key="plans", title="Plans", columns=columns, rows=tuple(rows))
 
 
-def multiples(runs: Runs, measured: Measured) -> Table:
+def multiples(runs: StageRuns, measured: Measured) -> Table:
     """One row a setting: each measure as a multiple of the first setting's, a geometric mean over common instances.
 
     Common are the instances for which every setting has the measure, above 0; a measure without one is left out.
@@ -375,7 +375,7 @@ def _together(values: list[Value]) -> Value:
     return math.fsum(numbers) / len(numbers)
 
 
-def _varied(runs: Runs) -> dict[str, Kind]:
+def _varied(runs: StageRuns) -> dict[str, Kind]:
     """What varies among the settings, and whether it is a number."""
     found: dict[str, Kind] = {}
     for name in (*_SETTINGS, *dict(runs.configurations[0].parameters)):

@@ -6,9 +6,9 @@ import msgspec
 
 from pesto.core.executing.executor import Answered, Limits, Lost, Work
 from pesto.core.executing.line import Line
-from pesto.research.study.cell_answer import Answer
-from pesto.research.study.cells import Cell
-from pesto.research.study.instance_cache import Shelf
+from pesto.research.study.cell_answer import CellAnswer
+from pesto.research.study.cells import StudyCell
+from pesto.research.study.instance_cache import InstanceCache
 from pesto.research.study.run.execute import execute
 from solvers import Status
 from solvers.process.parent import COMPILING_S, UNHURRIED_S, patience
@@ -17,12 +17,12 @@ PREPARE_S = 1800.0
 """Seconds that a cell may take beside its solver: TensorFlow, a large model, its coarsening, its baselines."""
 
 
-def patience_s(cell: Cell) -> float:
+def patience_s(cell: StudyCell) -> float:
     """Seconds after which a cell is given up: its limit may pass twice, where its solver was killed from outside."""
     return PREPARE_S + UNHURRIED_S + COMPILING_S + 2 * patience(cell.limit_s)
 
 
-def cell_work(cell: Cell) -> Work:
+def cell_work(cell: StudyCell) -> Work:
     """A cell, to be begun."""
     limits = Limits(patience_s=patience_s(cell))
     return Work(key=cell.key, entry=f"{__name__}:answer", data=msgspec.json.encode(cell), limits=limits)
@@ -30,20 +30,20 @@ def cell_work(cell: Cell) -> Work:
 
 def answer(data: bytes, line: Line) -> bytes:
     """Run a cell, in the process of a worker. Where nobody binds it to cores, they are those that it was promised."""
-    found = execute(msgspec.json.decode(data, type=Cell), _shelf())
+    found = execute(msgspec.json.decode(data, type=StudyCell), _shelf())
     if line.cores is not None and "cores" in found.measures:
         found = msgspec.structs.replace(found, measures=found.measures | {"cores": line.cores})
     return msgspec.json.encode(found)
 
 
 @cache
-def _shelf() -> Shelf:
+def _shelf() -> InstanceCache:
     """One a process, which runs several cells one after another."""
-    return Shelf()
+    return InstanceCache()
 
 
-def answer_of(outcome: Answered | Lost) -> Answer:
+def answer_of(outcome: Answered | Lost) -> CellAnswer:
     """The answer to a cell; `hung` where it was given up."""
     if isinstance(outcome, Answered):
-        return msgspec.json.decode(outcome.data, type=Answer)
-    return Answer(key=outcome.work.key, status=Status.HUNG, detail=outcome.detail, seconds=outcome.seconds)
+        return msgspec.json.decode(outcome.data, type=CellAnswer)
+    return CellAnswer(key=outcome.work.key, status=Status.HUNG, detail=outcome.detail, seconds=outcome.seconds)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError
 from pesto.core.files.json import shown
-from pesto.research.study.cell_answer import PLAN, REFUSED, Answer, Point
-from pesto.research.study.cells import Cell
-from pesto.research.study.instance_cache import Posed, RefusedError, Shelf, TracedStep
+from pesto.research.study.cell_answer import PLAN, REFUSED, CellAnswer, ProgressPoint
+from pesto.research.study.cells import StudyCell
+from pesto.research.study.instance_cache import InstanceCache, PosedProblem, TracedStep, UnbuildableInstanceError
 from solvers import FAILED, Options, Progress, Result, Schedule, Status, api
 
 _LINE = 500
@@ -20,10 +20,10 @@ _KILLED = "killed by SIGKILL"
 """What `solvers.process` says of a solver that nobody asked to end: it ran out of memory, or somebody killed it."""
 
 
-def execute(cell: Cell, shelf: Shelf) -> Answer:
+def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
     """The answer to one cell, whatever happens on the way: a failure is a status and one line of detail."""
     began = time.monotonic()
-    known = Answer(key=cell.key, status=REFUSED)
+    known = CellAnswer(key=cell.key, status=REFUSED)
     try:
         if cell.stage == PLAN:
             step = shelf.step(cell.instance)
@@ -32,7 +32,7 @@ def execute(cell: Cell, shelf: Shelf) -> Answer:
         posed = shelf.posed(cell.instance)
         known, began = _started(cell, posed), time.monotonic()
         return _solved(cell, posed)
-    except RefusedError as error:
+    except UnbuildableInstanceError as error:
         status, detail = REFUSED, str(error)
     except PestoError as error:
         status, detail = _status(error), shown(error, _LINE)
@@ -41,16 +41,16 @@ def execute(cell: Cell, shelf: Shelf) -> Answer:
     return replace(known, status=status, detail=detail, seconds=time.monotonic() - began)
 
 
-def _stepped(cell: Cell, step: TracedStep) -> Answer:
+def _stepped(cell: StudyCell, step: TracedStep) -> CellAnswer:
     """What is known of a plan cell before it is run."""
     edges = len(step.graph.src) + len(step.graph.control_src)
-    return Answer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
+    return CellAnswer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
 
 
-def _started(cell: Cell, posed: Posed) -> Answer:
+def _started(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
     """What is known of a schedule cell before it is run."""
     problem, start = posed.problem, _start(cell, posed)
-    return Answer(
+    return CellAnswer(
         key=cell.key,
         status=REFUSED,
         start_makespan=start.makespan if start is not None else None,
@@ -61,11 +61,11 @@ def _started(cell: Cell, posed: Posed) -> Answer:
     )
 
 
-def _start(cell: Cell, posed: Posed) -> Schedule | None:
+def _start(cell: StudyCell, posed: PosedProblem) -> Schedule | None:
     return posed.listed if cell.settings["start"] else None
 
 
-def _solved(cell: Cell, posed: Posed) -> Answer:
+def _solved(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
     problem, settings, known = posed.problem, cell.settings, _started(cell, posed)
     start = _start(cell, posed)
     options = Options(
@@ -77,7 +77,7 @@ def _solved(cell: Cell, posed: Posed) -> Answer:
         start=start,
         formulation=cell.formulation or "tight",
     )
-    began = Point(0.0, known.start_makespan, posed.lower_bound)
+    began = ProgressPoint(0.0, known.start_makespan, posed.lower_bound)
     result, trace = _twice(lambda trace: api.solve(problem, cell.solver, options, report=_recorder(trace)), began)
     return replace(
         known,
@@ -99,7 +99,7 @@ def _own(result: Result, start: Schedule | None) -> int | None:
     return None if result.schedule is None or failed else result.schedule.makespan
 
 
-def _twice(solve: Callable[[list[Point]], Result], began: Point) -> tuple[Result, list[Point]]:
+def _twice(solve: Callable[[list[ProgressPoint]], Result], began: ProgressPoint) -> tuple[Result, list[ProgressPoint]]:
     """A solve and its trace; a second one where somebody killed the solver, which may not have been its fault."""
     for _ in range(2):
         trace = [began]
@@ -109,11 +109,11 @@ def _twice(solve: Callable[[list[Point]], Result], began: Point) -> tuple[Result
     return result, trace
 
 
-def _recorder(trace: list[Point]) -> Callable[[Progress], None]:
+def _recorder(trace: list[ProgressPoint]) -> Callable[[Progress], None]:
     def report(progress: Progress) -> None:
         made = progress.schedule.makespan if progress.schedule is not None else None
         if made is not None or progress.lower_bound > trace[-1].lower_bound:  # else it is a line of a log
-            trace.append(Point(progress.seconds, made, progress.lower_bound))
+            trace.append(ProgressPoint(progress.seconds, made, progress.lower_bound))
 
     return report
 
@@ -124,7 +124,7 @@ def _circumstances() -> dict[str, Any]:
     return {"cores": cores, "pesto": version("pesto")}
 
 
-def _planned(cell: Cell, step: TracedStep) -> Answer:
+def _planned(cell: StudyCell, step: TracedStep) -> CellAnswer:
     from pesto.research.study.run.planning import answered
 
     return answered(cell, step, _circumstances())

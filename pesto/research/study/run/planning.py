@@ -8,30 +8,30 @@ from pesto.core.settings import Settings
 from pesto.planning.solving import flow
 from pesto.planning.solving.candidates import Candidate
 from pesto.planning.solving.tracker import Incumbent
-from pesto.research.study.cell_answer import FAILED, Answer, Point
-from pesto.research.study.cells import Cell, Trained
+from pesto.research.study.cell_answer import FAILED, CellAnswer, ProgressPoint
+from pesto.research.study.cells import StudyCell, TrainingInstance
 from pesto.research.study.instance_cache import TracedStep
 from solvers import Limit, Status
 
 
-def answered(cell: Cell, step: TracedStep, circumstances: dict[str, Any]) -> Answer:
+def answered(cell: StudyCell, step: TracedStep, circumstances: dict[str, Any]) -> CellAnswer:
     """The plan of a training step, and what the exact solver made of its coarse graph.
 
     The makespan is the chosen plan's on the full graph, the bound is one of the full graph; the status and the version
     are the exact solver's on the coarse graph ("optimal" where a baseline's plan was proven before it began). After a
     failure there is no makespan: the plan is one of the other candidates. Raises what `solve` does.
     """
-    trace = [Point(0.0, None, 0)]
+    trace = [ProgressPoint(0.0, None, 0)]
 
     def watch(incumbent: Incumbent) -> None:
-        trace.append(Point(incumbent.seconds, _ticks(incumbent.makespan_s), _ticks(incumbent.lower_bound_s)))
+        trace.append(ProgressPoint(incumbent.seconds, _ticks(incumbent.makespan_s), _ticks(incumbent.lower_bound_s)))
 
     began = time.monotonic()
     outcome = flow.solve(step.graph, step.cluster, step.costs, _settings(cell), watch)
     seconds = time.monotonic() - began
     plan, coarse = outcome.plan, outcome.plan.provenance.coarse
     status = coarse.status if coarse is not None else Status.OPTIMAL
-    return Answer(
+    return CellAnswer(
         key=cell.key,
         status=status,
         limit_reason=coarse.limit if coarse is not None else Limit.NONE,
@@ -49,8 +49,8 @@ def answered(cell: Cell, step: TracedStep, circumstances: dict[str, Any]) -> Ans
     )
 
 
-def _settings(cell: Cell) -> Settings:
-    if not isinstance(cell.instance, Trained):
+def _settings(cell: StudyCell) -> Settings:
+    if not isinstance(cell.instance, TrainingInstance):
         raise TypeError(f"a training step expected, found {cell.instance.label}")
     settings = cell.settings
     return Settings(

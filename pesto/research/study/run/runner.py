@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from pesto.core.executing.executor import Answered, Executor, Lost, Said
-from pesto.research.study.cell_answer import Answer
-from pesto.research.study.cells import Cell, canonical
+from pesto.research.study.cell_answer import CellAnswer
+from pesto.research.study.cells import StudyCell, canonical
 from pesto.research.study.run.cell_work import answer_of, cell_work
-from pesto.research.study.store import Store
+from pesto.research.study.store import StudyStore
 from solvers import Status
 
 TRIES = 3
@@ -21,8 +21,8 @@ TRIES = 3
 class CellDone:
     """One cell more is done."""
 
-    cell: Cell
-    answer: Answer
+    cell: StudyCell
+    answer: CellAnswer
     ran: int
     """Cells that this run has done."""
     waiting: int
@@ -30,8 +30,8 @@ class CellDone:
 
 
 def run(
-    cells: Sequence[Cell],
-    store: Store,
+    cells: Sequence[StudyCell],
+    store: StudyStore,
     executor: Executor,
     told: Callable[[CellDone], None],
     *,
@@ -44,21 +44,23 @@ def run(
     pending = store.pending()
     todo = deque([cell for cell in cells if cell.key in pending][:most])
     try:
-        return _Run(todo, store, executor, told).all()
+        return _StudyRun(todo, store, executor, told).all()
     finally:
         executor.close()
         store.free()
 
 
-class _Run:
-    def __init__(self, todo: deque[Cell], store: Store, executor: Executor, told: Callable[[CellDone], None]) -> None:
+class _StudyRun:
+    def __init__(
+        self, todo: deque[StudyCell], store: StudyStore, executor: Executor, told: Callable[[CellDone], None]
+    ) -> None:
         self._todo, self._store, self._executor, self._told = todo, store, executor, told
-        self._running: dict[str, Cell] = {}
+        self._running: dict[str, StudyCell] = {}
         self._losses: Counter[str] = Counter()
         self._again: set[str] = set()
         """Keys of cells that ran where all was lost; that is no loss of theirs."""
         self._lost_s: dict[str, float] = defaultdict(float)
-        self._sized: dict[str, Answer] = {}
+        self._sized: dict[str, CellAnswer] = {}
         self._ran = 0
 
     def all(self) -> int:
@@ -70,7 +72,7 @@ class _Run:
                     self._take(outcome)
         return self._ran
 
-    def _begin(self, cell: Cell) -> None:
+    def _begin(self, cell: StudyCell) -> None:
         if not self._losses[cell.key] and cell.key not in self._again:
             self._store.lease(cell.key)
         self._running[cell.key] = cell
@@ -89,7 +91,7 @@ class _Run:
                 self._todo.appendleft(cell)
                 return
             detail, seconds = f"{TRIES} times over, {outcome.detail}", self._lost_s[cell.key]
-            answer = Answer(key=cell.key, status=Status.CRASHED, detail=detail, seconds=seconds)
+            answer = CellAnswer(key=cell.key, status=Status.CRASHED, detail=detail, seconds=seconds)
         else:
             answer = answer_of(outcome)
         answer = self._complete(cell, answer)
@@ -97,7 +99,7 @@ class _Run:
         self._ran += 1
         self._told(CellDone(cell=cell, answer=answer, ran=self._ran, waiting=len(self._todo) + len(self._running)))
 
-    def _complete(self, cell: Cell, answer: Answer) -> Answer:
+    def _complete(self, cell: StudyCell, answer: CellAnswer) -> CellAnswer:
         """With the instance's size and start, as another cell told them, where a process was lost before it could."""
         instance = canonical([cell.stage, cell.parameters])
         if answer.tasks:

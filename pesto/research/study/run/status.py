@@ -10,7 +10,7 @@ from pesto.core.files.json import shown
 from pesto.research.study.cell_answer import SCHEMA
 from pesto.research.study.read_only_database import REMEDY, consistently
 from pesto.research.study.schema import check_tables
-from pesto.research.study.store import Tally, tally
+from pesto.research.study.store import StudyTally, tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Peek:
     """The state of a study at one moment."""
 
     name: str
-    tally: Tally
+    tally: StudyTally
     statuses: dict[tuple[str, str], dict[str, int]]
     """By solver and formulation: how many done cells ended in which status."""
 

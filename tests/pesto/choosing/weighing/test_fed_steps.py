@@ -15,7 +15,7 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.flow import solve
 from pesto.split.op_strategy import cut_ops
-from pesto.split.program import Gain, Rules
+from pesto.split.program import CutGain, Rules
 from pesto.split.split_search import divide, divide_partly
 from pesto.tf import named
 from pesto.tf.start import tensorflow
@@ -64,14 +64,14 @@ def test_partial_rules_price_what_is_fed(step, placed):
     assert gain.feed > 0 and gain.cut_out > 0
     found = divide_partly(step[1], 2, gain, seconds=60)
     assert einsum_cuts(step, found) == {("a",)}
-    unfed = divide_partly(step[1], 2, Gain(worth=gain.worth, transfer=gain.transfer), seconds=60)
+    unfed = divide_partly(step[1], 2, CutGain(worth=gain.worth, transfer=gain.transfer), seconds=60)
     assert einsum_cuts(step, unfed) != {("a",)}
 
 
 def test_a_partial_split_starts_from_the_whole_one(step, rows):
     """Each op that the split cuts is cut alike, all others are whole unless that sends more."""
     worth = [int(cut) for cut in cut_ops(rows.division.ways)]
-    found = divide_partly(step[1], 2, Gain(worth=worth), start=rows.division, seconds=60)
+    found = divide_partly(step[1], 2, CutGain(worth=worth), start=rows.division, seconds=60)
     cut = [op for op, each in enumerate(cut_ops(rows.division.ways)) if each]
     assert [found.division.ways[op] for op in cut] == [rows.division.ways[op] for op in cut]
     assert found.rules.partial

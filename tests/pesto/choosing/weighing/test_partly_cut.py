@@ -18,7 +18,7 @@ from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import best
 from pesto.planning.solving.flow import solve
 from pesto.split.op_strategy import ONCE_WAY, cut_ops
-from pesto.split.program import Gain
+from pesto.split.program import CutGain
 from pesto.split.split_search import divide_partly
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
@@ -131,9 +131,9 @@ def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):
 def test_nothing_is_cut_that_is_worth_nothing(step):
     """Where all ops are whole there is no split; what is worth the bytes is cut alone."""
     _, shaped = step
-    assert divide_partly(shaped, 2, Gain(), seconds=10) is None
+    assert divide_partly(shaped, 2, CutGain(), seconds=10) is None
     worth = [1 << 40 if name == "long" else 0 for name in shaped.names]
-    found = divide_partly(shaped, 2, Gain(worth=worth), seconds=10)
+    found = divide_partly(shaped, 2, CutGain(worth=worth), seconds=10)
     assert found.moved_bytes == parts_of(shaped, found.division).moved_bytes() > 0
     assert (found.status, found.bound_bytes, found.counted_bytes) == ("feasible", 0, found.moved_bytes)
 
@@ -142,11 +142,11 @@ def test_transfers_have_a_price(step):
     """The other worker needs a tensor at least, so an op is cut where it is worth more than a transfer, and large."""
     _, shaped = step
     worth = [1 << 22 if name == "long" else 0 for name in shaped.names]
-    assert divide_partly(shaped, 2, Gain(worth=worth), seconds=10) is not None
-    assert divide_partly(shaped, 2, Gain(worth=worth, transfer=1 << 22), seconds=10) is None
+    assert divide_partly(shaped, 2, CutGain(worth=worth), seconds=10) is not None
+    assert divide_partly(shaped, 2, CutGain(worth=worth, transfer=1 << 22), seconds=10) is None
     much, wide = [1 << 18 << 22 if each else 0 for each in worth], 512 * 32768 * 4
-    assert divide_partly(shaped, 2, Gain(worth=much, transfer=2 * wide), seconds=10) is not None
-    assert divide_partly(shaped, 2, Gain(worth=much, transfer=2 * wide + 2), seconds=10) is None
+    assert divide_partly(shaped, 2, CutGain(worth=much, transfer=2 * wide), seconds=10) is not None
+    assert divide_partly(shaped, 2, CutGain(worth=much, transfer=2 * wide + 2), seconds=10) is None
 
 
 def test_as_if_alone_all_that_takes_long_is_worth_its_time(step, placed):

@@ -9,7 +9,7 @@ import pytest
 
 import pesto
 from pesto.core.plans.lanes_drawn import MOST_LANES
-from pesto.reporting.explaining.explain_api import AtHand
+from pesto.reporting.explaining.explain_api import ExplainContext
 
 OPS = [
     {"name": "net/a", "bytes": 1000, "s": 1e-3},
@@ -25,7 +25,7 @@ def case(made):
 
 def test_a_plan_that_does_not_know_its_graph_says_what_to_call(case) -> None:
     """One that was made without the face, and one loaded whose graph is of a file."""
-    for plan in (case.plan, replace(case.plan, reader=AtHand())):
+    for plan in (case.plan, replace(case.plan, reader=ExplainContext())):
         with pytest.raises(pesto.UsageError, match=r"call pesto\.explain\(plan, graph\)"):
             plan.explain()
 

@@ -32,7 +32,7 @@ from pesto.reporting.explaining.waits import TRANSFER, waits
 from pesto.reporting.show.report.column_encoding import since_alike, varints
 from pesto.reporting.show.report.html_report import SCRIPTS, html_report
 from pesto.reporting.show.report.op_names import as_tree
-from pesto.reporting.show.report.plan_facts import Reported
+from pesto.reporting.show.report.plan_facts import ReportedPlan
 from solvers.memory.usage import over_time
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -62,15 +62,15 @@ def step(ops: int = 60) -> pesto.Graph:
     return pesto.graph_from_networkx(dag, source="a random step")
 
 
-def reported(graph: pesto.Graph, plan: pesto.Plan, label: str = "plan.json") -> Reported:
+def reported(graph: pesto.Graph, plan: pesto.Plan, label: str = "plan.json") -> ReportedPlan:
     """What the verb shows of a plan."""
     machine, costs = on_cluster(graph, CLUSTER, None)
     problem = formulate(graph, costs, machine, Settings())
     worth = order_worth(problem, plan.schedule.device, plan.rank)
-    return Reported(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
+    return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
 
 
-def renamed(shown: Reported, graph: pesto.Graph, names: tuple[str, ...]) -> tuple[pesto.Graph, Reported]:
+def renamed(shown: ReportedPlan, graph: pesto.Graph, names: tuple[str, ...]) -> tuple[pesto.Graph, ReportedPlan]:
     """The same with other names of the first ops."""
     new = (*names, *graph.names[len(names) :])
     return replace(graph, names=new), replace(shown, plan=replace(shown.plan, names=new))
@@ -82,7 +82,7 @@ def graph() -> pesto.Graph:
 
 
 @pytest.fixture(scope="module")
-def shown(graph: pesto.Graph) -> Reported:
+def shown(graph: pesto.Graph) -> ReportedPlan:
     return reported(graph, pesto.solve(graph, cluster=CLUSTER, time_limit_s=0))
 
 
@@ -154,7 +154,7 @@ def test_names_are_put_together_again(names: list[str]) -> None:
     assert whole[len(tree.scopes) :] == names
 
 
-def test_columns_are_the_plan(graph: pesto.Graph, shown: Reported) -> None:
+def test_columns_are_the_plan(graph: pesto.Graph, shown: ReportedPlan) -> None:
     """Start, finish, processor, transfers, slack and bytes alive of every op and device, and the graph's edges."""
     (shared, own), s = opened(html_report(graph, [shown]))[1], shown.plan.schedule
     alike = shared["pattern"][-graph.ops :]
@@ -175,7 +175,7 @@ def test_columns_are_the_plan(graph: pesto.Graph, shown: Reported) -> None:
     edges(graph, shared, alike)
 
 
-def levels(graph: pesto.Graph, shown: Reported, own: Columns) -> None:
+def levels(graph: pesto.Graph, shown: ReportedPlan, own: Columns) -> None:
     """Bytes alive are those of the memory model, whose peaks the plan states."""
     at, level = iter(own["level_at"]), iter(own["level"])
     curves = over_time(shown.problem, footprint(graph), shown.plan.schedule)
@@ -195,7 +195,7 @@ def edges(graph: pesto.Graph, shared: Columns, alike: list[int]) -> None:
     assert found == sorted(zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True))
 
 
-def test_waits_are_those_of_the_analysis(graph: pesto.Graph, shown: Reported) -> None:
+def test_waits_are_those_of_the_analysis(graph: pesto.Graph, shown: ReportedPlan) -> None:
     """What each op waited for and its slack, and the kinds of the critical path sum to the step."""
     facts, (_, own) = opened(html_report(graph, [shown]))
     found, plan = waits(shown.timeline, shown.plan.rank), facts["plans"][0]
@@ -213,7 +213,7 @@ def test_waits_are_those_of_the_analysis(graph: pesto.Graph, shown: Reported) ->
     assert set(own["cause"]) == {0, 1, 2, 3}, "the step has every cause"
 
 
-def test_names_are_data_and_only_the_page_s_own_script_may_run(graph: pesto.Graph, shown: Reported) -> None:
+def test_names_are_data_and_only_the_page_s_own_script_may_run(graph: pesto.Graph, shown: ReportedPlan) -> None:
     """Hostile names come back as they are, and nothing in the page begins an element that the template does not."""
     nasty, its = renamed(shown, replace(graph, source=HOSTILE[0]), HOSTILE)
     page = html_report(nasty, [its])
@@ -248,7 +248,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
-def test_a_page_from_the_command_line(graph: pesto.Graph, shown: Reported, tmp_path: Path) -> None:
+def test_a_page_from_the_command_line(graph: pesto.Graph, shown: ReportedPlan, tmp_path: Path) -> None:
     """Of one plan, and of two; what is refused is refused as by check, and an older page stays as it was."""
     (tmp_path / "g.json").write_bytes(graph_file.dumps(graph))
     plan, out = tmp_path / "plan.json", tmp_path / "page.html"

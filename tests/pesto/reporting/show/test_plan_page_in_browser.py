@@ -20,7 +20,7 @@ from pesto.core.settings import Settings
 from pesto.inputs.given import on_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import Reported
+from pesto.reporting.show.report.plan_facts import ReportedPlan
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,11 +47,11 @@ def step() -> pesto.Graph:
     return replace(graph, names=(*graph.names[: -len(HOSTILE)], *HOSTILE))
 
 
-def reported(label: str, graph: pesto.Graph, plan: pesto.Plan) -> Reported:
+def reported(label: str, graph: pesto.Graph, plan: pesto.Plan) -> ReportedPlan:
     machine, costs = on_cluster(graph, "v100x2-nvlink", None)
     problem = formulate(graph, costs, machine, Settings())
     worth = order_worth(problem, plan.schedule.device, plan.rank)
-    return Reported(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
+    return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ import pytest
 from pesto.reporting.show import drawing
 from pesto.research.reproduction import thesis_pages, tofu_pages
 from pesto.research.reproduction.artefacts import ARTEFACTS
-from pesto.research.reproduction.cached_cells import Cell, Done, Found
+from pesto.research.reproduction.cached_cells import CellResult, Found, WorkCell
 from pesto.research.reproduction.cell_lists import batches
 from pesto.research.reproduction.grids import Results, share
 from pesto.research.reproduction.printed_numbers import printed
 from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
 
 
-def found(cell: Cell) -> Found:
+def found(cell: WorkCell) -> Found:
     """What a cell of its table may find: plain numbers that tell models, GPUs and factors apart."""
     model, gpus = cell.key[0], int(cell.key[1].rpartition(":")[2]) if ":" in cell.key[-1] else 1
     step_s = 0.1 + len(model) / 100 / gpus
@@ -46,7 +46,7 @@ def found(cell: Cell) -> Found:
     return tables.get(cell.table) or of_tofu(cell)
 
 
-def of_tofu(cell: Cell) -> Found:
+def of_tofu(cell: WorkCell) -> Found:
     """A step of Tofu's in 2 s by 8 workers, 4 s where links are slow, 20 s on one GPU, where a batch of 16 fits."""
     slow, quick = ({"step_s": s, "fits": True, "peak_bytes": 2**33, "order": "list order"} for s in (4.0, 2.0))
     lacks = {**slow, "fits": False}
@@ -65,11 +65,11 @@ def of_tofu(cell: Cell) -> Found:
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    tables: dict[str, dict[tuple[str, ...], Done]] = {}
+    tables: dict[str, dict[tuple[str, ...], CellResult]] = {}
     for artefact in ARTEFACTS.values():
         for cell in artefact.cells():
             known = cell.work((), None) if cell.table == "toys" else found(cell)
-            tables.setdefault(cell.table, {})[cell.key] = Done(known, 1.0, 2.0, (0.5, 1.0))
+            tables.setdefault(cell.table, {})[cell.key] = CellResult(known, 1.0, 2.0, (0.5, 1.0))
     return Results(tables)
 
 

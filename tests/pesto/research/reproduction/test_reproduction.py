@@ -17,9 +17,18 @@ from pesto.core.files import toml
 from pesto.core.problem import TICK_S
 from pesto.research.reproduction import cell_lists, grids, pesto_figures, pesto_tables, versions
 from pesto.research.reproduction.artefacts import ARTEFACTS, chosen
-from pesto.research.reproduction.cached_cells import Asked, Cell, Done, Found, Kept, Key, lacking, run
+from pesto.research.reproduction.cached_cells import (
+    CellResult,
+    CellSettings,
+    Found,
+    Key,
+    ResultStore,
+    WorkCell,
+    lacking,
+    run,
+)
 from pesto.research.reproduction.graph_steps import file_of, graph_cells, machine
-from pesto.research.reproduction.printed_numbers import Printed, printed
+from pesto.research.reproduction.printed_numbers import PaperNumbers, printed
 from pesto.research.reproduction.work import solves, toys
 from pesto.research.reproduction.work.solves import _stripes
 from solvers import Options
@@ -29,8 +38,8 @@ from solvers.timing.replay import replay
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def done(found: Found, cpu_s: float = 1.0) -> Done:
-    return Done(found, cpu_s, cpu_s, (0.0, 0.0))
+def done(found: Found, cpu_s: float = 1.0) -> CellResult:
+    return CellResult(found, cpu_s, cpu_s, (0.0, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +95,7 @@ def test_every_artefact_has_printed_numbers_and_cells() -> None:
 def test_printed_numbers_are_read_strictly() -> None:
     """A misspelt key is refused with the nearest one."""
     with pytest.raises(UsageError, match="did you mean reasons"):
-        toml.parse(b'name = "a"\nsource = "b"\ntitle = "c"\nours = "d"\nreason = ["e"]\n', Printed, "printed.toml")
+        toml.parse(b'name = "a"\nsource = "b"\ntitle = "c"\nours = "d"\nreason = ["e"]\n', PaperNumbers, "printed.toml")
 
 
 def test_effort_is_steps_and_time_to_place_over_experts() -> None:
@@ -147,10 +156,10 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 def test_graph_files_are_built_once_for_each_model_and_batch(tmp_path: Path) -> None:
     """A batch has a file of its own; in a rehearsal all variants of a family are one."""
     models = ["wrn/610x14", "wrn/610x14@4", "wrn/304x28"]
-    real = Asked(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=False)
+    real = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=False)
     assert file_of(models[1], real).name == "wrn-610x14-batch-4.json"
     assert len(graph_cells(models, real)) == 3
-    assert len(graph_cells(models, Asked(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True))) == 1
+    assert len(graph_cells(models, CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True))) == 1
     file_of(models[0], real).touch()
     assert [cell.key for cell in graph_cells(models, real)] == [("wrn/610x14@4",), ("wrn/304x28",)]
 
@@ -169,7 +178,7 @@ def test_stripes_join_what_all_but_touches() -> None:
     assert [[round(t / TICK_S) for t in each] for each in found] == [[0, 20_000], [50_000, 60_000]]
 
 
-def traced(key: Key, asked: Asked) -> Found:
+def traced(key: Key, asked: CellSettings) -> Found:
     """A cell's work that leaves a trace of being done."""
     with (asked.graphs / "done").open("a") as file:
         file.write(f"{key[0]}\n")
@@ -178,8 +187,8 @@ def traced(key: Key, asked: Asked) -> Found:
 
 def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     """Nor one that is asked for twice; lines that are no results count as absent."""
-    asked, kept = Asked(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), Kept(tmp_path / "kept")
-    cells = [Cell("traces", (name,), traced) for name in ("a", "b", "a")]
+    asked, kept = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), ResultStore(tmp_path / "kept")
+    cells = [WorkCell("traces", (name,), traced) for name in ("a", "b", "a")]
     assert len(lacking(cells, kept)) == 2
     heard: list[str] = []
     assert run(cells, kept, asked, 1, heard.append) == [] and run(cells, kept, asked, 1, heard.append) == []
@@ -228,7 +237,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     rest = running.communicate(timeout=60)[1]
     assert running.returncode == 130 and "interrupted: what is done is kept" in rest
     (kept,) = tmp_path.glob("cells-*")
-    assert len(Kept(kept).of("graphs")) >= 1
+    assert len(ResultStore(kept).of("graphs")) >= 1
 
 
 @pytest.mark.slow

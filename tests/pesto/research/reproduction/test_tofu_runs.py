@@ -11,14 +11,14 @@ from pesto.core.problem import build
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_shaped
 from pesto.planning.solving.candidates import Bench
-from pesto.research.reproduction.cached_cells import Asked
+from pesto.research.reproduction.cached_cells import CellSettings
 from pesto.research.reproduction.cell_lists import RNN, TOFU_FAMILIES, WRN
 from pesto.research.reproduction.printed_numbers import printed
 from pesto.research.reproduction.work import tofu_runs
 from pesto.research.reproduction.work.low_memory_order import lean_order
 from solvers.memory.usage import usage
 
-ASKED = Asked(graphs=Path(), drawn=Path(), seconds=1.0, tiny=False)
+ASKED = CellSettings(graphs=Path(), drawn=Path(), seconds=1.0, tiny=False)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,13 @@ def test_the_largest_batch_that_fits_is_found_though_some_are_left_out(alike: in
     """A peak of `alike` bytes and 2 for each of the batch, on a device of 600 bytes and more."""
     tried = []
 
-    def attempt(size: int) -> tofu_runs.Tried[int]:
+    def attempt(size: int) -> tofu_runs.BatchRun[int]:
         room = {0: 1024, 3: 600, 40: 64, 1000: 900}[alike]
         peak = alike + 2 * size
         tried.append(size)
         problem = SimpleNamespace(capacity=np.array([10**6, room]))
         run = SimpleNamespace(fits=peak <= room, peak=np.array([5, peak]), timeline=SimpleNamespace(problem=problem))
-        return tofu_runs.Tried(run, size)
+        return tofu_runs.BatchRun(run, size)
 
     found, last = tofu_runs._largest(attempt, ASKED)
     assert (found, last.of) == (batch, batch) and tried == sorted(tried, reverse=True)
@@ -94,7 +94,7 @@ def test_the_printed_weights_follow_from_the_layers_sizes() -> None:
 def test_a_cell_of_each_kind_of_a_tiny_model(monkeypatch) -> None:
     """Cuts, layers in turn, one GPU and one method: each has what its page reads; transfers cost time."""
     monkeypatch.setattr(tofu_runs, "FACTORS", (2, 2))
-    asked = Asked(graphs=Path(), drawn=Path(), seconds=1.0, tiny=True)
+    asked = CellSettings(graphs=Path(), drawn=Path(), seconds=1.0, tiny=True)
     key = ("tofu-rnn", "6x4096", "k80x8")
     cut = tofu_runs.divided(key, asked)
     assert cut["batch"] == 8 and cut["bytes"]["exact"] <= cut["bytes"]["tofu"]

@@ -14,9 +14,9 @@ from pesto.core.errors import FileError
 from pesto.core.executing.executor import Answered, Work
 from pesto.core.files import lock
 from pesto.research.study import store
-from pesto.research.study.cell_answer import REFUSED, Answer
+from pesto.research.study.cell_answer import REFUSED, CellAnswer
 from pesto.research.study.cells import cells_of
-from pesto.research.study.instance_cache import Shelf
+from pesto.research.study.instance_cache import InstanceCache
 from pesto.research.study.run import runner
 from pesto.research.study.run import status as peek
 from pesto.research.study.run.execute import execute
@@ -100,13 +100,13 @@ def test_nobody_elses_file_is_taken_for_a_lock(tmp_path, kind):
 
 def test_a_cluster_that_is_gone_or_changes_refuses_its_cells(tmp_path):
     gone = cells_of(study(tmp_path, MODEL))
-    answer = execute(gone[0], Shelf())
+    answer = execute(gone[0], InstanceCache())
     assert (answer.status, "mine.toml" in answer.detail) == (REFUSED, True)
     (tmp_path / "mine.toml").write_text("format_version = 1\n")
     there = cells_of(study(tmp_path, MODEL))
     assert there[0].key != gone[0].key
     (tmp_path / "mine.toml").write_text("format_version = 1\n\n")
-    assert "run the study again" in execute(there[0], Shelf()).detail
+    assert "run the study again" in execute(there[0], InstanceCache()).detail
 
 
 def test_a_folder_whose_name_is_no_text(tmp_path, monkeypatch):
@@ -160,14 +160,14 @@ def test_a_failure_has_its_seconds_and_the_size_of_its_instance(tmp_path, monkey
     def broken(*_, **__):
         raise OSError(28, "No space left")
 
-    shelf = Shelf()
+    shelf = InstanceCache()
     posed = shelf.posed(found[0].instance)
     monkeypatch.setattr(api, "solve", broken)
     answer = execute(found[0], shelf)
     assert (answer.status, answer.tasks, answer.start_makespan) == ("crashed", 9, posed.listed.makespan)
     assert answer.seconds > 0
-    done = Answer(key=found[0].key, status="feasible", makespan=4, start_makespan=5, tasks=9, devices=2, edges=12)
-    script = [done, Answer(key=found[1].key, status="hung", seconds=7.0)]
+    done = CellAnswer(key=found[0].key, status="feasible", makespan=4, start_makespan=5, tasks=9, devices=2, edges=12)
+    script = [done, CellAnswer(key=found[1].key, status="hung", seconds=7.0)]
     steps = []
     with store.opened(tmp_path / "t.sqlite") as file:
         file.sync(load_study(str(tmp_path / "t.toml")), found, "1")
@@ -182,7 +182,7 @@ class Told:
 
     slots = 1
 
-    def __init__(self, answers: list[Answer]):
+    def __init__(self, answers: list[CellAnswer]):
         self.answers = answers
 
     def begin(self, work: Work) -> None:

@@ -5,7 +5,7 @@ import pytest
 from pesto.core.cluster import Path
 from pesto.core.settings import Settings
 from pesto.planning.solving import baselines, exact, flow
-from pesto.research.study.cells import Cell, Trained
+from pesto.research.study.cells import StudyCell, TrainingInstance
 from pesto.research.study.instance_cache import TracedStep
 from pesto.research.study.run.planning import answered
 from solvers.result import Limit, Result, Status
@@ -27,12 +27,12 @@ def step(make_graph, make_cluster, make_costs) -> TracedStep:
     return TracedStep(graph=graph, cluster=cluster, costs=make_costs(graph, cluster))
 
 
-def cell(*, congestion: bool) -> Cell:
-    of = Trained(
+def cell(*, congestion: bool) -> StudyCell:
+    of = TrainingInstance(
         model="m", variant="v", cluster="c", sha256="", path=b"c", nodes=None, batch=None, per_edge=False,
     )  # fmt: skip
     settings = {"workers": 8, "gap": 0.0, "deterministic": False, "coarsen_to": 50, "congestion": congestion}
-    return Cell(
+    return StudyCell(
         key="k", ordinal=0, stage="plan", instance=of, solver="cpsat", formulation="", limit_s=20.0, seed=0,
         settings=settings,
     )  # fmt: skip

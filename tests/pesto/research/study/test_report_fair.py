@@ -14,41 +14,41 @@ from pesto.research.study.report import pictures, write
 from pesto.research.study.report import rows as report_rows
 from pesto.research.study.report.content import Report, report_of
 from pesto.research.study.report.figures import MOST_LINES, comparison_figures, plan_figure
-from pesto.research.study.report.rows import Cell, Rows, Trace
-from pesto.research.study.report.runs import FAILED, PLAN, Runs, common, runs_of
+from pesto.research.study.report.rows import CellRow, ProgressTrace, StudyRows
+from pesto.research.study.report.runs import FAILED, PLAN, StageRuns, common, runs_of
 from pesto.research.study.report.tables import measured_of, multiples, plans
 from pesto.research.study.report.text import DEFINITIONS
 
 
-def cell(status: str, solver: str = "x", instance: str = "a", **more: Any) -> Cell:
+def cell(status: str, solver: str = "x", instance: str = "a", **more: Any) -> CellRow:
     """A cell with a limit of 10 s that took 1 s, on instance a."""
-    outcome = cell_answer.Answer(
+    outcome = cell_answer.CellAnswer(
         key=f"{solver}{instance}", status=status,
         limit_reason="", makespan=more.get("makespan"), lower_bound=more.get("bound", 0), bound_by="",
         start_makespan=more.get("start"), seconds=more.get("seconds", 1.0), version=more.get("version", ""), detail="",
         tasks=3, devices=2, edges=2, measures=more.get("measures", {}),
     )  # fmt: skip
-    return Cell(
+    return CellRow(
         key=f"{solver}{instance}", stage=more.get("stage", "schedule"), instance=instance, family="f", solver=solver,
         formulation=more.get("formulation", ""), limit_s=10.0, seed=0, parameters=more.get("parameters", {}),
         state="done", outcome=outcome,
     )  # fmt: skip
 
 
-def solved(solver: str = "x", instance: str = "a", **more: Any) -> Cell:
+def solved(solver: str = "x", instance: str = "a", **more: Any) -> CellRow:
     return cell("optimal", solver, instance, **{"makespan": 100, "bound": 100, "start": 200} | more)
 
 
-def rows(cells: Sequence[Cell]) -> Rows:
+def rows(cells: Sequence[CellRow]) -> StudyRows:
     """A study whose runs all began with a bound of 50."""
     n = len(cells)
-    trace = Trace(
+    trace = ProgressTrace(
         cell=np.arange(n), seconds=np.zeros(n), makespan=np.full(n, 200), bound=np.full(n, 50)
     )  # what is better than a run delivered does not count
-    return Rows(name="tiny", created_by="1", cells=tuple(cells), trace=trace, former=0)
+    return StudyRows(name="tiny", created_by="1", cells=tuple(cells), trace=trace, former=0)
 
 
-def told(cells: Sequence[Cell], table: str) -> list[dict[str, Any]]:
+def told(cells: Sequence[CellRow], table: str) -> list[dict[str, Any]]:
     (found,) = [t for t in report_of(rows(cells)).files if t.key == table]
     return lines(found)
 
@@ -57,11 +57,11 @@ def lines(table: Table) -> list[dict[str, Any]]:
     return [dict(zip([c.key for c in table.columns], row, strict=True)) for row in table.rows]
 
 
-def planned(n: int, measures: dict[str, Any], status: str = "feasible", instance: str = "a") -> Cell:
+def planned(n: int, measures: dict[str, Any], status: str = "feasible", instance: str = "a") -> CellRow:
     return cell(status, instance=instance, stage="plan", parameters={"coarsen_to": n}, measures=measures)
 
 
-def plan_runs(cells: Sequence[Cell]) -> Runs:
+def plan_runs(cells: Sequence[CellRow]) -> StageRuns:
     return runs_of(rows(cells), plans=True)
 
 
@@ -212,7 +212,7 @@ def test_a_panel_whose_drawn_instances_have_no_number_is_empty() -> None:
 
 
 def test_cells_of_several_versions_are_said_aloud() -> None:
-    def facts(cells: Sequence[Cell]) -> list[str]:
+    def facts(cells: Sequence[CellRow]) -> list[str]:
         return [fact for fact in report_of(rows(cells)).facts if "several versions" in fact]
 
     one, two = solved(version="1", measures={"pesto": "7"}), solved(instance="b", version="2", measures={"pesto": "8"})
@@ -221,7 +221,7 @@ def test_cells_of_several_versions_are_said_aloud() -> None:
     assert not facts([one, solved("y", "b", version="2"), cell("crashed", instance="b")])
 
 
-def made(cells: Sequence[Cell], folder: Path, monkeypatch: pytest.MonkeyPatch, *formats: str) -> Report:
+def made(cells: Sequence[CellRow], folder: Path, monkeypatch: pytest.MonkeyPatch, *formats: str) -> Report:
     monkeypatch.setattr(write, "read", lambda _: rows(cells))
     return write.write_report(Path("s.sqlite"), folder, formats or write.FORMATS).report
 

@@ -20,7 +20,7 @@ import pytest
 
 from pesto.reporting.show.table import Column, Table, to_csv
 from pesto.research.study.report import write
-from pesto.research.study.report.figures import Figure, Line, Panel
+from pesto.research.study.report.figures import Figure, FigureLine, Panel
 from pesto.research.study.report.text import queries
 
 TABLES = """
@@ -222,7 +222,7 @@ def test_ten_lines_are_told_apart_and_have_a_legend_outside() -> None:
     found = looks(ten)
     assert len({(c % len(COLOURS), d % len(pictures.DASHES)) for c, d in found}) == 10
     x = np.array([0.0, 1.0])
-    lines = tuple(Line(label=c.label, colour=a, dash=b, x=x, y=x) for c, (a, b) in zip(ten, found, strict=True))
+    lines = tuple(FigureLine(label=c.label, colour=a, dash=b, x=x, y=x) for c, (a, b) in zip(ten, found, strict=True))
     panel = Panel(x_title="x (s)", y_title="y", lines=lines, kind="lines")
     kept: list[Any] = []
     save = mpl.Figure.savefig

@@ -15,9 +15,9 @@ from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.executing.executor import Answered, Lost
 from pesto.core.files import lock
 from pesto.research.study import store
-from pesto.research.study.cell_answer import Answer, Point
+from pesto.research.study.cell_answer import CellAnswer, ProgressPoint
 from pesto.research.study.cells import canonical, cells_of
-from pesto.research.study.instance_cache import Shelf
+from pesto.research.study.instance_cache import InstanceCache
 from pesto.research.study.run import runner
 from pesto.research.study.run.execute import execute
 from pesto.research.study.spec import load_study, study_names
@@ -162,15 +162,15 @@ def test_a_solve_is_recorded_with_its_start_and_its_trace(tmp_path):
     """One task after another on `layered`: the row is what the solver said, the trace begins with the list schedule."""
     text = GRID.replace('"list", "single"', '"cpsat"').replace("[2, 3]", "[3]").replace("[5]", "[20]")
     cell = cells(tmp_path, text)[0]
-    answer = execute(cell, Shelf())
+    answer = execute(cell, InstanceCache())
     assert (answer.status, answer.limit_reason, answer.detail) == ("optimal", "none", "")
     assert answer.makespan == answer.lower_bound <= answer.start_makespan
     assert (answer.tasks, answer.devices, answer.edges) == (9, 2, 12)
     assert answer.bound_by
-    assert answer.trace[0] == Point(0.0, answer.start_makespan, answer.trace[0].lower_bound)
+    assert answer.trace[0] == ProgressPoint(0.0, answer.start_makespan, answer.trace[0].lower_bound)
     assert [p.makespan for p in answer.trace if p.makespan][-1] == answer.makespan
     assert [p.lower_bound for p in answer.trace] == sorted(p.lower_bound for p in answer.trace)
-    free = execute(cells(tmp_path, text.replace("limits_s", "start = false\nlimits_s"))[0], Shelf())
+    free = execute(cells(tmp_path, text.replace("limits_s", "start = false\nlimits_s"))[0], InstanceCache())
     assert (free.makespan, free.start_makespan) == (answer.makespan, None)
 
 
@@ -185,7 +185,7 @@ def test_a_solve_is_recorded_with_its_start_and_its_trace(tmp_path):
 def test_a_solver_that_fails_is_a_row_that_says_so(tmp_path, monkeypatch, entry, status, detail):
     monkeypatch.syspath_prepend(str(STUBS))
     monkeypatch.setitem(api.SOLVERS, "bad", entry)
-    answer = execute(cells(tmp_path, GRID.replace('"single"', '"bad"'))[2], Shelf())
+    answer = execute(cells(tmp_path, GRID.replace('"single"', '"bad"'))[2], InstanceCache())
     assert (answer.status, answer.makespan) == (status, None)
     assert detail in answer.detail
     assert answer.detail
@@ -208,9 +208,9 @@ def test_a_solver_that_is_killed_gets_one_more_try(tmp_path, monkeypatch):
     monkeypatch.setattr(api, "solve", solve)
     cell = cells(tmp_path, GRID)[2]
     results[:] = [killed]
-    assert execute(cell, Shelf()).status in ("optimal", "feasible")
+    assert execute(cell, InstanceCache()).status in ("optimal", "feasible")
     results[:] = [killed, killed]
-    answer = execute(cell, Shelf())
+    answer = execute(cell, InstanceCache())
     assert (answer.status, answer.detail) == ("crashed", "killed by SIGKILL, without an answer")
 
 
@@ -223,13 +223,13 @@ def test_an_instance_that_cannot_be_built_is_refused_with_the_reason(tmp_path):
         f'[[grid.problems]]\nfile = "{name}.json"\n' for name in ("gone", "bad", "good")
     )
     found = cells(tmp_path, text)
-    gone, bad, fine = (execute(cell, Shelf()) for cell in found)
+    gone, bad, fine = (execute(cell, InstanceCache()) for cell in found)
     assert (gone.status, bad.status, fine.status) == ("refused", "refused", "feasible")
     assert "gone.json" in gone.detail
     assert bad.detail
     assert fine.tasks == 5
     (tmp_path / "good.json").write_bytes(problem_json.dumps_problem(replace(good, name="another")))
-    changed = execute(found[2], Shelf())
+    changed = execute(found[2], InstanceCache())
     assert changed.status == "refused"
     assert "run the study again" in changed.detail
     assert cells(tmp_path, text)[2].key != found[2].key
@@ -249,23 +249,28 @@ def rows(folder: Path, query: str, *values):
         return connection.execute(query, values).fetchall()
 
 
-ANSWER = {"status": "feasible", "makespan": 9, "lower_bound": 3, "trace": (Point(0.0, 9, 2), Point(0.5, None, 3))}
+ANSWER = {
+    "status": "feasible",
+    "makespan": 9,
+    "lower_bound": 3,
+    "trace": (ProgressPoint(0.0, 9, 2), ProgressPoint(0.5, None, 3)),
+}
 
 
 def test_a_result_its_trace_and_the_state_are_written_together_or_not_at_all(file):
     """Not leased, leased by another, and with a trace that the file refuses: nothing is written."""
     opened, (first, second, *_), folder = file
     with pytest.raises(FileError, match="taken the study's file over"):
-        opened.commit(Answer(key=first.key, **ANSWER))
+        opened.commit(CellAnswer(key=first.key, **ANSWER))
     opened.lease(first.key)
     with pytest.raises(FileError, match="taken"):
         opened.lease(first.key)
-    broken = Answer(key=first.key, **{**ANSWER, "trace": (Point(0.0, 9, 2), Point(0.5, 9, None))})
+    broken = CellAnswer(key=first.key, **{**ANSWER, "trace": (ProgressPoint(0.0, 9, 2), ProgressPoint(0.5, 9, None))})
     with pytest.raises(sqlite3.IntegrityError):
         opened.commit(broken)
     assert rows(folder, "SELECT count(*) FROM results UNION ALL SELECT count(*) FROM traces") == [(0,), (0,)]
     assert rows(folder, "SELECT state FROM cells WHERE key = ?", first.key) == [("running",)]
-    opened.commit(Answer(key=first.key, **ANSWER))
+    opened.commit(CellAnswer(key=first.key, **ANSWER))
     assert rows(folder, "SELECT key, status, state, makespan, lower_bound FROM rows") == [
         (first.key, "feasible", "done", 9, 3)
     ]
@@ -273,7 +278,7 @@ def test_a_result_its_trace_and_the_state_are_written_together_or_not_at_all(fil
     opened.lease(second.key)
     rows(folder, "UPDATE cells SET owner = 'another' WHERE key = ?", second.key)
     with pytest.raises(FileError, match="taken"):
-        opened.commit(Answer(key=second.key, **ANSWER))
+        opened.commit(CellAnswer(key=second.key, **ANSWER))
 
 
 def test_a_changed_study_keeps_what_is_done_and_says_what_is_left_behind(file):
@@ -281,7 +286,7 @@ def test_a_changed_study_keeps_what_is_done_and_says_what_is_left_behind(file):
     opened, found, folder = file
     for cell in (found[0], found[12]):
         opened.lease(cell.key)
-        opened.commit(Answer(key=cell.key, **ANSWER))
+        opened.commit(CellAnswer(key=cell.key, **ANSWER))
     opened.lease(found[1].key)
     changed = study(folder, GRID.replace("[2, 3]", "[3, 4]"))
     opened.sync(changed, cells_of(changed), "2")
@@ -344,7 +349,7 @@ class Scripted:
         if self.dies.get(work.key, 0):
             self.dies[work.key] -= 1
             return [Lost(work=work, why="death", detail="the worker ended", seconds=1.5)]
-        return [Answered(work=work, data=msgspec.json.encode(Answer(key=work.key, **ANSWER)), seconds=1.0)]
+        return [Answered(work=work, data=msgspec.json.encode(CellAnswer(key=work.key, **ANSWER)), seconds=1.0)]
 
     def close(self):
         self.closed = True

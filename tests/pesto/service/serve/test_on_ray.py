@@ -10,7 +10,7 @@ import httpx
 import pytest
 from process_families import PATIENCE_S, descendants
 
-from benchmarks.serve_kill import Server
+from benchmarks.serve_kill import KilledServer
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ LONG = {"model": "rnnlm", "variant": "tiny"}, {"time_limit_s": 3600, "solver": "
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A service with a Ray cluster of its own."""
-    made = Server(tmp_path_factory.mktemp("service") / "data", 1, ray={})
+    made = KilledServer(tmp_path_factory.mktemp("service") / "data", 1, ray={})
     made.start()
     yield made
     made.end(signal.SIGKILL)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from benchmarks.postgres_server import PostgresServer, missing
-from benchmarks.serve_kill import Server, Watch
+from benchmarks.serve_kill import JobWatch, KilledServer
 
 pytestmark = [pytest.mark.kill, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -44,12 +44,12 @@ def await_plan(server, name):
 def test_nothing_is_lost_and_nothing_has_two_results(tmp_path):
     with ExitStack() as stack:
         postgres = stack.enter_context(closing(PostgresServer()))
-        servers = [Server(tmp_path / "data", 1, postgres.url) for _ in range(2)]
+        servers = [KilledServer(tmp_path / "data", 1, postgres.url) for _ in range(2)]
         for server in servers:
             stack.callback(server.end, 9)
             server.start()
         names = [submitted(servers[k % 2], f"key-{k}", seconds) for k, seconds in enumerate((3600, 2, 2))]
-        watches = [Watch([server.url for server in servers], name) for name in names]
+        watches = [JobWatch([server.url for server in servers], name) for name in names]
         for watch in watches:
             watch.start()
         while watches[0].last == 0:  # its worker has begun
@@ -64,7 +64,7 @@ def test_nothing_is_lost_and_nothing_has_two_results(tmp_path):
             time.sleep(0.5)
         await_plan(other, names[0])
         assert httpx.delete(f"{other.url}/v1/jobs/{names[0]}").json()["state"] in ("cancelling", "cancelled")
-        watches.append(Watch([other.url], names[3]))
+        watches.append(JobWatch([other.url], names[3]))
         watches[-1].start()
         for watch in watches:
             watch.join()

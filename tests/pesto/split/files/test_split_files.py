@@ -27,7 +27,7 @@ from pesto.split.layouts import WHOLE
 from pesto.split.program import Rules, program_of
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
-from pesto.split.typed_graph import Shaped
+from pesto.split.typed_graph import TypedGraph
 from pesto.tf import named
 from pesto.tf.models import FAMILIES
 
@@ -227,7 +227,7 @@ def test_sums_of_few_bits_are_told(dtype, op_type, told):
     reduced = Signature(op_type, (), (Operand((64, 64), dtype), axes), (((), dtype),))
     const = Signature("Const", (), (), (((2,), "int32"),))
     none = np.zeros(0, dtype=np.int64)
-    step = Shaped(
+    step = TypedGraph(
         names=("x", "axes", "y"), signatures=(given, const, reduced), signature_of=np.arange(3), src=np.array([0, 1]),
         output=np.zeros(2, dtype=int), dst=np.array([2, 2]), input=np.arange(2), control_src=none, control_dst=none,
         handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=np.zeros(3, dtype=bool),

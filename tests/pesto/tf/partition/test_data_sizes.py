@@ -9,8 +9,8 @@ from pesto.split.files.split_check import verified
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.files.strategy_check import way_fault
 from pesto.split.files.typed_graph_file import dumps_shaped, loads_shaped
-from pesto.split.op_strategy import Way, cut_ops
-from pesto.split.program import Gain, Rules
+from pesto.split.op_strategy import OpStrategy, cut_ops
+from pesto.split.program import CutGain, Rules
 from pesto.split.signature import RANK
 from pesto.split.split_search import divide, divide_partly
 from pesto.tf.start import tensorflow
@@ -141,7 +141,7 @@ def test_a_divided_step_has_the_sizes_of_the_data(loss):
 def test_a_partial_split_has_the_sizes_of_the_data():
     """The same where some ops are cut and the rest is whole on one device."""
     captured, shaped, step = captured_step(reshaped_and_back)
-    found = divide_partly(shaped, 2, Gain(worth=[1 << 30] * shaped.ops), seconds=60)
+    found = divide_partly(shaped, 2, CutGain(worth=[1 << 30] * shaped.ops), seconds=60)
     assert found is not None and any(cut_ops(found.division.ways))
     ran = run_parts(captured, shaped, found.division, step, steps=4)
     assert ran.as_whole and ran.losses, ran
@@ -203,7 +203,7 @@ def test_a_split_along_a_size_of_the_data_is_refused():
         if shaped.signature(op).type in ("Square", "Sub", "Mul") and shaped.signature(op).bounded_output(0) == (0,)
     )
     signature = shaped.signature(square)
-    way = Way(("i0",), ((0,),) * len(signature.inputs), ((0,),))
+    way = OpStrategy(("i0",), ((0,),) * len(signature.inputs), ((0,),))
     assert "extent depends on the data" in way_fault(signature, way, (2,), once=False)
 
 

@@ -10,7 +10,7 @@ from pesto.core.errors import VerificationError
 from pesto.split.files.split_check import verified
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.op_strategy import ONCE_WAY, cut_ops
-from pesto.split.program import Gain
+from pesto.split.program import CutGain
 from pesto.split.split_search import divide_partly
 from pesto.split.worker_parts import parts_of
 from pesto.tf.start import tensorflow
@@ -35,7 +35,7 @@ def partly(shaped, workers, seed, share=0.2):
     """Some ops cut, by lot, and whatever goes well with them."""
     random = np.random.default_rng(seed)
     worth = np.where(random.random(shaped.ops) < share, 1 << 30, 0).tolist()
-    found = divide_partly(shaped, workers, Gain(worth=worth), seconds=60)
+    found = divide_partly(shaped, workers, CutGain(worth=worth), seconds=60)
     assert found is not None and {True, False} <= set(cut_ops(found.division.ways))
     return found
 
