@@ -1,4 +1,14 @@
-"""Scheduling of tasks with payloads on devices joined by links: this is the whole face (docs/reference/api.md)."""
+"""Three optimization libraries: scheduling of tasks on devices, labelling problems, and pipelines of chains.
+
+- **Scheduling**: a `Problem` has tasks with payloads, and devices joined by links with memory at each location.
+  `solve`, `check` and the nouns below are its public interface (docs/reference/api.md); all rooms but the next two are
+  part of it.
+- **Labelling** (`solvers.labels`): choose a label for each variable so that costs of labels and of pairs are least.
+- **Chains** (`solvers.pipelining`): assign layers of a chain to devices, with periodic schedules of its micro-batches.
+  `solvers.families` generates such chains.
+
+None of them knows networks, seconds or TensorFlow: times are integer ticks, memory is integer bytes.
+"""
 
 from typing import TYPE_CHECKING
 
