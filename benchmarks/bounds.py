@@ -10,19 +10,19 @@ from functools import partial
 from pathlib import Path
 
 from solvers.bounds import quick_bounds
-from solvers.bounds.distances import Arguments
+from solvers.bounds.distances import DistanceArguments
 from solvers.bounds.strong import segments, strong
 from solvers.files.problem_json import load_problem
 from solvers.instances import table
 from solvers.problem import Problem
 
-PATHS = Arguments(work=False, transfers=False, forced=False, spread=False, memory=False)
+PATHS = DistanceArguments(work=False, transfers=False, forced=False, spread=False, memory=False)
 SEGMENTS = {
     "work": PATHS._replace(work=True),
     "transfers": PATHS._replace(work=True, transfers=True),
     "forced": PATHS._replace(work=True, transfers=True, forced=True),
-    "spread": Arguments(memory=False),
-    "memory": Arguments(),
+    "spread": DistanceArguments(memory=False),
+    "memory": DistanceArguments(),
 }
 """Each adds one argument to those before it."""
 REFUTING = ("refuted", "energetic", "probed")

@@ -19,10 +19,10 @@ from ortools.sat.python import cp_model
 
 from solvers.base import Solver
 from solvers.bounds import quick_bounds
-from solvers.bounds.fixed_facts import Known
+from solvers.bounds.schedule_facts import ScheduleFacts
 from solvers.bounds.windows import informed
 from solvers.checker import check
-from solvers.cpsat.model import Model, build
+from solvers.cpsat.model import IntervalModel, build
 from solvers.cpsat.scale import HORIZON, scale
 from solvers.cpsat.solver import CpSat, CpSatWindows
 from solvers.cpsat.translate import add_hint
@@ -39,7 +39,7 @@ CORES = 2
 _POLL_S = 0.05
 _FOREVER_S = 1e6
 
-Extra = Callable[[Model, Known | None], None]
+Extra = Callable[[IntervalModel, ScheduleFacts | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Idea:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def overall(model: Model, _: Known | None) -> None:
+def overall(model: IntervalModel, _: ScheduleFacts | None) -> None:
     """No more tasks at a time than devices, wherever they are."""
     p, cp = model.problem, model.cp
     if (p.duration >= 0).all() and (p.duration == p.duration[:, :1]).all():
@@ -61,7 +61,7 @@ def overall(model: Model, _: Known | None) -> None:
         cp.add_cumulative(held, [1] * len(held), p.devices)
 
 
-def apart(model: Model, known: Known | None) -> None:
+def apart(model: IntervalModel, known: ScheduleFacts | None) -> None:
     """Pairs of tasks that cannot share a location."""
     if known is not None and len(known.apart):
         for i, j in zip(*known.apart.nonzero(), strict=True):
@@ -69,7 +69,7 @@ def apart(model: Model, known: Known | None) -> None:
                 model.cp.add_bool_or([~model.at[i][place], ~model.at[j][place]])
 
 
-def part_loads(model: Model, known: Known | None) -> None:
+def part_loads(model: IntervalModel, known: ScheduleFacts | None) -> None:
     """The load of a device among the tasks of late heads, or of late tails, between the least of these."""
     for values, _ in ((known.head, 0), (known.tail, 1)) if known is not None else ():
         for least in sorted(set(values.tolist()))[:: max(1, len(set(values.tolist())) // 8)]:
@@ -79,7 +79,7 @@ def part_loads(model: Model, known: Known | None) -> None:
                 model.cp.add(load + int(least) * len(pool.devices) <= len(pool.devices) * model.makespan)
 
 
-def placement_first(model: Model, _: Known | None) -> None:
+def placement_first(model: IntervalModel, _: ScheduleFacts | None) -> None:
     """Decide placements in the order of heads, then starts, least first."""
     literals = [literal for at in model.at for literal in at.values()]
     model.cp.add_decision_strategy(literals, cp_model.CHOOSE_FIRST, cp_model.SELECT_MAX_VALUE)

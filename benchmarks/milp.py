@@ -32,7 +32,7 @@ from solvers.api import solve
 from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import per_edge as per_edge_of
 from solvers.instances.table import make
-from solvers.milp.formulations import Limits, formulate
+from solvers.milp.formulations import MakespanLimits, formulate
 from solvers.problem import Problem
 from solvers.result import Options, Result
 from solvers.structure.horizon import serial
@@ -219,7 +219,7 @@ def build_times(rounds: int) -> None:
     print("|---" * 8 + "|")
     for layers, steps in ((2, 2), (2, 4), (3, 4), (4, 5), (5, 6), (6, 8), (8, 11)):
         problem = per_edge_of(lstm_grid(layers, steps))
-        limits, took = Limits(least=0, most=serial(problem)), {}
+        limits, took = MakespanLimits(least=0, most=serial(problem)), {}
         for name in ("paper", "pulp"):
             cpu = []
             for _ in range(rounds):

@@ -31,7 +31,7 @@ from solvers.base import Progress, UnavailableError
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.random import EVERYTHING, Features, generate
-from solvers.milp.formulations import FORMULATIONS, HORIZON, Limits, formulate
+from solvers.milp.formulations import FORMULATIONS, HORIZON, MakespanLimits, formulate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
@@ -68,7 +68,7 @@ class OracleRun:
         """Whether the solver's program is exact for the problem."""
         if not self.formulation or not self.problem.tasks:
             return True
-        limits = Limits(least=0, most=serial(self.problem))
+        limits = MakespanLimits(least=0, most=serial(self.problem))
         return formulate(self.problem, self.formulation, limits).binding
 
     @property

@@ -18,23 +18,23 @@ from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import per_edge
 from solvers.instances.plain import layered
-from solvers.milp.formulations import Limits
+from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import Linear
-from solvers.milp.paper.program import Style, styled
+from solvers.milp.paper.program import PaperStyle, styled
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
 
-def styles(limits: Limits) -> dict[str, Style]:
+def styles(limits: MakespanLimits) -> dict[str, PaperStyle]:
     """The default, with order variables for every pair, and with constants of a million units."""
     million = 1e6 * limits.unit / max(1, limits.most)
     return {
-        "open pairs, M = horizon": Style(),
-        "every pair, M = horizon": Style(every_pair=True),
-        "open pairs, M = 10^6": Style(big=(million, million, million)),
-        "every pair, M = 10^6": Style(every_pair=True, big=(million, million, million)),
+        "open pairs, M = horizon": PaperStyle(),
+        "every pair, M = horizon": PaperStyle(every_pair=True),
+        "open pairs, M = 10^6": PaperStyle(big=(million, million, million)),
+        "every pair, M = 10^6": PaperStyle(every_pair=True, big=(million, million, million)),
     }
 
 
@@ -67,7 +67,7 @@ def small(count: int, cpu: float, presolve: str) -> None:
     for seed in range(count):
         problem = per_edge(layered(np.random.default_rng(seed), 4, 3, transfer=1))
         start = ListScheduler().solve(problem, Options(), lambda _: None).schedule
-        limits = Limits(least=0, most=start.makespan + 3)
+        limits = MakespanLimits(least=0, most=start.makespan + 3)
         for name, style in styles(limits).items():
             program = styled(problem, limits, style)
             began = time.process_time()
@@ -88,7 +88,7 @@ def small(count: int, cpu: float, presolve: str) -> None:
 
 def grid(problem: Problem, label: str, cpu: float) -> None:
     """What is found and proven on one grid without a start."""
-    limits = Limits(least=quick_bounds.best(problem)[0], most=serial(problem))
+    limits = MakespanLimits(least=quick_bounds.best(problem)[0], most=serial(problem))
     print(f"{label}: {problem.tasks} tasks, {problem.payloads} edges, horizon {limits.most}, bound {limits.least}")
     print("program | order variables | rows | entries | build s | best | bound | nodes")
     for name, style in styles(limits).items():

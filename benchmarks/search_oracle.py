@@ -14,7 +14,7 @@ from solvers.bounds.full import full_bound
 from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.result import Options
-from solvers.search.solver import Search
+from solvers.search.solver import LocalSearch
 from tests.oracles.exhaustive import exhaustive
 
 
@@ -30,7 +30,7 @@ def main() -> None:
         rng = np.random.default_rng([6, seed])
         p = generate(rng, tasks=int(rng.integers(1, asked.tasks + 1)), gpus=int(rng.integers(1, 4)))
         best = exhaustive(p)
-        result = Search().solve(p, Options(seconds=asked.seconds, workers=2, seed=seed), lambda _: None)
+        result = LocalSearch().solve(p, Options(seconds=asked.seconds, workers=2, seed=seed), lambda _: None)
         if best is None:
             infeasible += 1
             invalid += result.schedule is not None

@@ -23,10 +23,10 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import solve
 from solvers import Options, Problem, Schedule
 from solvers.arrays import rank_of
-from solvers.progress import Watch
-from solvers.search.annealing import Heat, Walk, Weighed
-from solvers.search.shared import Arena, Spot
-from solvers.windows.solver import Windows
+from solvers.progress import SolveMonitor
+from solvers.search.annealing import PointValue, Temperature, Walk
+from solvers.search.workspace import Solution, Workspace
+from solvers.windows.solver import WindowSearch
 
 CLUSTER = "v100x2-nvlink"
 ENGINES = {"cpsat": "ortools", "highs": "highspy", "cbc": "pulp"}
@@ -71,10 +71,10 @@ def measured(name: str, parts: dict[str, object], start: Schedule, seconds: floa
 
 
 def _windowed(name: str, problem: Problem, start: Schedule, seconds: float) -> tuple[int, float]:
-    solver = Windows(name, ENGINES[name])
+    solver = WindowSearch(name, ENGINES[name])
     solver.compile_ahead()
     began = _cpu()
-    with mock.patch.object(Watch, "elapsed", property(lambda _: _cpu() - began)):
+    with mock.patch.object(SolveMonitor, "elapsed", property(lambda _: _cpu() - began)):
         options = Options(seconds=seconds, workers=1, start=start)
         found = solver.solve(problem, options, lambda _: None).schedule
     assert found is not None
@@ -82,13 +82,13 @@ def _windowed(name: str, problem: Problem, start: Schedule, seconds: float) -> t
 
 
 def _annealed(name: str, problem: Problem, start: Schedule, seconds: float) -> tuple[int, float]:
-    heat, arena = float(name.split()[1]), Arena.of(problem, [])
+    heat, arena = float(name.split()[1]), Workspace.of(problem, [])
     none = np.zeros(problem.locations, dtype=np.int64)
 
-    def weigh(spot: Spot) -> Weighed:
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=none)
+    def weigh(spot: Solution) -> PointValue:
+        return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=none)
 
-    walk = Walk(arena, arena.spot_of(start), Heat(heat, heat / 10), weigh, 0)
+    walk = Walk(arena, arena.spot_of(start), Temperature(heat, heat / 10), weigh, 0)
     walk.stretch(0.0)
     began = _cpu()
     while (spent := _cpu() - began) < seconds:

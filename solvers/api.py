@@ -14,19 +14,19 @@ from solvers.heuristics.methods import PLACERS, Placer
 from solvers.heuristics.overflow.answer import fitted
 from solvers.memory.usage import fits
 from solvers.milp.formulations import FORMULATIONS
-from solvers.milp.written import read_back, written
+from solvers.milp.program_text import read_back, written
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import NOT_BEGUN, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.structure.horizon import serial
 
 
-def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> Entry:
+def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> SolverEntry:
     """The row of a vendor of MILP solvers, which takes every formulation."""
-    return Entry(
+    return SolverEntry(
         module=f"solvers.milp.vendors.{name}",
         attribute="solver",
         isolated=True,
@@ -38,41 +38,43 @@ def _milp(name: str, package: str, *, optional: bool = False, versions: str | No
     )
 
 
-def _engine(module: str, attribute: str, *, lives: bool = False) -> Entry:
+def _engine(module: str, attribute: str, *, lives: bool = False) -> SolverEntry:
     """The row of an engine on OR-Tools, which improves on what it starts from."""
-    return Entry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True, lives=lives)
+    return SolverEntry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True, lives=lives)
 
 
-def _placer(name: str, row: Placer) -> Entry:
+def _placer(name: str, row: Placer) -> SolverEntry:
     """The row of a placement method of the literature."""
-    return Entry(
+    return SolverEntry(
         module="solvers.heuristics.as_solver",
-        attribute="Placed",
+        attribute="PlacerSolver",
         arguments=(name,),
         isolated=row.package is not None,
         package=row.package,
     )
 
 
-SOLVERS: dict[str, Entry] = {
-    "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True, lives=True),
+SOLVERS: dict[str, SolverEntry] = {
+    "auto": SolverEntry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True, lives=True),
     "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc_program"),
     "cplex": _milp("cplex", "cplex", optional=True),
     "cpsat": _engine("solvers.cpsat.solver", "CpSat", lives=True),
     "cpsat-windows": _engine("solvers.cpsat.solver", "CpSatWindows"),
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
-    "list": Entry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
+    "list": SolverEntry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
     "scip": _milp("scip", "PySCIPOpt"),
-    "search": Entry(module="solvers.search.solver", attribute="Search", isolated=True, package="ortools"),
-    "single": Entry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
+    "search": SolverEntry(module="solvers.search.solver", attribute="LocalSearch", isolated=True, package="ortools"),
+    "single": SolverEntry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
     **{name: _placer(name, row) for name, row in PLACERS.items()},
 }
 """A new solver is one new module and one row here; a placement method has its row in `PLACERS`."""
 
 
-WINDOWS: dict[str, Entry] = {
-    name: replace(entry, module="solvers.windows.solver", attribute="Windows", arguments=(name, entry.package or ""))
+WINDOWS: dict[str, SolverEntry] = {
+    name: replace(
+        entry, module="solvers.windows.solver", attribute="WindowSearch", arguments=(name, entry.package or "")
+    )
     for name, entry in SOLVERS.items()
     if name == "cpsat" or entry.formulations
 }
@@ -236,7 +238,9 @@ def _horizon(problem: Problem) -> int:
     return serial(problem) if quick is None else quick.makespan
 
 
-def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, stop: threading.Event | None) -> Result:
+def _run_here(
+    problem: Problem, entry: SolverEntry, options: Options, judge: Judge, stop: threading.Event | None
+) -> Result:
     callers: list[Exception] = []
 
     def report(progress: Progress) -> None:
@@ -269,7 +273,7 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, st
     return replace(result, detail=result.detail or claim.detail)
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> SolverEntry:
     if name not in SOLVERS:
         close = difflib.get_close_matches(name, SOLVERS, n=1)
         hint = f"did you mean {close[0]}" if close else "choose one of these"
@@ -277,7 +281,7 @@ def _entry(name: str) -> Entry:
     return SOLVERS[name]
 
 
-def _availability(name: str, entry: Entry) -> Available:
+def _availability(name: str, entry: SolverEntry) -> Available:
     version = entry.version()
     why_not = "" if version is not None else f"{name} needs the package {entry.package} - pip install {entry.package}"
     return Available(name, version, why_not)

@@ -11,7 +11,7 @@ from solvers.result import Limit, Options, Result, Status, wall_limit_s
 from solvers.schedule import Schedule
 
 
-class Watch:
+class SolveMonitor:
     """The best valid schedule and the best lower bound of one run, at full resolution; safe to call from any thread."""
 
     def __init__(self, problem: Problem, options: Options, report: Report, *, solver: str, version: str) -> None:

@@ -12,7 +12,7 @@ from pesto.pipelining.schedule_match import laid_as
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pattern_json import PatternInstance
-from solvers.pipelining.pipeline_bounds import Bound, best, of_allocation
+from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_allocation
 from solvers.pipelining.unequal.unequal_bounds import of_machines
 
 
@@ -20,9 +20,9 @@ from solvers.pipelining.unequal.unequal_bounds import of_machines
 class PatternBounds:
     """Bounds on a pattern's period, computed anew."""
 
-    bound: Bound
+    bound: PeriodBound
     """What no schedule of any stages is below, in the memory that the file names."""
-    stage_bound: Bound
+    stage_bound: PeriodBound
     """What no schedule of these stages is below; where its name is AT_ONCE, that does each half at once."""
     gap: float
     """The pattern's period over `bound`, less 1."""

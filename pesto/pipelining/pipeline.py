@@ -27,11 +27,11 @@ from pesto.pipelining.schedules import (
     without_memory,
 )
 from pesto.planning.solving.interrupt import hold, release
-from solvers.pipelining.anywhere.roomy import roomy_memory
+from solvers.pipelining.anywhere.min_memory import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
 from solvers.pipelining.contiguous import Cuts
 from solvers.pipelining.one_f_one_b_star import least_period
-from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_allocation
+from solvers.pipelining.pipeline_bounds import PeriodBound, best, flushed_step, of_allocation
 from solvers.pipelining.unequal.device_orders import order_bound
 from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.unequal.unequal_bounds import of_machines
@@ -59,11 +59,11 @@ class Pipeline:
     """The least period that fits, or the schedule that was asked for."""
     schedules: tuple[ChainSchedule, ...] = field(repr=False)
     """All that there are, in the order of NAMES; after Ctrl-C those that were found before."""
-    bound: Bound
+    bound: PeriodBound
     """What no schedule of any stages is below."""
-    stage_bound: Bound
+    stage_bound: PeriodBound
     """What no schedule of the chosen stages is below; where its name is AT_ONCE, that does each half at once."""
-    step_bound: Bound
+    step_bound: PeriodBound
     """What no step of so many micro-batches through the chosen stages is below."""
     optimal_among: str | None
     """Among which schedules the period is proven the least; None where that is not proven."""
@@ -129,7 +129,7 @@ def _made(asked: PipelineRequest) -> Iterator[ChainSchedule]:
     yield from schedules(asked, cuts, thin)
 
 
-def _floors(found: list[ChainSchedule], chosen: ChainSchedule) -> list[Bound]:
+def _floors(found: list[ChainSchedule], chosen: ChainSchedule) -> list[PeriodBound]:
     """Bounds of all stages that were found beside schedules, which hold for the one that is chosen."""
     return [each.floor for each in found if each.floor is not None and chosen.fits]
 
@@ -193,7 +193,11 @@ def misfit(found: Pipeline) -> str:
 
 
 def _optimal(
-    asked: PipelineRequest, chosen: ChainSchedule, allocation: Allocation, bound: Bound, least: list[Fraction | None]
+    asked: PipelineRequest,
+    chosen: ChainSchedule,
+    allocation: Allocation,
+    bound: PeriodBound,
+    least: list[Fraction | None],
 ) -> str | None:
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:

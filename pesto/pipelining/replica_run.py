@@ -9,7 +9,7 @@ from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled
 from solvers.arrays import Ints, ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
-from solvers.pipelining.pipeline_bounds import Bound
+from solvers.pipelining.pipeline_bounds import PeriodBound
 
 
 def replica_run(chain: Chain, stages: Replicas, batches: int, extra: int = 0) -> Unrolled:
@@ -113,7 +113,7 @@ def in_flight(stages: Replicas, run: Unrolled) -> Ints:
     return ints(found)
 
 
-def shared_step(chain: Chain, stages: Replicas, batches: int) -> Bound:
+def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
     """What no step of so many micro-batches through these stages is below: on the device that does most of them.
 
     What comes before its stage, forward, and its load of these; or all that these wait for, with what comes before its
@@ -128,4 +128,4 @@ def shared_step(chain: Chain, stages: Replicas, batches: int) -> Bound:
         cut = int(chain.transfers[end - 1]) if end < chain.layers else 0
         forward = int(chain.forward[first:end].sum())
         ahead, back = ahead + forward + cut // 2, back + load - forward - last + cut - cut // 2
-    return Bound(name="device", value=Fraction(found))
+    return PeriodBound(name="device", value=Fraction(found))

@@ -16,16 +16,16 @@ from pesto.pipelining.unrolled import Unrolled, unrolled
 from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import least_load, with_one_batch
-from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
+from solvers.pipelining.anywhere.within_memory import PeriodSearchSpec, least_anywhere
 from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
 from solvers.pipelining.contiguous import Cuts, thinnings
 from solvers.pipelining.device_sums import equal_shares, least_device_sum
-from solvers.pipelining.exact_periodic import Question, exact
+from solvers.pipelining.exact_periodic import PeriodicProblem, exact
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.pipeline_bounds import Bound, best
+from solvers.pipelining.pipeline_bounds import PeriodBound, best
 from solvers.pipelining.unequal.device_orders import best_orders
 from solvers.pipelining.unequal.unequal_bounds import of_machines
 from solvers.pipelining.unequal_devices import Machines
@@ -135,7 +135,7 @@ class ChainSchedule:
     """Whether it goes on for ever, so that its period is what a batch takes."""
     keep: tuple[int, int] = (1, 1)
     """(k, n) of a thinning."""
-    floor: Bound | None = None
+    floor: PeriodBound | None = None
     """Of FREE: no schedule of any stages is quicker, by CP-SAT's word."""
     least: Fraction | None = None
     """Of FREE, by CP-SAT's word: of as many batches a period as were asked for, none of any stages is shorter."""
@@ -248,7 +248,7 @@ def _exact(asked: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
         return ChainSchedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
     if asked.over:
         return ChainSchedule(name=EXACT, why=TIME_OVER)
-    question = Question(
+    question = PeriodicProblem(
         chain=asked.seen(cuts.allocation), allocation=cuts.allocation, k=asked.k, memory=asked.machines.memory,
         model=asked.model, seconds=asked.left_s * (1 if asked.contiguous else _EXACT_SHARE),
     )  # fmt: skip
@@ -295,7 +295,7 @@ def _anywhere(asked: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
         loaded = _measured(asked, FREE, at, back_to_back(asked.seen(at), at))
         if loaded.fits:
             return replace(loaded, periodic=True, floor=spread.bound)
-    wanted = Wanted(
+    wanted = PeriodSearchSpec(
         chain=chain, machines=asked.machines, model=asked.model, k=max(1, asked.k), seconds=asked.left_s,
         enough=spread.bound.value if spread else None,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
-from solvers.pipelining.pipeline_bounds import Bound, flushed_step
+from solvers.pipelining.pipeline_bounds import PeriodBound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
 from solvers.pipelining.unequal.fitting_cuts import fitting_both
 from solvers.pipelining.unequal_devices import Machines
@@ -82,7 +82,7 @@ class StepPipeline:
     """The shortest step that fits, op by op, or the schedule that was asked for; what search made of it, if shorter."""
     plan: Plan = field(repr=False)
     """The chosen one, verified by the reference simulator."""
-    chain_bound: Bound
+    chain_bound: PeriodBound
     """What none of the chain's own steps through these stages is below, without updates; an op-by-op run may be."""
     search: SearchedStep | None
     """What search found, where that was shorter than all else."""
@@ -274,7 +274,7 @@ def _ticks(laid: MappedSchedule) -> int:
     return laid.candidate.makespan if laid.candidate is not None else 0
 
 
-def _through(asked: PipelineRequest, schedule: ChainSchedule) -> Bound:
+def _through(asked: PipelineRequest, schedule: ChainSchedule) -> PeriodBound:
     """What no step of the chain's through a schedule's stages is below."""
     if schedule.shared is not None:
         return shared_step(asked.chain, schedule.shared, asked.batches)

@@ -22,7 +22,7 @@ from pesto.split.program import CutGain, CutProgram, Rules, program_of
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
-from solvers.labels.labelled import Answer
+from solvers.labels.label_result import LabelResult
 from solvers.labels.narrowing import pinned
 
 MOST_WORKERS = 1024
@@ -46,7 +46,7 @@ class Split:
 
     method: str
     division: Division
-    cuts: tuple[Answer, ...]
+    cuts: tuple[LabelResult, ...]
     """The answer of each cut's problem, outermost first; values and bounds in bytes of all cuts so far."""
     moved_bytes: int
     """Bytes that all workers receive in a step."""
@@ -100,7 +100,7 @@ def divide(
     UsageError where a factor divides nothing, NothingFoundError where the time is too short, InfeasibleError where a
     worker would hold more than it may, SolverError where HiGHS fails.
     """
-    began, made, cuts, answers = time.monotonic(), None, list[Answer](), list[Answer]()
+    began, made, cuts, answers = time.monotonic(), None, list[LabelResult](), list[LabelResult]()
     row = _row(method, rules)
     for number, more in enumerate(row.cuts(factors)):
         gone = seconds * number / len(row.cuts(factors)) if deterministic else time.monotonic() - began
@@ -206,12 +206,12 @@ def _made(shaped: TypedGraph, more: Shape, found: CutChoice, rules: Rules) -> Di
     return made
 
 
-def _unbounded(answer: Answer, sent: int) -> Answer:
+def _unbounded(answer: LabelResult, sent: int) -> LabelResult:
     """What is known of the bytes of cuts that were chosen for something else."""
     return replace(answer, status=Status.FEASIBLE, value=sent, bound=0, limit=Limit.OTHER)
 
 
-def _objective(answer: Answer, prices: Prices) -> Objective:
+def _objective(answer: LabelResult, prices: Prices) -> Objective:
     value = answer.value or 0
     return Objective(value_s=value * prices.unit_s, bound_s=min(value, answer.bound) * prices.unit_s)
 

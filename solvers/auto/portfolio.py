@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 
 from solvers import api
-from solvers.auto.race import Race
+from solvers.auto.race import EngineRace
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.problem import Problem
 from solvers.process.registry import OWN
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result
 
 ENGINES = ("cpsat", "cpsat-windows", "highs", "scip")
@@ -52,7 +52,7 @@ class Auto:
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """The best schedule and bound of all that take part, within `options`."""
-        watch = Watch(problem, options, report, solver="auto", version=_version())
+        watch = SolveMonitor(problem, options, report, solver="auto", version=_version())
         if problem.lives is not None:
             return self._living(problem, options, report)
         proof = quick_bounds.memory_proof(problem)
@@ -64,7 +64,7 @@ class Auto:
         lanes = max(1, (self.cores or len(os.sched_getaffinity(0))) // CORES_PER_LANE)
         if options.deterministic:
             lanes = 1
-        race = Race(watch, self.engines[: lanes + 1])
+        race = EngineRace(watch, self.engines[: lanes + 1])
         if self.stop is not None:
             threading.Thread(target=_halt_once, args=(race, self.stop), daemon=True).start()
         _run(race, lanes, watch)
@@ -85,7 +85,7 @@ def _version() -> str:
         return ""
 
 
-def _first_schedule(watch: Watch) -> None:
+def _first_schedule(watch: SolveMonitor) -> None:
     def report(progress: Progress) -> None:
         if progress.schedule is not None:
             watch.better_schedule(progress.schedule)
@@ -97,13 +97,13 @@ def _first_schedule(watch: Watch) -> None:
         watch.better_schedule(found.schedule)
 
 
-def _halt_once(race: Race, stop: threading.Event) -> None:
+def _halt_once(race: EngineRace, stop: threading.Event) -> None:
     """In a thread of its own: end the race when it is time; whoever gave `stop` sets it sooner or later."""
     stop.wait()
     race.halt()
 
 
-def _run(race: Race, lanes: int, watch: Watch) -> None:
+def _run(race: EngineRace, lanes: int, watch: SolveMonitor) -> None:
     """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
     allowed = watch.clock_s + _GRACE_S
     clock = threading.Timer(max(0.0, min(allowed, threading.TIMEOUT_MAX)), race.halt)

@@ -11,13 +11,13 @@ from solvers.bounds.solver import VERSION
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
-from solvers.process.registry import Entry
-from solvers.progress import Watch
+from solvers.process.registry import SolverEntry
+from solvers.progress import SolveMonitor
 from solvers.result import FAILED, SEEDS, Limit, Options, Result
 
 ARGUMENTS = "bounds"
 """The engine that finds no schedules, and so is none of the table of solvers."""
-_ARGUMENTS = Entry(module="solvers.bounds.solver", attribute="Bounds", isolated=True)
+_ARGUMENTS = SolverEntry(module="solvers.bounds.solver", attribute="BoundSolver", isolated=True)
 _LEAST_S = 3.0
 """Seconds of a leg at least: a process starts and builds its model anew in each."""
 _FIRST = 1 / 8
@@ -28,7 +28,7 @@ _STOPPED = frozenset({Limit.TIME, Limit.GAP, Limit.INTERRUPT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leg:
+class EngineRun:
     """One finished run of one engine."""
 
     engine: str
@@ -39,15 +39,15 @@ class Leg:
     """Relative fall of the makespan plus relative rise of the bound, by anyone, meanwhile."""
 
 
-class Race:
-    """Lanes that share a `Watch`. Every lane is one thread with one engine's process at a time."""
+class EngineRace:
+    """Lanes that share a `SolveMonitor`. Every lane is one thread with one engine's process at a time."""
 
-    def __init__(self, watch: Watch, engines: tuple[str, ...]) -> None:
+    def __init__(self, watch: SolveMonitor, engines: tuple[str, ...]) -> None:
         self._watch = watch
         self._halted = False
         self._stops: dict[str, threading.Event] = {}
         self._idle = list(engines)
-        self._legs: list[Leg] = []
+        self._legs: list[EngineRun] = []
         self._dropped: dict[str, str] = {}
         self._denied: list[str] = []
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class Race:
         pace = 0.0 if self._watch.options.deterministic else legs[-1].gain / max(legs[-1].seconds, 0.1)
         return False, pace, -len(legs)
 
-    def _legs_of(self, engine: str) -> list[Leg]:
+    def _legs_of(self, engine: str) -> list[EngineRun]:
         return [leg for leg in self._legs if leg.engine == engine]
 
     def _seconds(self, engine: str) -> float:
@@ -151,7 +151,7 @@ class Race:
         gain += (watch.lower_bound - bound) / max(watch.lower_bound, 1)
         with self._lock:
             del self._stops[engine]
-            self._legs.append(Leg(engine=engine, allowed=seconds, seconds=took, gain=gain))
+            self._legs.append(EngineRun(engine=engine, allowed=seconds, seconds=took, gain=gain))
             self._settle(engine, result)
             agreed = len(self._denied) > 1 and watch.best is None
         if watch.within_gap or agreed:

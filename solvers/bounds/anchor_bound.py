@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.bounds.anchors import Loads, Net
+from solvers.bounds.anchors import PositionGraph, WeightedLoads
 from solvers.bounds.evidence import Claim, Evidence
 from solvers.bounds.interval_load import (
     COLUMN,
@@ -24,7 +24,7 @@ from solvers.bounds.interval_load import (
     THIRD,
     TOOK,
     WORK,
-    Crowd,
+    IntervalLoads,
     least,
 )
 from solvers.bounds.segments import NEVER, NONE
@@ -34,7 +34,7 @@ _FINE, _FINEST = 10, 16
 """A distance is raised by at least its 2^-_FINE, and found as exactly; those of the ends of the schedule by less."""
 
 
-class Table(NamedTuple):
+class AnchorTable(NamedTuple):
     """Distances, as far as they are known. Anchors count from 1; 0 is the start, k + 1 the end of the schedule."""
 
     anchor: Ints
@@ -51,21 +51,21 @@ class Table(NamedTuple):
     raised: Bools
     """[k + 2, k + 2] at [last, first]: whether the distance of the pair has been raised by a claim."""
     tasks: Ints
-    """[9, n] work array, which `Crowd` describes."""
+    """[9, n] work array, which `IntervalLoads` describes."""
     cells: Ints
 
 
-class Bounded(NamedTuple):
+class AnchoredBound(NamedTuple):
     """A bound and what it rests on."""
 
     ticks: int
     evidence: Evidence
 
 
-def anchored(net: Net, loads: Loads, anchors: Ints, ends: float = math.inf) -> Bounded | None:
+def anchored(net: PositionGraph, loads: WeightedLoads, anchors: Ints, ends: float = math.inf) -> AnchoredBound | None:
     """The distance from the start to the end of the schedule; None when the clock (`time.monotonic`) is past `ends`."""
     n, k = len(net.task), len(anchors)
-    table = Table(
+    table = AnchorTable(
         anchor=np.concatenate([[n], anchors, [n + 1]]),
         number=np.zeros(n, dtype=np.int64),
         near=np.full((n + 2, k + 1), NONE, dtype=np.int64),
@@ -88,11 +88,11 @@ def anchored(net: Net, loads: Loads, anchors: Ints, ends: float = math.inf) -> B
         weights=tuple(tuple(row) for row in loads.weights.tolist()),
         claims=tuple(tuple(row) for row in np.concatenate(found).tolist()),
     )
-    return Bounded(int(table.near[n + 1, 0]), evidence)
+    return AnchoredBound(int(table.near[n + 1, 0]), evidence)
 
 
 @kernel
-def _settle(net: Net, loads: Loads, t: Table, last: int, claims: Ints) -> int:
+def _settle(net: PositionGraph, loads: WeightedLoads, t: AnchorTable, last: int, claims: Ints) -> int:
     """All distances to an anchor, and from those before it to all tasks up to it; return how many claims are made."""
     n, k = len(t.number), len(t.anchor) - 2
     _advance(net, t, last)
@@ -133,7 +133,7 @@ def _related(mask: tuple[int, int], one: int, two: int, length: tuple[int, int])
 
 
 @spliced
-def _advance(net: Net, t: Table, last: int) -> None:
+def _advance(net: PositionGraph, t: AnchorTable, last: int) -> None:
     """The distances from the start, and from the anchors before `last`, to the tasks from the last anchor to this."""
     before = t.anchor[last - 1] if last > 1 else -1
     for x in range(before + 1, min(t.anchor[last] + 1, len(t.number))):
@@ -156,7 +156,7 @@ def _advance(net: Net, t: Table, last: int) -> None:
 
 
 @subkernel
-def _retreat(net: Net, t: Table, x: int, last: int) -> int:
+def _retreat(net: PositionGraph, t: AnchorTable, x: int, last: int) -> int:
     """The distances to the anchor `last` from before position x, up to the next anchor; its position, or -1."""
     goal, end = t.anchor[last], last == len(t.anchor) - 1
     for x_ in range(x - 1, -1, -1):
@@ -180,7 +180,7 @@ def _retreat(net: Net, t: Table, x: int, last: int) -> int:
 
 
 @subkernel
-def _known(net: Net, t: Table, first: int, last: int) -> tuple[int, int]:
+def _known(net: PositionGraph, t: AnchorTable, first: int, last: int) -> tuple[int, int]:
     """The distances of two anchors by tasks and claims between; those of the claims to `last` are put in the table."""
     one, goal = t.anchor[first], t.anchor[last]
     near, far = t.near[goal, first], t.far[goal, first]
@@ -205,7 +205,7 @@ def _known(net: Net, t: Table, first: int, last: int) -> tuple[int, int]:
 
 
 @spliced
-def _through(net: Net, t: Table) -> int:
+def _through(net: PositionGraph, t: AnchorTable) -> int:
     """The longest way from the start to the end."""
     longest = 0
     for x in range(len(t.number)):
@@ -214,7 +214,7 @@ def _through(net: Net, t: Table) -> int:
 
 
 @spliced
-def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
+def _claim(t: AnchorTable, first: int, last: int, apart: int, ticks: int) -> None:
     """Put a claimed distance in the table."""
     one, goal = t.anchor[first], t.anchor[last]
     t.raised[last, first] = True
@@ -230,7 +230,9 @@ def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
 
 
 @subkernel
-def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], claims: tuple[Ints, int]) -> int:
+def _raise(
+    net: PositionGraph, loads: WeightedLoads, t: AnchorTable, pair: tuple[int, int, int, int], claims: tuple[Ints, int]
+) -> int:
     """Raise the distances of two anchors by what is between; return the number of claims with the new ones."""
     first, last, near, far = pair
     rows, count = claims
@@ -239,7 +241,7 @@ def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], cl
         size, grid = _between(net, loads.work[q], t, (first, last))
         for apart in range(1 + inner):
             low = far if apart else near
-            crowd = Crowd(t.tasks, size, t.cells, apart > 0, loads.total[q], loads.most[q])
+            crowd = IntervalLoads(t.tasks, size, t.cells, apart > 0, loads.total[q], loads.most[q])
             ticks, why = least(crowd, low, _FINE if inner else _FINEST)
             # A claim that gains nothing would only cost whoever checks the evidence.
             if ticks == low:
@@ -257,7 +259,9 @@ def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], cl
 
 
 @spliced
-def _between(net: Net, work: Ints, t: Table, pair: tuple[int, int]) -> tuple[int, tuple[int, int, int, int]]:
+def _between(
+    net: PositionGraph, work: Ints, t: AnchorTable, pair: tuple[int, int]
+) -> tuple[int, tuple[int, int, int, int]]:
     """Gather the tasks between two anchors: how many, and the least and the range of their heads and tails."""
     first, last = pair
     one, goal, inner = t.anchor[first], t.anchor[last], first > 0 and last < len(t.anchor) - 1

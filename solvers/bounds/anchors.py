@@ -12,7 +12,7 @@ from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 from solvers.structure.paths import NEVER as NOWHERE
-from solvers.structure.paths import Paths
+from solvers.structure.paths import LocationPaths
 
 _COUNTED = 2048
 """Tasks, those of most work, that are counted as ancestors and descendants."""
@@ -20,7 +20,7 @@ _WEIGHTS = 2
 """Weights of the devices that are used at most: of those that alone bound the makespan by half of the best."""
 
 
-class Net(NamedTuple):
+class PositionGraph(NamedTuple):
     """The tasks of a problem by position, and their edges both ways; of n + 2 entries, start and end are the last."""
 
     task: Ints
@@ -44,8 +44,8 @@ class Net(NamedTuple):
     """[n + 2] tasks of one unit share a location."""
 
 
-class Loads(NamedTuple):
-    """What weights of the devices make of the tasks of a `Net`."""
+class WeightedLoads(NamedTuple):
+    """What weights of the devices make of the tasks of a `PositionGraph`."""
 
     weights: Ints
     """[q, m] weight of a tick on each device, in each of q ways to weigh."""
@@ -57,7 +57,7 @@ class Loads(NamedTuple):
     """[q] sum of the weights at the one location where it is greatest."""
 
 
-def net_of(problem: Problem, paths: Paths) -> Net:
+def net_of(problem: Problem, paths: LocationPaths) -> PositionGraph:
     """The tasks in topological order. O(n l + e) and for each pair of sets of locations that an edge joins, O(e)."""
     n, able = problem.tasks, paths.units.allowed[paths.units.unit]
     task = topological_order(n, problem.src, problem.dst)
@@ -72,7 +72,7 @@ def net_of(problem: Problem, paths: Paths) -> Net:
     everywhere = (1 << problem.locations) - 1
     took = np.append(paths.took.min(axis=1, initial=NOWHERE)[task], [0, 0])
     mask = np.append(bits[task], [everywhere, everywhere]).astype(np.int64)
-    return Net(task, *sides[0], *sides[1], took, mask, np.append(paths.units.unit[task], [-1, -2]))
+    return PositionGraph(task, *sides[0], *sides[1], took, mask, np.append(paths.units.unit[task], [-1, -2]))
 
 
 def _edge_ticks(p: Problem, bits: Ints, unit: Ints) -> tuple[Ints, Ints]:
@@ -93,7 +93,7 @@ def _edge_ticks(p: Problem, bits: Ints, unit: Ints) -> tuple[Ints, Ints]:
     return near, far
 
 
-def loads_of(problem: Problem, paths: Paths, net: Net) -> Loads:
+def loads_of(problem: Problem, paths: LocationPaths, net: PositionGraph) -> WeightedLoads:
     """The weights of the devices that alone give the best bounds."""
     rows, works = [], []
     for weight in (weight for weight in device_weights(problem, paths) if weight.sum() <= HEAVIEST):
@@ -109,10 +109,12 @@ def loads_of(problem: Problem, paths: Paths, net: Net) -> Loads:
     at = np.zeros((len(rows), problem.locations), dtype=np.int64)
     for device, place in enumerate(problem.location.tolist()):
         at[:, place] += weights[:, device]
-    return Loads(ints(weights[best]), ints(work[best]), ints(total[best]), ints(at.max(axis=1, initial=0)[best]))
+    return WeightedLoads(
+        ints(weights[best]), ints(work[best]), ints(total[best]), ints(at.max(axis=1, initial=0)[best])
+    )
 
 
-def choose(net: Net, loads: Loads, paths: Paths, most: int) -> Ints:
+def choose(net: PositionGraph, loads: WeightedLoads, paths: LocationPaths, most: int) -> Ints:
     """At most `most` positions: for each step of the longest paths, what most of the work precedes or follows."""
     n = len(net.task)
     head = paths.head.min(axis=1, initial=NOWHERE)[net.task]

@@ -12,7 +12,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.bounds.evidence import ALL, HEAVIEST, HERE, THERE, Claim, Evidence
 from solvers.bounds.evidence import NONE as NOWHERE
-from solvers.bounds.recheck import CANNOT, Reach, Tasks, retraced, tasks_of, usable
+from solvers.bounds.recheck import CANNOT, AnchorDistances, OrderedTasks, retraced, tasks_of, usable
 from solvers.problem import Problem
 from solvers.structure.units import Units, units_of
 
@@ -36,9 +36,9 @@ def follows(problem: Problem, evidence: Evidence) -> int:
     anchors, claims = _read(problem, evidence, tasks.position)
     forward, backward = retraced(tasks, anchors, claims)
     work = [_work(problem, units, weight)[tasks.order] for weight in evidence.weights]
-    between = _Between(tasks, anchors, forward, backward)
+    between = _TasksBetween(tasks, anchors, forward, backward)
     for claim in map(Claim._make, claims.tolist()):
-        room = _Room.of(problem, evidence.weights[claim.weight])
+        room = _DeviceCapacity.of(problem, evidence.weights[claim.weight])
         if not _refuted(claim, between.options(claim, work[claim.weight]), room):
             raise EvidenceError(f"anchors {claim.first} and {claim.last} are not shown to be {claim.ticks} ticks apart")
     whole = forward.near[:, 0] + tasks.took + backward.near[:, -1]
@@ -83,7 +83,7 @@ def _work(p: Problem, units: Units, weight: tuple[int, ...]) -> Ints:
     return ints(ticks.min(axis=1, initial=CANNOT))
 
 
-class _Options(NamedTuple):
+class _IntervalTasks(NamedTuple):
     """What is between two anchors; [x] each."""
 
     work: Ints
@@ -96,14 +96,14 @@ class _Options(NamedTuple):
     """Whether a third location is possible."""
 
 
-class _Between:
+class _TasksBetween:
     """What lies between two anchors."""
 
-    def __init__(self, tasks: Tasks, anchors: Ints, forward: Reach, backward: Reach) -> None:
+    def __init__(self, tasks: OrderedTasks, anchors: Ints, forward: AnchorDistances, backward: AnchorDistances) -> None:
         self._tasks, self._anchors = tasks, anchors
         self._columns = [np.ascontiguousarray(table.T) for table in (*forward, *backward)]
 
-    def options(self, claim: Claim, work: Ints) -> _Options:
+    def options(self, claim: Claim, work: Ints) -> _IntervalTasks:
         """Of the tasks that have work."""
         ends = len(self._anchors) + 1
         low = self._anchors[claim.first - 1] + 1 if claim.first > 0 else 0
@@ -117,19 +117,19 @@ class _Between:
         if claim.first > 0 and claim.last < ends:
             sites = self._tasks.sites[low:high][some] | self._tasks.sites[low - 1] | self._tasks.sites[high]
             third = (sites & (sites - 1)) & ((sites & (sites - 1)) - 1) > 0
-        return _Options(
+        return _IntervalTasks(
             work[low:high][some], nh[some], fh[some], nt[some], ft[some], self._tasks.took[low:high][some], third
         )
 
 
-class _Room(NamedTuple):
+class _DeviceCapacity(NamedTuple):
     """The sum of the weights of the devices, and the most at one location."""
 
     total: int
     most: int
 
     @classmethod
-    def of(cls, p: Problem, weight: tuple[int, ...]) -> "_Room":
+    def of(cls, p: Problem, weight: tuple[int, ...]) -> "_DeviceCapacity":
         """Of these weights."""
         at = np.zeros(p.locations, dtype=np.int64)
         np.add.at(at, p.location, weight)
@@ -149,7 +149,7 @@ class _Room(NamedTuple):
         return found
 
 
-def _refuted(claim: Claim, o: _Options, room: _Room) -> bool:
+def _refuted(claim: Claim, o: _IntervalTasks, room: _DeviceCapacity) -> bool:
     """Whether one tick less than the claim has no room for what it says."""
     limit, apart = claim.ticks - 1, claim.far > 0
     tail, away = (o.far_tail, o.near_tail) if apart else (o.near_tail, o.far_tail)

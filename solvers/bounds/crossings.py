@@ -9,7 +9,7 @@ from solvers.arrays import Bools, Ints
 from solvers.bounds.loads import SETS, Jobs, horizon
 from solvers.compiled.kernels import routine, subroutine
 from solvers.problem import Problem
-from solvers.structure.paths import NEVER, Paths
+from solvers.structure.paths import NEVER, LocationPaths
 from solvers.structure.units import distinct
 from solvers.timing.replay import prepare
 
@@ -37,7 +37,7 @@ class Crossings(NamedTuple):
     """[c] the least ticks from the start of a consumer to the end."""
 
 
-def crossings_of(problem: Problem, paths: Paths) -> Crossings:
+def crossings_of(problem: Problem, paths: LocationPaths) -> Crossings:
     """Find them. O(e l)."""
     g, units = prepare(problem), paths.units
     first = np.flatnonzero(np.diff(g.carried, prepend=-2))
@@ -64,13 +64,13 @@ def crossings_of(problem: Problem, paths: Paths) -> Crossings:
     )
 
 
-def _ends(p: Paths) -> tuple[Ints, Ints]:
+def _ends(p: LocationPaths) -> tuple[Ints, Ints]:
     """[n] the earliest finish of each task, and [n] the least ticks from its start to the end."""
     ready = np.where(p.took == NEVER, NEVER, p.head + p.took).min(axis=1, initial=NEVER)
     return ready, np.where(p.took == NEVER, NEVER, p.took + p.tail).min(axis=1, initial=NEVER)
 
 
-def link_weights(problem: Problem, paths: Paths, c: Crossings) -> Iterator[Ints]:
+def link_weights(problem: Problem, paths: LocationPaths, c: Crossings) -> Iterator[Ints]:
     """[links] weights: 1 on the links between two sets of locations that a payload must join, then on each link."""
     joined = _joined(problem, c)
     each = np.flatnonzero(_any(joined, problem.links))[: 2 * SETS]

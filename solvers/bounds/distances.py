@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
-from solvers.bounds.segments import NEVER, NONE, Table, between, crowded, forced, packed, spread
+from solvers.bounds.segments import NEVER, NONE, DistanceTable, between, crowded, forced, packed, spread
 from solvers.compiled.dag import topological_order
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
@@ -29,7 +29,7 @@ DENSE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lengths:
+class PathLengths:
     """What distances are made of."""
 
     took: Ints
@@ -56,7 +56,7 @@ class Lengths:
     """Number of locations."""
 
 
-class Arguments(NamedTuple):
+class DistanceArguments(NamedTuple):
     """What raises a distance beyond the longest path, and for how long."""
 
     work: bool = True
@@ -108,7 +108,7 @@ class Distances:
         return found
 
 
-def distances(problem: Problem, lengths: Lengths, arguments: Arguments) -> Distances:
+def distances(problem: Problem, lengths: PathLengths, arguments: DistanceArguments) -> Distances:
     """Distances of all pairs, for at most DENSE tasks. O(n^3) and the effort. Deterministic."""
     n = problem.tasks
     task = topological_order(n, problem.src, problem.dst)
@@ -128,13 +128,15 @@ def distances(problem: Problem, lengths: Lengths, arguments: Arguments) -> Dista
     memory = np.zeros(n + 2, dtype=np.int64)
     memory[1:-1] = problem.memory[task]
     room = int(problem.capacity.max(initial=0))
-    t = Table(near, far, least, apart, took, unit, work, lengths.total, lengths.most, memory, room, lengths.sites)
+    t = DistanceTable(
+        near, far, least, apart, took, unit, work, lengths.total, lengths.most, memory, room, lengths.sites
+    )
     _fill(t, arguments)
     return Distances(task=ints(task), near=ints(near), far=ints(far), least=ints(least))
 
 
 @routine
-def _fill(t: Table, arguments: Arguments) -> None:
+def _fill(t: DistanceTable, arguments: DistanceArguments) -> None:
     """Row by row, and within a row from the nearest ancestor: what a distance depends on is final by then."""
     last, effort = len(t.took) - 1, arguments.effort
     for j in range(1, last + 1):
@@ -152,7 +154,7 @@ def _fill(t: Table, arguments: Arguments) -> None:
 
 
 @routine
-def _relate(t: Table, i: int, j: int, transfers: bool) -> None:
+def _relate(t: DistanceTable, i: int, j: int, transfers: bool) -> None:
     """Take account of who must share a location and who cannot."""
     if not transfers:
         t.near[j, i] = t.far[j, i] = min(t.near[j, i], t.far[j, i])
@@ -165,7 +167,7 @@ def _relate(t: Table, i: int, j: int, transfers: bool) -> None:
 
 
 @routine
-def _raise(t: Table, i: int, j: int, arguments: Arguments) -> int:
+def _raise(t: DistanceTable, i: int, j: int, arguments: DistanceArguments) -> int:
     """Raise the distances of i and j by what is between the two; return the number of tasks looked at."""
     inside = between(t, i, j)
     if len(inside) > 0:
@@ -183,7 +185,7 @@ def _raise(t: Table, i: int, j: int, arguments: Arguments) -> int:
 
 
 @routine
-def _pass_on(t: Table, i: int, j: int) -> None:
+def _pass_on(t: DistanceTable, i: int, j: int) -> None:
     """Extend the distances that end at i by that from i to j."""
     took, near, far, last = t.took[i], t.near[j, i], t.far[j, i], len(t.took) - 1
     for h in range(i):

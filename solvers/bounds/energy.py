@@ -13,8 +13,8 @@ an earliest or latest finish.
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.bounds.fixed_facts import Known
 from solvers.bounds.loads import device_weights
+from solvers.bounds.schedule_facts import ScheduleFacts
 from solvers.compiled.kernels import routine
 from solvers.problem import FORBIDDEN
 
@@ -22,7 +22,7 @@ MOST = 400
 """Tasks at most: O(n^3 m)."""
 
 
-def overloaded(known: Known) -> bool:
+def overloaded(known: ScheduleFacts) -> bool:
     """Whether an interval holds more work than the devices can do: a proof that no schedule is so short."""
     p = known.problem
     if p.tasks > MOST:

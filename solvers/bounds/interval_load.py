@@ -25,12 +25,12 @@ LONGEST = 2**45
 """Ticks at which no distance is raised any more, so that weighted sums stay exact."""
 GRID = 16
 NEAR_HEAD, FAR_HEAD, NEAR_TAIL, FAR_TAIL, TOOK, WORK, THIRD, ROW, COLUMN = range(9)
-"""Rows of `Crowd.tasks`: ticks from i and to j; whether a third location is possible; the cell of the grid."""
+"""Rows of `IntervalLoads.tasks`: ticks from i and to j; whether a third location is possible; the cell of the grid."""
 _WORK, _CELLS = 3, 13
 """Of the cells: works of all, of what can only be here and only there; then two rows for each of five spans."""
 
 
-class Crowd(NamedTuple):
+class IntervalLoads(NamedTuple):
     """The tasks between two anchors."""
 
     tasks: Ints
@@ -48,7 +48,7 @@ class Crowd(NamedTuple):
 
 
 @spliced
-def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
+def least(crowd: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
     """A distance, from `low`, such that one tick less is refuted, and by what: by steps that double, then by halves.
 
     It is raised by at least 2^-fine of `low`, and found as exactly.
@@ -68,7 +68,7 @@ def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
 
 
 @spliced
-def refuted(crowd: Crowd, ticks: int) -> int:
+def refuted(crowd: IntervalLoads, ticks: int) -> int:
     """What has no room: 0 for nothing found, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
     for k in range(_CELLS):
         crowd.cells[k, :, :] = 0 if k < _WORK else NEVER
@@ -136,7 +136,7 @@ def _both(k: int, one: int, two: int) -> int:
 
 
 @spliced
-def _overfull(crowd: Crowd, u: int, v: int, ticks: int) -> int:
+def _overfull(crowd: IntervalLoads, u: int, v: int, ticks: int) -> int:
     """The kind of what has no room in a gathered cell, or -1."""
     c, y1 = crowd.cells, crowd.most
     here, there = _length(c, 0, (u, v), ticks), _length(c, 1, (u, v), ticks)
@@ -158,7 +158,7 @@ def _length(cells: Ints, which: int, at: tuple[int, int], ticks: int) -> int:
 
 
 @spliced
-def _room(crowd: Crowd, here: int, there: int, third: int) -> int:
+def _room(crowd: IntervalLoads, here: int, there: int, third: int) -> int:
     """The most weighted ticks of all devices in their spans."""
     y, y1 = crowd.total, crowd.most
     if not crowd.far:

@@ -13,7 +13,7 @@ from solvers.arrays import Bools, Floats, Ints
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import kernel, routine
 from solvers.problem import Problem
-from solvers.structure.paths import NEVER, Paths
+from solvers.structure.paths import NEVER, LocationPaths
 from solvers.structure.units import distinct, least_at
 
 SETS = 32
@@ -30,7 +30,7 @@ class Jobs(NamedTuple):
     tail: Ints
 
 
-def device_weights(problem: Problem, paths: Paths) -> Iterator[Ints]:
+def device_weights(problem: Problem, paths: LocationPaths) -> Iterator[Ints]:
     """[m] weights: 1, and the mean speed, on all devices and on each set of devices that some task is confined to."""
     usable = problem.allowed & paths.units.allowed[paths.units.unit][:, problem.location]
     least = np.where(usable, problem.duration, NEVER).min(axis=1, initial=NEVER)
@@ -64,7 +64,7 @@ def _ratios(duration: Ints, usable: Bools, least: Ints, ratio: Floats, many: Flo
                 many[device] += 1
 
 
-def horizon(paths: Paths, ticks: Ints) -> float:
+def horizon(paths: LocationPaths, ticks: Ints) -> float:
     """More than the sum of a head, the greatest of each row of `ticks`, and a tail: what must stay exact."""
     ends = sum(float(np.where(each == NEVER, 0, each).max(initial=0)) for each in (paths.head, paths.took, paths.tail))
     return ends + float(ticks.max(axis=1, initial=0).sum(dtype=np.float64)) + 1

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from solvers.arrays import Ints, bools
-from solvers.bounds.fixed_facts import Known, united
+from solvers.bounds.schedule_facts import ScheduleFacts, united
 from solvers.bounds.windows import informed, settled
 from solvers.problem import Problem
 
 
-def probed(problem: Problem, upper: int, ends: float) -> Known | None:
+def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
     """What `informed` knows of a `dense` problem, and what follows from the refutation of either case for any edge.
 
     None as in `informed`. Edges with the least time to spare come first, until nothing changes, or until the clock
@@ -29,7 +29,7 @@ def probed(problem: Problem, upper: int, ends: float) -> Known | None:
     return None
 
 
-def _by_slack(known: Known) -> Ints:
+def _by_slack(known: ScheduleFacts) -> Ints:
     """The edges with a payload between two units."""
     p = known.problem
     slack = -(known.head + known.took)[p.src] - (known.took + known.tail)[p.dst]
@@ -37,7 +37,7 @@ def _by_slack(known: Known) -> Ints:
     return edges[np.argsort(slack[edges], kind="stable")]
 
 
-def _probe(known: Known, one: int, two: int) -> Known | None:
+def _probe(known: ScheduleFacts, one: int, two: int) -> ScheduleFacts | None:
     if known.unit[one] == known.unit[two] or known.apart[one, two]:
         return known
     together = united(known, np.array([one]), np.array([two]))

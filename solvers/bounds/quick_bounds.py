@@ -15,7 +15,7 @@ from solvers.bounds import memory_proof as memory
 from solvers.bounds.crossings import crossings_of, link_jobs, link_weights
 from solvers.bounds.loads import Jobs, device_weights, device_work, preemptive
 from solvers.problem import Problem
-from solvers.structure.paths import NEVER, Paths, paths_of
+from solvers.structure.paths import NEVER, LocationPaths, paths_of
 from solvers.structure.units import Units, units_of
 
 _KNOWN: "WeakKeyDictionary[Problem, tuple[int, str]]" = WeakKeyDictionary()
@@ -53,7 +53,7 @@ def _best(problem: Problem) -> tuple[int, str]:
     return max(found, key=lambda each: each[0])
 
 
-def critical_path(problem: Problem, paths: Paths | None = None) -> int:
+def critical_path(problem: Problem, paths: LocationPaths | None = None) -> int:
     """The longest path, each predecessor where it delays the task least, and the tasks of a unit at one location.
 
     A transfer counts where it is unavoidable, or takes less than the slower device that would avoid it.
@@ -63,7 +63,7 @@ def critical_path(problem: Problem, paths: Paths | None = None) -> int:
     return _least(p.units, _per_unit(np.maximum, through, p.units))
 
 
-def device_load(problem: Problem, paths: Paths | None = None, weights: Iterable[Ints] | None = None) -> int:
+def device_load(problem: Problem, paths: LocationPaths | None = None, weights: Iterable[Ints] | None = None) -> int:
     """The work that a set of devices must do, spread over them; a unit's work is at one location.
 
     For weights y >= 0 of the devices, sum(y) T >= the sum over units of the least y-weighted work over locations: the
@@ -78,7 +78,7 @@ def device_load(problem: Problem, paths: Paths | None = None, weights: Iterable[
     return found
 
 
-def device_window(problem: Problem, paths: Paths | None = None, weights: Iterable[Ints] | None = None) -> int:
+def device_window(problem: Problem, paths: LocationPaths | None = None, weights: Iterable[Ints] | None = None) -> int:
     """The work of any tasks, spread over a set of devices, between their least head and their least tail.
 
     Energetic reasoning over all subsets of tasks at once (Carlier and Pinson 1998), with the weights of `device_load`.
@@ -92,7 +92,7 @@ def device_window(problem: Problem, paths: Paths | None = None, weights: Iterabl
     return found
 
 
-def unit_load(problem: Problem, paths: Paths | None = None) -> int:
+def unit_load(problem: Problem, paths: LocationPaths | None = None) -> int:
     """The work of a unit, spread over the devices of its best location, between its least head and tail there.
 
     What only one device there can do counts for that device.
@@ -111,7 +111,7 @@ def unit_load(problem: Problem, paths: Paths | None = None) -> int:
     return _least(p.units, load + ends)
 
 
-def link_window(problem: Problem, paths: Paths | None = None) -> int:
+def link_window(problem: Problem, paths: LocationPaths | None = None) -> int:
     """The transfers that must happen whatever the placement, spread over a set of links, between heads and tails.
 
     As `device_window`; `link_weights` says which links.

@@ -20,7 +20,7 @@ UNKNOWN = -1
 """The distance from a task that does not precede."""
 
 
-class Tasks(NamedTuple):
+class OrderedTasks(NamedTuple):
     """Tasks in topological order, and the edges between their positions. n tasks, e edges."""
 
     order: Ints
@@ -41,14 +41,14 @@ class Tasks(NamedTuple):
     """[e] the same ticks at two locations."""
 
 
-class Reach(NamedTuple):
+class AnchorDistances(NamedTuple):
     """[n, k + 2] distances between each position and the start (0), k anchors, and the end (k + 1)."""
 
     near: Ints
     far: Ints
 
 
-def tasks_of(p: Problem, units: Units) -> Tasks:
+def tasks_of(p: Problem, units: Units) -> OrderedTasks:
     """What the distances are made of. O(e l^2)."""
     able = units.allowed[units.unit]
     near = np.where((able[p.src] & able[p.dst]).any(axis=1), 0, CANNOT)
@@ -67,7 +67,7 @@ def tasks_of(p: Problem, units: Units) -> Tasks:
     position[order] = np.arange(p.tasks)
     took = np.where(usable(p, units), p.duration, CANNOT).min(axis=1, initial=CANNOT)[order]
     sites = (able @ (1 << np.arange(p.locations)))[order].astype(np.int64)
-    return Tasks(order, position, took, sites, units.unit[order], position[p.src], position[p.dst], near, far)
+    return OrderedTasks(order, position, took, sites, units.unit[order], position[p.src], position[p.dst], near, far)
 
 
 def usable(p: Problem, units: Units) -> Bools:
@@ -76,7 +76,7 @@ def usable(p: Problem, units: Units) -> Bools:
     return found
 
 
-def retraced(tasks: Tasks, anchors: Ints, claims: Ints) -> tuple[Reach, Reach]:
+def retraced(tasks: OrderedTasks, anchors: Ints, claims: Ints) -> tuple[AnchorDistances, AnchorDistances]:
     """Distances from the start and the anchors to each position, and from each to the anchors and the end.
 
     Each claim, [c, 8] by `solvers.bounds.evidence.Claim`, is taken as one more edge. O(k (e + c)).
@@ -87,7 +87,7 @@ def retraced(tasks: Tasks, anchors: Ints, claims: Ints) -> tuple[Reach, Reach]:
     place = np.concatenate([[-1], anchors, [-1]])
     columns = (place, number, np.where(place < 0, 0, tasks.sites[place]))
     tables = [np.full((n, k + 2), UNKNOWN, dtype=np.int64) for _ in range(4)]
-    forward, backward = Reach(*tables[:2]), Reach(*tables[2:])
+    forward, backward = AnchorDistances(*tables[:2]), AnchorDistances(*tables[2:])
     forward.near[:, 0] = forward.far[:, 0] = backward.near[:, -1] = backward.far[:, -1] = 0
     for back, reach in ((False, forward), (True, backward)):
         at, other = (tasks.dst, tasks.src) if back else (tasks.src, tasks.dst)
@@ -101,11 +101,11 @@ def retraced(tasks: Tasks, anchors: Ints, claims: Ints) -> tuple[Reach, Reach]:
 
 @routine
 def _sweep(
-    tasks: Tasks,
+    tasks: OrderedTasks,
     edges: tuple[Ints, Ints, Ints, Ints],
     columns: tuple[Ints, Ints, Ints],
     claims: tuple[Ints, Ints],
-    tables: tuple[Reach, Reach],
+    tables: tuple[AnchorDistances, AnchorDistances],
     back: bool,
 ) -> None:
     """Send the distances of each position along its edges, after what the claims of an anchor add to it."""
@@ -130,7 +130,9 @@ def _sweep(
 
 
 @routine
-def _send(tasks: Tasks, sites: Ints, hop: tuple[int, int], length: tuple[int, int], reach: Reach) -> None:
+def _send(
+    tasks: OrderedTasks, sites: Ints, hop: tuple[int, int], length: tuple[int, int], reach: AnchorDistances
+) -> None:
     """Take the distances of one position to another that is some length away."""
     x, z = hop
     near, far, took = reach.near, reach.far, tasks.took[x]
@@ -155,7 +157,7 @@ def _several(sites: int) -> bool:
 
 
 @routine
-def _tie(tasks: Tasks, place: Ints, x: int, reach: Reach) -> None:
+def _tie(tasks: OrderedTasks, place: Ints, x: int, reach: AnchorDistances) -> None:
     """Tasks of one unit, or with one location for both, cannot be apart; those without a common one, not together."""
     for a in range(1, len(place) - 1):
         if reach.near[x, a] >= 0:
@@ -167,7 +169,7 @@ def _tie(tasks: Tasks, place: Ints, x: int, reach: Reach) -> None:
 
 
 @routine
-def _widen(reach: Reach, at: tuple[int, int], apart: int, ticks: int) -> None:
+def _widen(reach: AnchorDistances, at: tuple[int, int], apart: int, ticks: int) -> None:
     """Take a claimed distance as one: at an end of the schedule as both, else as near or far."""
     x, a = at
     end = a == 0 or a == reach.near.shape[1] - 1

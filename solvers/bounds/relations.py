@@ -7,15 +7,15 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, bools
 from solvers.bounds.distances import Distances
-from solvers.bounds.fixed_facts import Known, confined, raised, united
 from solvers.bounds.loads import Jobs, preemptive
+from solvers.bounds.schedule_facts import ScheduleFacts, confined, raised, united
 from solvers.compiled.dag import topological_order
 from solvers.structure.paths import NEVER
 
 _UNITS = 30
 
 
-def separated(known: Known, found: Distances | None) -> Known | None:
+def separated(known: ScheduleFacts, found: Distances | None) -> ScheduleFacts | None:
     """With the pairs of tasks that cannot share a location; None where two of one unit are such a pair.
 
     Their units have no location in common with memory and time for both, or they have no room in their windows one
@@ -36,7 +36,7 @@ def separated(known: Known, found: Distances | None) -> Known | None:
     return None if apart.diagonal().any() else replace(known, apart=bools(apart))
 
 
-def joined(known: Known, found: Distances) -> Known | None:
+def joined(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:
     """With pairs at one location whose distance at two is too long; None as in `known_within`.
 
     Of two locations, all that is apart from a third task is together, too.
@@ -49,7 +49,7 @@ def joined(known: Known, found: Distances) -> Known | None:
     return united(known, one, two) if len(one) else known
 
 
-def ordered(known: Known, found: Distances) -> Known | None:
+def ordered(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:
     """With an edge wherever two tasks are on one device and only one order has time; None where these make a cycle."""
     p = known.problem
     comparable = np.empty((p.tasks, p.tasks), dtype=np.bool_)
@@ -68,7 +68,7 @@ def ordered(known: Known, found: Distances) -> Known | None:
     return raised(replace(known, problem=more), known.head, known.tail)
 
 
-def unloaded(known: Known) -> Known | None:
+def unloaded(known: ScheduleFacts) -> ScheduleFacts | None:
     """Without the locations where the work of a unit, and of all that can only be there, takes too long.
 
     And without those of tasks that are apart from one of the unit and can only be there.
@@ -88,7 +88,7 @@ def unloaded(known: Known) -> Known | None:
     return known if (allowed == units.allowed).all() else confined(known, allowed)
 
 
-def one_device(known: Known) -> Bools:
+def one_device(known: ScheduleFacts) -> Bools:
     """[n, n] pairs that can only run on one and the same device wherever they share a location."""
     p, able = known.problem, known.able
     found = np.ones((p.tasks, p.tasks), dtype=np.bool_)
@@ -101,7 +101,7 @@ def one_device(known: Known) -> Bools:
     return found
 
 
-def _no_room(known: Known) -> Bools:
+def _no_room(known: ScheduleFacts) -> Bools:
     """[u, u] units that no location has the memory for, both together."""
     units, capacity = known.paths.units, known.problem.capacity
     found = np.ones((len(units.memory),) * 2, dtype=np.bool_)
@@ -112,7 +112,7 @@ def _no_room(known: Known) -> Bools:
     return found
 
 
-def _no_time(known: Known) -> Bools:
+def _no_time(known: ScheduleFacts) -> Bools:
     """[u, u] units, one of several tasks, that no location has the time for, both together; of the _UNITS longest."""
     units = known.paths.units
     size = np.bincount(known.unit, minlength=len(units.memory))
@@ -127,13 +127,13 @@ def _no_time(known: Known) -> Bools:
     return found
 
 
-def _late(known: Known) -> Bools:
+def _late(known: ScheduleFacts) -> Bools:
     """[n, n] at [j, i]: whether j has no time to finish before i starts."""
     head, took, tail = known.head, known.took, known.tail
     return bools((head + took)[:, None] + (took + tail)[None, :] > known.upper)
 
 
-def _too_far(known: Known, found: Distances, distance: Ints) -> Bools:
+def _too_far(known: ScheduleFacts, found: Distances, distance: Ints) -> Bools:
     """[n, n] comparable pairs that this distance, [n + 2, n + 2], leaves no time for; symmetric."""
     between = np.empty((known.problem.tasks,) * 2, dtype=np.int64)
     between[np.ix_(found.task, found.task)] = distance[1:-1, 1:-1]
@@ -142,7 +142,7 @@ def _too_far(known: Known, found: Distances, distance: Ints) -> Bools:
     return late | late.T
 
 
-def _of_units(known: Known, pairs: Bools) -> Bools:
+def _of_units(known: ScheduleFacts, pairs: Bools) -> Bools:
     """With every pair of tasks of two units of which some pair is one of `pairs`."""
     some = np.zeros((len(known.paths.units.allowed),) * 2, dtype=np.bool_)
     one, two = np.nonzero(pairs)
@@ -150,7 +150,7 @@ def _of_units(known: Known, pairs: Bools) -> Bools:
     return some[known.unit[:, None], known.unit[None, :]]
 
 
-def _fits(known: Known, tasks: Bools, place: int) -> bool:
+def _fits(known: ScheduleFacts, tasks: Bools, place: int) -> bool:
     """Whether the devices of a location can do the work of these tasks, and each what it alone can do there."""
     p, paths = known.problem, known.paths
     can = p.allowed[:, p.location == place]

@@ -27,7 +27,7 @@ NEVER = 2**58
 """The distance of two tasks at one location that cannot share one, or at two that must."""
 
 
-class Table(NamedTuple):
+class DistanceTable(NamedTuple):
     """Distances by position: rows are the later tasks. [n + 2, n + 2] but where noted."""
 
     near: Ints
@@ -57,7 +57,7 @@ class Table(NamedTuple):
 
 
 @routine
-def between(t: Table, i: int, j: int) -> Ints:
+def between(t: DistanceTable, i: int, j: int) -> Ints:
     """The positions between i and j, by least distance from i."""
     found = np.empty(j - i, dtype=np.int64)
     count = 0
@@ -73,7 +73,7 @@ def between(t: Table, i: int, j: int) -> Ints:
 
 
 @routine
-def packed(t: Table, i: int, j: int, inside: Ints) -> int:
+def packed(t: DistanceTable, i: int, j: int, inside: Ints) -> int:
     """Least distance for the work inside, on all devices."""
     found = 0
     for q in range(len(t.total)):
@@ -83,7 +83,7 @@ def packed(t: Table, i: int, j: int, inside: Ints) -> int:
 
 
 @routine
-def _jobs(t: Table, ends: tuple[int, int], inside: Ints, q: int) -> tuple[Ints, Ints, Ints]:
+def _jobs(t: DistanceTable, ends: tuple[int, int], inside: Ints, q: int) -> tuple[Ints, Ints, Ints]:
     i, j = ends
     head, work, tail = np.empty_like(inside), np.empty_like(inside), np.empty_like(inside)
     count = 0
@@ -95,7 +95,7 @@ def _jobs(t: Table, ends: tuple[int, int], inside: Ints, q: int) -> tuple[Ints, 
 
 
 @routine
-def spread(t: Table, i: int, j: int, inside: Ints) -> int:
+def spread(t: DistanceTable, i: int, j: int, inside: Ints) -> int:
     """Least distance for the work inside, where other locations start later than i's and end sooner than j's.
 
     For each set S of a least head h and a least tail e, with a = min far head - h and b = min far tail - e,
@@ -117,7 +117,7 @@ def spread(t: Table, i: int, j: int, inside: Ints) -> int:
 
 
 @routine
-def _spread_from(t: Table, ends: tuple[int, int], sets: tuple[Ints, Ints], q: int, first: int) -> int:
+def _spread_from(t: DistanceTable, ends: tuple[int, int], sets: tuple[Ints, Ints], q: int, first: int) -> int:
     """The same for sets of tasks from `first` on, by decreasing tail."""
     i, j = ends
     inside, place = sets
@@ -142,7 +142,7 @@ def _spread_from(t: Table, ends: tuple[int, int], sets: tuple[Ints, Ints], q: in
 
 
 @routine
-def crowded(t: Table, i: int, j: int, inside: Ints) -> int:
+def crowded(t: DistanceTable, i: int, j: int, inside: Ints) -> int:
     """Least distance of i and j at one location, for what has no memory there."""
     bytes_, least = t.memory[i] + t.memory[j], NEVER
     for x in inside:
@@ -152,7 +152,7 @@ def crowded(t: Table, i: int, j: int, inside: Ints) -> int:
 
 
 @routine
-def forced(t: Table, i: int, j: int, inside: Ints) -> tuple[int, int]:
+def forced(t: DistanceTable, i: int, j: int, inside: Ints) -> tuple[int, int]:
     """Least distances, when i and j share a location and when not, for what is forced to the locations of i and j."""
     near = far = NEVER
     inner = i > 0 and j < len(t.took) - 1
@@ -167,7 +167,7 @@ def forced(t: Table, i: int, j: int, inside: Ints) -> tuple[int, int]:
 
 
 @routine
-def _shortest(t: Table, ends: tuple[int, int, bool], inside: Ints, low: int) -> int:
+def _shortest(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, low: int) -> int:
     """The least distance of at least `low` that nothing refutes: by steps that double, then by halves."""
     high, step, ticks = NEVER, 1, low
     while low < high:
@@ -181,7 +181,7 @@ def _shortest(t: Table, ends: tuple[int, int, bool], inside: Ints, low: int) -> 
 
 
 @routine
-def _feasible(t: Table, ends: tuple[int, int, bool], inside: Ints, ticks: int) -> bool:
+def _feasible(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, ticks: int) -> bool:
     """Whether what is forced to the location of i, or of j, can be done there within `ticks`."""
     at = np.empty((2, len(inside)), dtype=np.int64)
     count = np.zeros(2, dtype=np.int64)
@@ -200,7 +200,7 @@ def _feasible(t: Table, ends: tuple[int, int, bool], inside: Ints, ticks: int) -
 
 
 @routine
-def _options(t: Table, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple[bool, bool, bool]:
+def _options(t: DistanceTable, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple[bool, bool, bool]:
     """Whether x has time to be at the location of i, at that of j, and elsewhere; one location counts as that of j."""
     i, j, together = ends
     took, last = t.took[x], len(t.took) - 1
@@ -215,7 +215,7 @@ def _options(t: Table, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple
 
 
 @routine
-def _meet(t: Table, ends: tuple[int, int, bool], there: Ints, limit: tuple[int, bool]) -> bool:
+def _meet(t: DistanceTable, ends: tuple[int, int, bool], there: Ints, limit: tuple[int, bool]) -> bool:
     """Whether tasks can all be at the location of j, or else of i, within some ticks: `limit` is (ticks, of j)."""
     for a in range(len(there)):
         for b in range(a):

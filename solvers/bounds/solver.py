@@ -7,7 +7,7 @@ from solvers.bounds.strong import strong
 from solvers.bounds.windows import informed
 from solvers.instances.plain import chain
 from solvers.problem import Problem
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result
 
 _TASKS = 4
@@ -26,13 +26,13 @@ _SHARE = 0.9
 """Of the limit, what the arguments get: compiled ones look at the clock only now and then."""
 
 
-class Bounds:
+class BoundSolver:
     """The best of all arguments of `solvers.bounds.strong`."""
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """The bound, with `options.start` as the schedule, whose makespan the destructive arguments use."""
         began = time.monotonic()
-        watch = Watch(problem, options, report, solver="bounds", version=VERSION)
+        watch = SolveMonitor(problem, options, report, solver="bounds", version=VERSION)
         if options.seconds > 0 and not watch.closed:
             upper = watch.best.makespan if watch.best else None
             found = strong(problem, upper=upper, seconds=_SHARE * options.seconds)

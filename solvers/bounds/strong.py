@@ -7,11 +7,11 @@ from functools import partial
 from typing import NamedTuple
 
 from solvers.bounds import quick_bounds
-from solvers.bounds.distances import Arguments
+from solvers.bounds.distances import DistanceArguments
 from solvers.bounds.energy import overloaded
-from solvers.bounds.fixed_facts import Known, known_within
 from solvers.bounds.probing import probed
 from solvers.bounds.relations import separated
+from solvers.bounds.schedule_facts import ScheduleFacts, known_within
 from solvers.bounds.windows import dense, distances_of, informed
 from solvers.problem import Problem
 from solvers.structure.paths import paths_of
@@ -24,11 +24,11 @@ _FAST = (
     quick_bounds.unit_load,
     quick_bounds.link_window,
 )
-ANCESTORS = Arguments(transfers=False, forced=False, spread=False, memory=False)
-TRANSFERS = Arguments()
+ANCESTORS = DistanceArguments(transfers=False, forced=False, spread=False, memory=False)
+TRANSFERS = DistanceArguments()
 
 
-class Tried(NamedTuple):
+class BoundAttempt(NamedTuple):
     """One idea."""
 
     name: str
@@ -38,23 +38,23 @@ class Tried(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class StrongBound:
     """A lower bound on the makespan."""
 
     ticks: int
     name: str
     """The first idea that found it."""
-    tried: tuple[Tried, ...]
+    tried: tuple[BoundAttempt, ...]
     """Every idea, in the order in which they were tried."""
 
 
-def strong(problem: Problem, *, upper: int | None = None, seconds: float = 5.0) -> Bound:
+def strong(problem: Problem, *, upper: int | None = None, seconds: float = 5.0) -> StrongBound:
     """The best of the quick bounds and of the stronger ideas, and what each idea says. Never above the optimum.
 
     upper: the makespan of a valid schedule, at which the search ends. seconds: no idea is begun after this, nor another
     length refuted; the same input gives the same bound where all had time. (0, "none") where a group can be nowhere.
     """
-    trials = _Trials(problem, upper, seconds)
+    trials = _BoundAttempts(problem, upper, seconds)
     if not units_of(problem).allowed.any(axis=1).all():
         return trials.bound()
     paths = paths_of(problem)
@@ -69,18 +69,18 @@ def strong(problem: Problem, *, upper: int | None = None, seconds: float = 5.0) 
     return trials.bound()
 
 
-def segments(problem: Problem, upper: int | None, arguments: Arguments) -> int:
+def segments(problem: Problem, upper: int | None, arguments: DistanceArguments) -> int:
     """The distance from the start to the end of a `dense` problem; `upper` as in `strong`."""
     known = known_within(problem, _longest(problem) if upper is None else upper)
     known = None if known is None else separated(known, None)
     return 0 if known is None else distances_of(known, arguments).ticks
 
 
-class _Trials:
+class _BoundAttempts:
     """Runs ideas one after the other."""
 
     def __init__(self, problem: Problem, upper: int | None, seconds: float) -> None:
-        self._problem, self._ends, self._tried = problem, time.monotonic() + seconds, list[Tried]()
+        self._problem, self._ends, self._tried = problem, time.monotonic() + seconds, list[BoundAttempt]()
         self._upper = _longest(problem) if upper is None else upper
 
     def add(self, name: str, idea: Callable[[], int]) -> None:
@@ -88,9 +88,9 @@ class _Trials:
         began = time.monotonic()
         if self.bound().ticks < self._upper and began < self._ends:
             ticks = idea()
-            self._tried.append(Tried(name, ticks, time.monotonic() - began))
+            self._tried.append(BoundAttempt(name, ticks, time.monotonic() - began))
 
-    def refuted(self, test: Callable[[int], Known | None]) -> int:
+    def refuted(self, test: Callable[[int], ScheduleFacts | None]) -> int:
         """The least length above the bound that a test does not refute, in steps that double, then halve."""
         low, high, step = self.bound().ticks, self._upper, 1
         while low < high and time.monotonic() < self._ends:
@@ -101,23 +101,23 @@ class _Trials:
                 high, step = length, 1
         return low
 
-    def informed(self, length: int) -> Known | None:
+    def informed(self, length: int) -> ScheduleFacts | None:
         """Nothing but `informed`."""
         return informed(self._problem, length, self._ends)
 
-    def within_energy(self, length: int) -> Known | None:
+    def within_energy(self, length: int) -> ScheduleFacts | None:
         """Energetic reasoning on the windows, too."""
         known = informed(self._problem, length, self._ends)
         return None if known is None or overloaded(known) else known
 
-    def probed(self, length: int) -> Known | None:
+    def probed(self, length: int) -> ScheduleFacts | None:
         """Either case of each edge, too."""
         return probed(self._problem, length, self._ends)
 
-    def bound(self) -> Bound:
+    def bound(self) -> StrongBound:
         """The best so far."""
-        best = max(self._tried, key=lambda tried: tried.ticks, default=Tried("none", 0, 0.0))
-        return Bound(ticks=best.ticks, name=best.name, tried=tuple(self._tried))
+        best = max(self._tried, key=lambda tried: tried.ticks, default=BoundAttempt("none", 0, 0.0))
+        return StrongBound(ticks=best.ticks, name=best.name, tried=tuple(self._tried))
 
 
 def _longest(problem: Problem) -> int:

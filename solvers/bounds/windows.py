@@ -7,22 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.bounds.distances import DENSE, Arguments, Distances, Lengths, distances
-from solvers.bounds.fixed_facts import Known, edge_ticks, known_within, raised
+from solvers.bounds.distances import DENSE, DistanceArguments, Distances, PathLengths, distances
 from solvers.bounds.loads import device_weights, device_work
 from solvers.bounds.quick_bounds import link_window, unit_load
 from solvers.bounds.relations import joined, ordered, separated, unloaded
+from solvers.bounds.schedule_facts import ScheduleFacts, edge_ticks, known_within, raised
 from solvers.problem import Problem
 from solvers.structure.paths import NEVER
 
 _ROUNDS = 30
 _EFFORT_A_SECOND = 25_000_000
-"""Of `Arguments.effort`, what a second of a core is about good for."""
+"""Of `DistanceArguments.effort`, what a second of a core is about good for."""
 _LONGEST = 2**45
 """Ticks beyond which weighted sums over all pairs might overflow."""
 
 
-class Windows(NamedTuple):
+class TimeWindows(NamedTuple):
     """When each task runs in any schedule of at most some ticks."""
 
     start: Ints
@@ -31,16 +31,16 @@ class Windows(NamedTuple):
     """[n] latest finish of each task, in ticks."""
 
 
-def windows(problem: Problem, upper: int) -> Windows | None:
+def windows(problem: Problem, upper: int) -> TimeWindows | None:
     """Earliest starts and latest finishes in every schedule with a makespan of at most `upper`.
 
     None is a proof that there is no such schedule. See `informed`, which knows more. Deterministic.
     """
     known = informed(problem, upper)
-    return None if known is None else Windows(known.head, ints(upper - known.tail))
+    return None if known is None else TimeWindows(known.head, ints(upper - known.tail))
 
 
-def informed(problem: Problem, upper: int, ends: float = math.inf) -> Known | None:
+def informed(problem: Problem, upper: int, ends: float = math.inf) -> ScheduleFacts | None:
     """What must hold in every schedule of at most `upper` ticks; None is a proof that there is none.
 
     Longest paths by location, with groups and memory; up to `solvers.bounds.distances.DENSE` tasks also the work
@@ -52,7 +52,7 @@ def informed(problem: Problem, upper: int, ends: float = math.inf) -> Known | No
     return known if known is None or not dense(problem) else settled(known, ends)
 
 
-def settled(known: Known, ends: float = math.inf) -> Known | None:
+def settled(known: ScheduleFacts, ends: float = math.inf) -> ScheduleFacts | None:
     """The fixed point of all that follows from what is known of a `dense` problem; None and `ends` as in `informed`."""
     if time.monotonic() >= ends:
         return known
@@ -71,16 +71,16 @@ def settled(known: Known, ends: float = math.inf) -> Known | None:
     return now
 
 
-def _arguments(ends: float) -> Arguments:
+def _arguments(ends: float) -> DistanceArguments:
     """All arguments, with no more effort than there is time for."""
-    most = Arguments()
+    most = DistanceArguments()
     left = ends - time.monotonic()
     return (
         most if left * _EFFORT_A_SECOND >= most.effort else most._replace(effort=max(0, int(left * _EFFORT_A_SECOND)))
     )
 
 
-def _learned(known: Known, found: Distances) -> Known | None:
+def _learned(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:
     """What the distances say; None where they leave no schedule."""
     if found.ticks > known.upper:
         return None
@@ -91,7 +91,7 @@ def _learned(known: Known, found: Distances) -> Known | None:
     return now and ordered(now, found)
 
 
-def _closed(before: Known, now: Known, found: Distances) -> bool:
+def _closed(before: ScheduleFacts, now: ScheduleFacts, found: Distances) -> bool:
     """Whether another round could find nothing: distances are their own fixed point."""
     return (
         now.problem is before.problem
@@ -109,7 +109,7 @@ def dense(problem: Problem) -> bool:
     return 0 < problem.tasks <= DENSE and float(ticks + problem.locations * sent) < _LONGEST
 
 
-def distances_of(known: Known, arguments: Arguments | None = None) -> Distances:
+def distances_of(known: ScheduleFacts, arguments: DistanceArguments | None = None) -> Distances:
     """The distances of all pairs that follow from what is known of a `dense` problem."""
     p = known.problem
     work, total, most = [], [], []
@@ -119,7 +119,7 @@ def distances_of(known: Known, arguments: Arguments | None = None) -> Distances:
         total.append(int(weight.sum()))
         most.append(int(np.bincount(p.location, weights=weight).max()))
     near, far = edge_ticks(known)
-    lengths = Lengths(
+    lengths = PathLengths(
         took=known.took,
         near=near,
         far=far,
@@ -132,4 +132,4 @@ def distances_of(known: Known, arguments: Arguments | None = None) -> Distances:
         most=np.array(most, dtype=np.int64),
         sites=int(np.count_nonzero(known.paths.units.allowed.any(axis=0))),
     )
-    return distances(p, lengths, arguments or Arguments())
+    return distances(p, lengths, arguments or DistanceArguments())

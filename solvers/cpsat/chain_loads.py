@@ -18,7 +18,7 @@ UNANSWERED = -1
 """The device of every layer where no allocation was found."""
 
 
-class Spread(NamedTuple):
+class ChainLoadResult(NamedTuple):
     """What CP-SAT says."""
 
     device: Ints
@@ -37,7 +37,7 @@ class _Model(NamedTuple):
     """Ticks of the busiest."""
 
 
-def spread(given: dict[str, Any]) -> Spread:
+def spread(given: dict[str, Any]) -> ChainLoadResult:
     """The best that is found, of arrays by name; RuntimeError when CP-SAT refuses the model.
 
     `loads` [P, L] on each device, of `memory` [P] bytes; `weights` [L]; `transfers` [K, L - 1] on each kind of `link`,
@@ -58,9 +58,9 @@ def spread(given: dict[str, Any]) -> Spread:
         raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
     if found not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         none = np.full(len(model.on), UNANSWERED)
-        return Spread(none, int(given["least"]), infeasible=found == cp_model.INFEASIBLE)
+        return ChainLoadResult(none, int(given["least"]), infeasible=found == cp_model.INFEASIBLE)
     device = [[solver.value(on) for on in row].index(1) for row in model.on]
-    return Spread(ints(device), int(np.ceil(solver.best_objective_bound - 1e-6)), infeasible=False)
+    return ChainLoadResult(ints(device), int(np.ceil(solver.best_objective_bound - 1e-6)), infeasible=False)
 
 
 def _build(given: dict[str, Any]) -> _Model:

@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from solvers.cpsat.timeline import Timeline
+from solvers.cpsat.timeline import ActivityTimeline
 
 Crossing = tuple[int, int]
 """A payload and the location that it is sent to."""
 
 
-class Free(NamedTuple):
+class FreeTasks(NamedTuple):
     """What is set free."""
 
     tasks: frozenset[int]
@@ -37,13 +37,13 @@ def _latest(ticks: Iterable[tuple[int, int]]) -> defaultdict[int, int]:
     return found
 
 
-class Cut:
+class ScheduleCut:
     """A schedule cut into what is in the window and what is around it.
 
     Tasks of no time may start with the window, or as it ends, before or after the free ones.
     """
 
-    def __init__(self, timeline: Timeline, free: Free) -> None:
+    def __init__(self, timeline: ActivityTimeline, free: FreeTasks) -> None:
         self.timeline, self.network, self.free = timeline, timeline.network, free
         t, everything = timeline, set(range(timeline.tasks))
         self.begin = min(t.start[i] for i in free.tasks)

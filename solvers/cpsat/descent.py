@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
-from solvers.cpsat.cut import Cut, Free
+from solvers.cpsat.cut import FreeTasks, ScheduleCut
 from solvers.cpsat.neighbours import Neighbours
-from solvers.cpsat.timeline import Timeline, network_of, timeline_of
+from solvers.cpsat.timeline import ActivityTimeline, network_of, timeline_of
 from solvers.cpsat.window import Window
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -30,7 +30,7 @@ _LEAST_S = 0.02
 """Seconds that are too few for a search: CP-SAT has been seen to abort when it is stopped as it begins."""
 
 
-class Searched(NamedTuple):
+class NeighbourhoodResult(NamedTuple):
     """What became of one neighbourhood."""
 
     schedule: Schedule | None
@@ -64,7 +64,7 @@ class Descent:
         that are taken in order, so that it may look at `effort` and `idle` and still give the same answer again.
         """
         last = None if rounds is None else self.rounds + rounds
-        pending: deque[tuple[str, Future[Searched]]] = deque()
+        pending: deque[tuple[str, Future[NeighbourhoodResult]]] = deque()
         with ThreadPoolExecutor(self._lanes) as lanes:
             while pending or (clock() > 0 and not over() and self.rounds != last):
                 while len(pending) < self._lanes and clock() > 0 and not over() and self.rounds != last:
@@ -77,7 +77,7 @@ class Descent:
                 name, future = pending.popleft()
                 self._take(name, future.result(), found)
 
-    def _take(self, name: str, outcome: Searched, found: Callable[[Schedule], None]) -> None:
+    def _take(self, name: str, outcome: NeighbourhoodResult, found: Callable[[Schedule], None]) -> None:
         better = outcome.schedule is not None and outcome.schedule.makespan < self.best.makespan
         self.idle = 0 if better else self.idle + 1
         self.effort += outcome.effort
@@ -88,17 +88,17 @@ class Descent:
             found(self.best)
 
 
-def search(timeline: Timeline, free: Free, seed: int, clock: Callable[[], float]) -> Searched:
+def search(timeline: ActivityTimeline, free: FreeTasks, seed: int, clock: Callable[[], float]) -> NeighbourhoodResult:
     """Look for a schedule in a neighbourhood that is shorter than its centre."""
-    cut, seconds = Cut(timeline, free), clock()
+    cut, seconds = ScheduleCut(timeline, free), clock()
     if cut.floor >= timeline.makespan:
-        return Searched(None, True, _OVERHEAD)
+        return NeighbourhoodResult(None, True, _OVERHEAD)
     if seconds < _LEAST_S:
-        return Searched(None, False, 0.0)
+        return NeighbourhoodResult(None, False, 0.0)
     try:
         window = Window(cut, timeline.makespan - 1, clock)
     except TimeoutError:
-        return Searched(None, False, 0.0)
+        return NeighbourhoodResult(None, False, 0.0)
     solver = _solver(seed, max(_LEAST_S, min(seconds, clock())))
     found = solver.solve(window.cp)
     if found == cp_model.MODEL_INVALID:
@@ -107,7 +107,7 @@ def search(timeline: Timeline, free: Free, seed: int, clock: Callable[[], float]
     if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         schedule = rebuild(timeline.network.problem, window.answer(solver.value))
     effort = _OVERHEAD + float(solver.deterministic_time)
-    return Searched(schedule, found in (cp_model.OPTIMAL, cp_model.INFEASIBLE), effort)
+    return NeighbourhoodResult(schedule, found in (cp_model.OPTIMAL, cp_model.INFEASIBLE), effort)
 
 
 def _solver(seed: int, seconds: float) -> Any:

@@ -11,11 +11,11 @@ from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import informed
 from solvers.cpsat.lives import add_lives
-from solvers.cpsat.model import Model, build
+from solvers.cpsat.model import IntervalModel, build
 from solvers.cpsat.scale import Scaled
 from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.memory.usage import fits
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import Options
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
@@ -44,7 +44,7 @@ _BUILDING = 0.6
 _ENDED = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE})
 
 
-class Leg(NamedTuple):
+class RunLimits(NamedTuple):
     """How long a run may take."""
 
     seconds: float
@@ -58,7 +58,7 @@ class Leg(NamedTuple):
     """Whether CP-SAT is shown the best schedule, and not its makespan alone."""
 
 
-class Ended(NamedTuple):
+class RunOutcome(NamedTuple):
     """How a run ended."""
 
     complete: bool
@@ -71,7 +71,7 @@ class Ended(NamedTuple):
     """What kept it from beginning."""
 
 
-def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
+def exact(watch: SolveMonitor, scaled: Scaled, leg: RunLimits) -> RunOutcome:
     """Solve the scaled problem from the best schedule and bound of `watch`, telling it of all that is better.
 
     RuntimeError when CP-SAT refuses the model.
@@ -84,7 +84,7 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     try:
         model = _model(scaled, watch.known, leg.hint, knowing if leg.thorough else -math.inf, partial(_check, built_by))
     except TimeoutError as late:
-        return Ended(complete=False, infeasible=False, effort=0.0, clocked=True, detail=str(late))
+        return RunOutcome(complete=False, infeasible=False, effort=0.0, clocked=True, detail=str(late))
     solver = _solver(watch.options, leg, ends - time.monotonic())
     solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
     solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
@@ -98,7 +98,7 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
         watch.better_bound(scaled.bound(_whole(solver.best_objective_bound, scaled.horizon)))
     effort = float(solver.deterministic_time)
     clocked = found not in _ENDED and not leg.first and effort < leg.effort
-    return Ended(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
+    return RunOutcome(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
 
 
 def _check(built_by: float) -> None:
@@ -106,7 +106,7 @@ def _check(built_by: float) -> None:
         raise TimeoutError("the model is too large to be built within the limit")
 
 
-def _tell(watch: Watch, scaled: Scaled, rough: Schedule) -> None:
+def _tell(watch: SolveMonitor, scaled: Scaled, rough: Schedule) -> None:
     """Tell of a solution at full resolution, as early as may be; one that has to wait for memory, at its own times."""
     early = rebuild(watch.problem, rough)
     if not fits(watch.problem, early):
@@ -117,7 +117,7 @@ def _tell(watch: Watch, scaled: Scaled, rough: Schedule) -> None:
 
 def _model(
     scaled: Scaled, found: tuple[Schedule | None, int], hint: bool, knowing: float, check: Callable[[], None]
-) -> Model:
+) -> IntervalModel:
     best, bound = found
     first = None if best is None else scaled.coarse(best)
     most = scaled.horizon if first is None else first.makespan
@@ -131,7 +131,7 @@ def _model(
     return model
 
 
-def _solver(options: Options, leg: Leg, seconds: float) -> Any:
+def _solver(options: Options, leg: RunLimits, seconds: float) -> Any:
     solver = cp_model.CpSolver()
     p = solver.parameters
     p.num_workers = options.workers
@@ -155,7 +155,7 @@ def _whole(bound: float, horizon: int) -> int:
 class _Incumbents(cp_model.CpSolverSolutionCallback):
     """Rebuilds each of CP-SAT's solutions at full resolution."""
 
-    def __init__(self, model: Model, watch: Watch, scaled: Scaled) -> None:
+    def __init__(self, model: IntervalModel, watch: SolveMonitor, scaled: Scaled) -> None:
         super().__init__()
         self._model, self._watch, self._scaled = model, watch, scaled
 

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from solvers.cpsat.model import Crossing, Expression, Literal, Model
+from solvers.cpsat.model import CrossingVariables, Expression, IntervalModel, Literal
 from solvers.footprint import Footprint
 
 _UNITS, _AREA = 1 << 20, 1 << 50
 """Units of memory of a location, at most; more where these times the ticks of a schedule are no more than an area."""
 
 
-class _Row(NamedTuple):
+class _BufferRow(NamedTuple):
     """Bytes at one location: of a buffer where it was made (payload -1), or of a copy."""
 
     buffer: int
@@ -32,7 +32,7 @@ class _Row(NamedTuple):
     place: int
 
 
-class _Use(NamedTuple):
+class _BufferUse(NamedTuple):
     """What keeps a row alive, until when, where all of the literals hold; `read` is -1 for a send."""
 
     read: int
@@ -40,7 +40,7 @@ class _Use(NamedTuple):
     when: tuple[Literal, ...]
 
 
-def add_lives(model: Model, lives: Footprint) -> None:
+def add_lives(model: IntervalModel, lives: Footprint) -> None:
     """The rows and constraints of each location that all bytes together do not fit into."""
     unit = _unit(model, lives)
     most = _most(lives)
@@ -56,7 +56,7 @@ def _most(f: Footprint) -> int:
     return sum((np.maximum(times, 1) * f.size).tolist()) + sum(f.scratch.tolist()) + sum(f.static.tolist())
 
 
-def _unit(model: Model, f: Footprint) -> int:
+def _unit(model: IntervalModel, f: Footprint) -> int:
     """Bytes of a unit."""
     common = max(1, int(np.gcd.reduce(np.concatenate([f.size, f.scratch, f.static]), initial=0)))
     largest = min(int(model.problem.capacity.max(initial=0)), _most(f))
@@ -66,7 +66,7 @@ def _unit(model: Model, f: Footprint) -> int:
 class _Location:
     """The rows of one location."""
 
-    def __init__(self, model: Model, lives: Footprint, place: int) -> None:
+    def __init__(self, model: IntervalModel, lives: Footprint, place: int) -> None:
         self.model, self.cp, self.lives, self.place = model, model.cp, lives, place
         self.maker, self.size = lives.maker.tolist(), lives.size.tolist()
         self.reads = defaultdict[int, list[tuple[int, int]]](list)
@@ -78,9 +78,9 @@ class _Location:
         for buffer in np.flatnonzero(lives.passes >= 0).tolist():
             self.names[int(lives.passes[buffer])].append(buffer)
         self.brings = dict(zip(lives.read_payload.tolist(), lives.read_buffer.tolist(), strict=True))
-        self.sends = defaultdict[int, list[Crossing]](list)
+        self.sends = defaultdict[int, list[CrossingVariables]](list)
         """By buffer: its transfers to elsewhere."""
-        self.copies: dict[int, Crossing] = {}
+        self.copies: dict[int, CrossingVariables] = {}
         """By payload: its transfer to here."""
         for crossing in model.crossings:
             if crossing.payload in self.brings:
@@ -88,7 +88,7 @@ class _Location:
                     self.copies[crossing.payload] = crossing
                 else:
                     self.sends[self.brings[crossing.payload]].append(crossing)
-        self.end: dict[_Row, Expression] = {}
+        self.end: dict[_BufferRow, Expression] = {}
         self._rows()
 
     def here(self, task: int) -> Literal | None:
@@ -99,45 +99,45 @@ class _Location:
         """The rows that there may be, each with an end no sooner than its uses'."""
         for buffer, maker in enumerate(self.maker):
             if self.here(maker) is not None:
-                self._row(_Row(buffer, -1, self.place), self.model.end[maker], self.here(maker))
+                self._row(_BufferRow(buffer, -1, self.place), self.model.end[maker], self.here(maker))
         for payload, crossing in self.copies.items():
-            self._row(_Row(self.brings[payload], payload, self.place), crossing.arrival, crossing.present)
+            self._row(_BufferRow(self.brings[payload], payload, self.place), crossing.arrival, crossing.present)
 
-    def _row(self, row: _Row, least: Expression, present: Literal) -> None:
+    def _row(self, row: _BufferRow, least: Expression, present: Literal) -> None:
         end = self.cp.new_int_var(0, self.model.most, "")
         self.end[row] = end
         self.cp.add(end >= least).only_enforce_if(present)
         for use in self._own_uses(row):
             self.cp.add(end >= use.until).only_enforce_if(*use.when)
 
-    def _own_uses(self, row: _Row) -> Iterator[_Use]:
+    def _own_uses(self, row: _BufferRow) -> Iterator[_BufferUse]:
         """The reads and sends of a row, not those of its other names."""
         for read, payload in self.reads[row.buffer]:
             by = int(self.lives.read_by[read])
             there = self.here(by)
             if there is not None and row.payload in (-1, payload):
-                yield _Use(read, self.model.end[by], (there,))
+                yield _BufferUse(read, self.model.end[by], (there,))
         for crossing in self.sends[row.buffer] if row.payload < 0 else ():
-            yield _Use(-1, crossing.arrival, (crossing.present,))
+            yield _BufferUse(-1, crossing.arrival, (crossing.present,))
 
-    def _all_uses(self, row: _Row) -> Iterator[_Use]:
+    def _all_uses(self, row: _BufferRow) -> Iterator[_BufferUse]:
         """The reads and sends of a row under each of its names."""
         for use in self._own_uses(row):
             yield use
             for buffer in self.names[use.read] if use.read >= 0 else ():
-                for other in self._all_uses(_Row(buffer, -1, self.place)):
+                for other in self._all_uses(_BufferRow(buffer, -1, self.place)):
                     yield other._replace(when=(*use.when, *other.when))
 
-    def _finds(self, read: int) -> Iterator[tuple[_Row, Literal]]:
+    def _finds(self, read: int) -> Iterator[tuple[_BufferRow, Literal]]:
         """The rows that a read at the location may find, each with what holds then."""
         buffer, payload = int(self.lives.read_buffer[read]), int(self.lives.read_payload[read])
         made = self.here(self.maker[buffer])
         if made is not None:
-            yield _Row(buffer, -1, self.place), made
+            yield _BufferRow(buffer, -1, self.place), made
         if payload in self.copies:
-            yield _Row(buffer, payload, self.place), self.copies[payload].present
+            yield _BufferRow(buffer, payload, self.place), self.copies[payload].present
 
-    def _ends_at(self, read: int) -> Iterator[tuple[_Row, tuple[Literal, ...]]]:
+    def _ends_at(self, read: int) -> Iterator[tuple[_BufferRow, tuple[Literal, ...]]]:
         """The rows whose bytes a read may find in the end, names followed, each with what holds then."""
         for row, holds in self._finds(read):
             further = int(self.lives.passes[row.buffer]) if row.payload < 0 else -1
@@ -177,14 +177,14 @@ class _Location:
         self.cp.add(room + sum(come) <= capacity)
         return room
 
-    def _received(self) -> Iterator[tuple[_Row, Any]]:
+    def _received(self) -> Iterator[tuple[_BufferRow, Any]]:
         for row in self.end:
             if row.payload >= 0:
                 yield row, self.copies[row.payload].present
 
-    def _made(self) -> Iterator[tuple[_Row, Any]]:
+    def _made(self) -> Iterator[tuple[_BufferRow, Any]]:
         """The buffers that have bytes of their own where they are made, and whether they do."""
-        taken = defaultdict[_Row, list[tuple[Literal, ...]]](list)
+        taken = defaultdict[_BufferRow, list[tuple[Literal, ...]]](list)
         for row in [row for row in self.end if row.payload < 0]:
             maker, here = self.maker[row.buffer], self.here(self.maker[row.buffer])
             passes, reuses = int(self.lives.passes[row.buffer]), int(self.lives.reuses[row.buffer])
@@ -208,12 +208,12 @@ class _Location:
                 for other in ways[:k]:
                     self.cp.add_bool_or([~each for each in (*one, *other)])
 
-    def _named(self, row: _Row, read: int, when: Literal) -> None:
+    def _named(self, row: _BufferRow, read: int, when: Literal) -> None:
         """What a read finds is alive as long as the row, where this is another name of it."""
         for target, holds in self._finds(read):
             self.cp.add(self.end[target] >= self.end[row]).only_enforce_if(when, holds)
 
-    def _last(self, root: _Row, read: int, when: tuple[Literal, ...], start: Expression) -> None:
+    def _last(self, root: _BufferRow, read: int, when: tuple[Literal, ...], start: Expression) -> None:
         """All other uses of the bytes have ended when their last reader starts."""
         for use in self._all_uses(root):
             if use.read != read:

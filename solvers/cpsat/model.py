@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.bounds.fixed_facts import Known
+from solvers.bounds.schedule_facts import ScheduleFacts
 from solvers.problem import Problem
 from solvers.structure.symmetry import Symmetry, symmetry_of
 from solvers.structure.units import Units, units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pool:
+class DevicePool:
     """Devices at one location with the same durations for every task."""
 
     location: int
@@ -41,7 +41,7 @@ class Pool:
         return self.devices[0]
 
 
-def pools(problem: Problem) -> list[Pool]:
+def pools(problem: Problem) -> list[DevicePool]:
     """The pools of a problem, by their first devices.
 
     Devices on which some task takes no time stay alone: a cumulative constraint ignores such tasks, though none may lie
@@ -52,7 +52,7 @@ def pools(problem: Problem) -> list[Pool]:
         column = problem.duration[:, device]
         alone = b"%d" % device if (column == 0).any() else b""
         found.setdefault((location, alone + column.tobytes()), []).append(device)
-    return [Pool(location=location, devices=tuple(devices)) for (location, _), devices in found.items()]
+    return [DevicePool(location=location, devices=tuple(devices)) for (location, _), devices in found.items()]
 
 
 Literal = Any
@@ -62,7 +62,7 @@ Expression = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Crossing:
+class CrossingVariables:
     """One payload to one target, wherever it comes from."""
 
     payload: int
@@ -75,11 +75,11 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Model:
+class IntervalModel:
     """The CP-SAT model with its variables by what they mean."""
 
     problem: Problem
-    pools: list[Pool]
+    pools: list[DevicePool]
     cp: Any
     most: int
     """Ticks within which everything ends."""
@@ -93,12 +93,17 @@ class Model:
     symmetry: Symmetry
     check: Callable[[], None]
     """Asked while the model is built; raises TimeoutError once it is of no use any more."""
-    crossings: list[Crossing] = field(default_factory=list)
+    crossings: list[CrossingVariables] = field(default_factory=list)
 
 
 def build(
-    problem: Problem, *, least: int, most: int, known: Known | None = None, check: Callable[[], None] = lambda: None
-) -> Model:
+    problem: Problem,
+    *,
+    least: int,
+    most: int,
+    known: ScheduleFacts | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> IntervalModel:
     """The model of a problem (n >= 1) whose optimum is known to be within least..most ticks.
 
     `known` holds for every schedule of the problem of at most `most` ticks: when, where and in which order tasks run.
@@ -114,7 +119,7 @@ def build(
     found = pools(problem)
     on = [_pools(cp, found, problem.allowed[i], at[i]) for i in range(problem.tasks)]
     start = [cp.new_int_var(int(first[i]), int(last[i]), f"S{i}") for i in range(problem.tasks)]
-    model = Model(
+    model = IntervalModel(
         problem=problem,
         pools=found,
         cp=cp,
@@ -144,7 +149,7 @@ def _locations(cp: Any, units: Units) -> list[dict[int, Literal]]:
     return [at[unit] for unit in units.unit.tolist()]
 
 
-def _pools(cp: Any, found: list[Pool], allowed: Any, at: dict[int, Literal]) -> dict[int, Literal]:
+def _pools(cp: Any, found: list[DevicePool], allowed: Any, at: dict[int, Literal]) -> dict[int, Literal]:
     """y: at its location, a task is on exactly one of the pools that can run it."""
     on: dict[int, Literal] = {}
     for place, here in at.items():
@@ -165,7 +170,7 @@ def _end(cp: Any, start: Expression, choices: list[tuple[int, Literal]], most: i
     return end
 
 
-def _crossings(model: Model, most: int) -> None:
+def _crossings(model: IntervalModel, most: int) -> None:
     """z and T for every payload and location that it may have to cross to."""
     p = model.problem
     readers: list[set[int]] = [set() for _ in range(p.payloads)]
@@ -180,7 +185,9 @@ def _crossings(model: Model, most: int) -> None:
                 model.crossings.append(_crossing(model, (payload, to), sources, tasks, most))
 
 
-def _crossing(model: Model, key: tuple[int, int], sources: list[int], readers: Iterable[int], most: int) -> Crossing:
+def _crossing(
+    model: IntervalModel, key: tuple[int, int], sources: list[int], readers: Iterable[int], most: int
+) -> CrossingVariables:
     cp, (payload, to) = model.cp, key
     producer = int(model.problem.producer[payload])
     home = model.at[producer].get(to)
@@ -199,11 +206,11 @@ def _crossing(model: Model, key: tuple[int, int], sources: list[int], readers: I
     arrival = start + sum(ticks * literal for ticks, literal in choices)
     for literal, reader in ((model.at[task][to], task) for task in sorted(readers) if to in model.at[task]):
         cp.add(model.start[reader] >= arrival).only_enforce_if(literal)
-    return Crossing(payload=payload, to=to, present=present, start=start, arrival=arrival, variants=variants)
+    return CrossingVariables(payload=payload, to=to, present=present, start=start, arrival=arrival, variants=variants)
 
 
 def _variants(
-    model: Model, producer: int, key: tuple[int, int], sources: list[int], present: Literal
+    model: IntervalModel, producer: int, key: tuple[int, int], sources: list[int], present: Literal
 ) -> list[tuple[list[int], Literal]]:
     """w: sources with the same ticks and links share a literal; it follows the producer's location."""
     alike: dict[tuple[int, frozenset[int]], list[int]] = {}
@@ -227,7 +234,7 @@ def _path(p: Problem, source: int, to: int) -> frozenset[int]:
     return frozenset(int(link) for link in p.holds[source, to] if link >= 0)
 
 
-def _precedence(model: Model) -> None:
+def _precedence(model: IntervalModel) -> None:
     """Edges whose payload, if any, does not cross; those that cross come with their crossing."""
     p = model.problem
     for before, after in sorted(set(zip(p.src.tolist(), p.dst.tolist(), strict=True))):
@@ -238,7 +245,7 @@ def _precedence(model: Model) -> None:
         model.cp.add(model.makespan >= model.end[task])
 
 
-def _devices(model: Model) -> None:
+def _devices(model: IntervalModel) -> None:
     """No two tasks at once on a device, no more than there are devices on a pool; the load is at most the makespan."""
     cp, p = model.cp, model.problem
     for q, pool in enumerate(model.pools):
@@ -257,7 +264,7 @@ def _devices(model: Model) -> None:
         cp.add(sum(load) <= size * model.makespan)
 
 
-def _links(model: Model) -> None:
+def _links(model: IntervalModel) -> None:
     """No two transfers at once on a link; the load is at most the makespan."""
     cp, p = model.cp, model.problem
     intervals: list[list[Any]] = [[] for _ in range(p.links)]
@@ -276,7 +283,7 @@ def _links(model: Model) -> None:
         cp.add(sum(load[link]) <= model.makespan)
 
 
-def _memory(model: Model) -> None:
+def _memory(model: IntervalModel) -> None:
     p = model.problem
     for place, capacity in enumerate(p.capacity.tolist()):
         held = [(int(p.memory[i]), model.at[i][place]) for i in range(p.tasks) if p.memory[i] and place in model.at[i]]
@@ -284,7 +291,7 @@ def _memory(model: Model) -> None:
             model.cp.add(sum(size * literal for size, literal in held) <= capacity)
 
 
-def _symmetry(model: Model) -> None:
+def _symmetry(model: IntervalModel) -> None:
     """The j-th of a class's tasks may only use its first j + 1 locations; devices of one location are in pools."""
     for members, tasks in model.symmetry.locations:
         for order, task in enumerate(tasks):

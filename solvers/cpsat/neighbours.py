@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.cpsat.cut import Free
-from solvers.cpsat.timeline import Network, Timeline
+from solvers.cpsat.cut import FreeTasks
+from solvers.cpsat.timeline import ActivityTimeline, ProblemTables
 
 _FIRST, _LEAST = 20.0, 4.0
 """Tasks of a neighbourhood, at first and at least."""
@@ -19,11 +19,11 @@ _EVEN = 0.2
 _NEAR = 4
 """Steps along edges up to which tasks are near each other."""
 
-Draw = Callable[[Timeline, int, np.random.Generator], list[int]]
+Draw = Callable[[ActivityTimeline, int, np.random.Generator], list[int]]
 """Chooses about so many tasks."""
 
 
-class Kind(NamedTuple):
+class NeighbourhoodKind(NamedTuple):
     """One way to choose tasks."""
 
     draw: Draw
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     """Whether only units at two of the locations may move, and only between these."""
 
 
-def period(timeline: Timeline, size: int, rng: np.random.Generator) -> list[int]:
+def period(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
     """Tasks that start one after the other, whatever their device."""
     order = sorted(range(timeline.tasks), key=timeline.rank)
     # As often at either end as anywhere else.
@@ -42,7 +42,7 @@ def period(timeline: Timeline, size: int, rng: np.random.Generator) -> list[int]
     return order[first : first + size]
 
 
-def surroundings(timeline: Timeline, size: int, rng: np.random.Generator) -> list[int]:
+def surroundings(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
     """Tasks near a critical one, in time and along edges, by weights drawn anew each time."""
     n, centre = timeline.tasks, int(rng.choice(timeline.critical))
     middle = (np.array(timeline.start[:n]) + np.array(timeline.finish[:n])) / 2
@@ -54,7 +54,7 @@ def surroundings(timeline: Timeline, size: int, rng: np.random.Generator) -> lis
     return np.argsort(score, kind="stable")[:size].tolist()
 
 
-def _rings(network: Network, centre: int) -> list[list[int]]:
+def _rings(network: ProblemTables, centre: int) -> list[list[int]]:
     """The tasks at 0, 1, 2 … steps."""
     rings, seen = [[centre]], {centre}
     for _ in range(_NEAR):
@@ -65,7 +65,7 @@ def _rings(network: Network, centre: int) -> list[list[int]]:
     return rings
 
 
-def relatives(timeline: Timeline, size: int, rng: np.random.Generator) -> list[int]:
+def relatives(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
     """All tasks of some units that exchange payloads, whenever they run: the way to move a group of tasks."""
     network = timeline.network
     seeds = timeline.critical if rng.random() < 0.5 else range(timeline.tasks)
@@ -81,15 +81,15 @@ def relatives(timeline: Timeline, size: int, rng: np.random.Generator) -> list[i
 
 
 KINDS = {
-    "period": Kind(period),
-    "pair": Kind(period, pair=True),
-    "order": Kind(period, moving=False),
-    "surroundings": Kind(surroundings),
-    "relatives": Kind(relatives),
+    "period": NeighbourhoodKind(period),
+    "pair": NeighbourhoodKind(period, pair=True),
+    "order": NeighbourhoodKind(period, moving=False),
+    "surroundings": NeighbourhoodKind(surroundings),
+    "relatives": NeighbourhoodKind(relatives),
 }
 
 
-class _Record:
+class _KindStatistics:
     """What is known of a kind."""
 
     def __init__(self) -> None:
@@ -101,9 +101,9 @@ class Neighbours:
 
     def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(KINDS)) -> None:
         self._rng = np.random.default_rng(seed)
-        self._records = {name: _Record() for name in kinds}
+        self._records = {name: _KindStatistics() for name in kinds}
 
-    def draw(self, timeline: Timeline) -> tuple[str, Free]:
+    def draw(self, timeline: ActivityTimeline) -> tuple[str, FreeTasks]:
         """A kind and what it sets free; the timeline has a task."""
         places = sorted(set(timeline.at))
         names = [name for name in self._records if len(places) > 2 or not KINDS[name].pair]
@@ -113,13 +113,13 @@ class Neighbours:
         kind, size = KINDS[name], max(int(self._records[name].size), 1)
         tasks = frozenset(kind.draw(timeline, min(size, timeline.tasks), self._rng))
         if not kind.moving:
-            return name, Free(tasks, frozenset())
+            return name, FreeTasks(tasks, frozenset())
         units = _whole(timeline.network, tasks)
         if not kind.pair:
-            return name, Free(tasks, units)
+            return name, FreeTasks(tasks, units)
         two = frozenset(self._rng.choice(places, 2, replace=False).tolist())
         there = frozenset(u for u in units if timeline.at[timeline.network.members[u][0]] in two)
-        return name, Free(tasks, there, two)
+        return name, FreeTasks(tasks, there, two)
 
     def learn(self, name: str, *, closed: bool, better: bool, effort: float) -> None:
         """Take in how a neighbourhood of a kind went: searched to its end, a better schedule found, at which effort."""
@@ -129,7 +129,7 @@ class Neighbours:
         record.effort = _MEMORY * record.effort + effort
 
 
-def _whole(network: Network, tasks: frozenset[int]) -> frozenset[int]:
+def _whole(network: ProblemTables, tasks: frozenset[int]) -> frozenset[int]:
     """The units that have a choice, and all of whose tasks are among these."""
     units = {network.unit[i] for i in tasks}
     return frozenset(u for u in units if len(network.places[u]) > 1 and tasks.issuperset(network.members[u]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from solvers.cpsat.model import Model, build
+from solvers.cpsat.model import IntervalModel, build
 from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -40,7 +40,7 @@ def shorter(
     return rebuild(problem, rough_schedule(model, solver.value)), closed
 
 
-def _first_come(model: Model) -> None:
+def _first_come(model: IntervalModel) -> None:
     """Transfers that share a link start in the order in which their producers end."""
     p, cp = model.problem, model.cp
     on = defaultdict[int, set[int]](set)

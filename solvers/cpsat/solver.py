@@ -8,10 +8,10 @@ from solvers.bounds import quick_bounds
 from solvers.bounds.solver import compile_ahead
 from solvers.bounds.strong import strong
 from solvers.cpsat.descent import Descent
-from solvers.cpsat.exact import Ended, Leg, exact
+from solvers.cpsat.exact import RunLimits, RunOutcome, exact
 from solvers.cpsat.scale import HORIZON, Scaled, scale
 from solvers.problem import Problem
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result
 from solvers.timing.rebuild import rebuild
 
@@ -114,14 +114,14 @@ class CpSatWindows:
         return watch.result(_limit(watch), _repeatable(watch, clocked=clocked))
 
 
-def watching(problem: Problem, options: Options, report: Report, name: str) -> Watch:
+def watching(problem: Problem, options: Options, report: Report, name: str) -> SolveMonitor:
     """A watch that knows the bounds that need no solver."""
-    watch = Watch(problem, options, report, solver=name, version=metadata.version("ortools"))
+    watch = SolveMonitor(problem, options, report, solver=name, version=metadata.version("ortools"))
     watch.better_bound(*quick_bounds.best(problem))
     return watch
 
 
-def descend(watch: Watch, scaled: Scaled, seconds: float, share: float, rounds: int | None = None) -> bool:
+def descend(watch: SolveMonitor, scaled: Scaled, seconds: float, share: float, rounds: int | None = None) -> bool:
     """Search windows for so many seconds, or rounds; when deterministic, for a share of the effort.
 
     Whether the clock ended it.
@@ -144,7 +144,7 @@ def descend(watch: Watch, scaled: Scaled, seconds: float, share: float, rounds: 
     return not over() and clock() <= 0
 
 
-def strengthen(watch: Watch) -> None:
+def strengthen(watch: SolveMonitor) -> None:
     """Look for a better bound without a solver, where there is time."""
     best = watch.best
     if best is not None and watch.remaining >= _BOUND_LEAST_S and not watch.options.deterministic:
@@ -152,23 +152,23 @@ def strengthen(watch: Watch) -> None:
         watch.better_bound(found.ticks, found.name)
 
 
-def _met(watch: Watch) -> bool:
+def _met(watch: SolveMonitor) -> bool:
     return watch.within_gap
 
 
-def _limit(watch: Watch) -> Limit:
+def _limit(watch: SolveMonitor) -> Limit:
     return Limit.GAP if watch.within_gap else Limit.TIME
 
 
-def _leg(watch: Watch, share: float, *, first: bool = False, last: bool = False) -> Leg:
+def _leg(watch: SolveMonitor, share: float, *, first: bool = False, last: bool = False) -> RunLimits:
     planned = share * watch.options.seconds
     seconds = watch.clock_s if first or last or watch.options.deterministic else min(watch.clock_s, planned)
     # By the plan and not by the clock, so that it is the same in every deterministic run.
     thorough = planned * _TASKS_A_SECOND >= watch.problem.tasks
-    return Leg(seconds, _EFFORT * planned, first, thorough)
+    return RunLimits(seconds, _EFFORT * planned, first, thorough)
 
 
-def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:
+def _outcome(watch: SolveMonitor, ended: RunOutcome, *, clocked: bool) -> Result:
     if ended.infeasible and watch.best is None:
         return watch.infeasible("CP-SAT finds the model infeasible")
     if ended.complete and not watch.closed:
@@ -181,7 +181,7 @@ def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:
     return watch.result(Limit.TIME, _repeatable(watch, clocked=clocked) or ended.detail)
 
 
-def _repeatable(watch: Watch, *, clocked: bool) -> str:
+def _repeatable(watch: SolveMonitor, *, clocked: bool) -> str:
     """Owns up where the wall clock, and not the effort, ended a run that was to be deterministic."""
     unrepeatable = watch.options.deterministic and clocked
     return "ended by the wall clock, so not repeatable - run it on an idle machine" if unrepeatable else ""

@@ -11,7 +11,7 @@ from solvers.structure.units import units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Network:
+class ProblemTables:
     """The tables of a problem as lists, for code that looks at a few tasks at a time."""
 
     problem: Problem
@@ -47,7 +47,7 @@ class Network:
         return int(p.transfer[payload, p.path_class[source, to]])
 
 
-def network_of(problem: Problem) -> Network:
+def network_of(problem: Problem) -> ProblemTables:
     """The tables of a problem. O(n m + e + l^2)."""
     units, n = units_of(problem), problem.tasks
     members: list[list[int]] = [[] for _ in range(len(units.memory))]
@@ -62,7 +62,7 @@ def network_of(problem: Problem) -> Network:
         outputs[tail].append((head, payload))
         if payload >= 0:
             readers[payload].append(head)
-    return Network(
+    return ProblemTables(
         problem=problem,
         unit=units.unit.tolist(),
         position=np.argsort(topological_order(n, problem.src, problem.dst)).tolist(),
@@ -89,10 +89,10 @@ def _links(p: Problem, source: int, to: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Timeline:
+class ActivityTimeline:
     """A valid schedule whose activities, the n tasks and then the transfers, know what is left after they start."""
 
-    network: Network
+    network: ProblemTables
     schedule: Schedule
     makespan: int
     device: list[int]
@@ -125,7 +125,7 @@ class Timeline:
         return [i for i in range(self.tasks) if self.start[i] + self.tail[i] == self.makespan]
 
 
-def timeline_of(network: Network, schedule: Schedule) -> Timeline:
+def timeline_of(network: ProblemTables, schedule: Schedule) -> ActivityTimeline:
     """The timeline of a schedule that is valid for the network's problem. O((n + e + t) log n)."""
     device, n = schedule.device.tolist(), len(schedule.device)
     at = [network.location[d] for d in device]
@@ -140,7 +140,7 @@ def timeline_of(network: Network, schedule: Schedule) -> Timeline:
     tail = [f - s for s, f in zip(start, finish, strict=True)]
     for activity in reversed(order):
         tail[activity] += max([tail[follower] for follower in after[activity]], default=0)
-    return Timeline(
+    return ActivityTimeline(
         network=network,
         schedule=schedule,
         makespan=schedule.makespan,
@@ -154,7 +154,7 @@ def timeline_of(network: Network, schedule: Schedule) -> Timeline:
     )
 
 
-def _followers(network: Network, at: list[int], sent: dict[tuple[int, int], int]) -> list[list[int]]:
+def _followers(network: ProblemTables, at: list[int], sent: dict[tuple[int, int], int]) -> list[list[int]]:
     """By activity: what waits for it, orders aside."""
     after: list[list[int]] = [[] for _ in range(len(at) + len(sent))]
     for task, outputs in enumerate(network.outputs):
@@ -166,7 +166,9 @@ def _followers(network: Network, at: list[int], sent: dict[tuple[int, int], int]
     return after
 
 
-def _in_time(network: Network, start: list[int], finish: list[int], crossings: list[tuple[int, int]]) -> list[int]:
+def _in_time(
+    network: ProblemTables, start: list[int], finish: list[int], crossings: list[tuple[int, int]]
+) -> list[int]:
     """The activities by (start, finish); those of no time that tie, so that none precedes what it waits for."""
     position = [(place, 0) for place in network.position]
     position += [(network.position[network.producer[payload]], 1) for payload, _ in crossings]

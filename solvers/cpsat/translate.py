@@ -6,11 +6,11 @@ from heapq import heapreplace
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.cpsat.model import Expression, Model
+from solvers.cpsat.model import Expression, IntervalModel
 from solvers.schedule import Schedule
 
 
-def add_hint(model: Model, schedule: Schedule) -> None:
+def add_hint(model: IntervalModel, schedule: Schedule) -> None:
     """Hint every variable with its value in a schedule that is valid for the model's problem, locations renamed."""
     given: set[int] = set()
     for variable, value in _values(model, schedule):
@@ -20,7 +20,7 @@ def add_hint(model: Model, schedule: Schedule) -> None:
             model.cp.add_hint(variable, value)
 
 
-def _values(model: Model, schedule: Schedule) -> Iterator[tuple[Expression, int]]:
+def _values(model: IntervalModel, schedule: Schedule) -> Iterator[tuple[Expression, int]]:
     p = model.problem
     origin = p.location[schedule.device]
     renamed = model.symmetry.named(origin).tolist()
@@ -43,7 +43,7 @@ def _values(model: Model, schedule: Schedule) -> Iterator[tuple[Expression, int]
             yield literal, int(key in sent and place[producer] in sources)
 
 
-def _renamed_pools(model: Model, renamed: list[int]) -> dict[int, int]:
+def _renamed_pools(model: IntervalModel, renamed: list[int]) -> dict[int, int]:
     """Device to the pool that it belongs to once locations are renamed; alike pools of a location keep their order."""
     p, alike = model.problem, dict[tuple[int, bytes], list[int]]()
     for q, pool in enumerate(model.pools):
@@ -55,7 +55,7 @@ def _renamed_pools(model: Model, renamed: list[int]) -> dict[int, int]:
     return found
 
 
-def rough_schedule(model: Model, value: Callable[[Expression], int]) -> Schedule:
+def rough_schedule(model: IntervalModel, value: Callable[[Expression], int]) -> Schedule:
     """The schedule that the variables' values describe, in the model's ticks."""
     start = np.asarray([value(s) for s in model.start], dtype=np.int64)
     finish = np.asarray([value(e) for e in model.end], dtype=np.int64)
@@ -72,7 +72,7 @@ def rough_schedule(model: Model, value: Callable[[Expression], int]) -> Schedule
     )
 
 
-def _devices(model: Model, pool: Ints, start: Ints, finish: Ints) -> Ints:
+def _devices(model: IntervalModel, pool: Ints, start: Ints, finish: Ints) -> Ints:
     """A device of its pool for every task, by interval colouring: the one that has been free longest."""
     device = np.asarray([p.lead for p in model.pools], dtype=np.int64)[pool]
     free = [[(-1, d) for d in p.devices] for p in model.pools]

@@ -7,7 +7,7 @@
     rows of `solvers.cpsat.model` for the payloads that tasks in the window send or read
 
 in the words of `solvers.cpsat.cut`. The schedule itself is a solution where most >= its makespan. A solution is a
-schedule of M ticks, but for what `Cut.amid` may delay. The model is as small as the window, however large the problem.
+schedule of M ticks, but for what `ScheduleCut.amid` may delay. Its size is that of the window, not of the problem.
 """
 
 import math
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.cpsat.cut import Crossing, Cut
+from solvers.cpsat.cut import Crossing, ScheduleCut
 from solvers.cpsat.model import Expression, Literal
 from solvers.schedule import Schedule
 
@@ -26,7 +26,7 @@ _CORES = 3
 """Devices of one location that a task is offered beside its own: those that are free first."""
 
 
-class _Sent(NamedTuple):
+class _OpenTransfer(NamedTuple):
     """A transfer that the model decides on."""
 
     crossing: Crossing
@@ -41,7 +41,7 @@ class Window:
     TimeoutError once `clock()`, in seconds, is used up before it is built.
     """
 
-    def __init__(self, cut: Cut, most: int, clock: Callable[[], float] = lambda: math.inf) -> None:
+    def __init__(self, cut: ScheduleCut, most: int, clock: Callable[[], float] = lambda: math.inf) -> None:
         self._clock = clock
         self._cut, self._t, self._w, self._most = cut, cut.timeline, cut.network, most
         self.cp = cp_model.CpModel()
@@ -51,7 +51,7 @@ class Window:
         self._on: dict[int, dict[int, Literal]] = {}
         self._start: dict[int, Expression] = {}
         self._end: dict[int, Expression] = {}
-        self._sends: list[_Sent] = []
+        self._sends: list[_OpenTransfer] = []
         self._links = defaultdict[int, list[tuple[int, Any]]](list)
         self._places()
         self._tasks()
@@ -200,7 +200,7 @@ class Window:
                 self._when(self.cp.add(self._start[task] >= arrival), self._at[task][to])
             else:
                 self.cp.add(self._makespan >= arrival + t.tail[task])
-        self._sends.append(_Sent(crossing, present, start, arrival))
+        self._sends.append(_OpenTransfer(crossing, present, start, arrival))
 
     def _present(self, crossing: Crossing, home: Literal | None, there: list[Literal]) -> Literal:
         """Whether the payload crosses: some consumer is there, and its producer is not."""

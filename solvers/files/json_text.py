@@ -30,7 +30,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class DocumentKind:
     """A family of documents that name themselves by the keys format and format_version."""
 
     format: str
@@ -74,7 +74,7 @@ _FLAT = Shape(parts=(), height=1)
 _NESTED = {Shape, list}
 
 
-class _Head(msgspec.Struct):
+class _FormatHead(msgspec.Struct):
     format: Any = None
     format_version: Any = None
 
@@ -126,7 +126,7 @@ def decode(data: bytes, as_type: type[T]) -> T:
 
 
 def decode_document(
-    data: bytes, as_type: type[T], kind: Kind, limit: Callable[[Outline], None] | None = None, what: str = ""
+    data: bytes, as_type: type[T], kind: DocumentKind, limit: Callable[[Outline], None] | None = None, what: str = ""
 ) -> T:
     """Like `decode`, for a document that names its format; logs a warning for every key it does not know.
 
@@ -135,7 +135,7 @@ def decode_document(
     """
     text = _text(data)
     found = outline(text)
-    _check_kind(_decoded(text, _Head, found), kind)
+    _check_kind(_decoded(text, _FormatHead, found), kind)
     if limit is not None and found is not None:
         limit(found)
     value = _decoded(text, as_type, found)
@@ -275,7 +275,7 @@ def _malformed(text: bytes, error: Exception, found: Outline | None) -> str:
     )
 
 
-def _check_kind(head: _Head, kind: Kind) -> None:
+def _check_kind(head: _FormatHead, kind: DocumentKind) -> None:
     if head.format != kind.format:
         named = "no format is named" if head.format is None else f"format is '{shown(head.format)}'"
         raise ValueError(f"{named}, expected '{kind.format}' - {kind.help}")

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.files.json_text import Kind, bounded, check_label, decode_document
+from solvers.files.json_text import DocumentKind, bounded, check_label, decode_document
 from solvers.footprint import Footprint
 from solvers.problem import MOST, Problem
 from solvers.schedule import Schedule
@@ -27,8 +27,8 @@ _Number = Annotated[int, msgspec.Meta(ge=-1, le=MOST)]
 _Ticks = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 _Index = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_LABEL)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
-_PROBLEM = Kind(format="pesto-problem", version=1, help="give a file of that format")
-_SCHEDULE = Kind(format="pesto-schedule", version=1, help="give a file of that format")
+_PROBLEM = DocumentKind(format="pesto-problem", version=1, help="give a file of that format")
+_SCHEDULE = DocumentKind(format="pesto-schedule", version=1, help="give a file of that format")
 T = TypeVar("T")
 
 
@@ -50,7 +50,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
+class ScheduleInstance:
     """A schedule with what else its file says of it: claims, which nobody has checked."""
 
     schedule: Schedule
@@ -184,7 +184,7 @@ def load_problem(path: Path) -> Problem:
         return loads_problem(file.read(LARGEST + 1)).problem
 
 
-def dumps_schedule(answer: Answer) -> bytes:
+def dumps_schedule(answer: ScheduleInstance) -> bytes:
     """The file of a schedule: equal answers give equal bytes."""
     s = answer.schedule
     return _encoded(_SCHEDULE, {
@@ -194,7 +194,7 @@ def dumps_schedule(answer: Answer) -> bytes:
     })  # fmt: skip
 
 
-def loads_schedule(data: bytes) -> Answer:
+def loads_schedule(data: bytes) -> ScheduleInstance:
     """The schedule of a file, not checked against any problem; ValueError, one line, when the file is refused."""
     found = _decoded(data, _Schedule, _SCHEDULE)
     columns = {f.name: np.array(getattr(found, f.name), dtype=np.int64) for f in fields(Schedule)}
@@ -206,18 +206,18 @@ def loads_schedule(data: bytes) -> Answer:
         raise ValueError(
             f"$.makespan: {found.makespan}, but the last task finishes at {schedule.makespan} - correct it"
         )
-    return Answer(
+    return ScheduleInstance(
         schedule=schedule, problem=found.problem, solver=found.solver, status=found.status,
         lower_bound=found.lower_bound, bound_by=found.bound_by,
     )  # fmt: skip
 
 
-def _decoded(data: bytes, shape: type[T], kind: Kind) -> T:
+def _decoded(data: bytes, shape: type[T], kind: DocumentKind) -> T:
     _check_size(data)
     return decode_document(data, shape, kind)
 
 
-def _encoded(kind: Kind, values: dict[str, Any]) -> bytes:
+def _encoded(kind: DocumentKind, values: dict[str, Any]) -> bytes:
     """A document, one key a line in the given order; equal values give equal bytes. ValueError when it is too large."""
     encoder = msgspec.json.Encoder()
     document = {"format": kind.format, "format_version": kind.version, **values}

@@ -6,14 +6,14 @@ import numpy as np
 
 from solvers.base import Report, UnavailableError
 from solvers.bounds.quick_bounds import memory_proof
-from solvers.heuristics.incumbent import Incumbent, infeasible
+from solvers.heuristics.incumbent import HeuristicRun, infeasible
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placement
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
 from solvers.timing.replay import replay
 
 
-class Placed:
+class PlacerSolver:
     """The method called `name` in `PLACERS`."""
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,7 @@ class Placed:
         began, proof = time.perf_counter(), memory_proof(problem)
         if proof is not None:
             return infeasible(self._name, began, proof)
-        incumbent = Incumbent(problem, options, report)
+        incumbent = HeuristicRun(problem, options, report)
         try:
             placement = self._place(problem, options)
             detail = _overflow(problem, placement)

@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.kernels import inlined, kernel
-from solvers.heuristics.lists.guides import Guided
+from solvers.heuristics.lists.guides import GuidedOrder
 from solvers.problem import Problem
 from solvers.structure.units import Units
 from solvers.timing.links import free_from
@@ -16,7 +16,7 @@ _MOST_SORTED = 48
 UNPLACED = -1
 
 
-class Board(NamedTuple):
+class EftTables(NamedTuple):
     """What a pass reads: the incoming edges of each task, and the problem's tables."""
 
     offset: Ints
@@ -32,7 +32,7 @@ class Board(NamedTuple):
     links: int
 
 
-class Clusters(NamedTuple):
+class PassClusters(NamedTuple):
     """Tasks that a pass keeps together: the units, or unions of them."""
 
     unit: Ints
@@ -42,7 +42,7 @@ class Clusters(NamedTuple):
     """[u] location that is decided before the pass, UNPLACED for none."""
 
 
-class _Run(NamedTuple):
+class _EftState(NamedTuple):
     """The work arrays of one pass."""
 
     device: Ints
@@ -69,7 +69,7 @@ class _Run(NamedTuple):
     """[k, 2] what a trial changed: index of a link, or -1 - index of an arrival; and the value before."""
 
 
-def board_of(problem: Problem) -> Board:
+def board_of(problem: Problem) -> EftTables:
     """The tables of a problem, for any number of passes. O(e log e)."""
     by = np.lexsort((problem.payload, problem.dst))
     dst, payload = problem.dst[by], problem.payload[by]
@@ -77,7 +77,7 @@ def board_of(problem: Problem) -> Board:
     new = np.append(True, (dst[1:] != dst[:-1]) | (payload[1:] != payload[:-1]))[: len(by)] | (payload < 0)
     by = by[new]
     offset = offsets(np.bincount(problem.dst[by], minlength=problem.tasks))
-    return Board(
+    return EftTables(
         offset=offset,
         tail=problem.src[by],
         carried=problem.payload[by],
@@ -91,13 +91,13 @@ def board_of(problem: Problem) -> Board:
     )
 
 
-def clusters_of(units: Units, fixed: Ints | None = None) -> Clusters:
+def clusters_of(units: Units, fixed: Ints | None = None) -> PassClusters:
     """The units as a pass takes them."""
     nowhere = np.full(len(units.memory), UNPLACED, dtype=np.int64)
-    return Clusters(units.unit, units.allowed, units.memory, nowhere if fixed is None else np.array(fixed))
+    return PassClusters(units.unit, units.allowed, units.memory, nowhere if fixed is None else np.array(fixed))
 
 
-def earliest_finish(b: Board, c: Clusters, guided: Guided, bias: float) -> tuple[Ints, int]:
+def earliest_finish(b: EftTables, c: PassClusters, guided: GuidedOrder, bias: float) -> tuple[Ints, int]:
     """Earliest finish time first (HEFT, Topcuoglu 2002, without insertion), with links, payloads, units and memory.
 
     Each task of `order` (a topological order) goes to the device where its finish plus `bias` times the ticks of the
@@ -111,13 +111,13 @@ def earliest_finish(b: Board, c: Clusters, guided: Guided, bias: float) -> tuple
     return r.device, stuck
 
 
-def _run_for(b: Board, c: Clusters) -> _Run:
+def _run_for(b: EftTables, c: PassClusters) -> _EftState:
     n, l_ = len(b.offset) - 1, len(b.capacity)
     most = int(np.diff(b.offset).max(initial=1))
     room = np.array(b.capacity)
     decided = c.fixed >= 0
     np.subtract.at(room, c.fixed[decided], c.memory[decided])
-    return _Run(
+    return _EftState(
         device=np.full(n, UNPLACED, dtype=np.int64),
         finish=np.zeros(n, dtype=np.int64),
         device_free=np.zeros(b.duration.shape[1], dtype=np.int64),
@@ -135,7 +135,7 @@ def _run_for(b: Board, c: Clusters) -> _Run:
 
 
 @kernel
-def _place(b: Board, c: Clusters, guided: Guided, bias: float, r: _Run) -> int:
+def _place(b: EftTables, c: PassClusters, guided: GuidedOrder, bias: float, r: _EftState) -> int:
     """Decide every device; return the first task that finds no room, or -1."""
     for task in guided.order:
         unit = c.unit[task]
@@ -163,7 +163,7 @@ def _place(b: Board, c: Clusters, guided: Guided, bias: float, r: _Run) -> int:
 
 
 @inlined
-def _sort_inputs(b: Board, r: _Run, task: int) -> int:
+def _sort_inputs(b: EftTables, r: _EftState, task: int) -> int:
     """Put the edges that enter a task from tasks that are placed into `r.edge`, by finish of these; return how many."""
     count = 0
     for edge in range(b.offset[task], b.offset[task + 1]):
@@ -180,7 +180,7 @@ def _sort_inputs(b: Board, r: _Run, task: int) -> int:
 
 
 @inlined
-def _receive(b: Board, r: _Run, inputs: int, there: int) -> tuple[int, int]:
+def _receive(b: EftTables, r: _EftState, inputs: int, there: int) -> tuple[int, int]:
     """Send what a task at a location reads; return when all is there, and the number of changes to revert."""
     ready, changes = 0, int(np.int64(0))
     for k in range(inputs):
@@ -196,7 +196,7 @@ def _receive(b: Board, r: _Run, inputs: int, there: int) -> tuple[int, int]:
 
 
 @inlined
-def _send(b: Board, r: _Run, crossing: tuple[int, int, int], now: int, changes: int) -> tuple[int, int]:
+def _send(b: EftTables, r: _EftState, crossing: tuple[int, int, int], now: int, changes: int) -> tuple[int, int]:
     """Append a transfer to its links; return its finish and the length of the log of changes."""
     payload, here, there = crossing
     begin = free_from(b.path_links, r.link_free, (here, there), now)
@@ -213,7 +213,7 @@ def _send(b: Board, r: _Run, crossing: tuple[int, int, int], now: int, changes: 
 
 
 @inlined
-def _revert(r: _Run, changes: int) -> None:
+def _revert(r: _EftState, changes: int) -> None:
     """Take back a trial's transfers, latest first."""
     for k in range(changes - 1, -1, -1):
         if r.undo[k, 0] < 0:
@@ -223,7 +223,7 @@ def _revert(r: _Run, changes: int) -> None:
 
 
 @inlined
-def _estimate(b: Board, r: _Run, inputs: int) -> None:
+def _estimate(b: EftTables, r: _EftState, inputs: int) -> None:
     """For each location, when at the earliest all that a task reads can be there, and the ticks of new transfers."""
     for there in range(len(r.ready)):
         r.ready[there], r.cost[there], r.sends[there] = 0, 0, 0
@@ -244,7 +244,7 @@ def _estimate(b: Board, r: _Run, inputs: int) -> None:
 
 
 @inlined
-def _best_device(b: Board, r: _Run, asked: tuple[int, int], bias: float) -> int:
+def _best_device(b: EftTables, r: _EftState, asked: tuple[int, int], bias: float) -> int:
     """The device of the best offer among open locations; -1 for none."""
     task, inputs = asked
     best, best_score = -1, 0.0

@@ -8,8 +8,8 @@ from solvers.arrays import Ints, rank_of
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.eft_pass import Clusters, board_of, earliest_finish
-from solvers.heuristics.lists.guides import Guided
+from solvers.heuristics.eft_pass import PassClusters, board_of, earliest_finish
+from solvers.heuristics.lists.guides import GuidedOrder
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
@@ -19,7 +19,7 @@ VERSION = "1"
 """Changes when an answer of these heuristics may."""
 
 
-class Incumbent:
+class HeuristicRun:
     """The best schedule of one run of a heuristic, with the tables that all its passes read."""
 
     def __init__(self, problem: Problem, options: Options, report: Report) -> None:
@@ -56,7 +56,7 @@ class Incumbent:
         self._report(Progress(schedule=schedule, lower_bound=self.lower_bound, seconds=self.seconds))
         return True
 
-    def attempt(self, clusters: Clusters, guide: Guided, bias: float = 0.0) -> None:
+    def attempt(self, clusters: PassClusters, guide: GuidedOrder, bias: float = 0.0) -> None:
         """Run one pass of `place` and offer what comes of it; nothing when memory stops the pass."""
         device, stuck = earliest_finish(self.board, clusters, guide, bias)
         if stuck < 0:

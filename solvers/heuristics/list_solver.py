@@ -7,9 +7,9 @@ from itertools import islice
 from solvers.arrays import Ints
 from solvers.base import Report
 from solvers.bounds.quick_bounds import memory_proof
-from solvers.heuristics.eft_pass import Clusters, clusters_of
-from solvers.heuristics.incumbent import Incumbent, infeasible
-from solvers.heuristics.lists.guides import Guided, guided, unguided
+from solvers.heuristics.eft_pass import PassClusters, clusters_of
+from solvers.heuristics.incumbent import HeuristicRun, infeasible
+from solvers.heuristics.lists.guides import GuidedOrder, guided, unguided
 from solvers.heuristics.packing import packings
 from solvers.heuristics.single import least_loaded
 from solvers.problem import Problem
@@ -30,7 +30,7 @@ _WORK, _OVERHEAD, _LEAST = 160_000_000, 60, 4
 class ListScheduler:
     """HEFT with link contention, payloads, units and memory, for several weights of communication; the best is kept.
 
-    Every placement is replayed in several orders (`Incumbent.complete`), and never loses to everything at one location.
+    Every placement is replayed in several orders (`HeuristicRun.complete`), and never loses to one location for all.
     """
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
@@ -41,7 +41,7 @@ class ListScheduler:
         began, proof = time.perf_counter(), memory_proof(problem)
         if proof is not None:
             return infeasible(_NAME, began, proof)
-        incumbent, units = Incumbent(problem, options, report), units_of(problem)
+        incumbent, units = HeuristicRun(problem, options, report), units_of(problem)
         limit, short = Limit.NONE, 0
         for clusters, guide, bias in islice(_passes(incumbent, units), _most_passes(problem)):
             incumbent.attempt(clusters, guide, bias)
@@ -61,7 +61,7 @@ def _most_passes(p: Problem) -> int:
     return max(_LEAST, _WORK // (p.edges * p.locations + p.tasks * (p.devices + _OVERHEAD) + 1))
 
 
-def _passes(incumbent: Incumbent, units: Units) -> Iterator[tuple[Clusters, Guided, float]]:
+def _passes(incumbent: HeuristicRun, units: Units) -> Iterator[tuple[PassClusters, GuidedOrder, float]]:
     """Clusters, order and bias of each pass; the later ones depend on what the earlier found."""
     free, order = clusters_of(units), incumbent.by_level(1.0)
     at = least_loaded(incumbent.problem, units)
@@ -78,14 +78,16 @@ def _passes(incumbent: Incumbent, units: Units) -> Iterator[tuple[Clusters, Guid
             return
 
 
-def _sweep(incumbent: Incumbent, units: Units, free: Clusters, order: Ints) -> Iterator[tuple[Clusters, Guided, float]]:
+def _sweep(
+    incumbent: HeuristicRun, units: Units, free: PassClusters, order: Ints
+) -> Iterator[tuple[PassClusters, GuidedOrder, float]]:
     guides = (unguided(order), guided(incumbent.prepared, units.unit, order))
     for bias in _BIASES:
         for guide in guides:
             yield free, guide, bias
 
 
-def _memory_first(incumbent: Incumbent, units: Units) -> tuple[Limit, int]:
+def _memory_first(incumbent: HeuristicRun, units: Units) -> tuple[Limit, int]:
     """Pass over the packings that hold every unit; return what stopped it and the bytes that the best one lacks."""
     least, order = -1, unguided(incumbent.by_level(1.0))
     for at, short in packings(incumbent.problem, units):

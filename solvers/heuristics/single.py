@@ -9,7 +9,7 @@ from solvers.arrays import Ints
 from solvers.base import Report
 from solvers.bounds.quick_bounds import memory_proof
 from solvers.heuristics.eft_pass import clusters_of
-from solvers.heuristics.incumbent import Incumbent, infeasible
+from solvers.heuristics.incumbent import HeuristicRun, infeasible
 from solvers.heuristics.lists.guides import unguided
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
@@ -26,7 +26,7 @@ class SingleDevice:
         began, proof = time.perf_counter(), memory_proof(problem)
         if proof is not None:
             return infeasible(_NAME, began, proof)
-        incumbent, units = Incumbent(problem, options, report), units_of(problem)
+        incumbent, units = HeuristicRun(problem, options, report), units_of(problem)
         order, limit, short = unguided(incumbent.by_level(1.0)), Limit.NONE, []
         for at, missing in placements(problem, units):
             short.append(missing)

@@ -23,7 +23,7 @@ def heterogeneous(
     """
     if min(layers, width, gpus, cores) < 1:
         raise ValueError(f"at least 1 layer, op, GPU and core, not {layers}, {width}, {gpus} and {cores}")
-    parts = _Parts(inputs=width, ops=layers * width)
+    parts = _TaskNumbers(inputs=width, ops=layers * width)
     src, dst, payload, producer = _edges(rng, parts, width)
     bytes_held = np.zeros(parts.tasks, dtype=np.int64)
     bytes_held[parts.op] = rng.integers(1, 100, parts.ops)
@@ -50,7 +50,7 @@ def heterogeneous(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _TaskNumbers:
     """How tasks are numbered."""
 
     inputs: int
@@ -69,7 +69,7 @@ class _Parts:
         return self.op + self.ops
 
 
-def _edges(rng: np.random.Generator, parts: _Parts, width: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _edges(rng: np.random.Generator, parts: _TaskNumbers, width: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Tail, head and payload of each edge, and the producer of each payload; launches send none."""
     op = parts.op
     later = np.repeat(op[width:], 2)
@@ -83,7 +83,7 @@ def _edges(rng: np.random.Generator, parts: _Parts, width: int) -> tuple[Ints, I
     return src, dst, payload, producer
 
 
-def _durations(rng: np.random.Generator, parts: _Parts, cores: int, gpus: int) -> Ints:
+def _durations(rng: np.random.Generator, parts: _TaskNumbers, cores: int, gpus: int) -> Ints:
     ticks = np.full((parts.tasks, cores + 2 * gpus), FORBIDDEN)
     ticks[: parts.inputs, :cores] = rng.integers(1, 7, (parts.inputs, 1))
     ticks[-1, :cores] = 2

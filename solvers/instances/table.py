@@ -26,7 +26,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ProblemFamily:
     """Problems of one structure."""
 
     function: Callable[..., Problem]
@@ -49,8 +49,8 @@ _LONGEST = Parameter(default=9, least=1, most=10**9)
 _LAYERS = Parameter(default=4, least=1, most=10**5)
 _WIDTH = Parameter(default=10, least=1, most=10**5)
 
-FAMILIES: dict[str, Family] = {
-    "chain": Family(
+FAMILIES: dict[str, ProblemFamily] = {
+    "chain": ProblemFamily(
         function=plain.chain,
         seeded=False,
         parameters={"tasks": _TASKS, "gpus": _GPUS, "transfer": _TRANSFER},
@@ -58,7 +58,7 @@ FAMILIES: dict[str, Family] = {
         help="unit tasks one after another",
         optimum=lambda v: v["tasks"],
     ),
-    "fork": Family(
+    "fork": ProblemFamily(
         function=plain.fork,
         seeded=False,
         parameters={"tasks": Parameter(default=50, least=3, most=MOST_TASKS), "gpus": _GPUS, "transfer": _TRANSFER},
@@ -66,7 +66,7 @@ FAMILIES: dict[str, Family] = {
         help="a unit task, independent ones, a join",
         optimum=lambda v: plain.fork_optimum(v["tasks"], v["gpus"], v["transfer"]),
     ),
-    "lstm-grid": Family(
+    "lstm-grid": ProblemFamily(
         function=grids.lstm_grid,
         seeded=False,
         parameters={
@@ -80,7 +80,7 @@ FAMILIES: dict[str, Family] = {
         tasks=lambda v: 2 * v["layers"] * v["steps"] + v["layers"] + v["steps"],
         help="training step of an unrolled recurrent network, one task a cell and direction",
     ),
-    "transformer": Family(
+    "transformer": ProblemFamily(
         function=transformers.transformer,
         seeded=False,
         parameters={
@@ -94,7 +94,7 @@ FAMILIES: dict[str, Family] = {
         tasks=lambda v: v["layers"] * (5 * v["heads"] + 13) + 5,
         help="training step of attention blocks, heads in parallel; tied=1: an update is where its weight is used",
     ),
-    "layered": Family(
+    "layered": ProblemFamily(
         function=plain.layered,
         seeded=True,
         parameters={
@@ -107,7 +107,7 @@ FAMILIES: dict[str, Family] = {
         tasks=lambda v: v["layers"] * v["width"],
         help="layers of tasks, each of which reads two random ones of the layer before",
     ),
-    "series-parallel": Family(
+    "series-parallel": ProblemFamily(
         function=plain.series_parallel,
         seeded=True,
         parameters={
@@ -119,7 +119,7 @@ FAMILIES: dict[str, Family] = {
         tasks=lambda v: v["tasks"],
         help="a random two-terminal series-parallel graph",
     ),
-    "independent": Family(
+    "independent": ProblemFamily(
         function=planted.independent,
         seeded=True,
         parameters={"tasks": _TASKS, "gpus": _GPUS, "makespan": Parameter(default=1000, least=1, most=10**9)},
@@ -127,7 +127,7 @@ FAMILIES: dict[str, Family] = {
         help="tasks without edges that a hidden partition spreads evenly",
         optimum=lambda v: v["makespan"],
     ),
-    "planted": Family(
+    "planted": ProblemFamily(
         function=planted.planted,
         seeded=True,
         parameters={
@@ -141,7 +141,7 @@ FAMILIES: dict[str, Family] = {
         help="tasks, precedence and transfers around a hidden schedule without idle time",
         optimum=lambda v: None if v[PER_EDGE] else v["makespan"],
     ),
-    "heterogeneous": Family(
+    "heterogeneous": ProblemFamily(
         function=heterogeneous.heterogeneous,
         seeded=True,
         parameters={
@@ -154,7 +154,7 @@ FAMILIES: dict[str, Family] = {
         tasks=lambda v: (2 * v["layers"] + 1) * v["width"] + 1,
         help="a host and unlike GPUs with kernel lanes, shared links, tight memory",
     ),
-    "random": Family(
+    "random": ProblemFamily(
         function=random.generate,
         seeded=True,
         parameters={"tasks": Parameter(default=8, least=0, most=MOST_TASKS), "gpus": _GPUS},

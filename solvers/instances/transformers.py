@@ -50,7 +50,7 @@ def transformer(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Net:
+class _ForwardPass:
     """The forward pass: the kind of each task, and who reads whom."""
 
     kind: Ints
@@ -58,7 +58,7 @@ class _Net:
     dst: Ints
 
 
-def _forward(layers: int, heads: int) -> _Net:
+def _forward(layers: int, heads: int) -> _ForwardPass:
     """The embedding is task 0, the loss the last."""
     kinds = np.repeat([_QKV, _ATTENTION, _OUT, _ADD, _WIDEN, _NARROW, _SUM], [heads, heads, 1, 1, 1, 1, 1])
     before = np.arange(layers) * len(kinds)
@@ -71,7 +71,7 @@ def _forward(layers: int, heads: int) -> _Net:
         (feeds, head), (head, head + heads), (head + heads, np.repeat(out[:, None], heads, axis=1)), (out, add),
         (before, add), (add, widen), (widen, narrow), (narrow, last), (add, last), (last[-1:], last[-1:] + 1),
     ]  # fmt: skip
-    return _Net(
+    return _ForwardPass(
         kind=np.concatenate([[_ENDS], np.tile(kinds, layers), [_ENDS]]),
         src=np.concatenate([tail.ravel() for tail, _ in pairs]),
         dst=np.concatenate([reader.ravel() for _, reader in pairs]),

@@ -1,6 +1,6 @@
 """What elimination leaves, on CP-SAT: a literal for each label, and for each pair of labels that costs something.
 
-It is run as `python -m solvers.labels.constraint_program` (`solvers.labels.apart`).
+It is run as `python -m solvers.labels.constraint_program` (`solvers.labels.subprocess_lp`).
 """
 
 import math
@@ -10,11 +10,11 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solvers.arrays import Ints
-from solvers.labels.apart import Budget, Relaxed, serve
-from solvers.labels.net import NEVER, Net
+from solvers.labels.factor_graph import NEVER, FactorGraph
+from solvers.labels.subprocess_lp import LabelLimits, RelaxationResult, serve
 
 
-def constrained(net: Net, budget: Budget) -> Relaxed:
+def constrained(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     """The best labels that are found, with CP-SAT's bound; RuntimeError when it refuses the model."""
     model, taken = cp_model.CpModel(), list[Any]()
     for begin, end in zip(net.first[:-1].tolist(), net.first[1:].tolist(), strict=True):
@@ -37,7 +37,7 @@ def constrained(net: Net, budget: Budget) -> Relaxed:
     return _solved(net, model, taken, (budget, unit))
 
 
-def _pairs(net: Net) -> list[tuple[int, int, int]]:
+def _pairs(net: FactorGraph) -> list[tuple[int, int, int]]:
     """(label of one variable, label of the other, cost) of each pair that is not free, labels counted over all."""
     many, pair = np.diff(net.first), np.flatnonzero(net.table)
     edge = np.searchsorted(net.begin, pair, side="right") - 1
@@ -46,7 +46,7 @@ def _pairs(net: Net) -> list[tuple[int, int, int]]:
     return list(zip(one.tolist(), other.tolist(), net.table[pair].tolist(), strict=True))
 
 
-def _solved(net: Net, model: Any, taken: list[Any], asked: tuple[Budget, int]) -> Relaxed:
+def _solved(net: FactorGraph, model: Any, taken: list[Any], asked: tuple[LabelLimits, int]) -> RelaxationResult:
     budget, unit = asked
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = budget.left_s
@@ -58,15 +58,15 @@ def _solved(net: Net, model: Any, taken: list[Any], asked: tuple[Budget, int]) -
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"CP-SAT refuses the model: {model.validate()}")
     if status == cp_model.INFEASIBLE:
-        return Relaxed(None, NEVER, ended=True, fractional=0, infeasible=True)
+        return RelaxationResult(None, NEVER, ended=True, fractional=0, infeasible=True)
     bound = unit * max(0, math.ceil(solver.best_objective_bound - 1e-6))
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Relaxed(None, bound, ended=False, fractional=0)
+        return RelaxationResult(None, bound, ended=False, fractional=0)
     values = np.array([solver.boolean_value(label) for label in taken])
-    return Relaxed(_labels(net, values), bound, ended=status == cp_model.OPTIMAL, fractional=0)
+    return RelaxationResult(_labels(net, values), bound, ended=status == cp_model.OPTIMAL, fractional=0)
 
 
-def _labels(net: Net, values: Any) -> Ints:
+def _labels(net: FactorGraph, values: Any) -> Ints:
     """The label of each variable that is taken."""
     return np.array([values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64)
 

@@ -33,7 +33,7 @@ def by_paths(
     tail, head = pairs // max(1, many), pairs % max(1, many)
     by_head = np.argsort(head, kind="stable")
     offset = offsets(np.bincount(head, minlength=many))
-    open_, parts = np.ones(many, dtype=np.bool_), _Parts(problem, group)
+    open_, parts = np.ones(many, dtype=np.bool_), _PathProblems(problem, group)
     for g in range(many):
         while open_.any() if order else open_[g]:
             path = _longest(offset, tail[by_head], weight[by_head], open_) if order else np.array([g])
@@ -43,7 +43,7 @@ def by_paths(
     return parts.labels
 
 
-class _Parts:
+class _PathProblems:
     """The labels so far, and the problem of one path."""
 
     def __init__(self, problem: Labelling, group: Ints) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.kernels import routine, subroutine
-from solvers.labels.net import NEVER, Net, runs
+from solvers.labels.factor_graph import NEVER, FactorGraph, runs
 
 _SPREAD = 0x9E3779B1
 """Spreads pairs of variables over the slots of the hash table."""
 
 
-class Work(NamedTuple):
+class EliminationState(NamedTuple):
     """A net from which variables are taken, with edges added at the end; edges join a lower with a higher variable."""
 
     first: Ints
@@ -45,17 +45,17 @@ class Work(NamedTuple):
     """[5] edges so far, costs in the pool, variables in the order, those eliminated, and the constant cost."""
 
 
-class Eliminated(NamedTuple):
+class Elimination(NamedTuple):
     """What elimination leaves, and how to come back."""
 
-    work: Work
+    work: EliminationState
     pool: Ints
     """Tables of all edges that there were."""
     constant: int
     """Cost of what was eliminated altogether, NEVER where nothing is allowed."""
     kept: Ints
     """[r] variables that are left."""
-    rest: Net
+    rest: FactorGraph
     """Them, and their edges."""
 
     def complete(self, labels: Ints) -> Ints:
@@ -66,12 +66,12 @@ class Eliminated(NamedTuple):
         return found
 
 
-def eliminate(net: Net, cap: int) -> Eliminated:
+def eliminate(net: FactorGraph, cap: int) -> Elimination:
     """Take out all that can be; sums beyond `cap` count as forbidden, and `cap` is below NEVER / 2."""
     variables, edges = len(net.first) - 1, len(net.a)
     room = edges + variables
     slots = 1 << max(4, (2 * room).bit_length())
-    work = Work(
+    work = EliminationState(
         net.first, net.cost.copy(), np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64),
         np.empty(room, dtype=np.int64), np.full(room, -1),
         np.full(variables, -1), np.empty(2 * room, dtype=np.int64), np.full(slots, -1),
@@ -81,10 +81,10 @@ def eliminate(net: Net, cap: int) -> Eliminated:
     gone = np.zeros(variables, dtype=np.bool_)
     gone[work.order[: work.size[3]]] = True
     kept = np.flatnonzero(~gone)
-    return Eliminated(work, pool, int(work.size[4]), kept, _rest(work, pool, kept))
+    return Elimination(work, pool, int(work.size[4]), kept, _rest(work, pool, kept))
 
 
-def _rest(work: Work, pool: Ints, kept: Ints) -> Net:
+def _rest(work: EliminationState, pool: Ints, kept: Ints) -> FactorGraph:
     left = np.flatnonzero(work.killer[: work.size[0]] < 0)
     number = np.full(len(work.head), -1)
     number[kept] = np.arange(len(kept))
@@ -92,11 +92,11 @@ def _rest(work: Work, pool: Ints, kept: Ints) -> Net:
     label, first = runs(work.first, kept)
     begin = offsets(labels[work.a[left]] * labels[work.b[left]])
     pair = np.repeat(work.begin[left] - begin[:-1], np.diff(begin)) + np.arange(begin[-1])
-    return Net(first, work.cost[label], number[work.a[left]], number[work.b[left]], begin, pool[pair])
+    return FactorGraph(first, work.cost[label], number[work.a[left]], number[work.b[left]], begin, pool[pair])
 
 
 @routine
-def _eliminate(work: Work, net: Net, pool: Ints, cap: int) -> Ints:
+def _eliminate(work: EliminationState, net: FactorGraph, pool: Ints, cap: int) -> Ints:
     for e in range(len(net.a)):
         a, b = net.a[e], net.b[e]
         found = net.table[net.begin[e] : net.begin[e + 1]]
@@ -120,7 +120,7 @@ def _eliminate(work: Work, net: Net, pool: Ints, cap: int) -> Ints:
 
 
 @subroutine
-def _ready(work: Work, v: int, waits: Bools) -> None:
+def _ready(work: EliminationState, v: int, waits: Bools) -> None:
     if not waits[v] and (work.degree[v] <= 2 or work.first[v + 1] - work.first[v] == 1):
         waits[v] = True
         work.order[work.size[2]] = v
@@ -134,7 +134,7 @@ def _sum(one: int, other: int, cap: int) -> int:
 
 
 @subroutine
-def _join(work: Work, pool: Ints, a: int, b: int, found: Ints, cap: int) -> Ints:
+def _join(work: EliminationState, pool: Ints, a: int, b: int, found: Ints, cap: int) -> Ints:
     """Add a table between two variables: to the edge that they have, or as a new one."""
     mask = len(work.slot) - 1
     at = ((a * len(work.head) + b) * _SPREAD >> 7) & mask
@@ -162,7 +162,7 @@ def _join(work: Work, pool: Ints, a: int, b: int, found: Ints, cap: int) -> Ints
 
 
 @subroutine
-def _strides(work: Work, e: int, v: int) -> tuple[int, int, int]:
+def _strides(work: EliminationState, e: int, v: int) -> tuple[int, int, int]:
     """The variable at the other end, and how far apart the labels of v and those of the other lie in the table."""
     a, b = work.a[e], work.b[e]
     columns = work.first[b + 1] - work.first[b]
@@ -172,7 +172,7 @@ def _strides(work: Work, e: int, v: int) -> tuple[int, int, int]:
 
 
 @subroutine
-def _none(work: Work, v: int) -> None:
+def _none(work: EliminationState, v: int) -> None:
     least = NEVER
     for at in range(work.first[v], work.first[v + 1]):
         least = min(least, work.cost[at])
@@ -180,7 +180,7 @@ def _none(work: Work, v: int) -> None:
 
 
 @subroutine
-def _each(work: Work, pool: Ints, v: int, waits: Bools, cap: int) -> None:
+def _each(work: EliminationState, pool: Ints, v: int, waits: Bools, cap: int) -> None:
     """Into each neighbour's costs: for a single edge, or a single label, whose own cost goes into the first."""
     mine = work.first[v]
     own = True
@@ -204,7 +204,7 @@ def _each(work: Work, pool: Ints, v: int, waits: Bools, cap: int) -> None:
 
 
 @subroutine
-def _pair(work: Work, pool: Ints, v: int, waits: Bools, cap: int) -> Ints:
+def _pair(work: EliminationState, pool: Ints, v: int, waits: Bools, cap: int) -> Ints:
     """Into a table between its two neighbours."""
     edges = np.empty(2, dtype=np.int64)
     many, at = 0, work.head[v]
@@ -237,7 +237,7 @@ def _pair(work: Work, pool: Ints, v: int, waits: Bools, cap: int) -> Ints:
 
 
 @routine
-def _complete(work: Work, pool: Ints, labels: Ints) -> None:
+def _complete(work: EliminationState, pool: Ints, labels: Ints) -> None:
     for k in range(work.size[3] - 1, -1, -1):
         v = work.order[k]
         cost = work.cost[work.first[v] : work.first[v + 1]].copy()

@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.labels.apart import Budget, relaxed_apart
+from solvers.labels.check import judge
 from solvers.labels.critical import by_paths
 from solvers.labels.elimination import eliminate
-from solvers.labels.labelled import Answer
+from solvers.labels.factor_graph import NEVER, FactorGraph, costs_beside, incidence, net_of, tidy
+from solvers.labels.label_result import LabelResult
 from solvers.labels.labelling import MOST, Labelling, most
 from solvers.labels.messages import pass_messages
-from solvers.labels.net import NEVER, Net, costs_beside, incidence, net_of, tidy
-from solvers.labels.verdict import judge
+from solvers.labels.subprocess_lp import LabelLimits, relaxed_apart
 from solvers.result import Limit, Status
 
 MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
@@ -24,27 +24,27 @@ MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
 
 def solve(
     problem: Labelling, method: str = "exact", *, seconds: float = 60.0, threads: int = 1, deterministic: bool = False
-) -> Answer:
+) -> LabelResult:
     """Solve a problem by a method; ValueError for an unknown one, or for a problem that it cannot be asked.
 
     deterministic: the seconds stand for work, so that the same problem has the same answer however fast the machine is.
     """
     if method not in METHODS:
         raise ValueError(f"no method {method!r} - there are {', '.join(METHODS)}")
-    return METHODS[method](problem, Budget(seconds, threads, deterministic))
+    return METHODS[method](problem, LabelLimits(seconds, threads, deterministic))
 
 
-def exact(problem: Labelling, budget: Budget) -> Answer:
+def exact(problem: Labelling, budget: LabelLimits) -> LabelResult:
     """Elimination of variables of degree 2 or less, then the rest as a linear program, whole where it must be."""
     return _by_elimination(problem, budget, "exact")
 
 
-def cpsat(problem: Labelling, budget: Budget) -> Answer:
+def cpsat(problem: Labelling, budget: LabelLimits) -> LabelResult:
     """The same elimination, then CP-SAT."""
     return _by_elimination(problem, budget, "cpsat")
 
 
-def chain(problem: Labelling, budget: Budget) -> Answer:
+def chain(problem: Labelling, budget: LabelLimits) -> LabelResult:
     """The dynamic program of the paper (Tofu, section 4.1); ValueError for what is no forest of chains.
 
     Variables of two labels that stand for what is fetched count as any others.
@@ -57,7 +57,7 @@ def chain(problem: Labelling, budget: Budget) -> Answer:
     return _by_elimination(problem, budget, "chain")
 
 
-def greedy(problem: Labelling, budget: Budget) -> Answer:  # noqa: ARG001
+def greedy(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG001
     """Variable by variable in their order, each the label that costs least with those before; then one by one anew."""
     began, found = time.perf_counter(), tidy(net_of(problem))
     if found is None:
@@ -66,14 +66,14 @@ def greedy(problem: Labelling, budget: Budget) -> Answer:  # noqa: ARG001
     labels = _descended(net)
     took = (("descent", time.perf_counter() - began),)
     if labels is None:
-        return Answer(
+        return LabelResult(
             status=Status.UNKNOWN, method="greedy", labels=None, value=None, bound=0, limit=Limit.OTHER, seconds=took,
             detail="what it chose first forbids all labels of a later variable",
         )  # fmt: skip
-    return _answer(problem, "greedy", was[net.first[:-1] + labels] - problem.first[:-1], 0, _Work(took))
+    return _answer(problem, "greedy", was[net.first[:-1] + labels] - problem.first[:-1], 0, _RunCost(took))
 
 
-def exhaustive(problem: Labelling, budget: Budget) -> Answer:  # noqa: ARG001
+def exhaustive(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG001
     """Every combination of labels; ValueError where there are more than MOST_COMBINATIONS."""
     began, net = time.perf_counter(), net_of(problem)
     many = _combinations(net)
@@ -82,19 +82,19 @@ def exhaustive(problem: Labelling, budget: Budget) -> Answer:  # noqa: ARG001
     labels, value = _enumerated(net)
     if value >= NEVER:
         return _infeasible("exhaustive", began)
-    return _answer(problem, "exhaustive", labels, value, _Work((("enumeration", time.perf_counter() - began),)))
+    return _answer(problem, "exhaustive", labels, value, _RunCost((("enumeration", time.perf_counter() - began),)))
 
 
-def trws(problem: Labelling, budget: Budget) -> Answer:
+def trws(problem: Labelling, budget: LabelLimits) -> LabelResult:
     """A bound by messages, and the best labels met on the way (`solvers.labels.messages`)."""
     began = time.perf_counter()
     found = pass_messages(problem, budget.wall_s)
     if found.bound > most(problem):
         return _infeasible("trws", began)
-    return _answer(problem, "trws", found.labels, found.bound, _Work((("messages", time.perf_counter() - began),)))
+    return _answer(problem, "trws", found.labels, found.bound, _RunCost((("messages", time.perf_counter() - began),)))
 
 
-def critical(problem: Labelling, budget: Budget) -> Answer:
+def critical(problem: Labelling, budget: LabelLimits) -> LabelResult:
     """CriticalDP (Tofu, section 4.2.2), each variable a group, an edge as long as its dearest pair is dear."""
     began = time.perf_counter()
     dearest = np.array([problem.costs[b:e].max() for b, e in zip(problem.begin[:-1], problem.begin[1:], strict=True)])
@@ -102,21 +102,21 @@ def critical(problem: Labelling, budget: Budget) -> Answer:
     labels = by_paths(problem, np.arange(problem.variables), length, lambda part: exact(part, budget).labels)
     took = (("paths", time.perf_counter() - began),)
     if labels is None:
-        return Answer(
+        return LabelResult(
             status=Status.UNKNOWN, method="critical", labels=None, value=None, bound=0, limit=Limit.OTHER, seconds=took,
             detail="what it chose first forbids all labels of a later variable",
         )  # fmt: skip
-    return _answer(problem, "critical", labels, 0, _Work(took))
+    return _answer(problem, "critical", labels, 0, _RunCost(took))
 
 
-METHODS: dict[str, Callable[[Labelling, Budget], Answer]] = {
+METHODS: dict[str, Callable[[Labelling, LabelLimits], LabelResult]] = {
     "exact": exact, "cpsat": cpsat, "chain": chain, "greedy": greedy, "exhaustive": exhaustive, "trws": trws,
     "critical": critical,
 }  # fmt: skip
 """Name -> method."""
 
 
-def _by_elimination(problem: Labelling, budget: Budget, method: str) -> Answer:
+def _by_elimination(problem: Labelling, budget: LabelLimits, method: str) -> LabelResult:
     began, found = time.perf_counter(), tidy(net_of(problem))
     if found is None:
         return _infeasible(method, began)
@@ -134,11 +134,11 @@ def _by_elimination(problem: Labelling, budget: Budget, method: str) -> Answer:
     if rest is not None:
         labels = was[net.first[:-1] + gone.complete(rest)] - problem.first[:-1]
     took = (("elimination", eliminated - began), ("relaxation", time.perf_counter() - eliminated))
-    work = _Work(took, problem.variables - len(gone.kept), left)
+    work = _RunCost(took, problem.variables - len(gone.kept), left)
     return _answer(problem, method, labels, gone.constant + bound, work)
 
 
-def _rest(net: Net, budget: Budget, solver: str) -> tuple[Ints | None, int, int]:
+def _rest(net: FactorGraph, budget: LabelLimits, solver: str) -> tuple[Ints | None, int, int]:
     """Labels of what is left, a bound of what they cost, and how many variables there are."""
     variables = len(net.first) - 1
     if _combinations(net) <= FEW_COMBINATIONS:
@@ -150,11 +150,11 @@ def _rest(net: Net, budget: Budget, solver: str) -> tuple[Ints | None, int, int]
     return (_descended(net) if found.labels is None else found.labels), found.bound, variables
 
 
-def _combinations(net: Net) -> int:
+def _combinations(net: FactorGraph) -> int:
     return math.prod(np.diff(net.first).tolist())
 
 
-def _enumerated(net: Net) -> tuple[Ints, int]:
+def _enumerated(net: FactorGraph) -> tuple[Ints, int]:
     """The best of all combinations of labels, and its value; NEVER or more where all are forbidden."""
     many = np.diff(net.first)
     which = np.arange(_combinations(net))
@@ -167,7 +167,7 @@ def _enumerated(net: Net) -> tuple[Ints, int]:
     return chosen[best], int(value[best])
 
 
-def _descended(net: Net) -> Ints | None:
+def _descended(net: FactorGraph) -> Ints | None:
     """Labels that no other label of one variable betters; None where the first pass finds none that is allowed."""
     offset, edge = incidence(net)
     labels = np.full(len(net.first) - 1, -1, dtype=np.int64)
@@ -183,12 +183,12 @@ def _descended(net: Net) -> Ints | None:
     return labels
 
 
-def _infeasible(method: str, began: float) -> Answer:
+def _infeasible(method: str, began: float) -> LabelResult:
     took = (("elimination", time.perf_counter() - began),)
-    return Answer(status=Status.INFEASIBLE, method=method, labels=None, value=None, bound=0, seconds=took)
+    return LabelResult(status=Status.INFEASIBLE, method=method, labels=None, value=None, bound=0, seconds=took)
 
 
-class _Work(NamedTuple):
+class _RunCost(NamedTuple):
     """What a run took."""
 
     seconds: tuple[tuple[str, float], ...]
@@ -196,14 +196,14 @@ class _Work(NamedTuple):
     remained: int = 0
 
 
-def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, work: _Work) -> Answer:
+def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, work: _RunCost) -> LabelResult:
     """Judged labels; a proof only where the bound reaches their value."""
     value = None if labels is None else judge(problem, labels)
     status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= value else Status.FEASIBLE
     limit = (
         Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method in ("exact", "cpsat", "trws") else Limit.OTHER
     )
-    return Answer(
+    return LabelResult(
         status=status, method=method, labels=labels, value=value, bound=bound if value is None else min(bound, value),
         limit=limit, seconds=work.seconds, eliminated=work.eliminated, remained=work.remained,
     )  # fmt: skip

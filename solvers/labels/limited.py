@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools
+from solvers.labels.check import judge
 from solvers.labels.label_methods import solve
-from solvers.labels.labelled import Answer
+from solvers.labels.label_result import LabelResult
 from solvers.labels.labelling import FORBIDDEN, MOST, Labelling, most
 from solvers.labels.narrowing import pinned
-from solvers.labels.verdict import judge
 from solvers.result import Limit, Status
 
 _FINEST = 64
@@ -26,21 +26,21 @@ _FINEST = 64
 _ROUNDS = 12
 
 
-class Limited(NamedTuple):
+class LimitedResult(NamedTuple):
     """An answer, and what no labels weigh less than."""
 
-    answer: Answer
+    answer: LabelResult
     least: int | None
     """Proven, and above the limit, where no labels are within it; None where some may be."""
 
 
-class _Point(NamedTuple):
+class _PricedPoint(NamedTuple):
     labels: Ints
     value: int
     weight: int
 
 
-def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -> Limited:
+def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -> LimitedResult:
     """The least value of labels whose weights, [labels] of all variables, sum to at most `at_most`.
 
     Status OPTIMAL where the bound meets the value, INFEASIBLE with a bound of the weight where that is proven.
@@ -48,26 +48,28 @@ def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -
     """
     least = int(np.minimum.reduceat(weight, problem.first[:-1]).sum()) if problem.variables else 0
     if least > at_most:
-        return Limited(Answer(status=Status.INFEASIBLE, method="exact", labels=None, value=None, bound=0), least)
-    return _Search(problem, weight, at_most, time.monotonic() + seconds).run()
+        return LimitedResult(
+            LabelResult(status=Status.INFEASIBLE, method="exact", labels=None, value=None, bound=0), least
+        )
+    return _PriceSearch(problem, weight, at_most, time.monotonic() + seconds).run()
 
 
-class _Search:
+class _PriceSearch:
     """Prices that are tried, and what they gave."""
 
     def __init__(self, problem: Labelling, weight: Ints, at_most: int, ends: float) -> None:
         self.problem, self.weight, self.at_most, self.ends = problem, weight, at_most, ends
         self.began = time.monotonic()
         self.bound = 0
-        self.best: _Point | None = None
+        self.best: _PricedPoint | None = None
 
-    def run(self) -> Limited:
+    def run(self) -> LimitedResult:
         free = self._priced(0, 1)
         if free is None or free.weight <= self.at_most:
-            return Limited(self._answer(), None)
+            return LimitedResult(self._answer(), None)
         light, least = self._lightest()
         if light is None:
-            return Limited(self._answer(infeasible=least is not None), least)
+            return LimitedResult(self._answer(infeasible=least is not None), least)
         for _ in range(_ROUNDS):
             if time.monotonic() >= self.ends or free.value >= light.value:
                 break
@@ -76,9 +78,9 @@ class _Search:
                 break
             free, light = (found, light) if found.weight > self.at_most else (free, found)
         self._fill(free, light)
-        return Limited(self._answer(), None)
+        return LimitedResult(self._answer(), None)
 
-    def _between(self, heavy: _Point, light: _Point) -> _Point | None:
+    def _between(self, heavy: _PricedPoint, light: _PricedPoint) -> _PricedPoint | None:
         """At the price by which two points cost the same."""
         price = (light.value - heavy.value) / (heavy.weight - light.weight)
         if most(self.problem) + (price + 1) * self._dearest() > MOST:
@@ -96,7 +98,7 @@ class _Search:
         first = self.problem.first[:-1]
         return int(np.maximum.reduceat(self.weight, first).sum()) if self.problem.variables else 0
 
-    def _priced(self, price: int, of: int) -> _Point | None:
+    def _priced(self, price: int, of: int) -> _PricedPoint | None:
         """The best labels where a weight of `of` costs `price`; the bound that they give is kept."""
         p = self.problem
         unary = np.where(p.unary == FORBIDDEN, FORBIDDEN, of * p.unary + price * self.weight)
@@ -107,7 +109,7 @@ class _Search:
             self.free = found
         return None if found.labels is None else self._point(found.labels)
 
-    def _lightest(self) -> tuple[_Point | None, int | None]:
+    def _lightest(self) -> tuple[_PricedPoint | None, int | None]:
         """Labels of the least weight, where that is within the limit; else the least weight, if it is known."""
         p = self.problem
         unary = np.where(p.unary == FORBIDDEN, FORBIDDEN, self.weight)
@@ -118,17 +120,17 @@ class _Search:
             return self._completed(np.where(self._weighs(), point.labels, -1)) or point, None
         return None, found.bound if found.bound > self.at_most else None
 
-    def _solved(self, problem: Labelling) -> Answer:
+    def _solved(self, problem: Labelling) -> LabelResult:
         return solve(problem, "exact", seconds=max(0.1, self.ends - time.monotonic()))
 
-    def _point(self, labels: Ints) -> _Point:
+    def _point(self, labels: Ints) -> _PricedPoint:
         weight = int(self.weight[self.problem.first[:-1] + labels].sum())
-        point = _Point(labels, judge(self.problem, labels), weight)
+        point = _PricedPoint(labels, judge(self.problem, labels), weight)
         if weight <= self.at_most and (self.best is None or point.value < self.best.value):
             self.best = point
         return point
 
-    def _fill(self, heavy: _Point, light: _Point) -> None:
+    def _fill(self, heavy: _PricedPoint, light: _PricedPoint) -> None:
         """Give variables their heavier labels while there is room, the heaviest first, and choose all else anew."""
         first = self.problem.first[:-1]
         more = self.weight[first + heavy.labels] - self.weight[first + light.labels]
@@ -142,13 +144,13 @@ class _Search:
         """[n] whether any label of a variable has a weight."""
         return bools(np.maximum.reduceat(self.weight, self.problem.first[:-1]) > 0)
 
-    def _completed(self, labels: Ints) -> _Point | None:
+    def _completed(self, labels: Ints) -> _PricedPoint | None:
         """The best labels of all variables whose label is -1."""
         some = pinned(self.problem, labels)
         found = self._solved(some.problem)
         return None if found.labels is None else self._point(np.asarray(some.widened(found.labels)))
 
-    def _answer(self, *, infeasible: bool = False) -> Answer:
+    def _answer(self, *, infeasible: bool = False) -> LabelResult:
         took = (*self.free.seconds, ("limit", time.monotonic() - self.began - self.free.total_seconds))
         if self.free.labels is None or self.best is None:
             status = Status.INFEASIBLE if infeasible or self.free.status is Status.INFEASIBLE else Status.UNKNOWN

@@ -21,7 +21,7 @@ _PATIENCE = 12
 """Passes that may raise it by less."""
 
 
-class Passed(NamedTuple):
+class MessageResult(NamedTuple):
     """What passes have found."""
 
     labels: Ints | None
@@ -56,7 +56,7 @@ class _Graph(NamedTuple):
     message: Ints
 
 
-def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -> Passed:
+def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -> MessageResult:
     """Pass messages until the bound stands still, or the time is over."""
     ends = time.perf_counter() + seconds
     graph, scale = _graph(problem)
@@ -74,7 +74,7 @@ def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -
         bound = max(bound, now)
         if bound >= value or time.perf_counter() > ends:
             break
-    return Passed(best, min(bound, value), passes)
+    return MessageResult(best, min(bound, value), passes)
 
 
 def _graph(problem: Labelling) -> tuple[_Graph, int]:

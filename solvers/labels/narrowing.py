@@ -8,7 +8,7 @@ from solvers.arrays import Bools, Ints, offsets
 from solvers.labels.labelling import Labelling
 
 
-class Narrowed(NamedTuple):
+class LabelSubset(NamedTuple):
     """The smaller problem, and which labels its are."""
 
     problem: Labelling
@@ -22,7 +22,7 @@ class Narrowed(NamedTuple):
         return self.was[self.problem.first[:-1] + labels] - self.first[:-1]
 
 
-def narrowed(problem: Labelling, keep: Bools) -> Narrowed:
+def narrowed(problem: Labelling, keep: Bools) -> LabelSubset:
     """The problem with the labels of which [labels] `keep` is true; each variable keeps one at least."""
     sizes = np.add.reduceat(keep, problem.first[:-1], dtype=np.int64) if problem.variables else np.zeros(0, np.int64)
     kept = [keep[b:e] for b, e in zip(problem.first[:-1], problem.first[1:], strict=True)]
@@ -41,10 +41,10 @@ def narrowed(problem: Labelling, keep: Bools) -> Narrowed:
         begin=offsets(np.array([len(c) for c in costs], dtype=np.int64)),
         costs=np.concatenate([*costs, np.zeros(0, dtype=np.int64)]),
     )  # fmt: skip
-    return Narrowed(smaller, np.flatnonzero(keep), problem.first)
+    return LabelSubset(smaller, np.flatnonzero(keep), problem.first)
 
 
-def pinned(problem: Labelling, labels: Ints) -> Narrowed:
+def pinned(problem: Labelling, labels: Ints) -> LabelSubset:
     """The problem with the first variables' labels given: [m] of them, -1 for any."""
     keep = np.ones(len(problem.unary), dtype=np.bool_)
     for v in np.flatnonzero(labels >= 0).tolist():

@@ -2,7 +2,7 @@
 
 A column for each label and for each pair of labels of an edge; the labels of a variable sum to 1, and the pairs of an
 edge with one label at one end to that label. Its optimum is whole on trees, and mostly on training steps too. It is run
-as `python -m solvers.labels.relaxation` (`solvers.labels.apart`).
+as `python -m solvers.labels.relaxation` (`solvers.labels.subprocess_lp`).
 """
 
 import math
@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from solvers.arrays import Floats, Ints, offsets
-from solvers.labels.apart import Budget, Relaxed, serve
-from solvers.labels.net import NEVER, Net
+from solvers.labels.factor_graph import NEVER, FactorGraph
+from solvers.labels.subprocess_lp import LabelLimits, RelaxationResult, serve
 from solvers.milp.linear import Linear
-from solvers.milp.vendor import Ask, Outcome
+from solvers.milp.vendor import RunRequest, VendorOutcome
 from solvers.milp.vendors import highs
 from solvers.result import Status
 
@@ -23,7 +23,7 @@ _TRUSTED = 1e-9
 """Of its value, by which an optimum of HiGHS may be off; at least a quarter of the least difference of two values."""
 
 
-class _Silent:
+class _NoListener:
     """Nobody listens."""
 
     enough = False
@@ -38,47 +38,47 @@ class _Silent:
         """A line."""
 
 
-def relaxed(net: Net, budget: Budget) -> Relaxed:
+def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     """Solve the linear program, and with whole labels where its optimum is not whole."""
     unit = max(1, int(np.gcd.reduce(np.concatenate([_known(net.cost), _known(net.table)]), initial=0)))
     linear = _linear(net, unit)
     effort = budget.seconds if budget.deterministic else math.inf
-    ask = Ask(seconds=budget.left_s, gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
-    first = highs.run(linear, ask, _Silent())
+    ask = RunRequest(seconds=budget.left_s, gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
+    first = highs.run(linear, ask, _NoListener())
     if first.status is Status.INFEASIBLE:
-        return Relaxed(None, NEVER, ended=True, fractional=0, infeasible=True)
+        return RelaxationResult(None, NEVER, ended=True, fractional=0, infeasible=True)
     if first.status is not Status.OPTIMAL or first.values is None:
-        return Relaxed(None, 0, ended=False, fractional=0)
+        return RelaxationResult(None, 0, ended=False, fractional=0)
     many = len(net.cost)
     fractional = int((np.abs(first.values[:many] - np.rint(first.values[:many])) > _WHOLE).sum())
     bound = _bound(first, unit)
     if not fractional:
-        return Relaxed(_labels(net, first.values), bound, ended=True, fractional=0)
+        return RelaxationResult(_labels(net, first.values), bound, ended=True, fractional=0)
     whole = replace(linear, integer=np.arange(linear.columns) < many)
-    second = highs.run(whole, replace(ask, seconds=budget.left_s), _Silent())
+    second = highs.run(whole, replace(ask, seconds=budget.left_s), _NoListener())
     if second.status is Status.INFEASIBLE:
-        return Relaxed(None, NEVER, ended=True, fractional=fractional, infeasible=True)
+        return RelaxationResult(None, NEVER, ended=True, fractional=fractional, infeasible=True)
     found = None if second.values is None else _labels(net, second.values)
-    return Relaxed(found, max(bound, _bound(second, unit)), second.status is Status.OPTIMAL, fractional)
+    return RelaxationResult(found, max(bound, _bound(second, unit)), second.status is Status.OPTIMAL, fractional)
 
 
 def _known(costs: Ints) -> Ints:
     return costs[costs < NEVER]
 
 
-def _bound(outcome: Outcome, unit: int) -> int:
+def _bound(outcome: VendorOutcome, unit: int) -> int:
     """The least value that whole labels can have: a multiple of the unit."""
     if not math.isfinite(outcome.bound):
         return 0
     return unit * max(0, math.ceil(outcome.bound - max(0.25, _TRUSTED * outcome.bound)))
 
 
-def _labels(net: Net, values: Floats) -> Ints:
+def _labels(net: FactorGraph, values: Floats) -> Ints:
     """The label of each variable that is taken."""
     return np.array([values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64)
 
 
-def _linear(net: Net, unit: int) -> Linear:
+def _linear(net: FactorGraph, unit: int) -> Linear:
     labels, variables = len(net.cost), len(net.first) - 1
     row, column, entry = _entries(net)
     order = np.argsort(row, kind="stable")
@@ -98,7 +98,7 @@ def _linear(net: Net, unit: int) -> Linear:
     )
 
 
-def _entries(net: Net) -> tuple[Ints, Ints, Floats]:
+def _entries(net: FactorGraph) -> tuple[Ints, Ints, Floats]:
     """Row, column and value of each entry of the matrix.
 
     Rows: one a variable, then one for each label of each edge's first end, then one for each of its second. Columns:

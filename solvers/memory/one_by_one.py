@@ -32,7 +32,7 @@ class _Activity(NamedTuple):
     """Whether it may take no time."""
 
 
-class _Row(NamedTuple):
+class _ByteRow(NamedTuple):
     """A buffer or a received copy."""
 
     place: int
@@ -102,7 +102,7 @@ class _Serial:
             if payload >= 0 and at[source] != at[reader]
         ]
         self.number = {key: p.tasks + k for k, key in enumerate(sorted(set(cut)))}
-        self.rows: list[_Row] = []
+        self.rows: list[_ByteRow] = []
         makes = self._rows()
         self.uses = [0] * len(self.rows)
         """Activities that use each row under any of its names for good."""
@@ -138,7 +138,7 @@ class _Serial:
             reuses = int(f.reuses[row]) if row < len(f.size) and passes < 0 else -1
             names = found[passes] if passes >= 0 else row
             takes = found[reuses] if reuses >= 0 else -1
-            self.rows.append(_Row(place[row], size[row], names, takes, uses[row]))
+            self.rows.append(_ByteRow(place[row], size[row], names, takes, uses[row]))
         return makes
 
     def _activities(self, makes: dict[int, list[int]]) -> list[_Activity]:

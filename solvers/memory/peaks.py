@@ -34,7 +34,7 @@ class Gauge(NamedTuple):
     """Number of locations."""
 
 
-class Times(NamedTuple):
+class ScheduleArrays(NamedTuple):
     """A schedule's arrays."""
 
     at: Ints
@@ -79,7 +79,8 @@ def peaks(g: Gauge, schedule: Schedule) -> Ints:
     """
     s = schedule
     found, reason = _peaks(
-        g, Times(g.location[s.device], s.start, s.finish, s.sent_payload, s.sent_to, s.sent_start, s.sent_finish)
+        g,
+        ScheduleArrays(g.location[s.device], s.start, s.finish, s.sent_payload, s.sent_to, s.sent_start, s.sent_finish),
     )
     if reason >= len(g.read_by):
         raise ValueError("buffers pass each other on in a cycle")
@@ -89,7 +90,7 @@ def peaks(g: Gauge, schedule: Schedule) -> Ints:
 
 
 @routine
-def _peaks(g: Gauge, t: Times) -> tuple[Ints, int]:
+def _peaks(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
     """The peaks and -1; or nothing, and the read that finds nothing, or the number of reads where there is a cycle."""
     none, buffers = np.zeros(0, dtype=np.int64), len(g.size)
     source = np.empty(len(t.sent_payload), dtype=np.int64)
@@ -129,7 +130,7 @@ def _any(reuses: Ints) -> bool:
 
 
 @spliced
-def _found(g: Gauge, t: Times) -> tuple[Ints, int]:
+def _found(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
     """[r] what each read finds, a buffer, or after them the copy of a transfer; and a read without one, or -1."""
     slot = np.empty(len(g.brings) * g.places, dtype=np.int64)
     for k in range(len(t.sent_payload)):
@@ -171,7 +172,7 @@ def _roots(parent: Ints) -> Ints:
 
 
 @spliced
-def _take_over(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints], parent: Ints) -> None:
+def _take_over(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints], parent: Ints) -> None:
     """Make the buffers that take over the bytes that they may reuse children of these: at most one for each root."""
     row, source, root = rows
     last, who, next_last = _uses(g, t, rows)
@@ -191,7 +192,7 @@ def _take_over(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints], parent: Ints) 
 
 
 @spliced
-def _uses(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+def _uses(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """For each root: when the last read or send of its bytes has finished, which that is, and when the last but it."""
     row, source, root = rows
     last, who = np.full(len(root), -1, dtype=np.int64), np.full(len(root), -1, dtype=np.int64)
@@ -210,7 +211,7 @@ def _uses(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints
 
 
 @spliced
-def _changes(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+def _changes(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """(ticks, change of bytes, location): all ends, then all begins, as what ends is gone before what begins."""
     _, source, root = rows
     end, buffers = _ends(g, t, rows), len(g.size)
@@ -238,7 +239,7 @@ def _changes(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, I
 
 
 @spliced
-def _ends(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> Ints:
+def _ends(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> Ints:
     """When the last use of each root has finished."""
     row, source, root = rows
     end = np.zeros(len(root), dtype=np.int64)

@@ -26,7 +26,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spans:
+class AliveSpans:
     """One row for each buffer where it was made, for each received copy (in the order of the transfers), and for the
     scratch bytes of each task that has some."""
 
@@ -84,7 +84,7 @@ def over_time(problem: Problem, footprint: Footprint, schedule: Schedule) -> lis
     return curves
 
 
-def spans(problem: Problem, footprint: Footprint, schedule: Schedule) -> Spans:
+def spans(problem: Problem, footprint: Footprint, schedule: Schedule) -> AliveSpans:
     """When and where each buffer and each copy of one is alive, in a valid schedule."""
     f, s = footprint, schedule
     at, use = problem.location[s.device], _uses(problem, f, s)
@@ -95,7 +95,7 @@ def spans(problem: Problem, footprint: Footprint, schedule: Schedule) -> Spans:
     root = _row_roots(f, use, _shared(f, s, use))
     np.maximum.at(end, root, end.copy())
     size = np.concatenate([f.size, f.size[use.source]])
-    return Spans(
+    return AliveSpans(
         location=ints(np.concatenate([at[f.maker], s.sent_to[use.copied], at[busy]])),
         size=ints(np.concatenate([np.where(root == np.arange(rows), size, 0), f.scratch[busy]])),
         owner=ints(np.concatenate([f.maker, f.maker[use.source], busy])),
@@ -123,7 +123,7 @@ def roots(parent: Ints) -> Ints:
     raise ValueError("buffers pass each other on in a cycle")
 
 
-class _Uses(NamedTuple):
+class _RowUses(NamedTuple):
     """Who uses which row in a schedule; rows are the b buffers, then the copies that transfers make of some."""
 
     copied: Ints
@@ -134,7 +134,7 @@ class _Uses(NamedTuple):
     """[r] row that each read finds: the buffer itself, or the copy that its payload made there."""
 
 
-def _uses(problem: Problem, f: Footprint, s: Schedule) -> _Uses:
+def _uses(problem: Problem, f: Footprint, s: Schedule) -> _RowUses:
     if len(f.read_payload) and f.read_payload.max() >= problem.payloads:
         raise ValueError(f"read_payload points at nothing (the problem has {problem.payloads} payloads)")
     buffer = np.full(problem.payloads, -1, dtype=np.int64)
@@ -153,10 +153,10 @@ def _uses(problem: Problem, f: Footprint, s: Schedule) -> _Uses:
         if len(missing):
             raise ValueError(f"the schedule does not bring buffer {f.read_buffer[missing[0]]} to read {missing[0]}")
         row[remote] = len(f.size) + by_key[place]
-    return _Uses(copied, buffer[s.sent_payload[copied]], row)
+    return _RowUses(copied, buffer[s.sent_payload[copied]], row)
 
 
-def _shared(f: Footprint, s: Schedule, use: _Uses) -> Ints:
+def _shared(f: Footprint, s: Schedule, use: _RowUses) -> Ints:
     if not (f.reuses >= 0).any():
         return f.passes
     taken, read = _taken_over(f, s, use, _row_roots(f, use, f.passes)), f.passes.copy()
@@ -164,14 +164,14 @@ def _shared(f: Footprint, s: Schedule, use: _Uses) -> Ints:
     return read
 
 
-def _row_roots(f: Footprint, use: _Uses, read: Ints) -> Ints:
+def _row_roots(f: Footprint, use: _RowUses, read: Ints) -> Ints:
     """[rows] the row whose bytes each row really uses, where buffers use those of a `read`, [b]."""
     parent, others = np.arange(len(f.size) + len(use.copied)), np.flatnonzero(read >= 0)
     parent[others] = use.row[read[others]]
     return roots(parent)
 
 
-def _taken_over(f: Footprint, s: Schedule, use: _Uses, root: Ints) -> Ints:
+def _taken_over(f: Footprint, s: Schedule, use: _RowUses, root: Ints) -> Ints:
     """The buffers that take over the bytes that they may reuse: at most one for each root."""
     size = np.concatenate([f.size, f.size[use.source]])
     bytes_of = np.concatenate([root[use.row], root[use.source]])
@@ -192,7 +192,7 @@ def _taken_over(f: Footprint, s: Schedule, use: _Uses, root: Ints) -> Ints:
     return chosen[chosen >= 0]
 
 
-def _levels(rows: Spans, mine: Ints) -> tuple[Ints, Ints]:
+def _levels(rows: AliveSpans, mine: Ints) -> tuple[Ints, Ints]:
     """(ticks, bytes alive after each change) of some rows; what ends at a tick is gone before what begins there."""
     when = np.concatenate([rows.end[mine], rows.begin[mine]])
     change = np.concatenate([-rows.size[mine], rows.size[mine]])

@@ -16,7 +16,7 @@ FORMULATIONS: dict[str, str] = {
     "paper": "solvers.milp.paper.program",
     "pulp": "solvers.milp.printed.program",
 }
-"""Name -> module whose `build(problem, limits)` gives the `Program`. A new formulation is one module and one row."""
+"""Name -> module whose `build(problem, limits)` gives the `IntegerProgram`. A formulation is one module and one row."""
 HORIZON = 10_000.0
 """Units of time that a schedule takes at most. A vendor lets a binary be off by 1e-6, so that a disjunction with a
 big M of the whole horizon gives way by a hundredth of a unit at most."""
@@ -25,7 +25,7 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MakespanLimits:
     """What is known of the optimum when a formulation is built, in ticks."""
 
     least: int
@@ -48,7 +48,7 @@ class Limits:
         return max(1.0, self.most / HORIZON)
 
 
-class Program(Protocol):
+class IntegerProgram(Protocol):
     """An integer program whose objective is the makespan, in units of `limits.unit` ticks."""
 
     @property
@@ -89,10 +89,10 @@ class Program(Protocol):
 
 
 class NoScheduleError(ValueError):
-    """What a formulation finds while it is built: no schedule takes at most `Limits.most` ticks."""
+    """What a formulation finds while it is built: no schedule takes at most `MakespanLimits.most` ticks."""
 
 
-def formulate(problem: Problem, formulation: str, limits: Limits) -> Program:
+def formulate(problem: Problem, formulation: str, limits: MakespanLimits) -> IntegerProgram:
     """The program of a problem of one or more tasks.
 
     ValueError for an unknown formulation; NoScheduleError; TimeoutError at `limits.build_by`.
@@ -100,5 +100,5 @@ def formulate(problem: Problem, formulation: str, limits: Limits) -> Program:
     limits.check()
     if formulation not in FORMULATIONS:
         raise ValueError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
-    program: Program = importlib.import_module(FORMULATIONS[formulation]).build(problem, limits)
+    program: IntegerProgram = importlib.import_module(FORMULATIONS[formulation]).build(problem, limits)
     return program

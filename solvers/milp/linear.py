@@ -63,7 +63,7 @@ class Linear:
         return max(0.0, *(float(miss.max(initial=0.0)) for miss in misses))
 
 
-class Rows:
+class LinearBuilder:
     """A `Linear` in the making. Columns and rows are numbered as they are added; `check` is asked at each row."""
 
     def __init__(self, check: Callable[[], None] = lambda: None) -> None:

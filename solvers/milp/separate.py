@@ -11,14 +11,14 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from solvers.arrays import Floats
-from solvers.milp.formulations import Program
+from solvers.milp.formulations import IntegerProgram
 from solvers.milp.linear import Linear
-from solvers.milp.vendor import Ask, Hear, Outcome, Vendor
+from solvers.milp.vendor import RunRequest, Vendor, VendorListener, VendorOutcome
 from solvers.result import Limit, Status
 
 
 @runtime_checkable
-class Separable(Program, Protocol):
+class Separable(IntegerProgram, Protocol):
     """A program some of whose rows can wait until a point breaks them."""
 
     @property
@@ -43,7 +43,7 @@ def with_rows(linear: Linear, more: Linear) -> Linear:
     )
 
 
-def run_program(run: Vendor, program: Program, ask: Ask, hear: Hear) -> Outcome:
+def run_program(run: Vendor, program: IntegerProgram, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run a vendor on a program, again and again where it is separable; optimal only when nothing is broken.
 
     All runs together keep the seconds of `ask`; of a finite effort each run gets half of what is left.

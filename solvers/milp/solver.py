@@ -16,12 +16,12 @@ from solvers.base import Report
 from solvers.bounds import quick_bounds
 from solvers.bounds.solver import compile_ahead
 from solvers.checker import check
-from solvers.milp.formulations import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
-from solvers.milp.polish.polish import Search, polish
+from solvers.milp.formulations import HORIZON, TOLERANCE, IntegerProgram, MakespanLimits, NoScheduleError, formulate
+from solvers.milp.polish.polish import PolishSettings, polish
 from solvers.milp.separate import run_program
-from solvers.milp.vendor import Ask, Outcome, Vendor
+from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome
 from solvers.problem import Problem
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.structure.horizon import serial
@@ -59,7 +59,7 @@ class Milp:
         ValueError for an unknown formulation, RuntimeError when the vendor refuses the program.
         """
         version = self.version or metadata.version(self.package)
-        watch = Watch(problem, options, report, solver=self.name, version=version)
+        watch = SolveMonitor(problem, options, report, solver=self.name, version=version)
         proof = quick_bounds.memory_proof(problem)
         if proof is not None:
             return watch.infeasible(proof)
@@ -83,27 +83,27 @@ class Milp:
         ask = replace(_ask(options, watch.remaining, 1.0), start=start)
         return _claim(self._run(program, ask, listener), watch, listener)
 
-    def _run(self, program: Program, ask: Ask, listener: "_Listener") -> Outcome:
+    def _run(self, program: IntegerProgram, ask: RunRequest, listener: "_Listener") -> VendorOutcome:
         """The vendor's outcome on the program; on a large one, rows that can wait do."""
         if len(program.linear.column) > _LARGE:
             return run_program(self.run, program, ask, listener)
         return self.run(program.linear, ask, listener)
 
-    def _polish(self, watch: Watch, start: Schedule) -> None:
+    def _polish(self, watch: SolveMonitor, start: Schedule) -> None:
         """Improve the start in small programs, which find what branch and bound on the whole does not in a minute."""
         options = watch.options
         ask = _ask(options, _SHARE * watch.remaining, _SHARE)
-        search = Search(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
+        search = PolishSettings(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
         polish(watch.problem, start, search, watch.better_schedule)
 
 
-def _limits(watch: Watch) -> Limits:
+def _limits(watch: SolveMonitor) -> MakespanLimits:
     """What a program of the problem is built from, and by when."""
     most = serial(watch.problem) if watch.best is None else watch.best.makespan
     # A clock would make deterministic runs differ before their limit.
     share = 1.0 if watch.options.deterministic else _SETTLING
     now = time.monotonic()
-    return Limits(
+    return MakespanLimits(
         least=min(watch.lower_bound, most),
         most=most,
         settle_by=now + share * watch.remaining,
@@ -111,9 +111,9 @@ def _limits(watch: Watch) -> Limits:
     )
 
 
-def _ask(options: Options, seconds: float, share: float) -> Ask:
+def _ask(options: Options, seconds: float, share: float) -> RunRequest:
     """What a run of so many seconds is asked; its effort is a share of the limit, whatever the clock says."""
-    return Ask(
+    return RunRequest(
         seconds=seconds,
         gap=options.gap,
         seed=options.seed,
@@ -124,7 +124,7 @@ def _ask(options: Options, seconds: float, share: float) -> Ask:
     )
 
 
-def _claim(outcome: Outcome, watch: Watch, listener: "_Listener") -> Result:
+def _claim(outcome: VendorOutcome, watch: SolveMonitor, listener: "_Listener") -> Result:
     if outcome.status is Status.INFEASIBLE:
         if listener.binding:
             return watch.infeasible(outcome.detail or "the vendor finds the program infeasible")
@@ -140,7 +140,7 @@ def _claim(outcome: Outcome, watch: Watch, listener: "_Listener") -> Result:
     return watch.result(limit, listener.short_of_proof())
 
 
-def _repeatable(watch: Watch) -> str:
+def _repeatable(watch: SolveMonitor) -> str:
     """Owns up where the wall clock, and not the effort, ended a run that was to be deterministic."""
     if watch.options.deterministic and watch.remaining <= 0:
         return "ended by the wall clock, so not repeatable - allow more seconds, or run it on an idle machine"
@@ -150,7 +150,7 @@ def _repeatable(watch: Watch) -> str:
 class _Listener:
     """Translates what a vendor finds into schedules and ticks."""
 
-    def __init__(self, watch: Watch, program: Program, limits: Limits, name: str) -> None:
+    def __init__(self, watch: SolveMonitor, program: IntegerProgram, limits: MakespanLimits, name: str) -> None:
         self._watch, self._program, self._unit, self._name = watch, program, limits.unit, name
         horizon = min(HORIZON, limits.most / limits.unit)
         self._slack = TOLERANCE * (1.0 + horizon * program.activities)

@@ -12,7 +12,7 @@ from solvers.result import Limit, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ask:
+class RunRequest:
     """The settings of one run."""
 
     seconds: float
@@ -28,7 +28,7 @@ class Ask:
     of its own (iterations, nodes) that no clock enters."""
 
 
-class Hear(Protocol):
+class VendorListener(Protocol):
     """Who is told what a running vendor finds; may be called from any thread."""
 
     @property
@@ -50,7 +50,7 @@ class Hear(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class VendorOutcome:
     """What the vendor itself says at the end of a run."""
 
     status: Status
@@ -68,13 +68,13 @@ class Outcome:
 class Vendor(Protocol):
     """Runs one vendor's solver on a program, within the limit of `ask`."""
 
-    def __call__(self, linear: Linear, ask: Ask, hear: Hear) -> Outcome:
+    def __call__(self, linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         """The outcome, in the vendor's own words; RuntimeError when the vendor refuses the program."""
         ...
 
 
 def iterations(linear: Linear, effort: float) -> float:
-    """Simplex iterations that stand for so many seconds of `Ask.effort`: about a quarter of what an idle core does.
+    """Simplex iterations that stand for so many seconds of `RunRequest.effort`: about a quarter of an idle core's.
 
     Measured with HiGHS and SCIP on disjunctive programs of 500 to 43 000 entries: 14 000 a second on the smallest, half
     as many at 6 000 entries, and in inverse proportion beyond.
@@ -82,30 +82,30 @@ def iterations(linear: Linear, effort: float) -> float:
     return effort * 3_500.0 / (1.0 + len(linear.column) / 6_000.0)
 
 
-def ended(status: Status, limit: Limit, values: Floats | None, bound: float) -> Outcome:
+def ended(status: Status, limit: Limit, values: Floats | None, bound: float) -> VendorOutcome:
     """The outcome whose status fits what there is: feasible or unknown where no proof was made."""
     if status is Status.INFEASIBLE or (status is Status.OPTIMAL and values is not None):
         limit = Limit.NONE
     else:
         status = Status.UNKNOWN if values is None else Status.FEASIBLE
-    return Outcome(status=status, limit=limit, values=values, bound=bound)
+    return VendorOutcome(status=status, limit=limit, values=values, bound=bound)
 
 
 LOST = "did not end at its limit: what it had found by then, and not told, is lost"
 """The detail of an outcome without what the vendor has found."""
 
 
-def left_behind(bound: float) -> Outcome:
+def left_behind(bound: float) -> VendorOutcome:
     """The outcome of a vendor that tells what it finds, did not end at its limit and was no longer waited for."""
     detail = "did not end at its limit, and was left behind with all that it had told"
-    return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail, left=True)
+    return VendorOutcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail, left=True)
 
 
-def no_optimum(linear: Linear) -> Outcome:
+def no_optimum(linear: Linear) -> VendorOutcome:
     """The outcome where the vendor says "infeasible or unbounded": the former where the cost has a least value."""
     dear = linear.cost != 0.0
     least = np.where(linear.cost > 0.0, linear.lower, linear.upper)[dear]
     if np.isfinite(least).all():
-        return Outcome(status=Status.INFEASIBLE, limit=Limit.NONE, values=None, bound=math.inf)
+        return VendorOutcome(status=Status.INFEASIBLE, limit=Limit.NONE, values=None, bound=math.inf)
     detail = "the program is infeasible or its objective has no least value"
-    return Outcome(status=Status.UNKNOWN, limit=Limit.OTHER, values=None, bound=-math.inf, detail=detail)
+    return VendorOutcome(status=Status.UNKNOWN, limit=Limit.OTHER, values=None, bound=-math.inf, detail=detail)

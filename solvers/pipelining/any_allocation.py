@@ -14,7 +14,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.pipeline_bounds import Bound, best
+from solvers.pipelining.pipeline_bounds import PeriodBound, best
 from solvers.pipelining.unequal.device_orders import best_orders
 from solvers.pipelining.unequal.unequal_bounds import of_machines
 from solvers.pipelining.unequal_devices import Machines, slower
@@ -27,13 +27,13 @@ _MOST_TICKS = 1 << 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spread:
+class LoadAllocation:
     """An allocation, and what is known of the best."""
 
     allocation: Allocation
     T: int
     """Ticks that the busiest device or link takes a batch: the period."""
-    bound: Bound
+    bound: PeriodBound
     """No allocation has a lesser period."""
 
     @property
@@ -59,7 +59,7 @@ def with_one_batch(chain: Chain) -> Chain:
     return replace(chain, weights=held, activation=0 * held)
 
 
-def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed: int = 0) -> Spread | None:
+def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed: int = 0) -> LoadAllocation | None:
     """The allocation whose busiest device or link has least to do, found within about so many seconds.
 
     The memory of devices is for the weights. What batches in flight hold is not counted: ValueError where a chain on
@@ -73,7 +73,7 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
         bound = best(of_machines(chain, machines, MemoryModel.PAPER))
     except ValueError:  # weights have no room
         return None
-    known = None if start is None else Spread(allocation=start.allocation, T=start.T, bound=bound)
+    known = None if start is None else LoadAllocation(allocation=start.allocation, T=start.T, bound=bound)
     total = machines.most_ticks(chain)
     if (known and known.optimal) or total > _MOST_TICKS:
         return known
@@ -107,11 +107,11 @@ def _ticks(chain: Chain, machines: Machines, used: Ints) -> dict[str, Ints]:
 
 
 def _judged(
-    chain: Chain, machines: Machines, known: Spread | None, bound: Bound, told: dict[str, Ints]
-) -> Spread | None:
+    chain: Chain, machines: Machines, known: LoadAllocation | None, bound: PeriodBound, told: dict[str, Ints]
+) -> LoadAllocation | None:
     """What CP-SAT says where it is better, its loads and weights counted anew."""
     if int(told["bound"]) > bound.value:
-        bound = Bound(name="CP-SAT", value=Fraction(int(told["bound"])))
+        bound = PeriodBound(name="CP-SAT", value=Fraction(int(told["bound"])))
     if (told["device"] >= 0).all():
         allocation = Allocation(device=told["used"][told["device"]], devices=machines.devices)
         held = np.zeros(machines.devices, dtype=np.int64)
@@ -119,7 +119,7 @@ def _judged(
         found = greatest_load(machines.on(chain, allocation), allocation)
         fits = machines.memory is None or (held <= machines.memory).all()
         if fits and (known is None or found < known.T):
-            return Spread(allocation=allocation, T=found, bound=bound)
+            return LoadAllocation(allocation=allocation, T=found, bound=bound)
     return None if known is None else replace(known, bound=bound)
 
 

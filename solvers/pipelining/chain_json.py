@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from solvers.files.json_text import Kind, Outline, check_label, decode_document
+from solvers.files.json_text import DocumentKind, Outline, check_label, decode_document
 from solvers.pipelining.chain import Chain
 from solvers.pipelining.unequal.machines_json import DeviceEntry, LinkEntry, entries_of, machines_of
 from solvers.pipelining.unequal_devices import Machines
@@ -17,7 +17,7 @@ LARGEST = 1 << 23
 MOST_LAYERS = 1 << 14
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-KIND = Kind(format="pesto-chain", version=1, help="give a file of that format")
+KIND = DocumentKind(format="pesto-chain", version=1, help="give a file of that format")
 """What chain files name themselves."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints, offsets
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.one_label import NONE, Labels, Laid, labels
+from solvers.pipelining.one_label import NONE, ChainOnDevices, Labels, labels
 from solvers.pipelining.stage_bytes import StageBytes, at_least, at_most
 from solvers.problem import MOST
 
@@ -113,7 +113,7 @@ def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RE
     low, high = 0, held.held(0, chain.layers, 1, 1)
     while low < high:
         middle = (low + high) // 2
-        fits = _Search.of(chain, devices, middle, held).least((1, 1), None) is not None
+        fits = _CutSearch.of(chain, devices, middle, held).least((1, 1), None) is not None
         low, high = (low, middle) if fits else (middle + 1, high)
     return low
 
@@ -121,7 +121,7 @@ def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RE
 def _least(
     chain: Chain, devices: int, memory: int | None, held: StageBytes, keeps: tuple[tuple[int, int], ...]
 ) -> Cuts | None:
-    search = _Search.of(chain, devices, memory, held)
+    search = _CutSearch.of(chain, devices, memory, held)
     best: Cuts | None = None
     for kept, of in keeps:
         # What is no shorter than the best is of no use: n T / k < period of the best.
@@ -131,7 +131,7 @@ def _least(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Search:
+class _CutSearch:
     """A chain with its sums, and what it is to be laid on."""
 
     work: Ints
@@ -143,7 +143,7 @@ class _Search:
     devices: int
 
     @classmethod
-    def of(cls, chain: Chain, devices: int, memory: int | None, held: StageBytes) -> "_Search":
+    def of(cls, chain: Chain, devices: int, memory: int | None, held: StageBytes) -> "_CutSearch":
         return cls(
             work=offsets(chain.loads), transfers=chain.transfers, held=held,
             memory=MOST if memory is None else min(memory, MOST), devices=devices,
@@ -168,7 +168,7 @@ class _Search:
     def _laid(self, most: int, keep: tuple[int, int]) -> Labels | None:
         """The labels for T = `most`; None where the whole chain has none."""
         used = min(self.devices, len(self.work) - 1)
-        laid = Laid(self.work, self.transfers, self.held, in_flight_of(np.arange(2 * used + 2), keep))
+        laid = ChainOnDevices(self.work, self.transfers, self.held, in_flight_of(np.arange(2 * used + 2), keep))
         found = labels(laid, used, self.memory, most)
         return found if (found.group[0] != NONE).any() else None
 

@@ -66,7 +66,7 @@ def least_device_sum(chain: Chain, machines: Machines, device: Sequence[int]) ->
     device: [S] device of each stage. `DeviceCuts.bound` is that number of ticks where it is proven the least. Always
     the same answer. ValueError where there are fewer layers than stages.
     """
-    search = _Search(chain, machines, device)
+    search = _BranchSearch(chain, machines, device)
     search.improve()
     search.prove()
     return DeviceCuts(
@@ -74,7 +74,7 @@ def least_device_sum(chain: Chain, machines: Machines, device: Sequence[int]) ->
     )
 
 
-class _Search:
+class _BranchSearch:
     """The best ends of all stages but the last, and what is known of the least ticks."""
 
     def __init__(self, chain: Chain, machines: Machines, device: Sequence[int]) -> None:

@@ -19,9 +19,9 @@ from solvers.pipelining.chain import (
     Pattern,
 )
 from solvers.pipelining.from_starts import pattern_from_starts
-from solvers.pipelining.modulo_wire import Asked, Told
+from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.stage_line import Line, line_of, pattern_of_line, rows_of_layers
+from solvers.pipelining.stage_line import BatchLine, line_of, pattern_of_line, rows_of_layers
 from solvers.process.one_shot import answered
 
 GRACE_S = 10.0
@@ -29,7 +29,7 @@ GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
+class PeriodicProblem:
     """A chain on fixed devices, of which k batches are to be done in the least time."""
 
     chain: Chain
@@ -53,7 +53,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
+class PeriodicResult:
     """What was found, checked, and what is proven.
 
     `least` is proven, by CP-SAT's word, for stages whose halves run at once (where a question has layers apart, or an
@@ -75,25 +75,25 @@ class Answer:
         return self.ticks == self.least
 
 
-def exact(question: Question) -> Answer:
+def exact(question: PeriodicProblem) -> PeriodicResult:
     """The answer to one question."""
     return exact_all([question])[0]
 
 
-def exact_all(questions: Sequence[Question]) -> list[Answer]:
+def exact_all(questions: Sequence[PeriodicProblem]) -> list[PeriodicResult]:
     """The answer to each question, all from one process, one after the other.
 
     RuntimeError where the process fails or what it finds is not valid; ValueError where k < 1 or shapes differ.
     """
-    posed = [Posed(question) for question in questions]
+    posed = [ModuloTask(question) for question in questions]
     told = iter(_ask([each.asked for each in posed if not each.misfit]))
     return [each.refused() if each.misfit else each.answered(next(told)) for each in posed]
 
 
-class Posed:
+class ModuloTask:
     """A question, and how it is asked."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: PeriodicProblem) -> None:
         if question.k < 1:
             raise ValueError(f"k is {question.k} - give at least one batch")
         if len(question.allocation.device) != question.chain.layers:
@@ -110,15 +110,15 @@ class Posed:
             self.misfit = f"device {at} lacks {lacking[at]} bytes for its weights and one batch"
         self.asked = _asked(question, self.line, held, room)
 
-    def refused(self) -> Answer:
+    def refused(self) -> PeriodicResult:
         """Nothing fits."""
-        return Answer(pattern=None, ticks=None, least=self._fraction(self.asked.least), infeasible=self.misfit)
+        return PeriodicResult(pattern=None, ticks=None, least=self._fraction(self.asked.least), infeasible=self.misfit)
 
-    def answered(self, told: Told) -> Answer:
+    def answered(self, told: ModuloResult) -> PeriodicResult:
         """What the process found, if it is valid."""
         q, least = self.question, self._fraction(told.least)
         if not told.starts:
-            return Answer(pattern=None, ticks=None, least=least)
+            return PeriodicResult(pattern=None, ticks=None, least=least)
         starts = [
             (*key, batch, told.starts[number][batch])
             for number, key in enumerate(self.line.ticks)
@@ -131,13 +131,13 @@ class Posed:
         checked = check(q.chain, q.allocation, pattern, q.memory, q.model)
         if not checked.valid or told.least > pattern.T:
             raise RuntimeError(f"CP-SAT gave an invalid schedule: {checked.text or 'shorter than its own bound'}")
-        return Answer(pattern=pattern, ticks=self._fraction(pattern.T), least=least)
+        return PeriodicResult(pattern=pattern, ticks=self._fraction(pattern.T), least=least)
 
     def _fraction(self, ticks: int) -> Fraction:
         return Fraction(ticks, 1 if self.question.flushed else self.question.k)
 
 
-def _line(question: Question) -> Line:
+def _line(question: PeriodicProblem) -> BatchLine:
     """Stages run at once where a device has one, if not asked for apart; else layers may take turns."""
     allocation = question.allocation
     layer = np.arange(question.chain.layers)
@@ -146,7 +146,7 @@ def _line(question: Question) -> Line:
     return line_of(question.chain, allocation, stages, split=question.split)
 
 
-def _least_bytes(question: Question, line: Line) -> Ints:
+def _least_bytes(question: PeriodicProblem, line: BatchLine) -> Ints:
     """[P] bytes of each device where one batch is done at a time, one operation after the other."""
     chain, allocation = question.chain, question.allocation
     begins = offsets(ints(list(line.ticks.values()))).tolist()
@@ -155,7 +155,7 @@ def _least_bytes(question: Question, line: Line) -> Ints:
     return check(chain, allocation, pattern, model=question.model).peaks
 
 
-def _held(question: Question, line: Line) -> list[tuple[int, int, int, int, int, int]]:
+def _held(question: PeriodicProblem, line: BatchLine) -> list[tuple[int, int, int, int, int, int]]:
     """(first operation, ticks after its start, last operation, ticks before its end, device, bytes) of what is held."""
     if question.memory is None:
         return []
@@ -170,7 +170,7 @@ _Row = tuple[tuple[int, int], int, tuple[int, int], int, int, int]
 """As of `_held`, with operations by kind and stage."""
 
 
-def _activations(question: Question, line: Line) -> list[_Row]:
+def _activations(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
     """Of each layer from its own start to its own end; in the paper's model of each stage as a whole.
 
     There too layers from which on nothing takes time are apart: they hold nothing where they are undone at once.
@@ -191,7 +191,7 @@ def _activations(question: Question, line: Line) -> list[_Row]:
     return rows
 
 
-def _received(question: Question, line: Line) -> list[_Row]:
+def _received(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
     """Inputs and gradients of a stage: what it received before its first layer, and behind its last."""
     chain, rows = question.chain, list[_Row]()
     stages = line.stages.tolist()
@@ -219,7 +219,7 @@ def _ticks(chain: Chain, kind: int, first: int, last: int) -> int:
     return int(chain.ticks(np.full(len(layers), kind), layers).sum())
 
 
-def _room(question: Question) -> Ints:
+def _room(question: PeriodicProblem) -> Ints:
     """[P] bytes beside the weights."""
     devices = question.allocation.devices
     weights = np.zeros(devices, dtype=np.int64)
@@ -227,7 +227,9 @@ def _room(question: Question) -> Ints:
     return ints(np.broadcast_to(np.asarray(0 if question.memory is None else question.memory), devices) - weights)
 
 
-def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int, int, int]], room: Ints) -> Asked:
+def _asked(
+    question: PeriodicProblem, line: BatchLine, held: list[tuple[int, int, int, int, int, int]], room: Ints
+) -> ChainSpec:
     of = {key: number for number, key in enumerate(line.ticks)}
     waits = [(of[before], of[after]) for before, afters in line.after.items() for after in afters]
     ticks, k = list(line.ticks.values()), question.k
@@ -237,7 +239,7 @@ def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int, 
         least = max(least, sum(ticks[of[key]] for key in of if key[0] != WEIGHT_GRADIENT))
     else:
         least = max(least, _little(ticks, waits, held, room, k))
-    return Asked(
+    return ChainSpec(
         ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(),
         summed=question.model is MemoryModel.PAPER, k=k,
         least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
@@ -245,7 +247,7 @@ def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int, 
     )  # fmt: skip
 
 
-def _load(line: Line) -> int:
+def _load(line: BatchLine) -> int:
     loads = dict[int, int]()
     for key, ticks in line.ticks.items():
         loads[line.resource[key]] = loads.get(line.resource[key], 0) + ticks
@@ -269,7 +271,7 @@ def _little(
     return least
 
 
-def _ask(asked: list[Asked]) -> list[Told]:
+def _ask(asked: list[ChainSpec]) -> list[ModuloResult]:
     """What the process tells."""
     if not asked:
         return []
@@ -278,4 +280,4 @@ def _ask(asked: list[Asked]) -> list[Told]:
     out = answered("solvers.pipelining.modulo_program", given, limit, solver="CP-SAT")
     if out is None:
         raise RuntimeError(f"CP-SAT did not end within {limit:g} s")
-    return [msgspec.json.decode(line, type=Told) for line in out.splitlines()]
+    return [msgspec.json.decode(line, type=ModuloResult) for line in out.splitlines()]

@@ -106,7 +106,7 @@ def zero_bubble(chain: Chain, allocation: Allocation, batches: int, in_flight: l
     caps = [stages] * stages if in_flight is None else in_flight
     if batches < 1 or len(caps) != stages or min(caps) < 1:
         raise ValueError(f"{batches} batches with at most {caps} in flight on {stages} stages - give at least one each")
-    return _Greedy(chain, allocation, batches, caps).pattern()
+    return _ZeroBubbleRule(chain, allocation, batches, caps).pattern()
 
 
 def _in_turn(forward: list[Work], backward: list[Work], ahead: int) -> list[Work]:
@@ -116,7 +116,7 @@ def _in_turn(forward: list[Work], backward: list[Work], ahead: int) -> list[Work
     return forward[:ahead] + turns + backward[len(forward) - ahead :]
 
 
-class _Player:
+class _EventPlayer:
     """Work done as early as it can be: who may be next on a device is asked, links serve who came first."""
 
     def __init__(self, chain: Chain, allocation: Allocation, batches: int, *, split: bool) -> None:
@@ -168,7 +168,7 @@ class _Player:
 
 def _played(chain: Chain, allocation: Allocation, batches: int, orders: list[list[Work]]) -> Pattern:
     """The pattern in which each device does its work in this order."""
-    player = _Player(chain, allocation, batches, split=False)
+    player = _EventPlayer(chain, allocation, batches, split=False)
     at = [0] * len(orders)
 
     def choose(resource: int) -> Work | None:
@@ -183,11 +183,11 @@ def _played(chain: Chain, allocation: Allocation, batches: int, orders: list[lis
     return pattern_of_line(chain, allocation, player.line, batches, player.play(choose))
 
 
-class _Greedy:
+class _ZeroBubbleRule:
     """Input gradients first, then forward halves while few enough are in flight, weight gradients in what is left."""
 
     def __init__(self, chain: Chain, allocation: Allocation, batches: int, caps: list[int]) -> None:
-        self._player = _Player(chain, allocation, batches, split=True)
+        self._player = _EventPlayer(chain, allocation, batches, split=True)
         self._caps, self._devices = caps, allocation.devices
         self._in_flight = [0] * len(caps)
 

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 from ortools.sat.python import cp_model
 
-from solvers.pipelining.modulo_wire import Asked, Told
+from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult
 
 
 def main() -> None:
     """Answer each line of stdin by a line."""
     # The process that asked may have been killed.
-    asked = [msgspec.json.decode(line, type=Asked) for line in sys.stdin.buffer]
+    asked = [msgspec.json.decode(line, type=ChainSpec) for line in sys.stdin.buffer]
     for each in asked:
         signal.alarm(int(2 * each.seconds) + 60)
         told = _shortest_step(each) if each.flushed else least_period(each)
@@ -31,7 +31,7 @@ def main() -> None:
         sys.stdout.buffer.flush()
 
 
-def least_period(asked: Asked) -> Told:
+def least_period(asked: ChainSpec) -> ModuloResult:
     """The least period that is found of those asked for, and below which there is none."""
     until = time.monotonic() + asked.seconds
     stretches = not any(late or early for _, late, _, early, _, _ in asked.held)
@@ -57,10 +57,10 @@ def least_period(asked: Asked) -> Told:
             break
         else:
             proven += 1
-    return Told(T=best, least=proven, starts=starts)
+    return ModuloResult(T=best, least=proven, starts=starts)
 
 
-def _solved(asked: Asked, period: int, seconds: float) -> tuple[Any, list[list[int]]]:
+def _solved(asked: ChainSpec, period: int, seconds: float) -> tuple[Any, list[list[int]]]:
     """CP-SAT's status for one period, and starts where it found any."""
     model, n, k = cp_model.CpModel(), len(asked.ticks), asked.k
     # All gaps of a batch can be made shorter than the period, so it is through in n operations and n gaps.
@@ -91,7 +91,7 @@ def _solved(asked: Asked, period: int, seconds: float) -> tuple[Any, list[list[i
     return _run(model, asked, start, seconds)
 
 
-def _shortest_step(asked: Asked) -> Told:
+def _shortest_step(asked: ChainSpec) -> ModuloResult:
     model, k = cp_model.CpModel(), asked.k
     end = model.new_int_var(asked.least, asked.most, "")
     lanes: dict[int, list[Any]] = {}
@@ -114,16 +114,16 @@ def _shortest_step(asked: Asked) -> Told:
     _, starts = _run(model, asked, start, asked.seconds)
     bound = starts.pop()[0] if starts else asked.least
     done = max((starts[o][-1] + asked.ticks[o] for o in range(len(starts))), default=0)
-    return Told(T=done, least=bound, starts=starts)
+    return ModuloResult(T=done, least=bound, starts=starts)
 
 
-def _waits(model: Any, asked: Asked, start: list[list[Any]]) -> None:
+def _waits(model: Any, asked: ChainSpec, start: list[list[Any]]) -> None:
     for before, after in asked.waits:
         for one, two in zip(start[before], start[after], strict=True):
             model.add(one + asked.ticks[before] <= two)
 
 
-def _summed(model: Any, asked: Asked, at: Callable[[int, int], Any], most: int) -> None:
+def _summed(model: Any, asked: ChainSpec, at: Callable[[int, int], Any], most: int) -> None:
     """At most N batches hold a thing at once, and N times its bytes, of all things in a room, fit there."""
     spent: list[list[Any]] = [[] for _ in asked.room]
     for first, late, last, early, room, bytes_ in asked.held:
@@ -146,7 +146,7 @@ def _summed(model: Any, asked: Asked, at: Callable[[int, int], Any], most: int) 
             model.add(sum(terms) <= bytes_)
 
 
-def _alive(model: Any, asked: Asked, start: list[list[Any]], period: int | None) -> None:
+def _alive(model: Any, asked: ChainSpec, start: list[list[Any]], period: int | None) -> None:
     """What is alive at any tick of a period fits; what is held for longer than one is there as often all the time."""
     longest = asked.most if period is None else (2 * len(asked.ticks) + 3) * period
     for room, bytes_ in enumerate(asked.room):
@@ -175,7 +175,7 @@ def _alive(model: Any, asked: Asked, start: list[list[Any]], period: int | None)
             model.add_cumulative(intervals, demands, left)
 
 
-def _run(model: Any, asked: Asked, start: list[list[Any]], seconds: float) -> tuple[Any, list[list[int]]]:
+def _run(model: Any, asked: ChainSpec, start: list[list[Any]], seconds: float) -> tuple[Any, list[list[int]]]:
     """Status, and starts; where there is an objective, with its bound as one row more."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(seconds, 0.05)

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Asked(msgspec.Struct, kw_only=True, frozen=True):
+class ChainSpec(msgspec.Struct, kw_only=True, frozen=True):
     """n operations of a batch, in an order in which each stands behind what it waits for; k batches of a period."""
 
     ticks: list[int]
@@ -30,7 +30,7 @@ class Asked(msgspec.Struct, kw_only=True, frozen=True):
     seed: int
 
 
-class Told(msgspec.Struct, kw_only=True, frozen=True):
+class ModuloResult(msgspec.Struct, kw_only=True, frozen=True):
     """The best found."""
 
     T: int
@@ -41,7 +41,7 @@ class Told(msgspec.Struct, kw_only=True, frozen=True):
     """[n][k] start of each operation of each batch; empty: none found."""
 
 
-class Head(msgspec.Struct, kw_only=True, frozen=True):
+class RaceRequest(msgspec.Struct, kw_only=True, frozen=True):
     """What many allocations are asked for."""
 
     seconds: float
@@ -50,14 +50,14 @@ class Head(msgspec.Struct, kw_only=True, frozen=True):
     """Only shorter periods are of use."""
 
 
-class Better(msgspec.Struct, kw_only=True, frozen=True, tag=True):
+class RaceImprovement(msgspec.Struct, kw_only=True, frozen=True, tag=True):
     """An allocation that is better than all before it."""
 
     at: int
-    told: Told
+    told: ModuloResult
 
 
-class Race(msgspec.Struct, kw_only=True, frozen=True, tag=True):
+class RaceEnd(msgspec.Struct, kw_only=True, frozen=True, tag=True):
     """The end."""
 
     least: int

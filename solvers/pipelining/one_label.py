@@ -18,7 +18,7 @@ NONE = 0
 """The group of a state that no stages reach; groups count from 1."""
 
 
-class Laid(NamedTuple):
+class ChainOnDevices(NamedTuple):
     """A chain to be laid on devices."""
 
     work: Ints
@@ -51,13 +51,13 @@ def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
     return group + 1, ticks
 
 
-def labels(laid: Laid, devices: int, memory: int, most: int) -> Labels:
+def labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> Labels:
     """The labels of all states for T = `most` and devices of `memory` bytes. O(L^2 P)."""
     return Labels(*_labels(laid, devices, memory, most))
 
 
 @routine
-def _labels(laid: Laid, devices: int, memory: int, most: int) -> tuple[Ints, Ints, Ints]:
+def _labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> tuple[Ints, Ints, Ints]:
     """As of `Labels`."""
     layers = len(laid.transfers) + 1
     found = Labels(
@@ -78,7 +78,7 @@ def _labels(laid: Laid, devices: int, memory: int, most: int) -> tuple[Ints, Int
 
 
 @subroutine
-def _least(laid: Laid, behind: Ints, i: int, memory: int, most: int) -> tuple[int, int, int]:
+def _least(laid: ChainOnDevices, behind: Ints, i: int, memory: int, most: int) -> tuple[int, int, int]:
     """The least label of layers i.., and where their first stage ends; (NONE, 0, 0) where nothing fits."""
     held = laid.held
     best_group, best_load, best_end = NONE, 0, 0

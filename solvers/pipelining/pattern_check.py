@@ -34,7 +34,7 @@ _UNROLLED = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Checked:
+class PatternCheck:
     """What a check found. Where `refusal` is not "", the schedule is invalid, and counts may be empty."""
 
     refusal: str
@@ -52,7 +52,7 @@ class Checked:
         return not self.refusal
 
 
-class _Refused(Exception):  # noqa: N818 - caught by `check` alone
+class _RefusalError(Exception):
     """A named breach."""
 
     def __init__(self, refusal: str, text: str) -> None:
@@ -60,7 +60,7 @@ class _Refused(Exception):  # noqa: N818 - caught by `check` alone
         self.refusal, self.text = refusal, text
 
 
-class _Held(NamedTuple):
+class _HeldBytes(NamedTuple):
     """Bytes on a device from the start of one operation of a batch to the end of another: [k] ticks each."""
 
     device: int
@@ -83,7 +83,7 @@ def check(
     memory: int | Ints | None = None,
     model: MemoryModel = MemoryModel.RECEIVED,
     machines: Machines | None = None,
-) -> Checked:
+) -> PatternCheck:
     """Check every claim of a pattern: each batch once, dependencies, no overlap on devices and links, memory.
 
     memory: bytes of each device, or [P]; None: without limit. machines: whose speeds, and those of whose links, the
@@ -105,9 +105,9 @@ def check(
         in_flight = _in_flight(chain, pattern, times)
         peaks = _peaks(chain, allocation, pattern, times, in_flight if model is MemoryModel.PAPER else None)
         _fits(peaks, memory)
-    except _Refused as refused:
-        return Checked(refusal=refused.refusal, text=refused.text, in_flight=in_flight, peaks=peaks)
-    return Checked(refusal="", text="", in_flight=in_flight, peaks=peaks)
+    except _RefusalError as refused:
+        return PatternCheck(refusal=refused.refusal, text=refused.text, in_flight=in_flight, peaks=peaks)
+    return PatternCheck(refusal="", text="", in_flight=in_flight, peaks=peaks)
 
 
 def _as_run(chain: Chain, allocation: Allocation, machines: Machines) -> Chain:
@@ -135,18 +135,20 @@ def _rows(chain: Chain, allocation: Allocation, pattern: Pattern) -> None:
     for (kind, layer), rows in found.items():
         is_send = kind in (SEND_FORWARD, SEND_BACKWARD)
         if layer >= chain.layers or (is_send and layer not in sent):
-            raise _Refused("rows", f"there is no {KINDS[kind]} of layer {layer}")
+            raise _RefusalError("rows", f"there is no {KINDS[kind]} of layer {layer}")
         at = allocation.link(ints([layer]))[0] if is_send else allocation.device[layer]
         wrong = pattern.resource[rows] != at
         if wrong.any():
-            raise _Refused("rows", f"{KINDS[kind]} of layer {layer} is on {pattern.resource[rows][wrong][0]}, not {at}")
+            raise _RefusalError(
+                "rows", f"{KINDS[kind]} of layer {layer} is on {pattern.resource[rows][wrong][0]}, not {at}"
+            )
         copies, shifts = sorted(pattern.copy[rows].tolist()), sorted((pattern.shift[rows] % pattern.k).tolist())
         if copies != list(range(pattern.k)) or shifts != copies:
-            raise _Refused("copies", f"{KINDS[kind]} of layer {layer} does not do each batch once")
+            raise _RefusalError("copies", f"{KINDS[kind]} of layer {layer} does not do each batch once")
     _complete(chain, sent, set(found))
     last = pattern.shift[((pattern.kind == BACKWARD) | (pattern.kind == INPUT_GRADIENT)) & (pattern.layer == 0)]
     if last.min() != 0:
-        raise _Refused("rows", f"the least shift of layer 0's backward half is {last.min()}, not 0")
+        raise _RefusalError("rows", f"the least shift of layer 0's backward half is {last.min()}, not 0")
 
 
 def _complete(chain: Chain, sent: set[int], found: set[tuple[int, int]]) -> None:
@@ -154,16 +156,16 @@ def _complete(chain: Chain, sent: set[int], found: set[tuple[int, int]]) -> None
     for layer in range(chain.layers):
         halves = tuple((kind, layer) in found for kind in (BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
         if (FORWARD, layer) not in found or halves not in ((True, False, False), (False, True, True)):
-            raise _Refused("rows", f"layer {layer} lacks a half, or has one twice")
+            raise _RefusalError("rows", f"layer {layer} lacks a half, or has one twice")
     for cut in sent:
         if (SEND_FORWARD, cut) not in found or (SEND_BACKWARD, cut) not in found:
-            raise _Refused("rows", f"what crosses after layer {cut} is not sent")
+            raise _RefusalError("rows", f"what crosses after layer {cut} is not sent")
 
 
 def _times(chain: Chain, pattern: Pattern) -> _Times:
     far = int(np.abs(pattern.shift).max()) // pattern.k + 2
     if far * pattern.T > MOST // 4:
-        raise _Refused("rows", f"a shift of {far * pattern.k} batches is beyond what can be counted")
+        raise _RefusalError("rows", f"a shift of {far * pattern.k} batches is beyond what can be counted")
     batch = pattern.shift % pattern.k
     begins = pattern.t + pattern.T * ((batch - pattern.shift) // pattern.k)
     ends = begins + chain.ticks(pattern.kind, pattern.layer)
@@ -200,7 +202,7 @@ def _dependencies(chain: Chain, allocation: Allocation, times: _Times) -> None:
     for before, after in pairs:
         if before != after and (times.end[before] > times.start[after]).any():
             text = f"{KINDS[after[0]]} of layer {after[1]} begins before {KINDS[before[0]]} of layer {before[1]} ends"
-            raise _Refused("dependency", text)
+            raise _RefusalError("dependency", text)
 
 
 def _overlaps(chain: Chain, pattern: Pattern) -> None:
@@ -215,14 +217,14 @@ def _overlaps(chain: Chain, pattern: Pattern) -> None:
         if len(wrong):
             one, two = rows[wrong[0]], rows[(wrong[0] + 1) % len(rows)]
             names = [f"{KINDS[pattern.kind[row]]} of layer {pattern.layer[row]}" for row in (one, two)]
-            raise _Refused("overlap", f"{names[0]} and {names[1]} overlap on resource {resource}")
+            raise _RefusalError("overlap", f"{names[0]} and {names[1]} overlap on resource {resource}")
         # A row longer than T overlaps itself, which the comparison with its follower a period later shows.
 
 
 def _in_flight(chain: Chain, pattern: Pattern, times: _Times) -> Ints:
     found = []
     for layer in range(chain.layers):
-        held = _Held(0, 1, times.start[FORWARD, layer], times.end[_release(times, layer)])
+        held = _HeldBytes(0, 1, times.start[FORWARD, layer], times.end[_release(times, layer)])
         found.append(_fullest([held], pattern))
     return ints(found)
 
@@ -239,13 +241,13 @@ def _peaks(chain: Chain, allocation: Allocation, pattern: Pattern, times: _Times
     return ints(peaks)
 
 
-def _held(chain: Chain, allocation: Allocation, times: _Times) -> list[_Held]:
+def _held(chain: Chain, allocation: Allocation, times: _Times) -> list[_HeldBytes]:
     """What each batch holds where, and when."""
     device, sent = allocation.device.tolist(), set(allocation.sent(chain).tolist())
-    held: list[_Held] = []
+    held: list[_HeldBytes] = []
 
     def hold(layer: int, bytes_: int, begin: tuple[int, int], end: tuple[int, int]) -> None:
-        held.append(_Held(device[layer], bytes_, times.start[begin], times.end[end]))
+        held.append(_HeldBytes(device[layer], bytes_, times.start[begin], times.end[end]))
 
     for layer in range(chain.layers):
         hold(layer, int(chain.activation[layer]), (FORWARD, layer), _release(times, layer))
@@ -261,7 +263,7 @@ def _held(chain: Chain, allocation: Allocation, times: _Times) -> list[_Held]:
     return [each for each in held if each.bytes_]
 
 
-def _fullest(held: list[_Held], pattern: Pattern) -> int:
+def _fullest(held: list[_HeldBytes], pattern: Pattern) -> int:
     """Most bytes at any tick of a period, of every batch that is in flight there."""
     at: list[Ints] = []
     change: list[Ints] = []
@@ -273,7 +275,7 @@ def _fullest(held: list[_Held], pattern: Pattern) -> int:
         count[each.end <= each.begin] = 0
         unrolled += int(count.sum())
         if unrolled > _UNROLLED:
-            raise _Refused("memory", f"more than {_UNROLLED} batches are in flight")
+            raise _RefusalError("memory", f"more than {_UNROLLED} batches are in flight")
         which = np.repeat(np.arange(pattern.k), count)
         period = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
         at += [each.begin[which] + period * pattern.T, each.end[which] + period * pattern.T]
@@ -294,4 +296,4 @@ def _fits(peaks: Ints, memory: int | Ints | None) -> None:
     short = np.flatnonzero(peaks > room)
     if len(short):
         device = short[0]
-        raise _Refused("memory", f"device {device} holds {peaks[device]} bytes, and has {room[device]}")
+        raise _RefusalError("memory", f"device {device} holds {peaks[device]} bytes, and has {room[device]}")

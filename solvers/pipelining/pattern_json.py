@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.files.json_text import Kind, Outline, check_label, decode_document
+from solvers.files.json_text import DocumentKind, Outline, check_label, decode_document
 from solvers.pipelining import chain_json
 from solvers.pipelining.chain import KINDS, SEND_BACKWARD, SEND_FORWARD, Allocation, MemoryModel, Pattern
 from solvers.pipelining.chain_json import ChainDocument, ChainInstance, document_of, instance_of, lines_of
@@ -21,7 +21,7 @@ MOST_DEVICES = 1 << 16
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 _Kind = Literal["forward", "backward", "send forward", "send backward", "input gradient", "weight gradient"]
-KIND = Kind(format="pesto-pattern", version=1, help="give a file of that format")
+KIND = DocumentKind(format="pesto-pattern", version=1, help="give a file of that format")
 """What pattern files name themselves."""
 
 
@@ -68,7 +68,7 @@ class PatternInstance:
         return self.of.machines.within(self.memory)
 
 
-class _Row(msgspec.Struct, kw_only=True):
+class _PatternRow(msgspec.Struct, kw_only=True):
     kind: _Kind
     layer: Annotated[int, msgspec.Meta(ge=0, lt=chain_json.MOST_LAYERS)]
     copy: _Amount
@@ -76,7 +76,7 @@ class _Row(msgspec.Struct, kw_only=True):
     shift: Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
 
 
-class _Pattern(msgspec.Struct, kw_only=True, omit_defaults=True):
+class _PatternDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
     format: str
     format_version: int
     schedule: str = ""
@@ -87,7 +87,7 @@ class _Pattern(msgspec.Struct, kw_only=True, omit_defaults=True):
     T: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     device: list[_Amount]
     peak_bytes: list[_Amount]
-    rows: list[_Row]
+    rows: list[_PatternRow]
     chain: ChainDocument
 
 
@@ -105,10 +105,10 @@ def dumps_pattern(found: PatternInstance) -> bytes:
         raise ValueError("$.rows: one is not on the device or link of its layer - check the pattern first")
     columns = (p.kind, p.layer, p.copy, p.t, p.shift)
     rows = [
-        _Row(kind=KINDS[kind], layer=layer, copy=copy, t=t, shift=shift)  # type: ignore[arg-type]
+        _PatternRow(kind=KINDS[kind], layer=layer, copy=copy, t=t, shift=shift)  # type: ignore[arg-type]
         for kind, layer, copy, t, shift in zip(*(column.tolist() for column in columns), strict=True)
     ]
-    document = _Pattern(
+    document = _PatternDocument(
         format=KIND.format, format_version=KIND.version, schedule=found.schedule, devices=where.devices,
         memory_bytes=found.memory, memory_model=found.model, k=p.k, T=p.T, device=where.device.tolist(),
         peak_bytes=found.peaks.tolist(), rows=rows, chain=document_of(found.of),
@@ -125,7 +125,7 @@ def loads_pattern(data: bytes) -> PatternInstance:
     """
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST} - keep a pattern of fewer batches")
-    found = decode_document(data, _Pattern, KIND, _check_outline)
+    found = decode_document(data, _PatternDocument, KIND, _check_outline)
     _check_rows(len(found.rows))
     known = chain_json.KIND
     if (found.chain.format, found.chain.format_version) != (known.format, known.version):
@@ -145,7 +145,7 @@ def loads_pattern(data: bytes) -> PatternInstance:
     )  # fmt: skip
 
 
-def _pattern(found: _Pattern, allocation: Allocation) -> Pattern:
+def _pattern(found: _PatternDocument, allocation: Allocation) -> Pattern:
     """Its rows, on the devices and links that their layers have; ValueError for layers that there are not."""
     kind = _column([KINDS.index(row.kind) for row in found.rows])
     layer = _column([row.layer for row in found.rows])

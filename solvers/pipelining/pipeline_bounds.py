@@ -22,7 +22,7 @@ from solvers.pipelining.stage_bytes import at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class PeriodBound:
     """What no schedule is below."""
 
     name: str
@@ -30,14 +30,14 @@ class Bound:
     """Ticks: a batch of a period, all of a flushed step."""
 
 
-def best(bounds: Sequence[Bound]) -> Bound:
+def best(bounds: Sequence[PeriodBound]) -> PeriodBound:
     """The greatest; of equal ones the first."""
     return max(bounds, key=lambda bound: bound.value)
 
 
 def of_allocation(
     chain: Chain, allocation: Allocation, memory: int | Ints | None = None, model: MemoryModel = MemoryModel.RECEIVED
-) -> tuple[Bound, ...]:
+) -> tuple[PeriodBound, ...]:
     """Bounds on the period of every schedule of an allocation, contiguous or not, of the chain as its devices run it.
 
     - device load, link load: the ticks that a batch takes of the busiest.
@@ -52,19 +52,19 @@ def of_allocation(
         load[resource] += ticks
     links = [ticks for resource, ticks in load.items() if resource >= allocation.devices]
     found = [
-        Bound(name="device load", value=Fraction(max(load[d] for d in load if d < allocation.devices))),
-        Bound(name="link load", value=Fraction(max(links, default=0))),
+        PeriodBound(name="device load", value=Fraction(max(load[d] for d in load if d < allocation.devices))),
+        PeriodBound(name="link load", value=Fraction(max(links, default=0))),
     ]
     if memory is not None:
         rooms = _rooms(chain, allocation, np.broadcast_to(memory, allocation.devices).tolist(), model, passed)
-        found.append(Bound(name="bytes in flight", value=max(room.average for room in rooms)))
-        found.append(Bound(name="in flight", value=max(room.whole for room in rooms)))
+        found.append(PeriodBound(name="bytes in flight", value=max(room.average for room in rooms)))
+        found.append(PeriodBound(name="in flight", value=max(room.whole for room in rooms)))
     return tuple(found)
 
 
 def of_all(
     chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
-) -> tuple[Bound, ...]:
+) -> tuple[PeriodBound, ...]:
     """Bounds on the period of every schedule of every allocation, contiguous or not.
 
     - largest layer, mean load: a layer is done by one device, all layers by `devices`.
@@ -78,19 +78,19 @@ def of_all(
     """
     ticks = chain.loads.tolist()
     found = [
-        Bound(name="largest layer", value=Fraction(max(ticks))),
-        Bound(name="mean load", value=Fraction(sum(ticks), devices)),
-        Bound(name="packed ticks", value=Fraction(_packed_ticks(ticks, devices))),
+        PeriodBound(name="largest layer", value=Fraction(max(ticks))),
+        PeriodBound(name="mean load", value=Fraction(sum(ticks), devices)),
+        PeriodBound(name="packed ticks", value=Fraction(_packed_ticks(ticks, devices))),
     ]
     if memory is not None:
         layers = _Layers.of(chain, devices, memory, model)
-        found.append(Bound(name="layer in flight", value=layers.alone()))
-        found.append(Bound(name="bytes in flight", value=layers.average()))
-        found.append(Bound(name="packed bytes", value=layers.packed()))
+        found.append(PeriodBound(name="layer in flight", value=layers.alone()))
+        found.append(PeriodBound(name="bytes in flight", value=layers.average()))
+        found.append(PeriodBound(name="packed bytes", value=layers.packed()))
     return tuple(found)
 
 
-def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: bool = False) -> tuple[Bound, ...]:
+def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: bool = False) -> tuple[PeriodBound, ...]:
     """Bounds on a step of so many micro-batches through an allocation, from empty to empty.
 
     The busiest device, and the busiest link: what comes before it in the chain, forward, its load of all `batches`, and
@@ -114,10 +114,10 @@ def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: b
         kind = "device" if resource < allocation.devices else "link"
         ticks = max(ahead + batches * load[resource], around + batches * (load[resource] - late[resource]))
         found[kind] = max(found[kind], ticks)
-    return tuple(Bound(name=name, value=Fraction(ticks)) for name, ticks in found.items())
+    return tuple(PeriodBound(name=name, value=Fraction(ticks)) for name, ticks in found.items())
 
 
-class _Passed(NamedTuple):
+class _ForwardPassage(NamedTuple):
     """What a batch passes forward, one entry each: a stage, the link behind it, the next stage, and so on."""
 
     resource: list[int]
@@ -130,7 +130,7 @@ class _Passed(NamedTuple):
     """Of those back, what computes the weights' gradients."""
 
 
-def _passed(chain: Chain, allocation: Allocation) -> _Passed:
+def _passed(chain: Chain, allocation: Allocation) -> _ForwardPassage:
     first, device, cuts = allocation.stages[:, 0], allocation.stages[:, 2], allocation.crossed
     columns = []
     for stages, links in (
@@ -142,7 +142,7 @@ def _passed(chain: Chain, allocation: Allocation) -> _Passed:
         column = np.empty(2 * len(first) - 1, dtype=np.int64)
         column[::2], column[1::2] = stages, links
         columns.append(column.tolist())
-    return _Passed(*columns)
+    return _ForwardPassage(*columns)
 
 
 def bins(sizes: Sequence[int], room: int) -> int:
@@ -160,7 +160,7 @@ def bins(sizes: Sequence[int], room: int) -> int:
     return max(found, half)
 
 
-class _Room(NamedTuple):
+class _DeviceRoom(NamedTuple):
     """What memory says of a device."""
 
     average: Fraction
@@ -169,7 +169,9 @@ class _Room(NamedTuple):
     """D over the batches that there is room for, of the stage of which it is most."""
 
 
-def _rooms(chain: Chain, allocation: Allocation, memory: list[int], model: MemoryModel, passed: _Passed) -> list[_Room]:
+def _rooms(
+    chain: Chain, allocation: Allocation, memory: list[int], model: MemoryModel, passed: _ForwardPassage
+) -> list[_DeviceRoom]:
     """Of each device that has layers; ValueError where one has no room for a batch."""
     held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
     stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
@@ -191,7 +193,7 @@ def _rooms(chain: Chain, allocation: Allocation, memory: list[int], model: Memor
             raise ValueError(f"device {device} lacks {lacking} bytes for one batch in flight - give it more")
         average = Fraction(sum(time for _, _, time in rows), room) if room else Fraction(0)
         whole = max((Fraction(d, room // each) for d, each, _ in rows if each), default=Fraction(0))
-        found.append(_Room(average, whole))
+        found.append(_DeviceRoom(average, whole))
     return found
 
 

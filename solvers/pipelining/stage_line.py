@@ -23,7 +23,7 @@ Work = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     """Operations (kind, stage) and sends of one batch, each after what it waits for."""
 
     stages: Ints
@@ -38,11 +38,11 @@ class Line:
     """The kind that ends last of a stage."""
 
 
-def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) -> Line:
+def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) -> BatchLine:
     """The line through these stages, [s, 3], as of `Allocation.stages` or finer; `split`: backward halves in two."""
     sent = set(allocation.sent(chain).tolist())
     gradient, last = INPUT_GRADIENT if split else BACKWARD, len(stages) - 1
-    line = Line(stages, {}, {}, {}, gradient, WEIGHT_GRADIENT if split else BACKWARD)
+    line = BatchLine(stages, {}, {}, {}, gradient, WEIGHT_GRADIENT if split else BACKWARD)
     for stage, (first, end, device) in enumerate(stages.tolist()):
         layers = np.arange(first, end + 1)
         _add(line, (FORWARD, stage), int(chain.ticks(np.full(len(layers), FORWARD), layers).sum()), device)
@@ -67,7 +67,7 @@ def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) 
 
 
 def pattern_of_line(
-    chain: Chain, allocation: Allocation, line: Line, batches: int, starts: list[tuple[int, int, int, int]]
+    chain: Chain, allocation: Allocation, line: BatchLine, batches: int, starts: list[tuple[int, int, int, int]]
 ) -> Pattern:
     """The flushed pattern whose batches have these starts, (kind, stage, batch, tick), from tick 0 on.
 
@@ -78,7 +78,7 @@ def pattern_of_line(
     return pattern_from_starts(allocation, batches, max(makespan, int(rows[:, 3].max()) + 1), rows)
 
 
-def rows_of_layers(chain: Chain, line: Line, starts: list[tuple[int, int, int, int]]) -> Ints:
+def rows_of_layers(chain: Chain, line: BatchLine, starts: list[tuple[int, int, int, int]]) -> Ints:
     """[r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once."""
     rows: list[tuple[int, int, int, int]] = []
     for kind, stage, batch, begin in starts:
@@ -91,10 +91,10 @@ def rows_of_layers(chain: Chain, line: Line, starts: list[tuple[int, int, int, i
     return ints(rows)
 
 
-def _add(line: Line, what: tuple[int, int], ticks: int, resource: int) -> None:
+def _add(line: BatchLine, what: tuple[int, int], ticks: int, resource: int) -> None:
     line.ticks[what], line.resource[what] = ticks, resource
 
 
-def _add_send(line: Line, chain: Chain, allocation: Allocation, kind: int, stage: int) -> None:
+def _add_send(line: BatchLine, chain: Chain, allocation: Allocation, kind: int, stage: int) -> None:
     cut = line.stages[stage, 1:2]
     _add(line, (kind, stage), int(chain.ticks(np.array([kind]), cut)[0]), int(allocation.link(cut)[0]))

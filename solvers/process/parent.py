@@ -25,7 +25,7 @@ from solvers.problem import Problem
 from solvers.process import wire
 from solvers.process.judge import Judge
 from solvers.process.niceness import keep_niceness
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.process.scratch import RUN, folders
 from solvers.result import NOT_BEGUN, Limit, Options, Result, Status, wall_limit_s
 from solvers.schedule import Schedule
@@ -57,7 +57,7 @@ def patience(seconds: float) -> float:
 
 def run(
     problem: Problem,
-    entry: Entry,
+    entry: SolverEntry,
     options: Options,
     judge: Judge,
     memory_bytes: int | None = None,
@@ -72,7 +72,7 @@ def run(
         return judge.ended(Status.UNKNOWN, Limit.TIME, None, 0, "")
     conversation = _Conversation(options, judge, stop or threading.Event())
     try:
-        with _Process(memory_bytes) as process:
+        with _WorkerProcess(memory_bytes) as process:
             process.tell(_request(problem, entry, options))
             result = conversation.listen(process)
             return result or judge.failed(Status.CRASHED, process.epitaph())
@@ -80,8 +80,8 @@ def run(
         return judge.interrupted()
 
 
-def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
-    request = wire.Request(
+def _request(problem: Problem, entry: SolverEntry, options: Options) -> bytes:
+    request = wire.RequestFrame(
         module=entry.module,
         attribute=entry.attribute,
         arguments=entry.arguments,
@@ -95,7 +95,7 @@ def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
         start=options.start is not None,
         begun=time.monotonic(),
     )
-    start = b"" if options.start is None else wire.encode(wire.Start(), pack_schedule(options.start))
+    start = b"" if options.start is None else wire.encode(wire.StartFrame(), pack_schedule(options.start))
     return wire.encode(request, pack_problem(problem)) + start
 
 
@@ -113,7 +113,7 @@ class _Conversation:
             self._patience = max(options.seconds, GRACE_S)
         self._deadline = self._began + self._patience
 
-    def listen(self, process: "_Process") -> Result | None:
+    def listen(self, process: "_WorkerProcess") -> Result | None:
         """The result, or None when the process ends without one."""
         try:
             return self._listen(process)
@@ -121,7 +121,7 @@ class _Conversation:
             self._hear(process.receive(0.0))
             raise
 
-    def _listen(self, process: "_Process") -> Result | None:
+    def _listen(self, process: "_WorkerProcess") -> Result | None:
         while True:
             left = max(0.0, self._deadline - CLOCK())
             # Asked before the pipe is read, so that nothing written before the end is missed.
@@ -158,26 +158,26 @@ class _Conversation:
 
     def _take(self, message: wire.Message, schedule: Schedule | None) -> Result | None:
         judge = self._judge
-        if isinstance(message, wire.Loaded):
+        if isinstance(message, wire.LoadedFrame):
             if self._options.deterministic or self._loaded_s is not None:
                 return None
             self._loaded_s = CLOCK() - self._began
             self._patience += COMPILING_S
             self._deadline += COMPILING_S
-        elif isinstance(message, wire.Ready):
+        elif isinstance(message, wire.ReadyFrame):
             judge.begin()
             self._begun = True
             self._patience = patience(wall_limit_s(self._options.seconds, deterministic=self._options.deterministic))
             self._deadline = CLOCK() + self._patience - (self._loaded_s or 0.0)
-        elif isinstance(message, wire.Improved):
+        elif isinstance(message, wire.ImprovedFrame):
             judge.take_in(schedule, message.lower_bound, message.bound_by, message.log)
-        elif isinstance(message, wire.Ended):
+        elif isinstance(message, wire.EndedFrame):
             judge.take_in(schedule, message.lower_bound, message.bound_by)
             return judge.ended(message.status, message.limit, schedule, message.lower_bound, message.detail)
         return judge.failed(Status.INVALID, judge.lie) if judge.lie else None
 
 
-class _Process:
+class _WorkerProcess:
     """The worker's process group, its pipes, and its certain end."""
 
     def __init__(self, memory_bytes: int | None) -> None:
@@ -200,7 +200,7 @@ class _Process:
                 os.set_blocking(stream.fileno(), False)
                 self._selector.register(stream, selectors.EVENT_READ)
 
-    def __enter__(self) -> "_Process":
+    def __enter__(self) -> "_WorkerProcess":
         return self
 
     def __exit__(self, *_: object) -> None:

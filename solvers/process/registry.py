@@ -11,7 +11,7 @@ OWN = "pesto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SolverEntry:
     """One row of the table of solvers."""
 
     module: str

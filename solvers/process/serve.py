@@ -11,7 +11,7 @@ from solvers.base import Compiling, Progress, UnavailableError
 from solvers.files.npz import pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
@@ -29,7 +29,7 @@ def serve() -> None:
             out.flush()
 
     def report(progress: Progress) -> None:
-        news = wire.Improved(
+        news = wire.ImprovedFrame(
             lower_bound=progress.lower_bound, seconds=progress.seconds, bound_by=progress.bound_by, log=progress.log
         )
         send(news, progress.schedule)
@@ -37,10 +37,10 @@ def serve() -> None:
     try:
         solver = entry.load()
         spent = time.monotonic() - begun
-        send(wire.Loaded())
+        send(wire.LoadedFrame())
         if isinstance(solver, Compiling):
             solver.compile_ahead()
-        send(wire.Ready())
+        send(wire.ReadyFrame())
         if not options.deterministic:  # whose seconds are a measure of work
             options = replace(options, seconds=max(0.0, options.seconds - spent))
         result = solver.solve(problem, options, report)
@@ -63,10 +63,10 @@ def _detach_stdin() -> None:
     os.close(null)
 
 
-def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options, float]:
+def _request(stream: BinaryIO) -> tuple[SolverEntry, Problem, Options, float]:
     """The solver, what it is given, and when its limit began."""
     request, body = wire.read(stream)
-    if not isinstance(request, wire.Request):
+    if not isinstance(request, wire.RequestFrame):
         raise TypeError(f"a request expected, found {type(request).__name__}")
     options = Options(
         seconds=request.seconds,
@@ -78,12 +78,12 @@ def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options, float]:
         formulation=request.formulation,
         start=unpack_schedule(wire.read(stream)[1]) if request.start else None,
     )
-    entry = Entry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
+    entry = SolverEntry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
     return entry, unpack_problem(body), options, request.begun
 
 
-def _claimed(result: Result) -> wire.Ended:
-    return wire.Ended(
+def _claimed(result: Result) -> wire.EndedFrame:
+    return wire.EndedFrame(
         status=result.status,
         limit=result.limit,
         lower_bound=result.lower_bound,
@@ -94,5 +94,5 @@ def _claimed(result: Result) -> wire.Ended:
     )
 
 
-def _ended(status: Status, detail: str) -> wire.Ended:
-    return wire.Ended(status=status, limit=Limit.OTHER, lower_bound=0, seconds=0.0, version="", detail=detail)
+def _ended(status: Status, detail: str) -> wire.EndedFrame:
+    return wire.EndedFrame(status=status, limit=Limit.OTHER, lower_bound=0, seconds=0.0, version="", detail=detail)

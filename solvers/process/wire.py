@@ -18,8 +18,8 @@ LONGEST_HEADER = 1 << 20
 LONGEST_BODY = 1 << 33
 
 
-class Request(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
-    """Which solver is to run, and how; the body is the problem, and where `start` holds, a `Start` frame follows."""
+class RequestFrame(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
+    """Which solver is to run, and how; the body is the problem, and where `start` holds, a `StartFrame` follows."""
 
     module: str
     attribute: str
@@ -36,19 +36,19 @@ class Request(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
     """`time.monotonic()` when the limit began, which is one clock for all processes of a machine."""
 
 
-class Start(msgspec.Struct, kw_only=True, frozen=True, tag="start"):
+class StartFrame(msgspec.Struct, kw_only=True, frozen=True, tag="start"):
     """The schedule to start from is the body."""
 
 
-class Loaded(msgspec.Struct, kw_only=True, frozen=True, tag="loaded"):
+class LoadedFrame(msgspec.Struct, kw_only=True, frozen=True, tag="loaded"):
     """The solver is loaded; it may compile what its solve will run before it starts."""
 
 
-class Ready(msgspec.Struct, kw_only=True, frozen=True, tag="ready"):
+class ReadyFrame(msgspec.Struct, kw_only=True, frozen=True, tag="ready"):
     """The solver starts now."""
 
 
-class Improved(msgspec.Struct, kw_only=True, frozen=True, tag="improved"):
+class ImprovedFrame(msgspec.Struct, kw_only=True, frozen=True, tag="improved"):
     """A `Progress`; the body is its schedule, empty for none."""
 
     lower_bound: int
@@ -57,7 +57,7 @@ class Improved(msgspec.Struct, kw_only=True, frozen=True, tag="improved"):
     log: tuple[str, ...] = ()
 
 
-class Ended(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
+class EndedFrame(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
     """A `Result`, as claimed; the body is its schedule, empty for none."""
 
     status: Status
@@ -69,7 +69,7 @@ class Ended(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
     bound_by: str = ""
 
 
-Message = Request | Start | Loaded | Ready | Improved | Ended
+Message = RequestFrame | StartFrame | LoadedFrame | ReadyFrame | ImprovedFrame | EndedFrame
 _DECODER = msgspec.json.Decoder(Message)
 
 

@@ -8,9 +8,9 @@ from solvers.arrays import Floats, Ints
 from solvers.compiled.kernels import inlined, kernel, spliced
 from solvers.search.changes import undo
 from solvers.search.moves import propose
-from solvers.search.network import Clusters, Network
+from solvers.search.network import MoveClusters, SearchNetwork
 from solvers.search.simulation import NEVER, STOPPED, simulate
-from solvers.search.state import Run
+from solvers.search.state import RunBounds
 from solvers.search.walk_state import (
     BEST,
     COST,
@@ -44,7 +44,7 @@ class Cooling(NamedTuple):
 
 
 @kernel
-def anneal(net: Network, sets: Clusters, lane: Lane, cooling: Cooling) -> None:
+def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling) -> None:
     """Try so many changes. One that takes bytes off where there are too many is accepted whatever it costs."""
     stale, heat = 0, cooling.hot
     factor = (cooling.cold / cooling.hot) ** (1.0 / max(cooling.steps, 1))
@@ -61,7 +61,7 @@ def anneal(net: Network, sets: Clusters, lane: Lane, cooling: Cooling) -> None:
         if not changed or over > lane.tally[OVER] or _most(lane.choice.load) > limit:
             undo(net, lane)
             continue
-        run = Run(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
+        run = RunBounds(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
         cost = simulate(net, lane.choice, lane.trial, lane.work, lane.saved, run)
         if cost == STOPPED or cost > limit:
             undo(net, lane)

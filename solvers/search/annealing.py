@@ -9,9 +9,9 @@ import numpy as np
 from solvers.arrays import Ints, ints
 from solvers.search.anneal_kernel import Cooling, anneal
 from solvers.search.ordering import Orders
-from solvers.search.shared import Arena, Spot
 from solvers.search.simulation import NEVER
 from solvers.search.walk_state import BEST, COST, begin_at, lane_for
+from solvers.search.workspace import Solution, Workspace
 
 _KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
 """Shares of the kinds of moves, in the order of `solvers.search.moves`."""
@@ -24,7 +24,7 @@ _LESS = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Weighed:
+class PointValue:
     """What a point is worth, perhaps on another problem than the one that is walked on."""
 
     makespan: int
@@ -38,10 +38,10 @@ class Weighed:
     """How the schedule was made, in a few words."""
 
 
-Weigh = Callable[[Spot], Weighed]
+Weigh = Callable[[Solution], PointValue]
 
 
-class Heat(NamedTuple):
+class Temperature(NamedTuple):
     """Shares of the makespan: what is worse by as much is accepted with probability 1/e."""
 
     hot: float
@@ -49,9 +49,9 @@ class Heat(NamedTuple):
     cold: float
     """Share of the makespan at the end of a run."""
 
-    def times(self, factor: float) -> "Heat":
+    def times(self, factor: float) -> "Temperature":
         """Hotter by a factor."""
-        return Heat(self.hot * factor, self.cold * factor)
+        return Temperature(self.hot * factor, self.cold * factor)
 
 
 class Walk:
@@ -61,18 +61,18 @@ class Walk:
     and placements may hold less from then on.
     """
 
-    def __init__(self, arena: Arena, start: Spot, heat: Heat, weigh: Weigh, seed: int) -> None:
-        self.kept: Weighed | None = None
+    def __init__(self, arena: Workspace, start: Solution, heat: Temperature, weigh: Weigh, seed: int) -> None:
+        self.kept: PointValue | None = None
         self._arena, self._heat, self._weigh = arena, heat, weigh
         self._lane = lane_for(arena.network, start.at, start.order, arena.capacity, seed)
         self._orders, self._stretches, self._seen = Orders.of(arena), 0, NEVER
-        self._home: Spot | None = None
+        self._home: Solution | None = None
         self._begin(start)
         self._steps = min(max(16, _STRETCH // max(arena.problem.tasks, 1)), _CHANGES)
         levels = len(arena.sets.sizes)
         self._levels = np.cumsum(np.full(levels, 1.0 / levels))
 
-    def _begin(self, start: Spot) -> None:
+    def _begin(self, start: Solution) -> None:
         """What a start holds that fits is allowed, however much it was estimated to be; less of one that does not."""
         weighed, lane = self._weigh(start), self._lane
         if (weighed.over > 0).any():
@@ -85,25 +85,25 @@ class Walk:
         begin_at(self._arena.network, lane, start.at.astype(np.int32), start.order.astype(np.int32))
 
     @property
-    def home(self) -> Spot | None:
+    def home(self) -> Solution | None:
         """The shortest point that was weighed and fits."""
         return self._home
 
     @property
-    def best(self) -> Spot:
+    def best(self) -> Solution:
         """The best point since the last that did not fit; the current one where none held little enough since."""
         lane = self._lane
         if lane.tally[BEST] == NEVER:
             return self._now()
-        return Spot(at=ints(lane.best_at), order=ints(lane.best_order), makespan=int(lane.tally[BEST]))
+        return Solution(at=ints(lane.best_at), order=ints(lane.best_order), makespan=int(lane.tally[BEST]))
 
-    def _go(self, spot: Spot) -> None:
+    def _go(self, spot: Solution) -> None:
         """Make a point the current one."""
         begin_at(self._arena.network, self._lane, spot.at.astype(np.int32), spot.order.astype(np.int32))
 
-    def _now(self) -> Spot:
+    def _now(self) -> Solution:
         lane = self._lane
-        return Spot(at=ints(lane.choice.at), order=ints(lane.choice.order), makespan=int(lane.tally[COST]))
+        return Solution(at=ints(lane.choice.at), order=ints(lane.choice.order), makespan=int(lane.tally[COST]))
 
     def stretch(self, progress: float, rarer: int = 1) -> bool:
         """Try changes for a moment, as hot as it is after this share of the budget; True where `kept` is better.
@@ -165,7 +165,7 @@ class Walk:
         """
         lane, now = self._lane, self._now()
         order = np.lexsort((lane.choice.place, lane.base.end, lane.base.start))
-        self._go(Spot(at=now.at, order=order, makespan=0))
+        self._go(Solution(at=now.at, order=order, makespan=0))
         if lane.tally[COST] > now.makespan:
             self._go(now)
 

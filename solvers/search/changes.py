@@ -3,13 +3,13 @@
 import numpy as np
 
 from solvers.compiled.kernels import inlined, kernel, spliced, subkernel
-from solvers.search.network import Network
-from solvers.search.state import Choice
+from solvers.search.network import SearchNetwork
+from solvers.search.state import SearchDecision
 from solvers.search.walk_state import MOVED, SLID, Lane
 
 
 @spliced
-def put(net: Network, lane: Lane, task: int, to: int) -> None:
+def put(net: SearchNetwork, lane: Lane, task: int, to: int) -> None:
     """Move a task to one of its locations; it keeps its place in the order."""
     k = lane.tally[MOVED]
     lane.moved[k], lane.origin[k] = task, lane.choice.at[task]
@@ -39,7 +39,7 @@ def _neighbours_differ(lane: Lane, task: int) -> None:
 
 
 @spliced
-def _inputs_differ(net: Network, lane: Lane, task: int) -> None:
+def _inputs_differ(net: SearchNetwork, lane: Lane, task: int) -> None:
     """Inputs of a moved task are sent elsewhere as soon as they are made."""
     first = lane.departs[0]
     for edge in range(net.behind[task], net.behind[task + 1]):
@@ -49,7 +49,7 @@ def _inputs_differ(net: Network, lane: Lane, task: int) -> None:
 
 
 @subkernel
-def _locate(net: Network, c: Choice, task: int, to: int) -> None:
+def _locate(net: SearchNetwork, c: SearchDecision, task: int, to: int) -> None:
     _unlink(c, task)
     c.load[c.device[task]] -= c.took[task]
     c.held[c.at[task]] -= net.memory[task]
@@ -60,7 +60,7 @@ def _locate(net: Network, c: Choice, task: int, to: int) -> None:
 
 
 @subkernel
-def _shift(c: Choice, task: int, place: int) -> None:
+def _shift(c: SearchDecision, task: int, place: int) -> None:
     _unlink(c, task)
     at = c.place[task]
     step = 1 if place > at else -1
@@ -73,7 +73,7 @@ def _shift(c: Choice, task: int, place: int) -> None:
 
 
 @inlined
-def _unlink(c: Choice, task: int) -> None:
+def _unlink(c: SearchDecision, task: int) -> None:
     before, after = c.before[task], c.after[task]
     if before >= 0:
         c.after[before] = after
@@ -84,7 +84,7 @@ def _unlink(c: Choice, task: int) -> None:
 
 
 @inlined
-def _link(c: Choice, task: int) -> None:
+def _link(c: SearchDecision, task: int) -> None:
     """Find a task's place among those of its device, from both sides at once."""
     d, low, high, n = c.device[task], c.place[task] - 1, c.place[task] + 1, len(c.order)
     before, after = np.int32(-1), c.first[d]
@@ -112,7 +112,7 @@ def _link(c: Choice, task: int) -> None:
 
 
 @kernel
-def undo(net: Network, lane: Lane) -> None:
+def undo(net: SearchNetwork, lane: Lane) -> None:
     """Take the pending change back."""
     for k in range(lane.tally[SLID] - 1, -1, -1):
         _shift(lane.choice, int(np.int64(lane.slid[k])), int(np.int64(lane.place[k])))

@@ -4,7 +4,7 @@ import numpy as np
 
 from solvers.compiled.kernels import spliced, subkernel
 from solvers.search.changes import put, slide
-from solvers.search.network import Clusters, Network, Shorts
+from solvers.search.network import MoveClusters, SearchNetwork, Shorts
 from solvers.search.simulation import NEVER
 from solvers.search.walk_state import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
 
@@ -14,7 +14,7 @@ KINDS = 6
 
 
 @spliced
-def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> bool:
+def propose(net: SearchNetwork, sets: MoveClusters, lane: Lane, kind: int, level: int) -> bool:
     """Make a random change, and note when it first makes a difference; False where it changes nothing."""
     lane.departs[0] = NEVER
     if kind == SOONER:
@@ -27,7 +27,7 @@ def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> 
 
 
 @spliced
-def _moved(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> None:
+def _moved(net: SearchNetwork, sets: MoveClusters, lane: Lane, kind: int, level: int) -> None:
     """Move tasks to other locations."""
     task = _somewhere(net, sets, lane)
     to = _target(net, lane, task)
@@ -44,7 +44,7 @@ def _moved(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> N
 
 
 @subkernel
-def _somewhere(net: Network, sets: Clusters, lane: Lane) -> int:
+def _somewhere(net: SearchNetwork, sets: MoveClusters, lane: Lane) -> int:
     """A task that has a choice: half the time on the critical chain."""
     if uniform(lane) < 0.5:
         return lane.critical[draw(lane, lane.tally[CRITICAL])]
@@ -54,7 +54,7 @@ def _somewhere(net: Network, sets: Clusters, lane: Lane) -> int:
 
 
 @spliced
-def _target(net: Network, lane: Lane, task: int) -> int:
+def _target(net: SearchNetwork, lane: Lane, task: int) -> int:
     """Another location for a task: half the time that of a neighbour."""
     at = lane.choice.at
     edges = net.behind[task + 1] - net.behind[task] + net.offset[task + 1] - net.offset[task]
@@ -78,7 +78,7 @@ def _target(net: Network, lane: Lane, task: int) -> int:
 
 
 @subkernel
-def _cluster(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
+def _cluster(net: SearchNetwork, sets: MoveClusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
     """Move all of a cluster, or nothing and False where a task of it cannot go."""
     level, cluster = which
     for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
@@ -92,7 +92,7 @@ def _cluster(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], t
 
 
 @spliced
-def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here: int) -> None:
+def _back(net: SearchNetwork, sets: MoveClusters, lane: Lane, which: tuple[int, int], here: int) -> None:
     """In exchange, move another cluster that is where the first now is to where that was."""
     level, label = which
     to = int(np.int64(lane.origin[0]))
@@ -105,7 +105,7 @@ def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here
 
 
 @spliced
-def _family(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
+def _family(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: int) -> bool:
     """Move a task with all that read one of its payloads."""
     last = len(sets.sizes) - 1
     if not _cluster(net, sets, lane, (last, int(np.int64(net.unit[task]))), to):
@@ -121,7 +121,7 @@ def _family(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> boo
 
 
 @subkernel
-def _gather(net: Network, lane: Lane, task: int, size: int) -> int:
+def _gather(net: SearchNetwork, lane: Lane, task: int, size: int) -> int:
     """Collect up to so many tasks around one, over edges, that are where it is; return how many, in `queue`."""
     lane.tally[STAMP] += 1
     stamp, at = lane.tally[STAMP], lane.choice.at
@@ -156,7 +156,7 @@ def _size(lane: Lane) -> int:
 
 
 @spliced
-def _ball(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
+def _ball(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: int) -> bool:
     """Move the surroundings of a task."""
     last = len(sets.sizes) - 1
     many = _gather(net, lane, task, _size(lane))
@@ -182,7 +182,7 @@ def _sort(values: Shorts, many: int) -> None:
 
 
 @subkernel
-def _earliest(net: Network, lane: Lane, task: int) -> int:
+def _earliest(net: SearchNetwork, lane: Lane, task: int) -> int:
     """The first place that a task can have: after all its inputs."""
     found = -1
     for edge in range(net.behind[task], net.behind[task + 1]):
@@ -192,7 +192,7 @@ def _earliest(net: Network, lane: Lane, task: int) -> int:
 
 
 @subkernel
-def _latest(net: Network, lane: Lane, task: int) -> int:
+def _latest(net: SearchNetwork, lane: Lane, task: int) -> int:
     """The last place that a task can have: before all that read it."""
     found = len(lane.choice.order)
     for edge in range(net.offset[task], net.offset[task + 1]):
@@ -201,7 +201,7 @@ def _latest(net: Network, lane: Lane, task: int) -> int:
 
 
 @spliced
-def _sooner(net: Network, lane: Lane) -> None:
+def _sooner(net: SearchNetwork, lane: Lane) -> None:
     """A critical task that waited for its device runs before one that ran there meanwhile, or that one after it."""
     base, c = lane.base, lane.choice
     task = int(lane.critical[draw(lane, lane.tally[CRITICAL])])
@@ -222,7 +222,7 @@ def _sooner(net: Network, lane: Lane) -> None:
 
 
 @spliced
-def _shifted(net: Network, sets: Clusters, lane: Lane) -> None:
+def _shifted(net: SearchNetwork, sets: MoveClusters, lane: Lane) -> None:
     """A few tasks around one slide up to as many places forward, or back."""
     c = lane.choice
     task = _somewhere(net, sets, lane)

@@ -16,7 +16,7 @@ from solvers.timing.replay import bottom_levels
 Shorts = npt.NDArray[np.int32]
 
 
-class Network(NamedTuple):
+class SearchNetwork(NamedTuple):
     """A problem for compiled search: where a task is, is its location; which device there, is settled beforehand."""
 
     offset: Shorts
@@ -49,7 +49,7 @@ class Network(NamedTuple):
     links: int
 
 
-class Clusters(NamedTuple):
+class MoveClusters(NamedTuple):
     """Several partitions of the tasks, coarse to fine; each keeps units whole. The last is the units themselves."""
 
     label: Shorts
@@ -62,7 +62,7 @@ class Clusters(NamedTuple):
     """[k] number of clusters of each partition."""
 
 
-def network_of(problem: Problem, units: Units) -> Network:
+def network_of(problem: Problem, units: Units) -> SearchNetwork:
     """Everything that search reads. O(e log e + n (m + l))."""
     p, n = problem, problem.tasks
     device = _devices(p, units)
@@ -74,7 +74,7 @@ def network_of(problem: Problem, units: Units) -> Network:
     offset, _ = adjacency(n, p.src)
     behind, into = adjacency(n, p.dst)
     tails = np.where(p.payload[into] >= 0, p.src[into], -1 - p.src[into])
-    return Network(
+    return SearchNetwork(
         offset=_short(offset),
         head=_short(p.dst[by]),
         carried=_short(p.payload[by]),
@@ -105,14 +105,14 @@ def _devices(p: Problem, units: Units) -> Ints:
     return device
 
 
-def clusters_of(units: Units, partitions: Sequence[Ints]) -> Clusters:
+def clusters_of(units: Units, partitions: Sequence[Ints]) -> MoveClusters:
     """The partitions, [n] labels each, with what shares a unit joined; then the units. O(k n log n)."""
     labels = [_joined(units.unit, partition) for partition in partitions] + [units.unit]
     n = len(units.unit)
     first = np.zeros((len(labels), n + 1), dtype=np.int32)
     for k, label in enumerate(labels):
         np.cumsum(np.bincount(label, minlength=n), out=first[k, 1:])
-    return Clusters(
+    return MoveClusters(
         label=_short(np.stack(labels)),
         first=first,
         member=_short(np.stack([np.argsort(label, kind="stable") for label in labels])),

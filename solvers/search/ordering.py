@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints, rank_of
 from solvers.problem import Problem
-from solvers.search.shared import Arena, Spot
+from solvers.search.workspace import Solution, Workspace
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
@@ -15,18 +15,18 @@ from solvers.timing.replay import bottom_levels, prepare, replay
 class Orders:
     """What gives a placement better orders."""
 
-    arena: Arena
+    arena: Workspace
     mirror: Problem
     """The problem in reverse, without links: each edge carries a payload of its own."""
     backward: Prepared
 
     @classmethod
-    def of(cls, arena: Arena) -> "Orders":
+    def of(cls, arena: Workspace) -> "Orders":
         """Everything that does not depend on the placement."""
         mirror = _mirrored(arena.problem)
         return cls(arena=arena, mirror=mirror, backward=prepare(mirror))
 
-    def improved(self, spot: Spot) -> Spot:
+    def improved(self, spot: Solution) -> Solution:
         """The best of a placement's own order and four others.
 
         Idle devices start, of their ready tasks, the first by the order as it is, by bottom level under the placement,
@@ -43,11 +43,11 @@ class Orders:
             found.append(self._listed(best.at, device, self._backwards(device, best)))
         return min(found, key=lambda each: each.makespan)
 
-    def _listed(self, at: Ints, device: Ints, priority: Ints) -> Spot:
+    def _listed(self, at: Ints, device: Ints, priority: Ints) -> Solution:
         order = self.arena.order_of(self.arena.run(device, priority, strict=False))
-        return Spot(at=at, order=order, makespan=self.arena.run(device, rank_of(order)).makespan)
+        return Solution(at=at, order=order, makespan=self.arena.run(device, rank_of(order)).makespan)
 
-    def _backwards(self, device: Ints, spot: Spot) -> Ints:
+    def _backwards(self, device: Ints, spot: Solution) -> Ints:
         """[n] priorities: how late each task can start when all is listed from the end."""
         finish = self.arena.schedule(spot).finish
         place = rank_of(spot.order)

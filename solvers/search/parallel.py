@@ -7,14 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from solvers.search.annealing import Walk, Weighed
+from solvers.search.annealing import PointValue, Walk
 
 _LOOK_S = 0.1
 """How often the caller's thread looks for news, and for Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class WalkBudget:
     """How long each walk goes on."""
 
     seconds: float
@@ -25,15 +25,15 @@ class Budget:
 
 
 def walk_all(
-    walks: Sequence[Walk], budget: Budget, over: Callable[[], bool]
-) -> Generator[Weighed, None, list[Weighed]]:
+    walks: Sequence[Walk], budget: WalkBudget, over: Callable[[], bool]
+) -> Generator[PointValue, None, list[PointValue]]:
     """What is better than before, as it is found; returns what each walk kept, best first.
 
     All end when `over()`, which the caller's thread is asked between looks, or when the caller asks no more. What one
     raises ends the others, and is raised. Of equals the first walk's comes first. KeyboardInterrupt once all have ended
     and everything was told.
     """
-    stop, news = threading.Event(), SimpleQueue[Weighed]()
+    stop, news = threading.Event(), SimpleQueue[PointValue]()
     with ThreadPoolExecutor(len(walks)) as pool:
         running: list[Future[None]] = []
         try:
@@ -55,13 +55,13 @@ def walk_all(
     return kept
 
 
-def _kept(walks: Sequence[Walk], ended: Sequence[Future[None]]) -> list[Weighed]:
+def _kept(walks: Sequence[Walk], ended: Sequence[Future[None]]) -> list[PointValue]:
     for future in ended:
         future.result()
     return sorted((walk.kept for walk in walks if walk.kept is not None), key=lambda kept: kept.makespan)
 
 
-def _go(walk: Walk, budget: Budget, stop: threading.Event, news: "SimpleQueue[Weighed]") -> None:
+def _go(walk: Walk, budget: WalkBudget, stop: threading.Event, news: "SimpleQueue[PointValue]") -> None:
     began, done, progress = time.perf_counter(), 0, 0.0
     while progress < 1.0 and not stop.is_set():
         if walk.stretch(progress, budget.rarer) and walk.kept is not None:
@@ -75,9 +75,9 @@ def _go(walk: Walk, budget: Budget, stop: threading.Event, news: "SimpleQueue[We
         news.put(walk.kept)
 
 
-def _best(news: "SimpleQueue[Weighed]") -> list[Weighed]:
+def _best(news: "SimpleQueue[PointValue]") -> list[PointValue]:
     """The best of what has come in, if anything has."""
-    found: list[Weighed] = []
+    found: list[PointValue] = []
     try:
         while True:
             found.append(news.get_nowait())

@@ -3,8 +3,8 @@
 import numpy as np
 
 from solvers.compiled.kernels import spliced, subkernel
-from solvers.search.network import Network
-from solvers.search.state import Choice, Run, Saved, Trace, Work, copy_to
+from solvers.search.network import SearchNetwork
+from solvers.search.state import RunBounds, RunTrace, SavedStates, SearchDecision, SimulationState, copy_to
 
 NEVER = 2**62
 BEGUN, _HOPELESS, _FREED, _NOW = range(4)
@@ -14,7 +14,9 @@ STOPPED = -1
 
 
 @subkernel
-def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run) -> int:
+def simulate(
+    net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, saved: SavedStates, run: RunBounds
+) -> int:
     """The makespan of a choice, or STOPPED; the trace holds for the tasks that were begun by this run.
 
     Equal to the strict `solvers.timing.replay.replay` with the places as ranks. A run that resumes leaves the trace of
@@ -34,7 +36,7 @@ def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run)
 
 
 @subkernel
-def _events(net: Network, c: Choice, t: Trace, w: Work, bounds: tuple[int, int]) -> int:
+def _events(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, bounds: tuple[int, int]) -> int:
     """Process events: the makespan, STOPPED beyond a limit, or _PAUSED where the next event is not before a pause."""
     limit, pause = bounds
     while True:
@@ -59,7 +61,7 @@ def _events(net: Network, c: Choice, t: Trace, w: Work, bounds: tuple[int, int])
 
 
 @spliced
-def _end(w: Work) -> int:
+def _end(w: SimulationState) -> int:
     """When the last task ended."""
     most = np.int64(0)
     for d in range(len(w.until)):
@@ -68,7 +70,7 @@ def _end(w: Work) -> int:
 
 
 @spliced
-def _next(c: Choice, w: Work) -> int:
+def _next(c: SearchDecision, w: SimulationState) -> int:
     """The device whose task ends next, of several the one whose task comes first in the order; -1 for none."""
     # A scan: devices are few, and a heap would have to be saved and restored with every state.
     found, now = -1, NEVER
@@ -83,7 +85,7 @@ def _next(c: Choice, w: Work) -> int:
 
 
 @spliced
-def _begin(net: Network, c: Choice, t: Trace, w: Work, d: int, limit: int) -> None:
+def _begin(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, d: int, limit: int) -> None:
     """Begin a free device's next task if its inputs are known."""
     task = c.first[d] if w.last[d] < 0 else c.after[w.last[d]]
     if task >= 0 and w.waiting[task] == 0:
@@ -100,7 +102,7 @@ def _begin(net: Network, c: Choice, t: Trace, w: Work, d: int, limit: int) -> No
 
 
 @spliced
-def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> None:
+def _send(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, task: int, now: int) -> None:
     """Request the transfers of a task that has ended, and release its successors."""
     here = c.at[task]
     k, last = net.offset[task], net.offset[task + 1]
@@ -131,7 +133,7 @@ def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> No
 
 
 @spliced
-def _arrives(net: Network, w: Work, payload: int, path: tuple[int, int], now: int) -> int:
+def _arrives(net: SearchNetwork, w: SimulationState, payload: int, path: tuple[int, int], now: int) -> int:
     """Send a payload along a path as soon as its links are free; return when it is there."""
     begin = now
     for k in range(net.path_links.shape[2]):
@@ -147,7 +149,7 @@ def _arrives(net: Network, w: Work, payload: int, path: tuple[int, int], now: in
 
 
 @spliced
-def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
+def _resume(net: SearchNetwork, t: RunTrace, w: SimulationState, saved: SavedStates, run: RunBounds) -> int:
     """Begin at the last state that the run shares with the current choice's; return from when on to save states."""
     w.tally[:] = 0
     state = saved.states[0] - 1
@@ -163,7 +165,7 @@ def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
 
 
 @spliced
-def _fresh(net: Network, t: Trace, w: Work) -> None:
+def _fresh(net: SearchNetwork, t: RunTrace, w: SimulationState) -> None:
     """The state in which every device may begin its first task."""
     copy_to(w.waiting, net.indegree)
     t.ready[:] = 0
@@ -178,7 +180,7 @@ def _fresh(net: Network, t: Trace, w: Work) -> None:
 
 
 @spliced
-def _save(t: Trace, w: Work, saved: Saved, now: int) -> None:
+def _save(t: RunTrace, w: SimulationState, saved: SavedStates, now: int) -> None:
     """Keep the state before the events of `now`."""
     k = saved.states[0]
     if k < len(saved.when):
@@ -194,7 +196,7 @@ def _save(t: Trace, w: Work, saved: Saved, now: int) -> None:
 
 
 @spliced
-def _restore(t: Trace, w: Work, saved: Saved, k: int) -> None:
+def _restore(t: RunTrace, w: SimulationState, saved: SavedStates, k: int) -> None:
     """The inverse of `_save`."""
     copy_to(w.waiting, saved.waiting[k])
     copy_to(t.ready, saved.ready[k])

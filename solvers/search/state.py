@@ -6,10 +6,10 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.compiled.kernels import inlined
-from solvers.search.network import Network, Shorts
+from solvers.search.network import SearchNetwork, Shorts
 
 
-class Choice(NamedTuple):
+class SearchDecision(NamedTuple):
     """What a search decides, a location for each task and one order of all, and what follows at once."""
 
     at: Shorts
@@ -34,7 +34,7 @@ class Choice(NamedTuple):
     """[l] bytes at each location."""
 
 
-class Trace(NamedTuple):
+class RunTrace(NamedTuple):
     """What a run leaves behind."""
 
     start: Ints
@@ -47,7 +47,7 @@ class Trace(NamedTuple):
     """[n] the tasks in the order in which they were begun, and how many in the last place."""
 
 
-class Work(NamedTuple):
+class SimulationState(NamedTuple):
     """The state of a running simulation."""
 
     waiting: Shorts
@@ -70,8 +70,8 @@ class Work(NamedTuple):
     """[4] tasks begun by this run; whether the limit can no longer be met; entries of `freed`; the tick."""
 
 
-class Saved(NamedTuple):
-    """States of the current choice's run at some ticks, each as in `Work`."""
+class SavedStates(NamedTuple):
+    """States of the current choice's run at some ticks, each as in `SimulationState`."""
 
     states: Ints
     """[1] how many states hold."""
@@ -86,7 +86,7 @@ class Saved(NamedTuple):
     free: Ints
 
 
-class Run(NamedTuple):
+class RunBounds(NamedTuple):
     """How far a run must be followed."""
 
     limit: int
@@ -97,10 +97,10 @@ class Run(NamedTuple):
     """Ticks between the states that are saved."""
 
 
-def choice_for(net: Network) -> Choice:
+def choice_for(net: SearchNetwork) -> SearchDecision:
     """Arrays for one choice."""
     n, m = len(net.indegree), len(net.used)
-    return Choice(
+    return SearchDecision(
         at=np.zeros(n, dtype=np.int32),
         order=np.zeros(n, dtype=np.int32),
         place=np.zeros(n, dtype=np.int32),
@@ -114,10 +114,10 @@ def choice_for(net: Network) -> Choice:
     )
 
 
-def work_for(net: Network) -> Work:
+def work_for(net: SearchNetwork) -> SimulationState:
     """Arrays for one lane of search."""
     n, m = len(net.indegree), len(net.used)
-    return Work(
+    return SimulationState(
         waiting=np.empty(n, dtype=np.int32),
         last=np.empty(m, dtype=np.int32),
         busy=np.empty(m, dtype=np.int32),
@@ -130,10 +130,10 @@ def work_for(net: Network) -> Work:
     )
 
 
-def trace_for(net: Network) -> Trace:
+def trace_for(net: SearchNetwork) -> RunTrace:
     """Arrays for one trace."""
     n = len(net.indegree)
-    return Trace(
+    return RunTrace(
         start=np.zeros(n, dtype=np.int64),
         end=np.zeros(n, dtype=np.int64),
         ready=np.zeros(n, dtype=np.int64),
@@ -141,10 +141,10 @@ def trace_for(net: Network) -> Trace:
     )
 
 
-def saved_for(net: Network, states: int) -> Saved:
+def saved_for(net: SearchNetwork, states: int) -> SavedStates:
     """Room for so many states."""
     n, m = len(net.indegree), len(net.used)
-    return Saved(
+    return SavedStates(
         states=np.zeros(1, dtype=np.int64),
         when=np.zeros(states, dtype=np.int64),
         waiting=np.empty((states, n), dtype=np.int32),

@@ -15,7 +15,7 @@ _REACH = 6
 NEVER = 2**62
 
 
-class Effort(NamedTuple):
+class SteadyingEffort(NamedTuple):
     """What is done for an order that hardly depends on turns."""
 
     merges: int
@@ -26,7 +26,7 @@ class Effort(NamedTuple):
     """It also ends where the shortest merge is below the longest by no more than this share."""
 
 
-def steadied(problem: Problem, prepared: Prepared, device: Ints, rank: Ints, effort: Effort) -> Ints:
+def steadied(problem: Problem, prepared: Prepared, device: Ints, rank: Ints, effort: SteadyingEffort) -> Ints:
     """[n] a rank of which random merges of the devices' sequences differ less; the given one if none was found.
 
     device, rank: [n] as `replay` takes them, without a deadlock.
@@ -34,7 +34,7 @@ def steadied(problem: Problem, prepared: Prepared, device: Ints, rank: Ints, eff
     A try takes a task that, in the longest merge, asks for a link when another device does, and moves it within its
     device's sequence. It is kept where the longest, and what the shortest is below it, come to less.
     """
-    trial, chance = _Trial(prepared, ints(device), len(rank), effort.merges), np.random.default_rng(0)
+    trial, chance = _MergeTrial(prepared, ints(device), len(rank), effort.merges), np.random.default_rng(0)
     order, given = order_of(ints(rank)), ints(rank)
     best = trial.spread(order, NEVER)
     while best is not None and trial.ran < effort.runs and best.least < (1.0 - effort.enough) * best.longest:
@@ -49,7 +49,7 @@ def steadied(problem: Problem, prepared: Prepared, device: Ints, rank: Ints, eff
     return given
 
 
-class _Spread(NamedTuple):
+class _MergeSpread(NamedTuple):
     """What merges of one order come to."""
 
     longest: int
@@ -63,7 +63,7 @@ class _Spread(NamedTuple):
         return 2 * self.longest - self.least
 
 
-class _Trial:
+class _MergeTrial:
     """Runs orders of one placement, each by the same merges."""
 
     def __init__(self, prepared: Prepared, device: Ints, tasks: int, merges: int) -> None:
@@ -72,7 +72,7 @@ class _Trial:
         chance = np.random.default_rng(1)
         self._turns = [ints(chance.permutation(tasks)) for _ in range(merges)]
 
-    def spread(self, order: Ints, below: int) -> _Spread | None:
+    def spread(self, order: Ints, below: int) -> _MergeSpread | None:
         """What the merges come to; None for a deadlock, and where the price is not `below`."""
         longest, least, rank = -1, NEVER, order
         for at, turn in enumerate(self._turns):
@@ -86,7 +86,7 @@ class _Trial:
             least = min(least, ticks)
             if ticks < 0 or 2 * longest - least >= below:
                 return None
-        return _Spread(longest, least, rank)
+        return _MergeSpread(longest, least, rank)
 
 
 def _moved(order: Ints, device: Ints, task: int, by: int) -> Ints:

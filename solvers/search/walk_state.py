@@ -6,9 +6,20 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.compiled.kernels import inlined, routine, spliced, subkernel
-from solvers.search.network import Network, Shorts
+from solvers.search.network import SearchNetwork, Shorts
 from solvers.search.simulation import BEGUN, NEVER, simulate
-from solvers.search.state import Choice, Run, Saved, Trace, Work, choice_for, copy_to, saved_for, trace_for, work_for
+from solvers.search.state import (
+    RunBounds,
+    RunTrace,
+    SavedStates,
+    SearchDecision,
+    SimulationState,
+    choice_for,
+    copy_to,
+    saved_for,
+    trace_for,
+    work_for,
+)
 
 MOVED, SLID, CRITICAL, STAMP, COST, BEST, OVER, TRIED, TAKEN = range(9)
 STATES = 12
@@ -18,12 +29,12 @@ STATES = 12
 class Lane(NamedTuple):
     """Everything that one thread of search writes."""
 
-    choice: Choice
-    base: Trace
+    choice: SearchDecision
+    base: RunTrace
     """Of the current choice."""
-    trial: Trace
-    work: Work
-    saved: Saved
+    trial: RunTrace
+    work: SimulationState
+    saved: SavedStates
     moved: Shorts
     """Tasks that the pending change moves, and in `origin` where they were."""
     origin: Shorts
@@ -47,7 +58,7 @@ class Lane(NamedTuple):
     """[1] state of the generator."""
 
 
-def lane_for(net: Network, at: Ints, order: Ints, capacity: Ints, seed: int) -> Lane:
+def lane_for(net: SearchNetwork, at: Ints, order: Ints, capacity: Ints, seed: int) -> Lane:
     """A lane that starts at a choice, [n] locations and a topological order, which is simulated."""
     n = len(net.indegree)
     shorts = ("moved", "origin", "slid", "place", "critical", "queue", "best_at", "best_order")
@@ -70,7 +81,7 @@ def lane_for(net: Network, at: Ints, order: Ints, capacity: Ints, seed: int) -> 
 
 
 @routine
-def begin_at(net: Network, lane: Lane, at: Shorts, order: Shorts) -> None:
+def begin_at(net: SearchNetwork, lane: Lane, at: Shorts, order: Shorts) -> None:
     """Make this the current choice: simulate it from the beginning, and keep it if it is the best so far."""
     c = lane.choice
     c.first[:] = -1
@@ -92,7 +103,7 @@ def begin_at(net: Network, lane: Lane, at: Shorts, order: Shorts) -> None:
         c.held[at[task]] += net.memory[task]
     lane.saved.states[0] = 0
     lane.tally[MOVED] = lane.tally[SLID] = 0
-    run = Run(NEVER, -1, NEVER)
+    run = RunBounds(NEVER, -1, NEVER)
     lane.tally[COST] = simulate(net, c, lane.base, lane.work, lane.saved, run)
     trace_critical(net, lane)
     _keep(lane)
@@ -149,7 +160,7 @@ def accept(lane: Lane, cost: int) -> None:
 
 
 @subkernel
-def trace_critical(net: Network, lane: Lane) -> None:
+def trace_critical(net: SearchNetwork, lane: Lane) -> None:
     """A chain of tasks, from the last that ends, each of which the one before it in time held up."""
     many, task = 0, int(np.argmax(lane.base.end))
     while task >= 0:
@@ -160,7 +171,7 @@ def trace_critical(net: Network, lane: Lane) -> None:
 
 
 @spliced
-def holder(net: Network, lane: Lane, task: int) -> int:
+def holder(net: SearchNetwork, lane: Lane, task: int) -> int:
     """What a task waited for: the task before it on its device, or about the input that came last; -1 for nothing."""
     base, before = lane.base, np.int64(lane.choice.before[task])
     if before >= 0 and base.start[task] > base.ready[task]:

@@ -15,7 +15,7 @@ NEVER = 2**61
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Paths:
+class LocationPaths:
     """Per task and location, NEVER where the task's unit cannot be; all ticks are lower bounds in every schedule."""
 
     units: Units
@@ -27,7 +27,7 @@ class Paths:
     """[n, l] least ticks from the finish of a task there to the end of the schedule."""
 
 
-def paths_of(problem: Problem, units: Units | None = None, floors: tuple[Ints, Ints] | None = None) -> Paths:
+def paths_of(problem: Problem, units: Units | None = None, floors: tuple[Ints, Ints] | None = None) -> LocationPaths:
     """Longest paths over (task, location): each predecessor sits where it delays the task least. O(n m + e l^2).
 
     A payload's transfer counts between two locations, and tasks of one unit share theirs. Contention counts nowhere.
@@ -47,7 +47,7 @@ def paths_of(problem: Problem, units: Units | None = None, floors: tuple[Ints, I
     hops = (problem.transfer, ints(problem.path_class.T))
     backward = _edges_at(problem, problem.src, problem.dst)
     tail = _sweep(np.ascontiguousarray(order[::-1]), backward, (took, units.unit), hops, start[1])
-    return Paths(units=units, head=ints(head), took=ints(took), tail=ints(tail))
+    return LocationPaths(units=units, head=ints(head), took=ints(took), tail=ints(tail))
 
 
 def _edges_at(p: Problem, at: Ints, other: Ints) -> tuple[Ints, Ints, Ints]:

@@ -32,7 +32,7 @@ class Prepared(NamedTuple):
     """Number of edges that carry a payload."""
 
 
-class State(NamedTuple):
+class LinkState(NamedTuple):
     """The work arrays of one run; for one thread at a time."""
 
     row: Ints
@@ -69,11 +69,11 @@ class State(NamedTuple):
     """[payload edges, 4] payload, target, start and finish of each transfer."""
 
 
-def state_for(g: Prepared, device: Ints) -> State:
+def state_for(g: Prepared, device: Ints) -> LinkState:
     """Work arrays for a run with tasks on `device`, [n]; `reset` makes them ready for another one."""
     n = len(g.indegree)
     row = np.empty((n, 4), dtype=np.int64)
-    state = State(
+    state = LinkState(
         row=row,
         waiting=row[:, WAITING],
         ready=row[:, READY],
@@ -98,7 +98,7 @@ def state_for(g: Prepared, device: Ints) -> State:
 
 
 @kernel
-def reset(g: Prepared, s: State, device: Ints) -> None:
+def reset(g: Prepared, s: LinkState, device: Ints) -> None:
     """Make the work arrays ready for a run with tasks on `device`, [n], whatever they were used for."""
     for task in range(len(device)):
         d = device[task]
@@ -112,7 +112,7 @@ def reset(g: Prepared, s: State, device: Ints) -> None:
 
 
 @inlined
-def release(s: State, task: int, time: int | np.int64) -> None:
+def release(s: LinkState, task: int, time: int | np.int64) -> None:
     """One thing less that the task waits for, known to hold from `time` on."""
     # Without a branch, as nothing predicts it: the next one overwrites a task that is not free yet.
     s.row[task, READY] = max(s.row[task, READY], time)
@@ -132,7 +132,7 @@ def free_from(path_links: Ints, link_free: Ints, path: tuple[int, int], now: int
 
 
 @inlined
-def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int | np.int64) -> None:
+def grant(g: Prepared, s: LinkState, payload: int, path: tuple[int, int], now: int | np.int64) -> None:
     """Send a payload along a path (from, to) as soon as its links are free."""
     a, b = path
     begin = free_from(g.path_links, s.link_free, path, now)
@@ -148,7 +148,7 @@ def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int |
 
 
 @inlined
-def finish_task(g: Prepared, s: State, task: int, now: int | np.int64) -> None:
+def finish_task(g: Prepared, s: LinkState, task: int, now: int | np.int64) -> None:
     """Request the task's transfers, which are granted at once, and release its successors."""
     here = s.row[task, AT]
     k, last = g.offset[task], g.offset[task + 1]
@@ -200,7 +200,7 @@ class Outbox(NamedTuple):
     """[l] the last payload that was requested for each location."""
 
 
-def outbox_for(g: Prepared, s: State, send_rank: Ints | None) -> Outbox:
+def outbox_for(g: Prepared, s: LinkState, send_rank: Ints | None) -> Outbox:
     """Room for all transfers of a run whose `state_for` is `s`, by priority; for FCFS where `send_rank` is None."""
     places = len(s.arrival)
     waits = np.zeros(places * places + 1, dtype=np.int64)
@@ -221,7 +221,7 @@ def outbox_for(g: Prepared, s: State, send_rank: Ints | None) -> Outbox:
 
 
 @inlined
-def request_sends(g: Prepared, s: State, o: Outbox, task: int, now: int) -> None:
+def request_sends(g: Prepared, s: LinkState, o: Outbox, task: int, now: int) -> None:
     """Let the task's transfers wait for `start_waiting`, and release its successors that need none."""
     here = s.row[task, AT]
     k = g.offset[task]
@@ -237,7 +237,7 @@ def request_sends(g: Prepared, s: State, o: Outbox, task: int, now: int) -> None
 
 
 @subkernel
-def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
+def start_waiting(g: Prepared, s: LinkState, o: Outbox, now: int) -> int:
     """Start, in order of (turn, target), each waiting transfer whose links are free; return when to look again."""
     while True:
         best, wake = -1, NEVER
@@ -258,7 +258,7 @@ def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
 
 
 @spliced
-def _start(g: Prepared, s: State, waited: tuple[int, int], now: int) -> None:
+def _start(g: Prepared, s: LinkState, waited: tuple[int, int], now: int) -> None:
     """Send what waited, (path, first edge), and release its readers there."""
     path, edge = waited
     a, b = divmod(path, len(s.arrival))
@@ -305,7 +305,7 @@ def _take(o: Outbox, path: int) -> int:
 
 
 @routine
-def _count(g: Prepared, s: State, waits: Ints) -> None:
+def _count(g: Prepared, s: LinkState, waits: Ints) -> None:
     """[l * l] transfers of each path in a whole run."""
     asked = np.full(len(s.arrival), -1, dtype=np.int64)
     for task in range(len(g.indegree)):

@@ -16,9 +16,9 @@ from solvers.timing.links import (
     SENT,
     TOOK,
     WAITING,
+    LinkState,
     Outbox,
     Prepared,
-    State,
     finish_task,
     outbox_for,
     release,
@@ -61,7 +61,7 @@ def queues_for(g: Prepared, order: Ints, *, fifo: bool) -> Queues:
 
 
 @spliced
-def line_up(s: State, order: Ints) -> None:
+def line_up(s: LinkState, order: Ints) -> None:
     """Note the places, and free the tasks that wait for nothing."""
     for place in range(len(order)):
         task = order[place]
@@ -72,7 +72,7 @@ def line_up(s: State, order: Ints) -> None:
 
 
 @spliced
-def admit(s: State, q: Queues, device: Ints, order: Ints, now: int) -> None:
+def admit(s: LinkState, q: Queues, device: Ints, order: Ints, now: int) -> None:
     """Hand the tasks whose inputs have arrived to their devices; the others wait for the time of arrival."""
     for at in range(s.length[FREED]):
         task = s.freed[at]
@@ -101,8 +101,24 @@ def leave(q: Queues, d: int) -> int:
 
 
 __all__ = [
-    "ARRIVALS", "EVENTS", "FREED", "SENT", "Outbox", "Prepared", "State", "begin_task", "finish_task", "order_of",
-    "outbox_for", "reset", "run_listed", "run_queued", "run_strict", "run_waiting", "state_for", "strict_makespan",
+    "ARRIVALS",
+    "EVENTS",
+    "FREED",
+    "SENT",
+    "LinkState",
+    "Outbox",
+    "Prepared",
+    "begin_task",
+    "finish_task",
+    "order_of",
+    "outbox_for",
+    "reset",
+    "run_listed",
+    "run_queued",
+    "run_strict",
+    "run_waiting",
+    "state_for",
+    "strict_makespan",
     "turned_makespan",
 ]  # fmt: skip
 
@@ -120,7 +136,7 @@ def order_of(rank: Ints) -> Ints:
 
 
 @inlined
-def begin_task(s: State, entry: tuple[int, int], now: int) -> None:
+def begin_task(s: LinkState, entry: tuple[int, int], now: int) -> None:
     """Start a task, `entry` = (task, its place in the order), and queue its finish."""
     task, place = entry
     s.start[task] = now
@@ -129,7 +145,7 @@ def begin_task(s: State, entry: tuple[int, int], now: int) -> None:
 
 
 @kernel
-def strict_makespan(g: Prepared, s: State, device: Ints, order: Ints) -> int:
+def strict_makespan(g: Prepared, s: LinkState, device: Ints, order: Ints) -> int:
     """Run each device's tasks in `order`, links first come, first served; return the makespan, -1 for a deadlock.
 
     `s` as `reset` left it. The starts are the ready times, and are not written: `run_strict` does.
@@ -138,7 +154,7 @@ def strict_makespan(g: Prepared, s: State, device: Ints, order: Ints) -> int:
 
 
 @kernel
-def turned_makespan(g: Prepared, s: State, device: Ints, order: Ints, turn: Ints) -> int:
+def turned_makespan(g: Prepared, s: LinkState, device: Ints, order: Ints, turn: Ints) -> int:
     """`strict_makespan` where of tasks that end in one tick the first in `turn`, all tasks in any order, is served."""
     _follow(s, device, order, turn)
     done, now = 0, int(np.int64(0))
@@ -156,14 +172,14 @@ def turned_makespan(g: Prepared, s: State, device: Ints, order: Ints, turn: Ints
 
 
 @kernel
-def run_strict(g: Prepared, s: State, device: Ints, order: Ints) -> int:
+def run_strict(g: Prepared, s: LinkState, device: Ints, order: Ints) -> int:
     """As `strict_makespan`, with starts and finishes; return how many ran, fewer than all when the order deadlocks."""
     strict_makespan(g, s, device, order)
     return _read_off(s)
 
 
 @kernel
-def run_waiting(g: Prepared, s: State, o: Outbox, device: Ints, order: Ints) -> int:
+def run_waiting(g: Prepared, s: LinkState, o: Outbox, device: Ints, order: Ints) -> int:
     """`run_strict` with links that serve by priority."""
     _follow(s, device, order, order)
     now, wake = int(np.int64(0)), NEVER
@@ -183,7 +199,7 @@ def run_waiting(g: Prepared, s: State, o: Outbox, device: Ints, order: Ints) -> 
 
 
 @subkernel
-def _follow(s: State, device: Ints, order: Ints, turn: Ints) -> None:
+def _follow(s: LinkState, device: Ints, order: Ints, turn: Ints) -> None:
     """Let each task wait for the one before it on its device, and free those that wait for nothing.
 
     Places are those in `turn`, all tasks in any order.
@@ -204,7 +220,7 @@ def _follow(s: State, device: Ints, order: Ints, turn: Ints) -> None:
 
 
 @inlined
-def _begin_freed(s: State) -> None:
+def _begin_freed(s: LinkState) -> None:
     """Queue the finishes of the tasks that wait for nothing more; each starts as soon as it is ready."""
     for at in range(s.length[FREED]):
         task = s.freed[at]
@@ -214,7 +230,7 @@ def _begin_freed(s: State) -> None:
 
 
 @subkernel
-def _read_off(s: State) -> int:
+def _read_off(s: LinkState) -> int:
     """Starts and finishes after a strict run; how many tasks ran."""
     ran = 0
     for task in range(len(s.start)):
@@ -225,13 +241,13 @@ def _read_off(s: State) -> int:
     return ran
 
 
-def run_listed(g: Prepared, s: State, device: Ints, order: Ints) -> int:
+def run_listed(g: Prepared, s: LinkState, device: Ints, order: Ints) -> int:
     """Start, whenever a device is idle, its ready task that is first in `order`; return how many ran: all."""
     return run_queued(g, s, outbox_for(g, s, None), queues_for(g, order, fifo=False), device, order)
 
 
 @kernel
-def run_queued(g: Prepared, s: State, o: Outbox, q: Queues, device: Ints, order: Ints) -> int:
+def run_queued(g: Prepared, s: LinkState, o: Outbox, q: Queues, device: Ints, order: Ints) -> int:
     """List scheduling under either policy of links; of what is ready, the first in `order` or the first come."""
     now, done, wake = int(np.int64(0)), 0, NEVER
     line_up(s, order)

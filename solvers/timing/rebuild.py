@@ -16,7 +16,7 @@ from solvers.problem import Problem
 from solvers.schedule import Schedule
 
 
-class Transfers(NamedTuple):
+class RebuiltTransfers(NamedTuple):
     """The transfers that a placement needs, one entry each, ordered by payload and then by target."""
 
     payload: Ints
@@ -27,14 +27,14 @@ class Transfers(NamedTuple):
     """[t] ticks on the path from the producer's location."""
 
 
-def needed_transfers(problem: Problem, device: Ints) -> Transfers:
+def needed_transfers(problem: Problem, device: Ints) -> RebuiltTransfers:
     """The transfers that tasks on `device` [n] need: each payload once to each foreign location with a consumer."""
     at = problem.location[device]
     cut = np.flatnonzero((problem.payload >= 0) & (at[problem.src] != at[problem.dst]))
     crossing = np.unique(problem.payload[cut] * problem.locations + at[problem.dst[cut]])
     payload, to = crossing // problem.locations, crossing % problem.locations
     ticks = problem.transfer[payload, problem.path_class[at[problem.producer[payload]], to]]
-    return Transfers(payload, to, ticks)
+    return RebuiltTransfers(payload, to, ticks)
 
 
 def rebuild(problem: Problem, rough: Schedule) -> Schedule:
@@ -68,7 +68,7 @@ def rebuild(problem: Problem, rough: Schedule) -> Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Network:
+class _ActivityNetwork:
     """Activities (tasks, then transfers) with what each holds and what follows it."""
 
     ticks: list[int]
@@ -78,7 +78,7 @@ class _Network:
     resources: int
 
 
-def _network(p: Problem, device: Ints, need: Transfers) -> _Network:
+def _network(p: Problem, device: Ints, need: RebuiltTransfers) -> _ActivityNetwork:
     at, n, total = p.location[device], p.tasks, p.tasks + len(need.payload)
     followers: list[list[int]] = [[] for _ in range(total)]
     waiting = [0] * total
@@ -89,10 +89,12 @@ def _network(p: Problem, device: Ints, need: Transfers) -> _Network:
     paths = p.holds[at[p.producer[need.payload]], need.to]
     holds += [[p.devices + link for link in set(path) if link >= 0] for path in paths.tolist()]
     ticks = p.duration[np.arange(n), device].tolist() + need.ticks.tolist()
-    return _Network(ticks=ticks, holds=holds, followers=followers, waiting=waiting, resources=p.devices + p.links)
+    return _ActivityNetwork(
+        ticks=ticks, holds=holds, followers=followers, waiting=waiting, resources=p.devices + p.links
+    )
 
 
-def _arcs(p: Problem, at: Ints, need: Transfers) -> Iterator[tuple[int, int]]:
+def _arcs(p: Problem, at: Ints, need: RebuiltTransfers) -> Iterator[tuple[int, int]]:
     """Producer to transfer, transfer to consumer, and the edges that no transfer serves."""
     n = p.tasks
     yield from zip(p.producer[need.payload].tolist(), range(n, n + len(need.payload)), strict=True)
@@ -103,7 +105,7 @@ def _arcs(p: Problem, at: Ints, need: Transfers) -> Iterator[tuple[int, int]]:
     yield from zip((n + serves).tolist(), p.dst[cut].tolist(), strict=True)
 
 
-def _ranks(p: Problem, rough: Schedule, need: Transfers) -> list[int]:
+def _ranks(p: Problem, rough: Schedule, need: RebuiltTransfers) -> list[int]:
     """The place of every activity by (start, finish) in `rough`; equals in the order of their indices."""
     start = np.concatenate([rough.start, rough.finish[p.producer[need.payload]]])
     finish = np.concatenate([rough.finish, start[p.tasks :] + need.ticks])
@@ -116,7 +118,7 @@ def _ranks(p: Problem, rough: Schedule, need: Transfers) -> list[int]:
     return list(rank.tolist())
 
 
-def _earliest(network: _Network, rank: list[int]) -> Ints:
+def _earliest(network: _ActivityNetwork, rank: list[int]) -> Ints:
     """Start of every activity when they are appended in the order of `rank`, each once its predecessors are."""
     waiting, free = list(network.waiting), [0] * network.resources
     start = [0] * len(rank)

@@ -27,9 +27,9 @@ from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.timing.loop import (
     SENT,
+    LinkState,
     Outbox,
     Prepared,
-    State,
     order_of,
     outbox_for,
     queues_for,
@@ -136,7 +136,7 @@ def first_come(
     return schedule_of(device, state), rank_of(state.ended)
 
 
-def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: State | None = None) -> int:
+def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: LinkState | None = None) -> int:
     """The makespan of a strict replay, for a search that needs nothing else; -1 when the order deadlocks.
 
     device: [n] valid, as int64. order: [n] the tasks by rank (a permutation, as int64). state: work arrays of another
@@ -151,7 +151,7 @@ def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: State | No
     return int(strict_makespan(prepared, state, device, order))
 
 
-def _outbox(p: Problem, g: Prepared, state: State, send_rank: Ints | None) -> Outbox:
+def _outbox(p: Problem, g: Prepared, state: LinkState, send_rank: Ints | None) -> Outbox:
     if send_rank is not None and np.shape(send_rank) != (p.payloads,):
         raise ValueError(f"send_rank {np.shape(send_rank)} must have one entry for each of {p.payloads} payloads")
     return outbox_for(g, state, None if send_rank is None else ints(send_rank))
@@ -209,7 +209,7 @@ def validated(p: Problem, device: Ints, rank: Ints) -> tuple[Ints, Ints]:
     return device, rank
 
 
-def _deadlock(p: Problem, device: Ints, order: Ints, state: State) -> str:
+def _deadlock(p: Problem, device: Ints, order: Ints, state: LinkState) -> str:
     """Name a task that its device must start next, and what it waits for."""
     waits = order[state.start[order] < 0]
     first = waits[np.unique(device[waits], return_index=True)[1]]
@@ -221,7 +221,7 @@ def _deadlock(p: Problem, device: Ints, order: Ints, state: State) -> str:
     )
 
 
-def schedule_of(device: Ints, state: State) -> Schedule:
+def schedule_of(device: Ints, state: LinkState) -> Schedule:
     """What a run to the end leaves behind."""
     sent = state.sent[: state.length[SENT]]
     return Schedule(

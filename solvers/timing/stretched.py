@@ -7,8 +7,8 @@ import numpy as np
 from solvers.arrays import Floats, Ints, ints
 from solvers.problem import MOST
 from solvers.timing.loop import (
+    LinkState,
     Prepared,
-    State,
     order_of,
     outbox_for,
     queues_for,
@@ -47,7 +47,7 @@ def stretched(
     return ints(np.array(rows, dtype=np.int64).reshape(-1, len(made)))
 
 
-def _makespan(g: Prepared, state: State, device: Ints, order: Ints | None) -> int:
+def _makespan(g: Prepared, state: LinkState, device: Ints, order: Ints | None) -> int:
     """Of a run from `state` as it was reset, in that order or first in, first out."""
     if order is not None:
         return int(turned_makespan(g, state, device, order, order))

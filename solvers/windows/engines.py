@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from solvers.milp.polish.attempt import STEP, Slice, attempt
+from solvers.milp.polish.attempt import STEP, RunSlice, attempt
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import Ask
+from solvers.milp.vendor import RunRequest
 from solvers.problem import Problem
 from solvers.result import Options, Status
 from solvers.schedule import Schedule
@@ -19,7 +19,7 @@ _SLICE_S, _SETTLING = 1.0, 0.2
 """Seconds of a vendor a window, and the part of them in which time windows are looked for."""
 
 
-class Searched(NamedTuple):
+class WindowResult(NamedTuple):
     """What became of one window."""
 
     schedule: Schedule | None
@@ -30,7 +30,7 @@ class Searched(NamedTuple):
     """Whether the engine did not end in time, and may still be at work in this process."""
 
 
-Search = Callable[[Problem, Schedule, float, int], Searched]
+Search = Callable[[Problem, Schedule, float, int], WindowResult]
 """Looks for a schedule of a small problem that is shorter than a valid one, within so many seconds, with a seed."""
 
 
@@ -49,13 +49,13 @@ def engine(name: str, options: Options, cores: int) -> Engine:
     if name == CPSAT:
         shorter = importlib.import_module("solvers.cpsat.one_window").shorter
 
-        def by_cpsat(problem: Problem, start: Schedule, seconds: float, seed: int) -> Searched:
-            return Searched(*shorter(problem, start, effort=_EFFORT, seconds=seconds, seed=seed))
+        def by_cpsat(problem: Problem, start: Schedule, seconds: float, seed: int) -> WindowResult:
+            return WindowResult(*shorter(problem, start, effort=_EFFORT, seconds=seconds, seed=seed))
 
         return Engine(by_cpsat, 14, min(options.workers, cores))
     vendor: Milp = importlib.import_module(f"solvers.milp.vendors.{name}").solver()
 
-    def by_program(problem: Problem, start: Schedule, seconds: float, seed: int) -> Searched:
+    def by_program(problem: Problem, start: Schedule, seconds: float, seed: int) -> WindowResult:
         return _attempted(vendor, options.formulation, problem, start, seconds, seed)
 
     # Of two runs of HiGHS in one process the second waits.
@@ -64,15 +64,15 @@ def engine(name: str, options: Options, cores: int) -> Engine:
 
 def _attempted(
     vendor: Milp, formulation: str, problem: Problem, start: Schedule, seconds: float, seed: int
-) -> Searched:
+) -> WindowResult:
     now = time.monotonic()
-    ask = Ask(seconds=min(seconds, _SLICE_S), gap=0.0, seed=seed, threads=1, start=None)
+    ask = RunRequest(seconds=min(seconds, _SLICE_S), gap=0.0, seed=seed, threads=1, start=None)
     settle_by = now + _SETTLING * ask.seconds
-    part = Slice(settle_by=lambda: settle_by, ends=now + ask.seconds, ask=lambda: ask)
+    part = RunSlice(settle_by=lambda: settle_by, ends=now + ask.seconds, ask=lambda: ask)
     most = start.makespan - max(1, start.makespan // STEP)
     if most < 0:
-        return Searched(None, closed=True)
+        return WindowResult(None, closed=True)
     found, outcome = attempt(problem, most, 0, (vendor.run, formulation), part)
     closed = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
     better = found if found is not None and found.makespan < start.makespan else None
-    return Searched(better, closed, outcome is not None and outcome.left)
+    return WindowResult(better, closed, outcome is not None and outcome.left)

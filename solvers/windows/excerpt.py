@@ -65,10 +65,10 @@ class Excerpt:
 
 def excerpt_of(standing: Standing, span: Span) -> Excerpt:
     """The problem of a window. O(w log n + edges of its tasks + memory of all units that may move)."""
-    return _Writer(standing, span).excerpt()
+    return _ExcerptWriter(standing, span).excerpt()
 
 
-class _Writer:
+class _ExcerptWriter:
     """Collects the rows of a window's problem."""
 
     def __init__(self, standing: Standing, span: Span) -> None:

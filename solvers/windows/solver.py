@@ -19,13 +19,13 @@ from solvers.bounds import quick_bounds
 from solvers.bounds.solver import compile_ahead
 from solvers.instances.plain import chain
 from solvers.problem import Problem
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import SEEDS, Limit, Options, Result
 from solvers.schedule import Schedule
-from solvers.windows.choices import Choices
-from solvers.windows.engines import CPSAT, Engine, Searched, engine
+from solvers.windows.engines import CPSAT, Engine, WindowResult, engine
 from solvers.windows.excerpt import Excerpt, excerpt_of
 from solvers.windows.standing import Standing, standing_of, tables_of
+from solvers.windows.window_kinds import Choices
 
 _LEAST_S = 0.02
 """Seconds that are too few for a window."""
@@ -37,12 +37,12 @@ class Opened:
 
     kind: str
     excerpt: Excerpt
-    found: Future[Searched]
+    found: Future[WindowResult]
     began: float
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowSearch:
     """One engine on windows of `Options.start`, whose links are first come, first served."""
 
     engine: str = CPSAT
@@ -62,7 +62,7 @@ class Windows:
         """Improve on `options.start`, as it runs first come, first served; ValueError without one."""
         if options.start is None:
             raise ValueError("windows improve a schedule - give one as the start")
-        watch = Watch(problem, options, report, solver=self.engine, version=metadata.version(self.package))
+        watch = SolveMonitor(problem, options, report, solver=self.engine, version=metadata.version(self.package))
         watch.better_bound(*quick_bounds.best(problem))
         if problem.tasks and not watch.within_gap and options.seconds > 0:
             chosen = engine(self.engine, options, os.cpu_count() or 1)
@@ -73,7 +73,7 @@ class Windows:
 class _Descent:
     """A plan, and the windows of it that are being searched."""
 
-    def __init__(self, watch: Watch, chosen: Engine, start: Schedule, size: int) -> None:
+    def __init__(self, watch: SolveMonitor, chosen: Engine, start: Schedule, size: int) -> None:
         self._watch, self._engine, self._tables = watch, chosen, tables_of(watch.problem)
         self._choices, self._seed, self._over = Choices(watch.options.seed, size), watch.options.seed, False
         order = np.lexsort((self._tables.topological, start.finish, start.start))

@@ -17,7 +17,7 @@ from solvers.timing.replay import prepare, replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tables:
+class StandingTables:
     """What every plan of one problem is looked at with."""
 
     problem: Problem
@@ -46,11 +46,11 @@ class Tables:
         return replay(self.problem, device, rank_of(order), prepared=self.prepared)
 
 
-def tables_of(problem: Problem) -> Tables:
+def tables_of(problem: Problem) -> StandingTables:
     """Everything that does not depend on a plan; ValueError when a unit can be nowhere. O(e log e + n (m + l))."""
     units, n = placeable_units(problem), problem.tasks
     network = network_of(problem, units)
-    return Tables(
+    return StandingTables(
         problem=problem,
         prepared=prepare(problem),
         unit=units.unit,
@@ -69,7 +69,7 @@ def tables_of(problem: Problem) -> Tables:
 class Standing:
     """A plan's run, and the longest path from the start of each of its activities to its end, all orders kept."""
 
-    tables: Tables
+    tables: StandingTables
     schedule: Schedule
     at: Ints
     """[n] location of each task."""
@@ -96,7 +96,7 @@ class Standing:
         return np.flatnonzero(s.start + self.tail[: len(s.start)] == s.makespan)
 
 
-def standing_of(tables: Tables, device: Ints, order: Ints) -> Standing:
+def standing_of(tables: StandingTables, device: Ints, order: Ints) -> Standing:
     """A placement and an order of all tasks as they stand. O((n + e + t) log n)."""
     p, s = tables.problem, tables.run(device, order)
     at = p.location[s.device]
@@ -106,7 +106,7 @@ def standing_of(tables: Tables, device: Ints, order: Ints) -> Standing:
     position = np.concatenate([2 * tables.topological, 2 * tables.topological[p.producer[s.sent_payload]] + 1])
     start, finish = np.concatenate([s.start, s.sent_start]), np.concatenate([s.finish, s.sent_finish])
     tail = np.zeros(len(start), dtype=np.int64)
-    run = _Run(
+    run = _StandingRun(
         s.device, at, ints(crossing), tables.ahead, tables.out, p.dst, p.payload, s.sent_payload, s.sent_to, p.producer,
         p.holds, np.zeros(p.devices, dtype=np.int64), np.zeros(p.links + 1, dtype=np.int64),
     )  # fmt: skip
@@ -126,7 +126,7 @@ def standing_of(tables: Tables, device: Ints, order: Ints) -> Standing:
     )
 
 
-class _Run(NamedTuple):
+class _StandingRun(NamedTuple):
     """A run and its graph, for compiled code."""
 
     device: Ints
@@ -148,7 +148,7 @@ class _Run(NamedTuple):
 
 
 @kernel
-def _tails(run: _Run, order: Ints, took: Ints, tail: Ints) -> None:
+def _tails(run: _StandingRun, order: Ints, took: Ints, tail: Ints) -> None:
     """Fill in `tail`, of all activities in the order of their starts, from the last."""
     n = len(run.device)
     for place in range(len(order) - 1, -1, -1):
@@ -170,7 +170,7 @@ def _tails(run: _Run, order: Ints, took: Ints, tail: Ints) -> None:
 
 
 @inlined
-def _after_task(run: _Run, task: int, tail: Ints) -> int:
+def _after_task(run: _StandingRun, task: int, tail: Ints) -> int:
     """Ticks after a task, of what reads from it."""
     left = 0
     for k in range(run.ahead[task], run.ahead[task + 1]):
@@ -182,7 +182,7 @@ def _after_task(run: _Run, task: int, tail: Ints) -> int:
 
 
 @inlined
-def _after_transfer(run: _Run, sent: int, tail: Ints) -> int:
+def _after_transfer(run: _StandingRun, sent: int, tail: Ints) -> int:
     """Ticks after a transfer, of what reads it."""
     left, task = 0, run.producer[run.payload[sent]]
     for k in range(run.ahead[task], run.ahead[task + 1]):

@@ -13,7 +13,7 @@ from solvers.heuristics.methods import PLACERS
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
@@ -144,7 +144,9 @@ def test_an_invalid_start_is_an_error():
 
 def test_available_names_versions_and_remedies(monkeypatch):
     """Every row is listed with its version; one whose package is missing with the command that installs it."""
-    monkeypatch.setitem(api.SOLVERS, "gone", Entry(module="x", attribute="X", isolated=True, package="no-such-vendor"))
+    monkeypatch.setitem(
+        api.SOLVERS, "gone", SolverEntry(module="x", attribute="X", isolated=True, package="no-such-vendor")
+    )
     found = {row.name: row for row in api.available()}
     assert list(found) == list(api.SOLVERS)
     assert found["cpsat"].version is not None and found["cpsat"].version.startswith("9.")
@@ -162,7 +164,7 @@ def here(monkeypatch):
     monkeypatch.syspath_prepend(str(STUBS))
 
     def add(stub):
-        monkeypatch.setitem(api.SOLVERS, "stub", Entry(module="bad_solvers", attribute=stub, isolated=False))
+        monkeypatch.setitem(api.SOLVERS, "stub", SolverEntry(module="bad_solvers", attribute=stub, isolated=False))
 
     return add
 

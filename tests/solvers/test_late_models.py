@@ -12,7 +12,7 @@ import pytest
 
 from solvers.bounds import quick_bounds
 from solvers.instances.table import make
-from solvers.milp.formulations import FORMULATIONS, Limits, formulate
+from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
 from solvers.milp.paper import rows
 from solvers.structure.horizon import serial
 
@@ -36,12 +36,12 @@ class Clock:
 def clock(monkeypatch):
     """What the builders of integer programs look at."""
     clock = Clock()
-    monkeypatch.setattr(Limits, "check", lambda _: clock())
+    monkeypatch.setattr(MakespanLimits, "check", lambda _: clock())
     return clock
 
 
 def program(formulation):
-    limits = Limits(least=quick_bounds.best(GRID)[0], most=serial(GRID))
+    limits = MakespanLimits(least=quick_bounds.best(GRID)[0], most=serial(GRID))
     return formulate(GRID, formulation, limits).linear
 
 

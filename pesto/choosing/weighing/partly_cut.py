@@ -37,7 +37,7 @@ from pesto.split.split_step import split_step
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import WorkerParts, parts_of
 from solvers.arrays import Bools, Floats, ints
-from solvers.lateness import Late
+from solvers.deadlines import Late
 from solvers.timing.idling import idle_under
 
 

@@ -17,14 +17,14 @@ from pesto.core.costs.disturbance import named
 from pesto.core.costs.presets import named_in
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.files.disk import read_bytes, write_atomic
-from pesto.core.files.json import Amount, Kind, decode_document, encode_json, shown
+from pesto.core.files.json import Amount, DocumentKind, decode_document, encode_json, shown
 from pesto.core.files.labels import apart
 from pesto.core.graph import Graph
 from pesto.core.quantities import percent
 from solvers.arrays import Floats, Ints, floats
 from solvers.compiled.dag import topological_order
 
-KIND = Kind(format="pesto-profile", version=2, help="make one with pesto profile", oldest=1)
+KIND = DocumentKind(format="pesto-profile", version=2, help="make one with pesto profile", oldest=1)
 _COLUMNS = ("seconds", "low", "median", "mean", "launch", "spread", "raw_spread")
 _LATER = ("low", "median", "mean", "launch")
 """Columns that older profiles do not have."""

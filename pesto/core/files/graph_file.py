@@ -12,7 +12,7 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, read_bytes, say_writing, write_atomic
-from pesto.core.files.json import Count, Kind, Outline, decode_document, shown, without_collection
+from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, shown, without_collection
 from pesto.core.files.kernel_rows import kernel_rows
 from pesto.core.files.labels import check_labels
 from pesto.core.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph, Variable
@@ -280,7 +280,7 @@ MAX_OPS = 5_000_000
 MAX_EDGES = 20_000_000
 """Data and control edges together; also outputs of all ops, and entries of all runs_on."""
 
-_KIND = Kind(
+_KIND = DocumentKind(
     format=FORMAT,
     version=VERSION,
     help='write "format": "pesto-graph", or import a file of another format with pesto import',

@@ -9,10 +9,10 @@ import msgspec
 
 from pesto.core.errors import InputError
 from solvers.files import json_text
-from solvers.files.json_text import Kind, Outline, quoted, shown, without_collection
+from solvers.files.json_text import DocumentKind, Outline, quoted, shown, without_collection
 
 __all__ = [
-    "Amount", "Count", "Kind", "Outline",
+    "Amount", "Count", "DocumentKind", "Outline",
     "decode_document", "decode_json", "encode_json", "format_of", "quoted", "shown", "without_collection",
 ]  # fmt: skip
 
@@ -48,7 +48,7 @@ def decode_json(data: bytes, as_type: type[T], what: str) -> T:
 
 
 def decode_document(
-    data: bytes, as_type: type[T], what: str, kind: Kind, limit: Callable[[Outline], None] | None = None
+    data: bytes, as_type: type[T], what: str, kind: DocumentKind, limit: Callable[[Outline], None] | None = None
 ) -> T:
     """Like `decode_json`, for a document that names its format. InputError as `json_text.decode_document` says."""
     with _named(what):

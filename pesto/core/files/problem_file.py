@@ -9,7 +9,7 @@ from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import shown
 from solvers.files import problem_json
-from solvers.files.problem_json import LARGEST, Answer, Instance
+from solvers.files.problem_json import LARGEST, Instance, ScheduleInstance
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def load_problem(path: str | os.PathLike[str]) -> Instance:
     return _loaded(path, problem_json.loads_problem)
 
 
-def load_schedule(path: str | os.PathLike[str]) -> Answer:
+def load_schedule(path: str | os.PathLike[str]) -> ScheduleInstance:
     """Read a schedule, which nobody has checked; errors as `load_problem`."""
     return _loaded(path, problem_json.loads_schedule)
 
@@ -32,7 +32,7 @@ def save_problem(instance: Instance, path: str | os.PathLike[str]) -> None:
     _save(path, lambda: problem_json.dumps_problem(instance))
 
 
-def save_schedule(answer: Answer, path: str | os.PathLike[str]) -> None:
+def save_schedule(answer: ScheduleInstance, path: str | os.PathLike[str]) -> None:
     """Write a schedule; see `save_problem`."""
     _save(path, lambda: problem_json.dumps_schedule(answer))
 

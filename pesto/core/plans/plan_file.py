@@ -8,14 +8,14 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import read_bytes, say_writing, write_atomic
-from pesto.core.files.json import Kind, decode_document, decode_json, encode_json
+from pesto.core.files.json import DocumentKind, decode_document, decode_json, encode_json
 from pesto.core.graph import Graph, Variable
 from pesto.core.plans.plan import Plan, Provenance, control_edges
 from pesto.core.plans.shared_variables import Beside, Held
 from solvers import Schedule
 from solvers.arrays import Ints
 
-KIND = Kind(format="pesto-plan", version=1, help="give a file that pesto solve wrote")
+KIND = DocumentKind(format="pesto-plan", version=1, help="give a file that pesto solve wrote")
 
 
 class _Ops(msgspec.Struct, kw_only=True):

@@ -19,9 +19,9 @@ from pesto.planning.solving.tracker import Stage
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
+from solvers.deadlines import Late, never
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import PLACERS
-from solvers.lateness import Late, never
 
 _SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 """Of the activations' bytes, the largest of which planning counts that can fit at all."""

@@ -16,7 +16,7 @@ from solvers import Problem, Schedule
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
-from solvers.search.steadying import Effort, steadied
+from solvers.search.steadying import SteadyingEffort, steadied
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, first_come, prepare, replay
 from solvers.timing.turns import contenders, drawn
@@ -155,7 +155,7 @@ class Bench:
         found = self.priced(candidate, effort=_EFFORT)
         if not found.fits or found.turns is None or found.turns.least >= (1.0 - _STEADY) * found.makespan:
             return found
-        effort = Effort(merges=_MERGES, runs=min(_STEADYING // self.problem.tasks, _RUNS), enough=_STEADY / 2)
+        effort = SteadyingEffort(merges=_MERGES, runs=min(_STEADYING // self.problem.tasks, _RUNS), enough=_STEADY / 2)
         device = found.timeline.schedule.device
         rank = steadied(self.problem, self.prepared, device, found.rank, effort)
         other = self.priced(self.ordered(found.name, found.rule, device, rank), effort=_EFFORT)

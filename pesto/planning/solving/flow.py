@@ -45,7 +45,7 @@ from solvers import FAILED, Limit, Problem, Status
 from solvers.api import WINDOWS
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
-from solvers.lateness import Late, never
+from solvers.deadlines import Late, never
 from solvers.timing.replay import fifo
 
 _LARGER = "use more or larger devices"

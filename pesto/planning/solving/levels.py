@@ -9,7 +9,7 @@ from pesto.planning.solving.ahead import beside
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.tracker import Stage
 from solvers import MOST, Limit, Options, Problem, Result, Schedule, api
-from solvers.lateness import Late, never
+from solvers.deadlines import Late, never
 
 SIZES = (3200, 1600, 800, 400)
 """Nodes of the coarse graphs that are tried beside the target."""

@@ -11,8 +11,8 @@ from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.tracker import SoFar, Stage
 from solvers import Problem, Schedule
 from solvers.arrays import Ints
+from solvers.deadlines import Late, after, never
 from solvers.heuristics.overflow.relief import relieve
-from solvers.lateness import Late, after, never
 
 SECONDS = 30.0
 """Of the processor for one repair where no plan fits, about: the largest training steps take a few, what no repair can

@@ -15,9 +15,9 @@ from pesto.planning.solving.tracker import SoFar, Stage
 from pesto.planning.solving.windows import LEAST_S, WORTH_S, Windows
 from solvers import Problem, Schedule
 from solvers.compiled.interruption import struck
-from solvers.lateness import Late, never
-from solvers.search.annealing import Heat, Walk
-from solvers.search.parallel import Budget, walk_all
+from solvers.deadlines import Late, never
+from solvers.search.annealing import Temperature, Walk
+from solvers.search.parallel import WalkBudget, walk_all
 
 _LOG = logging.getLogger("pesto")
 _OPS_A_PAUSE = 50_000
@@ -37,20 +37,20 @@ class Phase(NamedTuple):
     """Of the graph that is walked on, about; None for all ops."""
     share: float
     """Of the time."""
-    heat: Heat
+    heat: Temperature
 
 
 PHASES = (
-    Phase(800, 0.35, Heat(8e-3, 4e-4)),
-    Phase(3200, 0.35, Heat(2e-3, 2e-4)),
-    Phase(None, 0.3, Heat(5e-4, 5e-5)),
+    Phase(800, 0.35, Temperature(8e-3, 4e-4)),
+    Phase(3200, 0.35, Temperature(2e-3, 2e-4)),
+    Phase(None, 0.3, Temperature(5e-4, 5e-5)),
 )
 ALTERNATING = (
-    Phase(800, 0.25, Heat(8e-3, 4e-4)),
-    Phase(3200, 0.25, Heat(2e-3, 2e-4)),
-    Phase(None, 0.2, Heat(5e-4, 5e-5)),
-    Phase(None, 0.15, Heat(2e-4, 2e-5)),
-    Phase(None, 0.15, Heat(1e-4, 1e-5)),
+    Phase(800, 0.25, Temperature(8e-3, 4e-4)),
+    Phase(3200, 0.25, Temperature(2e-3, 2e-4)),
+    Phase(None, 0.2, Temperature(5e-4, 5e-5)),
+    Phase(None, 0.15, Temperature(2e-4, 2e-5)),
+    Phase(None, 0.15, Temperature(1e-4, 1e-5)),
 )
 """By the clock, where windows have turns between the last rounds."""
 _BEFORE = 2
@@ -143,10 +143,10 @@ def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at:
     return found
 
 
-def _budget(bench: Bench, settings: Settings, shares: list[float], left: float) -> Budget:
+def _budget(bench: Bench, settings: Settings, shares: list[float], left: float) -> WalkBudget:
     """The first of the rounds that are left gets its share of the seconds that are."""
     planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
-    return Budget(
+    return WalkBudget(
         seconds=left * shares[0] / sum(shares), stretches=planned, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE
     )
 

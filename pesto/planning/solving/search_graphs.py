@@ -9,8 +9,8 @@ from pesto.planning.coarsen import Coarsening, coarsen, contract
 from pesto.planning.solving.candidates import Bench
 from solvers import FORBIDDEN, Problem, Schedule
 from solvers.arrays import Ints, ints, rank_of
-from solvers.search.annealing import Weighed
-from solvers.search.shared import Arena, Spot
+from solvers.search.annealing import PointValue
+from solvers.search.workspace import Solution, Workspace
 from solvers.structure.units import placeable_units
 
 SMALLEST = 25
@@ -32,9 +32,9 @@ class Ground:
     bench: Bench
     coarsening: Coarsening | None
     """None for the full graph."""
-    arena: Arena
+    arena: Workspace
 
-    def weigh(self, spot: Spot) -> Weighed:
+    def weigh(self, spot: Solution) -> PointValue:
         """A point on the full graph, priced, with its real peaks."""
         schedule = self.arena.schedule(spot)
         if self.coarsening is None:
@@ -44,9 +44,9 @@ class Ground:
             rule = f"{self.coarsening.nodes} nodes, {rule}"
         found = self.bench.priced(self.bench.ordered("search", rule, device, rank))
         over = np.maximum(found.peak - self.bench.problem.capacity, 0)
-        return Weighed(makespan=found.makespan, device=device, rank=found.rank, over=ints(over), rule=rule)
+        return PointValue(makespan=found.makespan, device=device, rank=found.rank, over=ints(over), rule=rule)
 
-    def project(self, schedule: Schedule) -> Spot:
+    def project(self, schedule: Schedule) -> Solution:
         """The point nearest to a schedule of the full graph: each unit where most of its work is, by mean start."""
         if self.coarsening is None:
             return self.arena.spot_of(schedule)
@@ -94,7 +94,7 @@ def ground_of(bench: Bench, planning: Problem, sets: Sequence[Coarsening], nodes
     return Ground(
         bench=bench,
         coarsening=level,
-        arena=Arena.of(problem, [_labels(node_of, c.node_of, problem.tasks) for c in coarser]),
+        arena=Workspace.of(problem, [_labels(node_of, c.node_of, problem.tasks) for c in coarser]),
     )
 
 

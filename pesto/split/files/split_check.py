@@ -23,7 +23,7 @@ from pesto.split.signature import RANK
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import parts_of
 from solvers.labels.label_methods import solve
-from solvers.labels.labelled import Answer
+from solvers.labels.label_result import LabelResult
 
 _DESCRIBED = "the descriptions of op types"
 _PROBLEM = "made as the search makes it, where each layout is received on its own"
@@ -217,7 +217,7 @@ def certified(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitB
     return SplitBounds(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
 
 
-def _again(shaped: TypedGraph, made: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> Answer:
+def _again(shaped: TypedGraph, made: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> LabelResult:
     if limit is not None and not at_once:
         return limited_cut(shaped, made, limit, seconds=seconds).answer
     return solve(made.problem, "trws" if at_once else "exact", seconds=seconds)

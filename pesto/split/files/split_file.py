@@ -13,7 +13,7 @@ import numpy as np
 
 from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
-from pesto.core.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, quoted, shown
+from pesto.core.files.json import Amount, Count, DocumentKind, Outline, decode_document, encode_json, quoted, shown
 from pesto.core.files.labels import apart, check_labels
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
@@ -25,7 +25,7 @@ from pesto.split.split_search import MOST_WORKERS, Split
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints, ints, offsets
 
-KIND = Kind(format="pesto-split", version=1, help="give a file that pesto split wrote")
+KIND = DocumentKind(format="pesto-split", version=1, help="give a file that pesto split wrote")
 MOST_ENTRIES = 20_000_000
 """Elements of all arrays of one key."""
 

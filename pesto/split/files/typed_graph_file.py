@@ -11,14 +11,14 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, read_bytes, say_writing, write_atomic
-from pesto.core.files.json import Count, Kind, Outline, decode_document, encode_json, shown
+from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, encode_json, shown
 from pesto.core.files.labels import check_labels
 from pesto.split.files.edge_check import check_fed
 from pesto.split.signature import RANK, Attribute, Number, Operand, Signature
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import ints
 
-KIND = Kind(
+KIND = DocumentKind(
     format="pesto-shaped", version=1,
     help="a graph file has no shapes; import the step as a file of shapes, or name the step itself",
 )  # fmt: skip

@@ -13,7 +13,7 @@ from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
 from solvers.labels.label_methods import solve
-from solvers.labels.labelled import Answer
+from solvers.labels.label_result import LabelResult
 from solvers.labels.labelling import Labelling
 from solvers.labels.narrowing import pinned
 
@@ -42,10 +42,10 @@ class CutChoice(NamedTuple):
     """What a method makes of a cut."""
 
     program: CutProgram
-    answer: Answer
+    answer: LabelResult
 
 
-def solved(problem: Labelling, method: str, seconds: float, *, deterministic: bool = False) -> Answer:
+def solved(problem: Labelling, method: str, seconds: float, *, deterministic: bool = False) -> LabelResult:
     """By a method of `solvers.labels`; SolverError where its process fails."""
     try:
         return solve(problem, method, seconds=max(0.1, seconds), deterministic=deterministic)
@@ -76,8 +76,8 @@ def completed(cut: CutTask, labels: Ints | None, method: str) -> CutChoice:
     return CutChoice(made, answer)
 
 
-def _nothing(method: str) -> Answer:
-    return Answer(
+def _nothing(method: str) -> LabelResult:
+    return LabelResult(
         status=Status.UNKNOWN, method=method, labels=None, value=None, bound=0, limit=Limit.OTHER,
         detail="what it chose first forbids all that is left for another",
     )  # fmt: skip

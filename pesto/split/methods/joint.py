@@ -19,11 +19,11 @@ from pesto.split.methods.tensors import tensors_of
 from pesto.split.program import CutProgram
 from solvers import Limit, Status
 from solvers.arrays import Bools, Ints
-from solvers.labels.labelled import Answer
+from solvers.labels.check import judge
+from solvers.labels.label_result import LabelResult
 from solvers.labels.labelling import Labelling
 from solvers.labels.messages import pass_messages
 from solvers.labels.narrowing import narrowed, pinned
-from solvers.labels.verdict import judge
 
 MOST_LABELS = 4096
 """Of one op, in a problem of all cuts."""
@@ -100,7 +100,7 @@ def _improved(cut: CutTask, made: CutProgram, labels: Ints, ends: float) -> Ints
     return labels
 
 
-def _exactly(cut: CutTask, problem: Labelling, ends: float) -> Answer:
+def _exactly(cut: CutTask, problem: Labelling, ends: float) -> LabelResult:
     """Solve one problem of several: in what is left of the time, or with a third of the work for each cut."""
     seconds = cut.seconds / 3 / len(cut.more) if cut.deterministic else ends - time.monotonic()
     return solved(problem, "exact", seconds, deterministic=cut.deterministic)
@@ -139,14 +139,14 @@ def _without(choices: tuple[object, ...], place: int) -> tuple[object, ...]:
     return choices[:place] + choices[place + 1 :]
 
 
-def _answer(problem: Labelling, labels: Ints | None, bound: int, took: tuple[tuple[str, float], ...]) -> Answer:
+def _answer(problem: Labelling, labels: Ints | None, bound: int, took: tuple[tuple[str, float], ...]) -> LabelResult:
     if labels is None:
-        return Answer(
+        return LabelResult(
             status=Status.UNKNOWN, method="joint", labels=None, value=None, bound=0, limit=Limit.TIME, seconds=took
         )
     value = judge(problem, labels)
     status = Status.OPTIMAL if bound >= value else Status.FEASIBLE
     limit = Limit.NONE if status is Status.OPTIMAL else Limit.OTHER
-    return Answer(
+    return LabelResult(
         status=status, method="joint", labels=labels, value=value, bound=min(bound, value), limit=limit, seconds=took
     )

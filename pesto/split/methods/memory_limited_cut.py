@@ -13,7 +13,7 @@ from pesto.split.program import CutProgram
 from pesto.split.typed_graph import TypedGraph
 from solvers import Status
 from solvers.arrays import Ints, ints
-from solvers.labels.limited import Limited, limited
+from solvers.labels.limited import LimitedResult, limited
 
 
 def within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
@@ -34,7 +34,7 @@ def within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
     return CutChoice(made, found.answer)
 
 
-def limited_cut(shaped: TypedGraph, made: CutProgram, memory_bytes: int, *, seconds: float) -> Limited:
+def limited_cut(shaped: TypedGraph, made: CutProgram, memory_bytes: int, *, seconds: float) -> LimitedResult:
     """The problem of a cut solved under the limit; SolverError where a solver's process fails."""
     try:
         return limited(made.problem, held_bytes(shaped, made), memory_bytes, seconds=seconds)

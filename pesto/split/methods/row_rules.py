@@ -5,7 +5,7 @@ import numpy as np
 from pesto.split.methods.cut import CutChoice, CutTask, completed
 from pesto.split.methods.tensors import Tensors, tensors_of
 from solvers.arrays import Ints
-from solvers.labels.net import NEVER, Net, costs_beside, incidence, net_of
+from solvers.labels.factor_graph import NEVER, FactorGraph, costs_beside, incidence, net_of
 
 _SEED = 0
 
@@ -69,7 +69,7 @@ def _largest_next(tensors: Tensors, costs: "_Costs", v: int) -> bool:
 class _Costs:
     """What labels cost beside those that are chosen."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: FactorGraph) -> None:
         self.net = net
         self.labels: Ints = np.full(len(net.first) - 1, -1, dtype=np.int64)
         self._offset, self._edge = incidence(net)

@@ -24,8 +24,8 @@ from solvers.arrays import Ints, rank_of
 from solvers.bounds.full import full_bound
 from solvers.heuristics.overflow.relief import relieve
 from solvers.memory.usage import usage
-from solvers.search.annealing import Heat, Walk, Weighed
-from solvers.search.shared import Arena, Spot
+from solvers.search.annealing import PointValue, Temperature, Walk
+from solvers.search.workspace import Solution, Workspace
 from solvers.timing.replay import replay
 
 _CLUSTER = "v100x2-pcie"
@@ -115,14 +115,14 @@ def _coarse(tiny: Tiny) -> None:
 
 def _search(tiny: Tiny) -> None:
     problem = tiny.problem
-    arena = Arena.of(problem, [np.arange(problem.tasks) // 2])
+    arena = Workspace.of(problem, [np.arange(problem.tasks) // 2])
 
-    def weigh(spot: Spot) -> Weighed:
+    def weigh(spot: Solution) -> PointValue:
         fits = np.zeros(problem.locations, dtype=np.int64)
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=fits)
+        return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=fits)
 
     start = arena.spot(problem.location[tiny.device], np.argsort(arena.topological))
-    Walk(arena, start, Heat(1e-2, 1e-3), weigh, 0).stretch(0.0)
+    Walk(arena, start, Temperature(1e-2, 1e-3), weigh, 0).stretch(0.0)
 
 
 def _bound(tiny: Tiny) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from solvers.arrays import Floats, Ints
 from solvers.compiled.kernels import routine
-from solvers.heuristics.baechi.graph import Graph, Weights, weights_of
+from solvers.heuristics.baechi.graph import OperatorGraph, OperatorWeights, weights_of
 from solvers.result import Options
 
 THRESHOLD = 0.1
@@ -25,7 +25,7 @@ _PER_SECOND = 400_000_000
 _TOLERANCE = 1e-6
 
 
-def favourites(g: Graph, options: Options, threshold: float = THRESHOLD) -> Ints:
+def favourites(g: OperatorGraph, options: Options, threshold: float = THRESHOLD) -> Ints:
     """[k] the favourite child of each operator, -1 for none: by the program, or greedily where that takes too long."""
     w, seconds = weights_of(g), _SHARE * options.seconds
     if within_reach(g, seconds):
@@ -38,7 +38,7 @@ def favourites(g: Graph, options: Options, threshold: float = THRESHOLD) -> Ints
     return greedy(g, w)
 
 
-def rounded(g: Graph, share: Floats, threshold: float) -> Ints:
+def rounded(g: OperatorGraph, share: Floats, threshold: float) -> Ints:
     """[k] the favourite child of each operator whose x = 1 - `share`, [e], is below a threshold of at most 1/2."""
     chosen = np.flatnonzero(share > 1 - threshold + _TOLERANCE)
     child = np.full(len(g.duration), -1, dtype=np.int64)
@@ -46,12 +46,12 @@ def rounded(g: Graph, share: Floats, threshold: float) -> Ints:
     return child
 
 
-def within_reach(g: Graph, seconds: float) -> bool:
+def within_reach(g: OperatorGraph, seconds: float) -> bool:
     """Whether there is hope that the program is solved in so many seconds."""
     return len(g.duration) ** 2 <= _PER_SECOND * seconds
 
 
-def greedy(g: Graph, w: Weights) -> Ints:
+def greedy(g: OperatorGraph, w: OperatorWeights) -> Ints:
     """[k] the favourite child of each operator when edges are taken by falling communication. O(e log e)."""
     edge = np.flatnonzero(w.open)
     edge = edge[np.argsort(-w.comm[edge], kind="stable")]

@@ -21,7 +21,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import root
 from solvers.compiled.kernels import routine
-from solvers.heuristics.baechi.graph import Graph, graph_of
+from solvers.heuristics.baechi.graph import OperatorGraph, graph_of
 from solvers.problem import Problem
 from solvers.structure.units import Units, distinct, merged, placeable_units
 
@@ -29,21 +29,21 @@ _FEW = 64
 """Fusion ends with a round that fuses less than one in so many operators."""
 
 
-class Fused(NamedTuple):
+class FusedProblem(NamedTuple):
     """A problem after both optimisations."""
 
-    graph: Graph
+    graph: OperatorGraph
     node: Ints
     """[n] the operator of each task."""
 
 
-def fused(problem: Problem) -> Fused:
+def fused(problem: Problem) -> FusedProblem:
     """Co-place, then fuse. O((e log e + n (m + l)) log n), in practice a few rounds."""
     units = placeable_units(problem)
     kind = distinct(problem.allowed)[1]
     together = merged(problem, co_placed(problem, units, kind))
     node = fuse(problem, together.unit, kind)
-    return Fused(graph_of(problem, node, together), node)
+    return FusedProblem(graph_of(problem, node, together), node)
 
 
 def co_placed(problem: Problem, units: Units, kind: Ints) -> Ints:

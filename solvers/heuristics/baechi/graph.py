@@ -14,7 +14,7 @@ from solvers.problem import FORBIDDEN, Problem
 from solvers.structure.units import Units
 
 
-class Graph(NamedTuple):
+class OperatorGraph(NamedTuple):
     """k operators on the problem's m devices at l locations, in u units."""
 
     duration: Ints
@@ -35,7 +35,7 @@ class Graph(NamedTuple):
     path_class: Ints
 
 
-class Weights(NamedTuple):
+class OperatorWeights(NamedTuple):
     """What the linear program of SCT reads of a graph."""
 
     took: Ints
@@ -46,7 +46,7 @@ class Weights(NamedTuple):
     """[e] whether the ends may be together or apart; otherwise `comm` always counts, where not 0."""
 
 
-def graph_of(problem: Problem, node: Ints, units: Units) -> Graph:
+def graph_of(problem: Problem, node: Ints, units: Units) -> OperatorGraph:
     """The graph of the operators that `node`, [n] values 0..k-1, makes of the tasks; O(e log e + n m).
 
     The tasks of an operator have the same allowed devices and one unit, and the operators form no cycle.
@@ -59,7 +59,7 @@ def graph_of(problem: Problem, node: Ints, units: Units) -> Graph:
     open_ = np.zeros((count, problem.devices), dtype=np.bool_)
     open_[node] = problem.allowed
     src, dst, comm = _edges(problem, node, count)
-    return Graph(
+    return OperatorGraph(
         duration=np.where(open_, total, FORBIDDEN), src=src, dst=dst, comm=comm, unit=unit,
         allowed=np.array(units.allowed), memory=np.array(units.memory), capacity=np.array(problem.capacity),
         location=np.array(problem.location), path_class=np.array(problem.path_class),
@@ -79,15 +79,15 @@ def _edges(problem: Problem, node: Ints, count: int) -> tuple[Ints, Ints, Ints]:
     return tail, head, comm
 
 
-def weights_of(g: Graph) -> Weights:
+def weights_of(g: OperatorGraph) -> OperatorWeights:
     """Least durations and mean communications. O(k m + e (c + l))."""
     took = np.where(g.duration >= 0, g.duration, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
     tail, head = g.unit[g.src], g.unit[g.dst]
     comm = np.where(tail == head, 0, _mean_comm(g))
-    return Weights(took, comm, (comm > 0) & (g.allowed[tail] & g.allowed[head]).any(axis=1))
+    return OperatorWeights(took, comm, (comm > 0) & (g.allowed[tail] & g.allowed[head]).any(axis=1))
 
 
-def _mean_comm(g: Graph) -> Ints:
+def _mean_comm(g: OperatorGraph) -> Ints:
     """[e] ticks of each edge between two locations of the choice, on average; 0 where there is one location."""
     among = elements(_units(g))
     if len(among) < 2:
@@ -99,5 +99,5 @@ def _mean_comm(g: Graph) -> Ints:
     return np.rint(g.comm @ share).astype(np.int64)
 
 
-def _units(g: Graph) -> Units:
+def _units(g: OperatorGraph) -> Units:
     return Units(unit=g.unit, allowed=g.allowed, memory=g.memory)

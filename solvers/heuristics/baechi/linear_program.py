@@ -22,10 +22,12 @@ from ortools.math_opt import model_pb2
 from ortools.math_opt.python import mathopt
 
 from solvers.arrays import Floats, Ints, floats
-from solvers.heuristics.baechi.graph import Graph, Weights
+from solvers.heuristics.baechi.graph import OperatorGraph, OperatorWeights
 
 
-def shares(g: Graph, w: Weights, seconds: float, *, deterministic: bool = False) -> tuple[Floats, float] | None:
+def shares(
+    g: OperatorGraph, w: OperatorWeights, seconds: float, *, deterministic: bool = False
+) -> tuple[Floats, float] | None:
     """([e] y of each edge, least w in ticks); None when the program is not solved in `seconds`.
 
     deterministic: GLOP counts its work, in units of about a second, instead of the time.
@@ -48,7 +50,7 @@ def shares(g: Graph, w: Weights, seconds: float, *, deterministic: bool = False)
     return share, result.objective_value() / scale
 
 
-class _Rows:
+class _SparseRows:
     """The rows of a sparse program, block by block."""
 
     def __init__(self) -> None:
@@ -70,11 +72,11 @@ class _Rows:
         self.count += len(lower)
 
 
-def _program(g: Graph, w: Weights, scale: float) -> Any:
+def _program(g: OperatorGraph, w: OperatorWeights, scale: float) -> Any:
     """Columns: a share for each open edge, a start for each operator, and the makespan; times in mean durations."""
     k, edges, open_ = len(w.took), np.arange(len(g.src)), np.flatnonzero(w.open)
     shares_, columns = len(open_), len(open_) + k + 1
-    rows, one, endless = _Rows(), np.ones, np.full
+    rows, one, endless = _SparseRows(), np.ones, np.full
     rows.block(
         floats((w.took[g.src] + w.comm) * scale), endless(len(edges), np.inf),
         (edges, shares_ + g.dst, one(len(edges))), (edges, shares_ + g.src, -one(len(edges))),
@@ -95,7 +97,7 @@ def _program(g: Graph, w: Weights, scale: float) -> Any:
     return _proto(rows, np.concatenate([one(shares_), endless(k + 1, np.inf)]))
 
 
-def _proto(rows: _Rows, upper: Floats) -> Any:
+def _proto(rows: _SparseRows, upper: Floats) -> Any:
     """The program as MathOpt takes it: minimise the last column, all columns from 0 to `upper`."""
     row, column, value = (np.concatenate(part) for part in (rows.row, rows.column, rows.value))
     by = np.lexsort((column, row))

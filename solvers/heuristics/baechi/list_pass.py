@@ -12,14 +12,14 @@ import numpy as np
 from solvers.arrays import Ints
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine, subkernel
-from solvers.heuristics.baechi.graph import Graph
+from solvers.heuristics.baechi.graph import OperatorGraph
 from solvers.heuristics.baechi.list_state import (
     NONE,
-    Asked,
-    Clock,
-    Lanes,
-    Listed,
-    Rows,
+    DeviceClock,
+    EdgeRows,
+    ListResult,
+    ListRules,
+    ReadyLanes,
     clock_of,
     fresh,
     lanes_of,
@@ -27,7 +27,7 @@ from solvers.heuristics.baechi.list_state import (
 )
 
 
-def schedule(g: Graph, asked: Asked) -> Listed:
+def schedule(g: OperatorGraph, asked: ListRules) -> ListResult:
     """Run until nothing more can start; operators without a device have found no room.
 
     Units with one location are there from the start. O((k m + e l) log k).
@@ -42,7 +42,9 @@ def schedule(g: Graph, asked: Asked) -> Listed:
 
 
 @routine
-def _run(g: Graph, asked: Asked, rows: Rows, work: tuple[Listed, Lanes, Clock], task: Ints) -> None:
+def _run(
+    g: OperatorGraph, asked: ListRules, rows: EdgeRows, work: tuple[ListResult, ReadyLanes, DeviceClock], task: Ints
+) -> None:
     r, queue, clock = work
     ready = np.zeros(len(g.capacity), dtype=np.int64)
     for i in task:
@@ -71,7 +73,9 @@ def _run(g: Graph, asked: Asked, rows: Rows, work: tuple[Listed, Lanes, Clock], 
 
 
 @subkernel
-def _offer(g: Graph, rows: Rows, work: tuple[Listed, Lanes, Clock], what: tuple[int, Ints]) -> None:
+def _offer(
+    g: OperatorGraph, rows: EdgeRows, work: tuple[ListResult, ReadyLanes, DeviceClock], what: tuple[int, Ints]
+) -> None:
     """Queue an operator whose predecessors have finished at the devices where it may be."""
     r, queue, clock = work
     i, ready = what
@@ -102,7 +106,7 @@ def _offer(g: Graph, rows: Rows, work: tuple[Listed, Lanes, Clock], what: tuple[
 
 
 @inlined
-def _possible(g: Graph, r: Listed, i: int, d: int) -> bool:
+def _possible(g: OperatorGraph, r: ListResult, i: int, d: int) -> bool:
     """Whether an operator that has not started can run on a device: kind, unit, room."""
     unit, there = g.unit[i], g.location[d]
     if r.device[i] >= 0 or g.duration[i, d] < 0 or not g.allowed[unit, there]:
@@ -111,7 +115,7 @@ def _possible(g: Graph, r: Listed, i: int, d: int) -> bool:
 
 
 @subkernel
-def _admit(queue: Lanes, clock: Clock, place: Ints, now: int) -> None:
+def _admit(queue: ReadyLanes, clock: DeviceClock, place: Ints, now: int) -> None:
     """Move what can start by now to the heaps by place, on the idle devices."""
     m = len(clock.busy)
     for lane in range(len(queue.size)):
@@ -124,7 +128,9 @@ def _admit(queue: Lanes, clock: Clock, place: Ints, now: int) -> None:
 
 
 @subkernel
-def _start(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], task: Ints, now: int) -> bool:
+def _start(
+    g: OperatorGraph, asked: ListRules, work: tuple[ListResult, ReadyLanes, DeviceClock], task: Ints, now: int
+) -> bool:
     """Start one operator now; False when none can."""
     r, _, clock = work
     best, at, kept = int(np.int64(-1)), int(np.int64(-1)), False
@@ -153,7 +159,11 @@ def _start(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], task: Ints
 
 @subkernel
 def _candidate(
-    g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], where: tuple[Ints, int], now: int
+    g: OperatorGraph,
+    asked: ListRules,
+    work: tuple[ListResult, ReadyLanes, DeviceClock],
+    where: tuple[Ints, int],
+    now: int,
 ) -> tuple[int, bool]:
     """The place in the order of what an idle device would start now (-1: nothing), and whether it is awake.
 
@@ -171,7 +181,13 @@ def _candidate(
 
 
 @subkernel
-def _awake(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], what: tuple[int, int], now: int) -> bool:
+def _awake(
+    g: OperatorGraph,
+    asked: ListRules,
+    work: tuple[ListResult, ReadyLanes, DeviceClock],
+    what: tuple[int, int],
+    now: int,
+) -> bool:
     """Whether an idle device is kept for a favourite child that could run there."""
     r, _, clock = work
     child, d = what
@@ -189,7 +205,7 @@ def _awake(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], what: tupl
 
 
 @inlined
-def _top(g: Graph, queue: Lanes, r: Listed, which: tuple[Ints, int, int]) -> int:
+def _top(g: OperatorGraph, queue: ReadyLanes, r: ListResult, which: tuple[Ints, int, int]) -> int:
     """The first place in a lane of what can still run on the device; the rest before it is dropped."""
     task, lane, d = which
     while queue.size[lane, 1] > 0:
@@ -201,7 +217,7 @@ def _top(g: Graph, queue: Lanes, r: Listed, which: tuple[Ints, int, int]) -> int
 
 
 @subkernel
-def _next(queue: Lanes, clock: Clock) -> int:
+def _next(queue: ReadyLanes, clock: DeviceClock) -> int:
     """The next tick at which a device may be free or an idle device have more to start; -1 for none."""
     best = -1
     if clock.size[0] > 0:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, offsets
-from solvers.heuristics.baechi.graph import Graph
+from solvers.heuristics.baechi.graph import OperatorGraph
 
 NONE = -1
 
 
-class Asked(NamedTuple):
+class ListRules(NamedTuple):
     """What a run is asked to do."""
 
     place: Ints
@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     predecessors have all finished and no other device could begin it earlier (Baechi's released code)."""
 
 
-class Listed(NamedTuple):
+class ListResult(NamedTuple):
     """What a run gives."""
 
     device: Ints
@@ -39,7 +39,7 @@ class Listed(NamedTuple):
     """[k] predecessors of each operator that have not finished."""
 
 
-class Lanes(NamedTuple):
+class ReadyLanes(NamedTuple):
     """For each device, two heaps: who can start later, by time, and who can start now, by place in the order.
 
     With favourite children, each device has a second lane for what is urgent: can start now wherever it can be.
@@ -55,7 +55,7 @@ class Lanes(NamedTuple):
     """[lanes, 2] entries of both heaps."""
 
 
-class Clock(NamedTuple):
+class DeviceClock(NamedTuple):
     """The devices, and the ticks at which something happens on one."""
 
     time: Ints
@@ -70,7 +70,7 @@ class Clock(NamedTuple):
     """[k, l] with favourite children, else [0, 0]: when the inputs of what has been offered can be at each location."""
 
 
-class Rows(NamedTuple):
+class EdgeRows(NamedTuple):
     """Edges by head (in) and by tail (out), as compressed rows."""
 
     into: Ints
@@ -80,20 +80,20 @@ class Rows(NamedTuple):
     head: Ints
 
 
-def lanes_of(lanes: int, k: int) -> Lanes:
+def lanes_of(lanes: int, k: int) -> ReadyLanes:
     """Empty heaps."""
     heaps = [np.empty((lanes, k), dtype=np.int64) for _ in range(3)]
-    return Lanes(heaps[0], heaps[1], heaps[2], np.zeros((lanes, 2), dtype=np.int64))
+    return ReadyLanes(heaps[0], heaps[1], heaps[2], np.zeros((lanes, 2), dtype=np.int64))
 
 
-def clock_of(g: Graph, k: int, favourites: bool) -> Clock:
+def clock_of(g: OperatorGraph, k: int, favourites: bool) -> DeviceClock:
     """All devices idle."""
     none, events = np.full(len(g.location), NONE, dtype=np.int64), np.empty(2 * k + 1, dtype=np.int64)
     ready = np.zeros((k, len(g.capacity)) if favourites else (0, 0), dtype=np.int64)
-    return Clock(events, events.copy(), np.zeros(1, dtype=np.int64), none, none.copy(), ready)
+    return DeviceClock(events, events.copy(), np.zeros(1, dtype=np.int64), none, none.copy(), ready)
 
 
-def fresh(g: Graph) -> Listed:
+def fresh(g: OperatorGraph) -> ListResult:
     """Nothing started; units with one location are there."""
     k = len(g.duration)
     room = np.array(g.capacity)
@@ -101,11 +101,11 @@ def fresh(g: Graph) -> Listed:
     at = np.where(pinned, g.allowed.argmax(axis=1), NONE)
     np.subtract.at(room, at[pinned], g.memory[pinned])
     waiting = np.bincount(g.dst, minlength=k).astype(np.int64)
-    return Listed(np.full(k, NONE, np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64), at, room, waiting)
+    return ListResult(np.full(k, NONE, np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64), at, room, waiting)
 
 
-def rows_of(g: Graph, k: int) -> Rows:
+def rows_of(g: OperatorGraph, k: int) -> EdgeRows:
     """The edges of a graph of k operators."""
     by_head, by_tail = np.argsort(g.dst, kind="stable"), np.argsort(g.src, kind="stable")
     into, out = offsets(np.bincount(g.dst, minlength=k)), offsets(np.bincount(g.src, minlength=k))
-    return Rows(into, g.src[by_head], g.comm[by_head], out, g.dst[by_tail])
+    return EdgeRows(into, g.src[by_head], g.comm[by_head], out, g.dst[by_tail])

@@ -14,9 +14,9 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.heuristics.baechi.fusion import fused
-from solvers.heuristics.baechi.graph import Graph
+from solvers.heuristics.baechi.graph import OperatorGraph
 from solvers.heuristics.baechi.list_pass import schedule
-from solvers.heuristics.baechi.list_state import NONE, Asked, Listed
+from solvers.heuristics.baechi.list_state import NONE, ListResult, ListRules
 from solvers.heuristics.baechi.order import ordered
 from solvers.heuristics.methods import NoRoomError, Placement
 from solvers.problem import Problem
@@ -32,13 +32,13 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return Placement(device=listed.device[f.node])
 
 
-def _asked(place_: Ints) -> Asked:
+def _asked(place_: Ints) -> ListRules:
     """The scheduler's orders without favourite children: that is ETF."""
     none = np.full(len(place_), NONE, dtype=np.int64)
-    return Asked(place_, none, np.zeros_like(none), patient=False)
+    return ListRules(place_, none, np.zeros_like(none), patient=False)
 
 
-def require_room(g: Graph, listed: Listed) -> None:
+def require_room(g: OperatorGraph, listed: ListResult) -> None:
     """NoRoomError, with the bytes, unless everything has started in the room there is."""
     over = int(listed.room.min(initial=0))
     if over < 0:

@@ -23,9 +23,9 @@ import numpy as np
 from solvers.arrays import Ints
 from solvers.heuristics.baechi.favourite import favourites
 from solvers.heuristics.baechi.fusion import fused
-from solvers.heuristics.baechi.graph import Graph
+from solvers.heuristics.baechi.graph import OperatorGraph
 from solvers.heuristics.baechi.list_pass import schedule
-from solvers.heuristics.baechi.list_state import Asked
+from solvers.heuristics.baechi.list_state import ListRules
 from solvers.heuristics.baechi.m_etf import require_room
 from solvers.heuristics.baechi.order import ordered
 from solvers.heuristics.methods import Placement
@@ -42,9 +42,9 @@ def place(problem: Problem, options: Options) -> Placement:
     return Placement(device=listed.device[f.node])
 
 
-def kept(g: Graph, place_: Ints, child: Ints, *, patient: bool = False) -> Asked:
+def kept(g: OperatorGraph, place_: Ints, child: Ints, *, patient: bool = False) -> ListRules:
     """The scheduler's orders with favourite children, [k] or -1; a device waits while the child's input would cross."""
     chosen = child[g.src] == g.dst
     wait = np.zeros(len(child), dtype=np.int64)
     wait[g.src[chosen]] = g.comm[chosen].max(axis=1, initial=0)
-    return Asked(place_, child, wait, patient)
+    return ListRules(place_, child, wait, patient)

@@ -16,7 +16,7 @@ from solvers.arrays import Bools, Ints
 from solvers.compiled.dag import topological_order
 from solvers.compiled.kernels import routine
 from solvers.heuristics.baechi.fusion import fused
-from solvers.heuristics.baechi.graph import Graph
+from solvers.heuristics.baechi.graph import OperatorGraph
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.methods import NoRoomError, Placement
 from solvers.problem import Problem
@@ -30,7 +30,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return Placement(device=devices_at(problem, filled(f.graph)[f.graph.unit][f.node]))
 
 
-def filled(g: Graph) -> Ints:
+def filled(g: OperatorGraph) -> Ints:
     """[u] the location of each unit; NoRoomError, with the bytes, where one finds no room."""
     free = np.count_nonzero(g.allowed, axis=1) > 1
     at, room = np.where(free, -1, g.allowed.argmax(axis=1)), g.capacity.copy()

@@ -11,21 +11,21 @@ import numpy as np
 
 from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
-from solvers.heuristics.baechi.graph import Graph
+from solvers.heuristics.baechi.graph import OperatorGraph
 from solvers.heuristics.lists.guides import guided
 from solvers.timing.loop import Prepared
 
 
-class Ordered(NamedTuple):
+class OrderedGraph(NamedTuple):
     """A graph to schedule."""
 
-    graph: Graph
+    graph: OperatorGraph
     """With edges that hold sources back."""
     place: Ints
     """[k] rank of each operator: a topological order, sources just before their guides."""
 
 
-def ordered(g: Graph) -> Ordered:
+def ordered(g: OperatorGraph) -> OrderedGraph:
     """Hold every source with a guide back. O(e + k log k), as a guide has few inputs."""
     k = len(g.duration)
     found = guided(_prepared(g, k), ints(g.unit), topological_order(k, g.src, g.dst))
@@ -42,10 +42,10 @@ def ordered(g: Graph) -> Ordered:
         dst=np.concatenate([g.dst, reader]),
         comm=np.concatenate([g.comm, g.comm[edge]]),
     )
-    return Ordered(graph, rank_of(found.order))
+    return OrderedGraph(graph, rank_of(found.order))
 
 
-def _prepared(g: Graph, k: int) -> Prepared:
+def _prepared(g: OperatorGraph, k: int) -> Prepared:
     """What `guided` reads of a graph; read-only, as of a problem, so that it is compiled once."""
     offset, edge = adjacency(k, g.src)
     return Prepared(

@@ -17,7 +17,7 @@ from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare
 
 
-class _Queues(NamedTuple):
+class _DeviceQueues(NamedTuple):
     """The free tasks of each device, by whether all that they read is there when the device is free."""
 
     first: Ints
@@ -73,13 +73,13 @@ def _order(g: Prepared, device: Ints, by_level: Ints, place: Ints) -> Ints:
 
 
 @subroutine
-def _queues(device: Ints, devices: int) -> _Queues:
+def _queues(device: Ints, devices: int) -> _DeviceQueues:
     first, n = np.zeros(devices + 1, dtype=np.int64), len(device)
     for task in range(n):
         first[device[task] + 1] += 1
     for d in range(devices):
         first[d + 1] += first[d]
-    return _Queues(
+    return _DeviceQueues(
         first,
         np.empty(n, dtype=np.int64),
         np.empty(n, dtype=np.int64),
@@ -91,7 +91,7 @@ def _queues(device: Ints, devices: int) -> _Queues:
 
 
 @subroutine
-def _add(q: _Queues, d: int, ready: int, place: int) -> None:
+def _add(q: _DeviceQueues, d: int, ready: int, place: int) -> None:
     """Queue a free task of device `d`."""
     here = slice(q.first[d], q.first[d + 1])
     if ready <= q.free[d]:
@@ -101,7 +101,7 @@ def _add(q: _Queues, d: int, ready: int, place: int) -> None:
 
 
 @subroutine
-def _admit(q: _Queues, d: int) -> None:
+def _admit(q: _DeviceQueues, d: int) -> None:
     """Move what has arrived by the time at which device `d` is free."""
     here = slice(q.first[d], q.first[d + 1])
     while q.soons[d] > 0 and q.soon_time[q.first[d]] <= q.free[d]:
@@ -111,7 +111,7 @@ def _admit(q: _Queues, d: int) -> None:
 
 
 @subroutine
-def _next(q: _Queues) -> int:
+def _next(q: _DeviceQueues) -> int:
     """Take the task of least (start, place); return its place."""
     best, start, place = -1, np.int64(0), np.int64(0)
     for d in range(len(q.free)):

@@ -26,7 +26,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import heights
 from solvers.compiled.kernels import routine, subroutine
-from solvers.heuristics.lists.means import Dag, dag_of, mean_transfers
+from solvers.heuristics.lists.means import MeanCostGraph, dag_of, mean_transfers
 from solvers.problem import Problem
 from solvers.structure.units import Units
 
@@ -37,7 +37,7 @@ _SPAN = 1 / 4
 _NOWHERE = np.iinfo(np.int64).max
 
 
-class _Rows(NamedTuple):
+class _LayerTasks(NamedTuple):
     """The tasks by place in topological order."""
 
     level: Ints
@@ -64,7 +64,7 @@ def order_of_layers(problem: Problem, units: Units) -> Ints:
     return ints(np.argsort(np.where(rows.stands == _NOWHERE, first, rows.stands * _scale(rows.level)), kind="stable"))
 
 
-def _rows(problem: Problem, g: Dag, unit: Ints, heads: Ints) -> tuple[_Rows, int]:
+def _rows(problem: Problem, g: MeanCostGraph, unit: Ints, heads: Ints) -> tuple[_LayerTasks, int]:
     """With the last forward level. unit: [n] by place. heads: [e] the place that each edge of `g.tail` enters."""
     level = heights(problem.tasks, problem.src, problem.dst)[g.order]
     variable = _variables(g, np.where(problem.group[g.order] >= 0, unit, -1))
@@ -80,7 +80,7 @@ def _rows(problem: Problem, g: Dag, unit: Ints, heads: Ints) -> tuple[_Rows, int
     np.minimum.at(stands, read[other[reader]], level[reader[other[reader]]])
     np.minimum.at(alone, read, level[reader])
     loose &= bool((variable >= 0).any())
-    return _Rows(level, variable, loose, np.where(stands == _NOWHERE, alone, stands)), turn
+    return _LayerTasks(level, variable, loose, np.where(stands == _NOWHERE, alone, stands)), turn
 
 
 def last_forward(level: Ints, tail: Ints, head: Ints) -> int:
@@ -111,7 +111,7 @@ def _scale(level: Ints) -> int:
 
 
 @routine
-def _variables(g: Dag, grouped: Ints) -> Ints:
+def _variables(g: MeanCostGraph, grouped: Ints) -> Ints:
     """[n] unit of the variable that each place is: one without inputs in a group, or computed from one alone, or -1."""
     variable = np.full(len(grouped), -1, dtype=np.int64)
     for at in range(len(grouped)):
@@ -123,7 +123,7 @@ def _variables(g: Dag, grouped: Ints) -> Ints:
 
 
 @routine
-def _loose(g: Dag, variable: Ints) -> Bools:
+def _loose(g: MeanCostGraph, variable: Ints) -> Bools:
     """[n] whether each place depends on no variable."""
     loose = variable < 0
     for at in range(len(variable)):
@@ -133,7 +133,7 @@ def _loose(g: Dag, variable: Ints) -> Bools:
 
 
 @routine
-def _positions(g: Dag, rows: _Rows, turn: int) -> Ints:
+def _positions(g: MeanCostGraph, rows: _LayerTasks, turn: int) -> Ints:
     """[n] where each place stands: layer * `_scale` + level."""
     n = len(g.took)
     scale = rows.level.max() + 1 if n else 1
@@ -153,7 +153,7 @@ def _positions(g: Dag, rows: _Rows, turn: int) -> Ints:
 
 
 @subroutine
-def _ahead(g: Dag, rows: _Rows, at: int, position: Ints, scale: int) -> int:
+def _ahead(g: MeanCostGraph, rows: _LayerTasks, at: int, position: Ints, scale: int) -> int:
     """Behind the latest variable that a forward task depends on."""
     layer = np.int64(0)
     for k in range(g.entry[at], g.entry[at + 1]):
@@ -163,7 +163,7 @@ def _ahead(g: Dag, rows: _Rows, at: int, position: Ints, scale: int) -> int:
 
 
 @subroutine
-def _back(g: Dag, rows: _Rows, where: tuple[int, int], position: Ints) -> int:
+def _back(g: MeanCostGraph, rows: _LayerTasks, where: tuple[int, int], position: Ints) -> int:
     """With what a task beyond the turn reads most of, forward tasks before others; of equals, with the latest."""
     at, turn = where
     most, found = np.int64(-1), np.int64(0)

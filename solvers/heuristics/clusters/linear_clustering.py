@@ -28,7 +28,7 @@ from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.clusters.est_first import est_first
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.means import Dag, dag_of, edge_ticks, mean_ticks, mean_transfers
+from solvers.heuristics.lists.means import MeanCostGraph, dag_of, edge_ticks, mean_ticks, mean_transfers
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
@@ -49,12 +49,12 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return Placement(device=device, rank=rank_of(est_first(problem, device)))
 
 
-def clusters_of_paths(g: Dag) -> Ints:
+def clusters_of_paths(g: MeanCostGraph) -> Ints:
     """[n] the number of the path to which each place of `g` belongs, 0 for the longest, in the order of removal."""
     return _clusters(g)
 
 
-def _pieces_of(g: Dag, units: Units, cluster: Ints) -> tuple[Ints, Bools]:
+def _pieces_of(g: MeanCostGraph, units: Units, cluster: Ints) -> tuple[Ints, Bools]:
     """The units of each path in pieces that some location takes: [u] piece of each unit, [pieces, l] where it can be.
 
     cluster: [n], by place. Pieces are numbered by path, then along it.
@@ -89,7 +89,7 @@ def _cut(order: Ints, home: Ints, allowed: Bools) -> tuple[Ints, Bools]:
 
 
 @routine
-def _starts(g: Dag, piece: Ints) -> Ints:
+def _starts(g: MeanCostGraph, piece: Ints) -> Ints:
     """[n] top level of each place when what stays within a piece, [n], is free."""
     start = np.zeros(len(piece), dtype=np.int64)
     for at in range(len(piece)):
@@ -100,7 +100,7 @@ def _starts(g: Dag, piece: Ints) -> Ints:
     return start
 
 
-class _Levels(NamedTuple):
+class _BottomLevels(NamedTuple):
     """The bottom levels of what is left."""
 
     cluster: Ints
@@ -121,7 +121,7 @@ class _Levels(NamedTuple):
 
 
 @routine
-def _clusters(g: Dag) -> Ints:
+def _clusters(g: MeanCostGraph) -> Ints:
     n = len(g.took)
     left = _nothing_gone(g)
     key, item, size, path = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), 0, 0
@@ -153,9 +153,9 @@ def _clusters(g: Dag) -> Ints:
 
 
 @subroutine
-def _nothing_gone(g: Dag) -> _Levels:
+def _nothing_gone(g: MeanCostGraph) -> _BottomLevels:
     n, e = len(g.took), len(g.head)
-    return _Levels(
+    return _BottomLevels(
         np.full(n, -1, dtype=np.int64),
         np.zeros(n, dtype=np.int64),
         np.full(n, -1, dtype=np.int64),
@@ -168,7 +168,7 @@ def _nothing_gone(g: Dag) -> _Levels:
 
 
 @subroutine
-def _lead(g: Dag, left: _Levels, at: int, k: int) -> None:
+def _lead(g: MeanCostGraph, left: _BottomLevels, at: int, k: int) -> None:
     """Enter an edge of a place with what it leads to by the level that is known."""
     mine = slice(g.offset[at], g.offset[at + 1])
     entry = (-(g.ticks[k] + left.level[g.head[k]]), k)
@@ -176,7 +176,7 @@ def _lead(g: Dag, left: _Levels, at: int, k: int) -> None:
 
 
 @subroutine
-def _best(g: Dag, left: _Levels, at: int) -> int:
+def _best(g: MeanCostGraph, left: _BottomLevels, at: int) -> int:
     """The edge of a place that leads to the most by the levels that are known, the first of equals; -1 for none.
 
     Levels only fall: an entry that is out of date comes too early, and is entered anew then.
@@ -193,7 +193,7 @@ def _best(g: Dag, left: _Levels, at: int) -> int:
 
 
 @subroutine
-def _refresh(g: Dag, left: _Levels, place: int) -> None:
+def _refresh(g: MeanCostGraph, left: _BottomLevels, place: int) -> None:
     """Make the level of a place exact: a successor counts when its own level, if it is the best, is exact."""
     size, left.stack[0] = 1 if left.stale[place] else 0, place
     while size > 0:
@@ -210,7 +210,7 @@ def _refresh(g: Dag, left: _Levels, place: int) -> None:
 
 
 @subroutine
-def _spoil(g: Dag, left: _Levels, place: int) -> None:
+def _spoil(g: MeanCostGraph, left: _BottomLevels, place: int) -> None:
     """Mark as stale what is left and has its level from a place that is gone."""
     size, left.stack[0] = 1, place
     while size > 0:

@@ -28,7 +28,7 @@ from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
-from solvers.timing.loop import Prepared, State, run_listed, state_for
+from solvers.timing.loop import LinkState, Prepared, run_listed, state_for
 from solvers.timing.replay import bottom_levels, prepare
 
 MOST_SECONDS = 10.0
@@ -39,7 +39,7 @@ _WORSE = 1e-4
 """beta is 1 / (this times the initial cost): what is worse by that share is accepted with probability 1/e."""
 
 
-class Moves(NamedTuple):
+class MarkovTables(NamedTuple):
     """What a chain reads."""
 
     prepared: Prepared
@@ -54,7 +54,7 @@ class Moves(NamedTuple):
     member: Ints
 
 
-class Budget:
+class MarkovBudget:
     """How much longer a chain may go on: by the clock, or by a number of simulations."""
 
     def __init__(self, seconds: float, steps: int | None) -> None:
@@ -79,21 +79,21 @@ def place(problem: Problem, options: Options) -> Placement:
     steps = fixed if options.deterministic else None
     found = []
     for at in starts:
-        budget = Budget(min(options.seconds, MOST_SECONDS) / len(starts), steps)
+        budget = MarkovBudget(min(options.seconds, MOST_SECONDS) / len(starts), steps)
         found.append(chain(moves, devices_at(problem, at[units.unit]), rng, budget))
     device = min(found, key=lambda end: end[1])[0]
     state = simulated(moves, device)
     return Placement(device=device, rank=rank_of(np.lexsort((rank_of(moves.order), state.finish, state.start))))
 
 
-def simulated(moves: Moves, device: Ints) -> State:
+def simulated(moves: MarkovTables, device: Ints) -> LinkState:
     """The starts and finishes of a placement, [n], which is not validated."""
     state = state_for(moves.prepared, device)
     run_listed(moves.prepared, state, device, moves.order)
     return state
 
 
-def chain(moves: Moves, device: Ints, rng: np.random.Generator, budget: Budget) -> tuple[Ints, int]:
+def chain(moves: MarkovTables, device: Ints, rng: np.random.Generator, budget: MarkovBudget) -> tuple[Ints, int]:
     """The best placement of a chain that starts at `device`, [n], and its makespan."""
     device = np.array(device)
     cost = int(simulated(moves, device).finish.max(initial=0))
@@ -119,11 +119,11 @@ def chain(moves: Moves, device: Ints, rng: np.random.Generator, budget: Budget) 
     return ints(best), least
 
 
-def _moves(problem: Problem, units: Units) -> Moves:
+def _moves(problem: Problem, units: Units) -> MarkovTables:
     level, place_of = bottom_levels(problem), rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     pes = elements(units)
     offset = offsets(np.bincount(units.unit, minlength=len(units.memory)))
-    return Moves(
+    return MarkovTables(
         prepared=prepare(problem),
         order=ints(np.lexsort((place_of, -level))),
         device=np.stack([devices_at(problem, np.full(problem.tasks, there)) for there in pes]),

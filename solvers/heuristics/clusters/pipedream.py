@@ -27,7 +27,7 @@ from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
 
 
-class Chain(NamedTuple):
+class StageItems(NamedTuple):
     """What the program cuts: c items in a row."""
 
     ticks: Ints
@@ -53,7 +53,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return Placement(device=devices_at(problem, at[units.unit]))
 
 
-def stages(chain: Chain, room: Ints) -> Ints:
+def stages(chain: StageItems, room: Ints) -> Ints:
     """[c] the stage of each item, rising: the least max(ticks of a stage, ticks of a cut) that room [k] allows.
 
     Stages are as long as that least bottleneck allows, the first ones first. NoRoomError where memory allows none.
@@ -76,7 +76,7 @@ def stages(chain: Chain, room: Ints) -> Ints:
     return ints(np.searchsorted(ends, np.arange(len(chain.ticks)), side="right"))
 
 
-def _chain(problem: Problem, units: Units, linked: Ints, sent: Ints) -> Chain:
+def _chain(problem: Problem, units: Units, linked: Ints, sent: Ints) -> StageItems:
     """The units `linked`, in this order, with the ticks of the payloads, [p], that pass between two of them."""
     c = len(linked)
     at = np.full(len(units.memory), -1, dtype=np.int64)
@@ -94,7 +94,7 @@ def _chain(problem: Problem, units: Units, linked: Ints, sent: Ints) -> Chain:
     # A payload is sent up to its last reader and down to its first.
     np.add.at(cut, first[known] + 1, sent[known])
     np.subtract.at(cut, last[known] + 1, sent[known])
-    return Chain(ticks[linked], units.memory[linked], np.cumsum(cut)[: c + 1])
+    return StageItems(ticks[linked], units.memory[linked], np.cumsum(cut)[: c + 1])
 
 
 @routine

@@ -21,7 +21,7 @@ from solvers.compiled.kernels import routine
 from solvers.heuristics.lists import list_schedule
 from solvers.heuristics.lists.gaps import Gaps, gaps_of
 from solvers.heuristics.lists.heft import insert, soonest
-from solvers.heuristics.lists.list_schedule import Growing, Tables
+from solvers.heuristics.lists.list_schedule import ListTables, PartialSchedule
 from solvers.heuristics.lists.ranks import by_level, downward, mean_weights, upward
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
@@ -72,7 +72,7 @@ def _follow(entry: int, priority: Ints, edges: tuple[Ints, Ints], on_path: Bools
 
 
 @routine
-def _run(t: Tables, s: Growing, g: Gaps, path: tuple[Ints, Bools, int]) -> None:
+def _run(t: ListTables, s: PartialSchedule, g: Gaps, path: tuple[Ints, Bools, int]) -> None:
     """Place every task; `path` = (priorities, tasks of the critical path, its device)."""
     priority, on_path, home = path
     key, item = np.empty(len(t.order), dtype=np.int64), np.empty(len(t.order), dtype=np.int64)

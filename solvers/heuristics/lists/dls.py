@@ -24,8 +24,8 @@ from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.lists import list_schedule
-from solvers.heuristics.lists.list_schedule import Growing, Tables
-from solvers.heuristics.lists.ranks import Weights, by_level, upward
+from solvers.heuristics.lists.list_schedule import ListTables, PartialSchedule
+from solvers.heuristics.lists.ranks import PathWeights, by_level, upward
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
@@ -33,7 +33,7 @@ from solvers.result import Options
 _ARRIVING, _HOPEFUL, _OPEN = 0, 1, 2
 
 
-class _Queues(NamedTuple):
+class _LevelQueues(NamedTuple):
     """For each device three heaps: what it would wait for by arrival, the same by level, and what it could start."""
 
     key: Ints
@@ -55,12 +55,12 @@ class _Queues(NamedTuple):
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """The schedule's devices and starts. O(e l + n m log n)."""
     median = adjusted_median(problem)
-    level = upward(problem, Weights(median, np.zeros(problem.edges, dtype=np.int64), 1))
+    level = upward(problem, PathWeights(median, np.zeros(problem.edges, dtype=np.int64), 1))
     order = by_level(problem, level)
     tables = list_schedule.tables_of(problem, order)
     growing = list_schedule.begin(tables)
     m, n = problem.devices, problem.tasks
-    queues = _Queues(
+    queues = _LevelQueues(
         key=np.empty((3, m, n), dtype=np.int64),
         item=np.empty((3, m, n), dtype=np.int64),
         size=np.zeros((3, m), dtype=np.int64),
@@ -83,7 +83,7 @@ def adjusted_median(problem: Problem) -> Ints:
 
 
 @routine
-def _run(t: Tables, s: Growing, q: _Queues) -> None:
+def _run(t: ListTables, s: PartialSchedule, q: _LevelQueues) -> None:
     freed = list_schedule.sources(t, s)
     for _ in range(len(t.order)):
         for k in range(freed):
@@ -94,7 +94,7 @@ def _run(t: Tables, s: Growing, q: _Queues) -> None:
 
 
 @subroutine
-def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
+def _queue(t: ListTables, s: PartialSchedule, q: _LevelQueues, task: int) -> None:
     """Offer a task that became ready to every device that can take it."""
     list_schedule.arrivals(t, s, t.guide[task])
     key, item, size, free, arrival = q.key, q.item, q.size, q.free, s.ready
@@ -113,7 +113,7 @@ def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
 
 
 @subroutine
-def _highest(q: _Queues) -> tuple[int, int]:
+def _highest(q: _LevelQueues) -> tuple[int, int]:
     """The task and the device of the highest dynamic level; the tops of all heaps hold."""
     key, item, size, free = q.key, q.item, q.size, q.free
     best, lowest, at = -1, 0, 0
@@ -130,7 +130,7 @@ def _highest(q: _Queues) -> tuple[int, int]:
 
 
 @subroutine
-def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
+def _settle_queues(t: ListTables, s: PartialSchedule, q: _LevelQueues) -> None:
     """Move what has arrived by now, and drop what is gone, until the tops of all heaps hold."""
     key, item, size, free, order, levels = q.key, q.item, q.size, q.free, q.order, q.level
     unit, location, device, at, duration = t.unit, t.location, s.device, s.at, t.duration

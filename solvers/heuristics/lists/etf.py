@@ -19,7 +19,7 @@ from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subkernel, subroutine
 from solvers.heuristics.lists import list_schedule
-from solvers.heuristics.lists.list_schedule import Growing, Tables
+from solvers.heuristics.lists.list_schedule import ListTables, PartialSchedule
 from solvers.heuristics.lists.ranks import by_level, mean_weights, upward, without_transfers
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
@@ -28,7 +28,7 @@ from solvers.result import Options
 _LATER, _NOW = 0, 1
 
 
-class _Queues(NamedTuple):
+class _StartQueues(NamedTuple):
     """For each device a heap of the tasks that it would wait for, and one of those that it could start."""
 
     time: Ints
@@ -54,7 +54,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     tables = list_schedule.tables_of(problem, order)
     growing = list_schedule.begin(tables)
     m, n = problem.devices, problem.tasks
-    queues = _Queues(
+    queues = _StartQueues(
         time=np.empty((m, n), dtype=np.int64),
         later=np.empty((m, n), dtype=np.int64),
         now=np.empty((m, n), dtype=np.int64),
@@ -68,7 +68,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
 
 
 @routine
-def _run(t: Tables, s: Growing, q: _Queues) -> None:
+def _run(t: ListTables, s: PartialSchedule, q: _StartQueues) -> None:
     freed = list_schedule.sources(t, s)
     for _ in range(len(t.order)):
         for k in range(freed):
@@ -79,7 +79,7 @@ def _run(t: Tables, s: Growing, q: _Queues) -> None:
 
 
 @subroutine
-def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
+def _queue(t: ListTables, s: PartialSchedule, q: _StartQueues, task: int) -> None:
     """Offer a task that became ready to every device that can take it."""
     list_schedule.arrivals(t, s, t.guide[task])
     time, later, now, size, free, arrival = q.time, q.later, q.now, q.size, q.free, s.ready
@@ -96,7 +96,7 @@ def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
 
 
 @subkernel
-def _earliest(duration: Ints, q: _Queues) -> tuple[int, int]:
+def _earliest(duration: Ints, q: _StartQueues) -> tuple[int, int]:
     """The task that can start first of all, and the device; the tops of all heaps hold."""
     times, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
     best, start, at = -1, 0, 0
@@ -115,7 +115,7 @@ def _earliest(duration: Ints, q: _Queues) -> tuple[int, int]:
 
 
 @subroutine
-def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
+def _settle_queues(t: ListTables, s: PartialSchedule, q: _StartQueues) -> None:
     """Move what has arrived by now, and drop what is gone, until the tops of all heaps hold."""
     time, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
     unit, location, device, at = t.unit, t.location, s.device, s.at

@@ -17,7 +17,7 @@ _MOST_INPUTS = 64
 """Inputs of a guide at most, as each of its sources looks at all of them."""
 
 
-class Guided(NamedTuple):
+class GuidedOrder(NamedTuple):
     """An order for a pass of `place`."""
 
     order: Ints
@@ -26,12 +26,12 @@ class Guided(NamedTuple):
     """[n] the task in whose place each is offered to the devices: itself for most."""
 
 
-def unguided(order: Ints) -> Guided:
+def unguided(order: Ints) -> GuidedOrder:
     """`order` as it is."""
-    return Guided(order, np.arange(len(order)))
+    return GuidedOrder(order, np.arange(len(order)))
 
 
-def guided(g: Prepared, unit: Ints, order: Ints) -> Guided:
+def guided(g: Prepared, unit: Ints, order: Ints) -> GuidedOrder:
     """`order` with each source just before its guide: the first of its readers, by `order`, or of its readers' guides.
 
     A source has no predecessors, or only sources of its own unit (a variable, and the op that reads it out). Readers
@@ -40,7 +40,7 @@ def guided(g: Prepared, unit: Ints, order: Ints) -> Guided:
     place = rank_of(order)
     guide = np.arange(len(order))
     _guide(g, unit, order, place, guide)
-    return Guided(np.lexsort((place, place[guide])), guide)
+    return GuidedOrder(np.lexsort((place, place[guide])), guide)
 
 
 @routine

@@ -9,7 +9,15 @@ can run a task, and over all pairs of different locations. Memory plays no part.
 
 from solvers.compiled.kernels import inlined, routine
 from solvers.heuristics.lists.gaps import Gaps, find, gaps_of, idle_from, take
-from solvers.heuristics.lists.list_schedule import Growing, Tables, arrivals, begin, placement_of, settle, tables_of
+from solvers.heuristics.lists.list_schedule import (
+    ListTables,
+    PartialSchedule,
+    arrivals,
+    begin,
+    placement_of,
+    settle,
+    tables_of,
+)
 from solvers.heuristics.lists.ranks import by_level, mean_weights, upward
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
@@ -26,14 +34,14 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
 
 
 @routine
-def _run(t: Tables, s: Growing, g: Gaps) -> None:
+def _run(t: ListTables, s: PartialSchedule, g: Gaps) -> None:
     for task in t.order:
         arrivals(t, s, t.guide[task])
         insert(t, s, g, (task, soonest(t, s, g, task)))
 
 
 @inlined
-def soonest(t: Tables, s: Growing, g: Gaps, task: int) -> int:
+def soonest(t: ListTables, s: PartialSchedule, g: Gaps, task: int) -> int:
     """The device where a task finishes first when its inputs are there as `s.ready` says; -1 for none."""
     duration, location, arrival = t.duration, t.location, s.ready
     allowed, home = t.allowed[t.unit[task]], s.at[t.unit[task]]
@@ -53,7 +61,7 @@ def soonest(t: Tables, s: Growing, g: Gaps, task: int) -> int:
 
 
 @inlined
-def insert(t: Tables, s: Growing, g: Gaps, choice: tuple[int, int]) -> None:
+def insert(t: ListTables, s: PartialSchedule, g: Gaps, choice: tuple[int, int]) -> None:
     """Place a task into the first idle interval that holds it; `choice` = (task, device)."""
     task, d = choice
     if t.guide[task] != task:

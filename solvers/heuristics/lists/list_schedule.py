@@ -26,7 +26,7 @@ from solvers.structure.units import placeable_units
 from solvers.timing.replay import prepare
 
 
-class Tables(NamedTuple):
+class ListTables(NamedTuple):
     """What a list scheduler reads."""
 
     enters: Ints
@@ -54,7 +54,7 @@ class Tables(NamedTuple):
     """[n] place at which the chain of each guide starts; -1 for tasks that are none."""
 
 
-class Growing(NamedTuple):
+class PartialSchedule(NamedTuple):
     """A schedule of the tasks that are placed so far, and work arrays."""
 
     device: Ints
@@ -73,7 +73,7 @@ class Growing(NamedTuple):
     """[n] work array: the tasks that `release` found."""
 
 
-def tables_of(problem: Problem, order: Ints) -> Tables:
+def tables_of(problem: Problem, order: Ints) -> ListTables:
     """The tables of a problem. order: [n] tasks by priority, a topological order. O(e log e + n log n).
 
     ValueError when some unit can be at no location.
@@ -83,7 +83,7 @@ def tables_of(problem: Problem, order: Ints) -> Tables:
     ordered, guide = guided(g, units.unit, order)
     first = np.full(problem.tasks, -1, dtype=np.int64)
     first[guide[ordered[::-1]]] = np.arange(problem.tasks)[::-1]
-    return Tables(
+    return ListTables(
         enters=enters,
         tail=problem.src[edge],
         carried=problem.payload[edge],
@@ -102,10 +102,10 @@ def tables_of(problem: Problem, order: Ints) -> Tables:
     )
 
 
-def begin(t: Tables) -> Growing:
+def begin(t: ListTables) -> PartialSchedule:
     """The schedule of no task."""
     n = len(t.order)
-    s = Growing(
+    s = PartialSchedule(
         device=np.full(n, -1, dtype=np.int64),
         start=np.zeros(n, dtype=np.int64),
         finish=np.zeros(n, dtype=np.int64),
@@ -119,7 +119,7 @@ def begin(t: Tables) -> Growing:
     return s
 
 
-def placement_of(s: Growing) -> Placement:
+def placement_of(s: PartialSchedule) -> Placement:
     """The devices, and the tasks by start. O(n log n).
 
     Of two tasks that start at once on one device the first takes no ticks, and so ends first; what else is tied is in
@@ -129,7 +129,7 @@ def placement_of(s: Growing) -> Placement:
 
 
 @kernel
-def _count(t: Tables, waiting: Ints) -> None:
+def _count(t: ListTables, waiting: Ints) -> None:
     for task in range(len(t.order)):
         for k in range(t.leaves[task], t.leaves[task + 1]):
             if t.guide[t.head[k]] != t.guide[task]:
@@ -137,7 +137,7 @@ def _count(t: Tables, waiting: Ints) -> None:
 
 
 @subkernel
-def sources(t: Tables, s: Growing) -> int:
+def sources(t: ListTables, s: PartialSchedule) -> int:
     """Put the tasks that are ready in the schedule of no task into `s.freed`; return how many."""
     count = 0
     for task in range(len(t.order)):
@@ -148,7 +148,7 @@ def sources(t: Tables, s: Growing) -> int:
 
 
 @subkernel
-def release(t: Tables, s: Growing, task: int) -> int:
+def release(t: ListTables, s: PartialSchedule, task: int) -> int:
     """Put the tasks that are ready now that `task` is placed into `s.freed`; return how many."""
     guides, heads, waiting, freed, first, order = t.guide, t.head, s.waiting, s.freed, t.first, t.order
     count, guide, after = 0, guides[task], t.place[task] + 1
@@ -167,7 +167,7 @@ def release(t: Tables, s: Growing, task: int) -> int:
 
 
 @subkernel
-def arrivals(t: Tables, s: Growing, task: int) -> None:
+def arrivals(t: ListTables, s: PartialSchedule, task: int) -> None:
     """Put into `s.ready` when what a task reads can be at each location; what is not placed does not count."""
     # Arrays are taken out of their tuples before a loop: in compiled code each look into a tuple counts a reference.
     ready, device, ends, location, transfer, path_class = (
@@ -186,7 +186,7 @@ def arrivals(t: Tables, s: Growing, task: int) -> None:
 
 
 @inlined
-def runs_on(t: Tables, s: Growing, task: int, d: int) -> bool:
+def runs_on(t: ListTables, s: PartialSchedule, task: int, d: int) -> bool:
     """Whether a device can run a task and is where the task's unit is, or can be."""
     unit, there = t.unit[task], t.location[d]
     if t.duration[task, d] < 0:
@@ -201,7 +201,7 @@ def is_gone(device: Ints, at: Ints, unit: int, task: int, here: int) -> bool:
 
 
 @subkernel
-def append(t: Tables, s: Growing, free: Ints, choice: tuple[int, int]) -> int:
+def append(t: ListTables, s: PartialSchedule, free: Ints, choice: tuple[int, int]) -> int:
     """Run a task after all that its device runs, `choice` = (task, device); return what `release` does.
 
     free: [m] when each device has finished what it was given.
@@ -214,7 +214,7 @@ def append(t: Tables, s: Growing, free: Ints, choice: tuple[int, int]) -> int:
 
 
 @inlined
-def settle(t: Tables, s: Growing, task: int, slot: tuple[int, int]) -> None:
+def settle(t: ListTables, s: PartialSchedule, task: int, slot: tuple[int, int]) -> None:
     """Place a task; `slot` = (device, start)."""
     d, start = slot
     s.device[task], s.start[task], s.finish[task] = d, start, start + t.duration[task, d]

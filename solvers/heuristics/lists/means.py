@@ -9,7 +9,7 @@ from solvers.compiled.dag import adjacency, topological_order
 from solvers.problem import Problem
 
 
-class Dag(NamedTuple):
+class MeanCostGraph(NamedTuple):
     """The tasks in topological order, from here on called by their places in it, with mean costs."""
 
     order: Ints
@@ -53,7 +53,7 @@ def edge_ticks(problem: Problem, sent: Ints) -> Ints:
     return ints(ticks)
 
 
-def dag_of(problem: Problem, took: Ints, ticks: Ints) -> Dag:
+def dag_of(problem: Problem, took: Ints, ticks: Ints) -> MeanCostGraph:
     """The graph with the costs of its tasks, [n], and edges, [e]. O(n + e log e)."""
     order = topological_order(problem.tasks, problem.src, problem.dst)
     place = rank_of(order)
@@ -61,4 +61,4 @@ def dag_of(problem: Problem, took: Ints, ticks: Ints) -> Dag:
     tail, head, ticks = place[problem.src[by]], place[problem.dst[by]], ticks[by]
     offset = offsets(np.bincount(tail, minlength=problem.tasks))
     entry, entering = adjacency(problem.tasks, head)
-    return Dag(order, took[order], offset, head, ticks, entry, tail[entering], ticks[entering])
+    return MeanCostGraph(order, took[order], offset, head, ticks, entry, tail[entering], ticks[entering])

@@ -11,7 +11,7 @@ from solvers.compiled.kernels import routine
 from solvers.problem import MOST, Problem
 
 
-class Weights(NamedTuple):
+class PathWeights(NamedTuple):
     """What a task and an edge count on a path."""
 
     took: Ints
@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     """Units of `took` and `carried` in a tick."""
 
 
-def mean_weights(problem: Problem) -> Weights:
+def mean_weights(problem: Problem) -> PathWeights:
     """Mean ticks of a task over the devices that can run it, and of a payload over the pairs of different locations.
 
     Means are fractions, and a list scheduler asks whether two levels are equal: the unit is that part of a tick in
@@ -46,15 +46,15 @@ def mean_weights(problem: Problem) -> Weights:
     carried = np.zeros(problem.edges, dtype=np.int64)
     carries = problem.payload >= 0
     carried[carries] = sent[problem.payload[carries]]
-    return Weights(took, carried, scale)
+    return PathWeights(took, carried, scale)
 
 
-def without_transfers(weights: Weights) -> Weights:
+def without_transfers(weights: PathWeights) -> PathWeights:
     """The same tasks, with edges that count nothing: the weights of static levels."""
     return weights._replace(carried=np.zeros_like(weights.carried))
 
 
-def upward(problem: Problem, weights: Weights) -> Ints:
+def upward(problem: Problem, weights: PathWeights) -> Ints:
     """[n] weight of the heaviest path from each task, itself included, to the end. O(n + e log e).
 
     The upward rank of Topcuoglu, Hariri and Wu 2002; without transfers the static level of Sih and Lee 1993.
@@ -64,7 +64,7 @@ def upward(problem: Problem, weights: Weights) -> Ints:
     return _heaviest(order[::-1].copy(), weights.took, (offset, problem.dst[edge], weights.carried[edge]))
 
 
-def downward(problem: Problem, weights: Weights) -> Ints:
+def downward(problem: Problem, weights: PathWeights) -> Ints:
     """[n] weight of the heaviest path from the start to each task, itself not included. O(n + e log e).
 
     The downward rank of Topcuoglu, Hariri and Wu 2002.

@@ -6,9 +6,9 @@ import numpy as np
 
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
+from solvers.deadlines import after
 from solvers.footprint import Footprint
 from solvers.heuristics.overflow.relief import relieve
-from solvers.lateness import after
 from solvers.memory.usage import fits
 from solvers.problem import Problem
 from solvers.result import ANSWERED, FAILED, Limit, Options, Result, Status

@@ -21,7 +21,7 @@ _POSITIONS = 2**17
 """Positions at most; with more ticks, each position stands for several, and what lives in one counts in all."""
 
 
-class Lives(NamedTuple):
+class BufferLives(NamedTuple):
     """Buffers by family, what uses another's bytes before what it uses; their reads in bundles, one a payload."""
 
     unit: Ints
@@ -68,7 +68,9 @@ class Lives(NamedTuple):
     """[k] tick of each position."""
 
 
-def lives_of(problem: Problem, footprint: Footprint, schedule: Schedule, unit: Ints, negligible: int = 0) -> Lives:
+def lives_of(
+    problem: Problem, footprint: Footprint, schedule: Schedule, unit: Ints, negligible: int = 0
+) -> BufferLives:
     """The tables of a valid schedule, without the smallest families, which hold `negligible` bytes at most in all.
 
     O((n + b + r + t) log).
@@ -83,7 +85,7 @@ def lives_of(problem: Problem, footprint: Footprint, schedule: Schedule, unit: I
     first = np.flatnonzero(np.diff(root[by], prepend=-1))
     times = _times(problem, schedule, ticks)
     over = _last_use(f, times)[by]
-    return Lives(
+    return BufferLives(
         unit=unit,
         scratch=f.scratch,
         family=_starts(np.append(first, len(by))),

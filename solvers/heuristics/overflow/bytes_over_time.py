@@ -8,7 +8,7 @@ from solvers.arrays import Ints
 from solvers.compiled.kernels import kernel, subkernel
 
 
-class Levels(NamedTuple):
+class ByteTrees(NamedTuple):
     """One tree a location over the positions 0 .. width - 1; width is a power of two. Nothing is pushed down."""
 
     top: Ints
@@ -17,7 +17,7 @@ class Levels(NamedTuple):
     """[l, width] what was added to all that is below each inner node."""
 
 
-def levels_of(values: Ints) -> Levels:
+def levels_of(values: Ints) -> ByteTrees:
     """The trees of `values`, [l, k], padded with what no maximum can be: -1. O(l k)."""
     locations, positions = values.shape
     width = 1 << max(positions - 1, 0).bit_length()
@@ -28,11 +28,11 @@ def levels_of(values: Ints) -> Levels:
         half = below >> 1
         top[:, half:below] = np.maximum(top[:, below : 2 * below : 2], top[:, below + 1 : 2 * below : 2])
         below = half
-    return Levels(top, np.zeros((locations, width), dtype=np.int64))
+    return ByteTrees(top, np.zeros((locations, width), dtype=np.int64))
 
 
 @kernel
-def add(t: Levels, location: int, interval: tuple[int, int], change: int) -> None:
+def add(t: ByteTrees, location: int, interval: tuple[int, int], change: int) -> None:
     """Add to the positions low <= k < high of `interval`."""
     low, high = interval
     if low >= high or change == 0:
@@ -64,7 +64,7 @@ def _rebuild(top: Ints, added: Ints, node: int) -> None:
 
 
 @kernel
-def highest(t: Levels, location: int, interval: tuple[int, int]) -> int:
+def highest(t: ByteTrees, location: int, interval: tuple[int, int]) -> int:
     """The maximum over low <= k < high of `interval`; -1 when that is empty."""
     low, high = interval
     if low >= high:
@@ -90,7 +90,7 @@ def highest(t: Levels, location: int, interval: tuple[int, int]) -> int:
 
 
 @kernel
-def peak_at(t: Levels, location: int) -> int:
+def peak_at(t: ByteTrees, location: int) -> int:
     """The first position of the maximum over all positions."""
     top, width = t.top[location], t.added.shape[1]
     node = 1

@@ -12,11 +12,11 @@ import numpy as np
 from solvers.arrays import Ints
 from solvers.compiled.dag import adjacency
 from solvers.compiled.kernels import inlined, kernel, subkernel
-from solvers.heuristics.overflow.buffers import Lives
+from solvers.heuristics.overflow.buffers import BufferLives
 
 
-class Fronts(NamedTuple):
-    """Places in `Lives.reader`, by wide bundle (w of them) and location; as many as there are reads for none."""
+class FirstReaders(NamedTuple):
+    """Places in `BufferLives.reader`, by wide bundle (w of them) and location; as many as there are reads for none."""
 
     first: Ints
     """[w, l] first read of each bundle by a unit at each location."""
@@ -28,7 +28,7 @@ class Fronts(NamedTuple):
     """[k, 4] what the last `shift` overwrote; k: wide bundles of one unit at most."""
 
 
-def fronts_of(v: Lives, at: Ints, locations: int) -> Fronts:
+def fronts_of(v: BufferLives, at: Ints, locations: int) -> FirstReaders:
     """The fronts when each unit is `at` its location, [u]. O(r log r + w l)."""
     wide, none = np.flatnonzero(v.wide >= 0), len(v.reader)
     count = v.read[wide + 1] - v.walk[wide]
@@ -39,7 +39,7 @@ def fronts_of(v: Lives, at: Ints, locations: int) -> Fronts:
     bundle, read = bundle[example], read[example]
     offset, by = adjacency(len(at), v.unit[v.reader[read]])
     most = int(np.diff(offset).max(initial=0))
-    found = Fronts(
+    found = FirstReaders(
         first=np.full((len(wide), locations), none, dtype=np.int64),
         second=np.full((len(wide), locations), none, dtype=np.int64),
         touched=(offset, bundle[by], read[by]),
@@ -50,7 +50,7 @@ def fronts_of(v: Lives, at: Ints, locations: int) -> Fronts:
 
 
 @kernel
-def _fill(v: Lives, at: Ints, f: Fronts) -> None:
+def _fill(v: BufferLives, at: Ints, f: FirstReaders) -> None:
     offset, bundles, reads = f.touched
     for unit in range(len(at)):
         for k in range(offset[unit], offset[unit + 1]):
@@ -58,7 +58,7 @@ def _fill(v: Lives, at: Ints, f: Fronts) -> None:
 
 
 @inlined
-def _come(f: Fronts, row: int, place: int, read: int) -> None:
+def _come(f: FirstReaders, row: int, place: int, read: int) -> None:
     if read < f.first[row, place]:
         f.first[row, place], f.second[row, place] = read, f.first[row, place]
     elif read < f.second[row, place]:
@@ -66,7 +66,7 @@ def _come(f: Fronts, row: int, place: int, read: int) -> None:
 
 
 @kernel
-def shift(v: Lives, at: Ints, f: Fronts, unit: int, there: int) -> None:
+def shift(v: BufferLives, at: Ints, f: FirstReaders, unit: int, there: int) -> None:
     """Set the location of a unit to another one. Reads that are passed over are not looked at again for that unit."""
     place, (offset, bundles, reads) = at[unit], f.touched
     at[unit] = there
@@ -84,7 +84,7 @@ def shift(v: Lives, at: Ints, f: Fronts, unit: int, there: int) -> None:
 
 
 @subkernel
-def _further(v: Lives, at: Ints, where: tuple[int, int], after: int, first: int) -> int:
+def _further(v: BufferLives, at: Ints, where: tuple[int, int], after: int, first: int) -> int:
     """The next read, `where` = (bundle, location), behind `after`, by another unit than that of the read `first`."""
     bundle, place = where
     for r in range(after + 1, v.read[bundle + 1]):
@@ -95,7 +95,7 @@ def _further(v: Lives, at: Ints, where: tuple[int, int], after: int, first: int)
 
 
 @kernel
-def take_back(v: Lives, at: Ints, f: Fronts, unit: int, place: int) -> None:
+def take_back(v: BufferLives, at: Ints, f: FirstReaders, unit: int, place: int) -> None:
     """Undo the last `shift`, which was of this unit and from there."""
     there, (offset, bundles, _) = at[unit], f.touched
     at[unit] = place

@@ -14,7 +14,7 @@ from solvers.problem import Problem
 from solvers.timing.replay import bottom_levels
 
 
-class _Uses(NamedTuple):
+class _PileReads(NamedTuple):
     """Reads by task of piles: the bytes of a buffer (under all its names) at one location."""
 
     task: tuple[Ints, Ints]
@@ -23,7 +23,7 @@ class _Uses(NamedTuple):
     """[piles] bytes of each pile."""
 
 
-class _Queue(NamedTuple):
+class _OrderingQueue(NamedTuple):
     """The state of one ordering; tasks are queued by their place, those that do not free behind all that do."""
 
     place: Ints
@@ -65,7 +65,7 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
     np.add.at(rest, uses.task[1], np.repeat(np.arange(n), np.diff(uses.task[0])))
     freed, single = np.zeros(n, dtype=np.int64), left == 1
     np.add.at(freed, rest[single], uses.size[single])
-    queue = _Queue(
+    queue = _OrderingQueue(
         place=place,
         made=made,
         waiting=np.bincount(problem.dst, minlength=n).astype(np.int64),
@@ -81,17 +81,17 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
     return _order(offset, problem.dst[edge], uses, queue)
 
 
-def _uses(problem: Problem, f: Footprint, device: Ints) -> _Uses:
+def _uses(problem: Problem, f: Footprint, device: Ints) -> _PileReads:
     parent, passed = np.arange(len(f.size)), np.flatnonzero(f.passes >= 0)
     parent[passed] = f.read_buffer[f.passes[passed]]
     root = roots(parent)[f.read_buffer]
     piles, pile = np.unique(root * problem.locations + problem.location[device][f.read_by], return_inverse=True)
     by_task, reads = adjacency(problem.tasks, f.read_by)
-    return _Uses((by_task, pile[reads]), f.size[piles // problem.locations])
+    return _PileReads((by_task, pile[reads]), f.size[piles // problem.locations])
 
 
 @routine
-def _order(offset: Ints, head: Ints, uses: _Uses, q: _Queue) -> Ints:
+def _order(offset: Ints, head: Ints, uses: _PileReads, q: _OrderingQueue) -> Ints:
     n = len(q.place)
     task_at = np.empty(n, dtype=np.int64)
     task_at[q.place] = np.arange(n)
@@ -121,7 +121,7 @@ def _order(offset: Ints, head: Ints, uses: _Uses, q: _Queue) -> Ints:
 
 
 @inlined
-def _read(uses: _Uses, q: _Queue, task: int, pile: int) -> None:
+def _read(uses: _PileReads, q: _OrderingQueue, task: int, pile: int) -> None:
     """A task has read a pile, which the last one left to read it, if one is, then frees."""
     q.left[pile] -= 1
     q.rest[pile] -= task
@@ -130,7 +130,7 @@ def _read(uses: _Uses, q: _Queue, task: int, pile: int) -> None:
 
 
 @subroutine
-def _enter(q: _Queue, task: int) -> None:
+def _enter(q: _OrderingQueue, task: int) -> None:
     """Queue a task that is ready: as one that frees, if it is the last to read at least as many bytes as it makes."""
     q.early[task] = q.freed[task] >= q.made[task]
     key = q.place[task] if q.early[task] else q.place[task] + len(q.place)
@@ -138,7 +138,7 @@ def _enter(q: _Queue, task: int) -> None:
 
 
 @subkernel
-def _promote(q: _Queue, task: int) -> None:
+def _promote(q: _OrderingQueue, task: int) -> None:
     """Queue a task again, if it is ready and has become one that frees."""
     if q.waiting[task] == 0 and not q.done[task] and not q.early[task] and q.freed[task] >= q.made[task]:
         q.early[task] = True

@@ -7,14 +7,14 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkernel, subroutine
-from solvers.heuristics.overflow.buffers import Lives
-from solvers.heuristics.overflow.bytes_over_time import Levels, highest, peak_at
+from solvers.heuristics.overflow.buffers import BufferLives
+from solvers.heuristics.overflow.bytes_over_time import ByteTrees, highest, peak_at
 from solvers.heuristics.overflow.first_readers import shift, take_back
 from solvers.heuristics.overflow.potential import Potentials, Scratch, credit
-from solvers.heuristics.overflow.try_move import Ties, Trial, try_at
+from solvers.heuristics.overflow.try_move import Trial, UnitTies, try_at
 
 
-class Pass(NamedTuple):
+class RepairPass(NamedTuple):
     """What changes while units move."""
 
     at: Ints
@@ -50,7 +50,7 @@ class _Heaps(NamedTuple):
 
 
 @routine
-def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, place: int) -> bool:
+def relieve_location(v: BufferLives, ties: UnitTies, p: RepairPass, t: ByteTrees, trial: Trial, place: int) -> bool:
     """Move units off a location until its peak is within its limit, or nothing helps; True: not done yet, call again.
 
     Position by position, the one of the highest level first. The steps of a call are limited to those `left`, so that
@@ -69,7 +69,9 @@ def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, pla
 
 
 @spliced
-def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: tuple[int, int]) -> int:
+def _relieve_instant(
+    v: BufferLives, ties: UnitTies, p: RepairPass, t: ByteTrees, trial: Trial, where: tuple[int, int]
+) -> int:
     """Move units until a location fits at one position; the bytes that it still lacks.
 
     First those that free bytes there by themselves; then those that are the last of several to keep some.
@@ -84,7 +86,9 @@ def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, whe
 
 
 @spliced
-def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: tuple[int, int]) -> int:
+def _relieve_by(
+    v: BufferLives, ties: UnitTies, p: RepairPass, t: ByteTrees, trial: Trial, where: tuple[int, int]
+) -> int:
     """The same with one way to count potentials."""
     place, now = where
     potentials(v, ties, p.at, trial.work, (place, now), p.potential)
@@ -119,7 +123,7 @@ def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: t
 
 
 @kernel
-def potentials(v: Lives, ties: Ties, at: Ints, w: Scratch, where: tuple[int, int], into: Potentials) -> None:
+def potentials(v: BufferLives, ties: UnitTies, at: Ints, w: Scratch, where: tuple[int, int], into: Potentials) -> None:
     """M_pot of every unit at a location and position, `where`: with what is static and what tasks need as they run."""
     place, now = where
     into.bytes[:] = 0
@@ -140,14 +144,14 @@ def potentials(v: Lives, ties: Ties, at: Ints, w: Scratch, where: tuple[int, int
 
 
 @subroutine
-def _enter(p: Pass, heaps: _Heaps, unit: int, place: int) -> None:
+def _enter(p: RepairPass, heaps: _Heaps, unit: int, place: int) -> None:
     if p.open[unit] and p.at[unit] == place and p.potential.bytes[unit] > 0:
         heapq.heappush(heaps.ratio, (p.cost[unit] / p.potential.bytes[unit], unit))
         heapq.heappush(heaps.waiting, (-p.potential.bytes[unit], unit))
 
 
 @subroutine
-def _select(p: Pass, heaps: _Heaps, place: int, over: int) -> int:
+def _select(p: RepairPass, heaps: _Heaps, place: int, over: int) -> int:
     """The cheaper of the unit of least ratio and of the cheapest that covers the overflow alone; -1 when none is left.
 
     The other stays in its heap, and so does the one chosen: it is not open when it comes up again.
@@ -172,12 +176,12 @@ def _select(p: Pass, heaps: _Heaps, place: int, over: int) -> int:
 
 
 @inlined
-def _movable(p: Pass, unit: int, place: int) -> bool:
+def _movable(p: RepairPass, unit: int, place: int) -> bool:
     return p.open[unit] and p.at[unit] == place and p.potential.bytes[unit] > 0
 
 
 @spliced
-def _move(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, what: tuple[int, int]) -> bool:
+def _move(v: BufferLives, ties: UnitTies, p: RepairPass, t: ByteTrees, trial: Trial, what: tuple[int, int]) -> bool:
     """Move a unit, `what` = (unit, position), to where it costs least of where it fits; False where it fits nowhere.
 
     A location's cost: the unit's ticks there and those of its exchange with all others; ties: the least loaded.
@@ -212,7 +216,7 @@ def _closest(cost: Ints, load: Ints, refused: Bools) -> int:
 
 
 @subkernel
-def _account(v: Lives, ties: Ties, p: Pass, w: Scratch, what: tuple[int, int, int]) -> None:
+def _account(v: BufferLives, ties: UnitTies, p: RepairPass, w: Scratch, what: tuple[int, int, int]) -> None:
     """Bring potentials, costs and loads up to date after a move, `what` = (unit, where it was, position)."""
     unit, place, now = what
     there = p.at[unit]

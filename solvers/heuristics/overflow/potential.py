@@ -6,13 +6,13 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import inlined, spliced, subkernel
-from solvers.heuristics.overflow.buffers import Lives
-from solvers.heuristics.overflow.first_readers import Fronts, fronts_of
+from solvers.heuristics.overflow.buffers import BufferLives
+from solvers.heuristics.overflow.first_readers import FirstReaders, fronts_of
 
 _MANY, _NOBODY = -2, -1
 
 
-class Held(NamedTuple):
+class FamilyRows(NamedTuple):
     """Rows of families: bytes at a location over an interval of positions."""
 
     key: Ints
@@ -30,7 +30,7 @@ class Scratch(NamedTuple):
     """[r] until which position, or by which keeper, what shares a read's bytes keeps them; -1 for none."""
     until: Ints
     """[l] position until which the readers of the current bundle need it; -1 where there are none."""
-    fronts: Fronts
+    fronts: FirstReaders
     """First readers at the locations that the units are at."""
 
 
@@ -49,19 +49,19 @@ class Potentials(NamedTuple):
     """[1] whether what several units keep counts for the last of them."""
 
 
-def held_for(rows: int) -> Held:
+def held_for(rows: int) -> FamilyRows:
     """Room for so many rows."""
-    return Held(*(np.empty(rows, dtype=np.int64) for _ in range(5)))
+    return FamilyRows(*(np.empty(rows, dtype=np.int64) for _ in range(5)))
 
 
-def scratch_for(v: Lives, at: Ints, locations: int) -> Scratch:
+def scratch_for(v: BufferLives, at: Ints, locations: int) -> Scratch:
     """Work arrays for units that are each `at` its location, [u]."""
     nothing = (np.full(len(v.reader), -1, dtype=np.int64), np.full(locations, -1, dtype=np.int64))
     return Scratch(*nothing, fronts_of(v, at, locations))
 
 
 @subkernel
-def crossing(v: Lives, bundle: int, there: int, maker: int) -> tuple[int, int]:
+def crossing(v: BufferLives, bundle: int, there: int, maker: int) -> tuple[int, int]:
     """First position, and first one after, of the transfer of a bundle: the schedule's, or one at the maker's finish.
 
     The latter takes the mean ticks over all pairs of locations.
@@ -76,7 +76,7 @@ def crossing(v: Lives, bundle: int, there: int, maker: int) -> tuple[int, int]:
 
 
 @spliced
-def hold(v: Lives, at: Ints, family: int, w: Scratch, found: tuple[Held, int]) -> int:
+def hold(v: BufferLives, at: Ints, family: int, w: Scratch, found: tuple[FamilyRows, int]) -> int:
     """Append what a family holds when each unit is `at` its location, [u], to `found` = (rows, how many); how many."""
     rows, count = found
     locations = len(w.until)
@@ -103,7 +103,7 @@ def hold(v: Lives, at: Ints, family: int, w: Scratch, found: tuple[Held, int]) -
 
 
 @spliced
-def _needed(v: Lives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
+def _needed(v: BufferLives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
     """Note until when each location reads a bundle; the first and the last location that does."""
     low, high = len(w.until), -1
     for r in range(v.read[bundle], v.walk[bundle]):
@@ -121,7 +121,7 @@ def _needed(v: Lives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
 
 
 @subkernel
-def _append(rows: Held, count: int, name: tuple[int, int], interval: tuple[int, int], size: int) -> int:
+def _append(rows: FamilyRows, count: int, name: tuple[int, int], interval: tuple[int, int], size: int) -> int:
     low, high = interval
     if size == 0 or low >= high:
         return count
@@ -131,7 +131,7 @@ def _append(rows: Held, count: int, name: tuple[int, int], interval: tuple[int, 
 
 
 @subkernel
-def credit(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, into: Potentials, sign: int) -> None:
+def credit(v: BufferLives, at: Ints, where: tuple[int, int, int], w: Scratch, into: Potentials, sign: int) -> None:
     """Add `sign` times the bytes that a family holds to the potential of their keeper: a unit that alone keeps them.
 
     where: (family, location, position). A unit keeps what it is making; after that, what one of its tasks has still
@@ -181,7 +181,7 @@ def _both(one: int, other: int, units: int, last: bool) -> int:
 
 
 @spliced
-def _reading(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, last: bool) -> int:
+def _reading(v: BufferLives, at: Ints, where: tuple[int, int, int], w: Scratch, last: bool) -> int:
     """Who at a location has still to read a bundle; `where` is (bundle, location, position)."""
     bundle, place, now = where
     keeper, units = _NOBODY, len(at)
@@ -200,7 +200,7 @@ def _reading(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, last: 
 
 
 @spliced
-def _sending(v: Lives, at: Ints, where: tuple[int, int], w: Scratch, maker: int) -> int:
+def _sending(v: BufferLives, at: Ints, where: tuple[int, int], w: Scratch, maker: int) -> int:
     """First position at which a bundle, `where` = (bundle, location), has left that for all others; -1: at once."""
     bundle, place = where
     gone = -1
@@ -218,7 +218,7 @@ def _sending(v: Lives, at: Ints, where: tuple[int, int], w: Scratch, maker: int)
     return gone
 
 
-def most_rows(v: Lives, locations: int, family_of: tuple[Ints, Ints]) -> int:
+def most_rows(v: BufferLives, locations: int, family_of: tuple[Ints, Ints]) -> int:
     """Rows that the families of one unit have at most; `family_of`: (offset [u + 1], families)."""
     copies = np.minimum(np.diff(v.read), locations)
     total = np.concatenate([[0], np.cumsum(copies)])[v.bundle]

@@ -22,13 +22,13 @@ from itertools import islice
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
+from solvers.deadlines import Late, never
 from solvers.footprint import Footprint
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.sweep import location_of, relieved
 from solvers.heuristics.packing import packings
-from solvers.lateness import Late, never
 from solvers.memory.usage import usage
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -99,7 +99,7 @@ def relieve(
     between them and within; once it is, the best found so far comes back, after a schedule and a fraction of a second.
     """
     held = replace(footprint, static=np.maximum(footprint.static, problem.memory))
-    search = _Search(problem, held, ints(device), late)
+    search = _RepairSearch(problem, held, ints(device), late)
     orders = _orders(problem, held, order)
     if search.judge(search.device, orders[0]).fits:
         return search.best
@@ -141,7 +141,7 @@ def _orders(problem: Problem, footprint: Footprint, order: Ints | Timing | None)
     return [given] if callable(order) else [given, frugal]
 
 
-class _Search:
+class _RepairSearch:
     """The best placement found so far."""
 
     def __init__(self, problem: Problem, footprint: Footprint, device: Ints, late: Late) -> None:
@@ -225,7 +225,7 @@ def _moved(problem: Problem, device: Ints, location: Ints) -> Ints:
     return ints(np.where(problem.location[device] == location, device, devices_at(problem, location)))
 
 
-def _starts(problem: Problem, footprint: Footprint, search: _Search) -> Iterator[Ints]:
+def _starts(problem: Problem, footprint: Footprint, search: _RepairSearch) -> Iterator[Ints]:
     """The placement given; as moves did not do, what is static packed and the rest where it was; and all spread out.
 
     Spread out: units by falling bytes, static and made, each to where the most of the capacity is left.

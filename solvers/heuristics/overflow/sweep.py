@@ -4,13 +4,13 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency
+from solvers.deadlines import Late, never
 from solvers.footprint import Footprint
-from solvers.heuristics.overflow.buffers import Lives, axis, bytes_at, lives_of, mean_transfer
+from solvers.heuristics.overflow.buffers import BufferLives, axis, bytes_at, lives_of, mean_transfer
 from solvers.heuristics.overflow.bytes_over_time import levels_of
-from solvers.heuristics.overflow.move_out import Pass, potentials, relieve_location
+from solvers.heuristics.overflow.move_out import RepairPass, potentials, relieve_location
 from solvers.heuristics.overflow.potential import Potentials, scratch_for
-from solvers.heuristics.overflow.try_move import Ties, trial_for
-from solvers.lateness import Late, never
+from solvers.heuristics.overflow.try_move import UnitTies, trial_for
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.units import Units, fastest_at
@@ -81,13 +81,13 @@ def move_cost(problem: Problem, units: Units, location: Ints) -> Ints:
     return ints(cost)
 
 
-def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: Lives) -> Ties:
+def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: BufferLives) -> UnitTies:
     """What each unit touches, with the families of `lives`."""
     count = len(units.memory)
     static = np.zeros(count, dtype=np.int64)
     np.add.at(static, units.unit, footprint.static)
     family = _families(lives, count)
-    return Ties(
+    return UnitTies(
         task=adjacency(count, units.unit),
         family=family,
         neighbour=_neighbours(problem, units),
@@ -98,7 +98,7 @@ def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: Lives) 
     )
 
 
-def _work(v: Lives, of_unit: tuple[Ints, Ints], locations: int) -> Ints:
+def _work(v: BufferLives, of_unit: tuple[Ints, Ints], locations: int) -> Ints:
     """[u] steps of a trial: what is walked of a unit's families, each row changed in trees."""
     steps = np.append(0, np.cumsum(_STEPS + v.walk - v.read[:-1] + locations * (v.wide >= 0)))[v.bundle]
     steps = np.diff((steps + _STEPS * np.arange(len(steps)))[v.family])
@@ -106,7 +106,7 @@ def _work(v: Lives, of_unit: tuple[Ints, Ints], locations: int) -> Ints:
     return ints(_STEPS + np.diff(np.append(0, np.cumsum(steps[family]))[offset]))
 
 
-def _families(v: Lives, units: int) -> tuple[Ints, Ints]:
+def _families(v: BufferLives, units: int) -> tuple[Ints, Ints]:
     families = len(v.family) - 1
     of_buffer = np.repeat(np.arange(families), np.diff(v.family))
     of_bundle = np.repeat(of_buffer, np.diff(v.bundle))
@@ -139,11 +139,11 @@ def location_of(problem: Problem, units: Units, device: Ints) -> Ints:
     return at
 
 
-def _pass_of(problem: Problem, units: Units, ties: Ties, schedule: Schedule) -> Pass:
+def _pass_of(problem: Problem, units: Units, ties: UnitTies, schedule: Schedule) -> RepairPass:
     at, count = location_of(problem, units, schedule.device), len(units.memory)
     load = np.zeros(problem.locations, dtype=np.int64)
     np.add.at(load, at, ties.ticks[np.arange(count), at])
-    return Pass(
+    return RepairPass(
         at=at,
         cost=np.array(move_cost(problem, units, at)),
         load=load,

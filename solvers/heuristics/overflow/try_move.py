@@ -6,13 +6,13 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import inlined, spliced, subkernel
-from solvers.heuristics.overflow.buffers import Lives
-from solvers.heuristics.overflow.bytes_over_time import Levels, add, highest
+from solvers.heuristics.overflow.buffers import BufferLives
+from solvers.heuristics.overflow.bytes_over_time import ByteTrees, add, highest
 from solvers.heuristics.overflow.first_readers import shift, take_back
-from solvers.heuristics.overflow.potential import Held, Scratch, held_for, hold, most_rows, scratch_for
+from solvers.heuristics.overflow.potential import FamilyRows, Scratch, held_for, hold, most_rows, scratch_for
 
 
-class Ties(NamedTuple):
+class UnitTies(NamedTuple):
     """What a unit touches."""
 
     task: tuple[Ints, Ints]
@@ -34,14 +34,14 @@ class Ties(NamedTuple):
 class Trial(NamedTuple):
     """Work arrays of `try_at`."""
 
-    old: Held
-    new: Held
+    old: FamilyRows
+    new: FamilyRows
     segment: Ints
     """[s, 4] location, first position, first one after, and bytes of each change."""
     work: Scratch
 
 
-def trial_for(v: Lives, ties: Ties, at: Ints, locations: int) -> Trial:
+def trial_for(v: BufferLives, ties: UnitTies, at: Ints, locations: int) -> Trial:
     """Room for the largest unit; each is `at` its location, [u]."""
     rows = most_rows(v, locations, ties.family)
     tasks = int(np.diff(ties.task[0]).max(initial=0))
@@ -50,7 +50,9 @@ def trial_for(v: Lives, ties: Ties, at: Ints, locations: int) -> Trial:
 
 
 @subkernel
-def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial, what: tuple[int, int]) -> bool:
+def try_at(
+    v: BufferLives, ties: UnitTies, now: tuple[Ints, Ints], t: ByteTrees, trial: Trial, what: tuple[int, int]
+) -> bool:
     """Move a unit, `what` = (unit, location), in `now` = (location of each unit, limits), and in the levels.
 
     Where that would raise the level of another location than its own above its limit, at any position at which it
@@ -81,7 +83,7 @@ def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial
 
 
 @subkernel
-def _held(v: Lives, ties: Ties, at: Ints, w: Scratch, found: tuple[Held, int]) -> int:
+def _held(v: BufferLives, ties: UnitTies, at: Ints, w: Scratch, found: tuple[FamilyRows, int]) -> int:
     """What the families hold that a unit touches; `found` = (rows, unit); how many."""
     rows, unit = found
     offset, family = ties.family
@@ -130,7 +132,7 @@ def _shifted(segment: Ints, count: int, location: int, ends: tuple[int, int], si
 
 
 @spliced
-def _own(v: Lives, ties: Ties, segment: Ints, count: int, what: tuple[int, int, int]) -> int:
+def _own(v: BufferLives, ties: UnitTies, segment: Ints, count: int, what: tuple[int, int, int]) -> int:
     """Segments of a unit's static and scratch bytes; `what` = (unit, from, to)."""
     unit, place, there = what
     whole = (0, len(v.ticks))

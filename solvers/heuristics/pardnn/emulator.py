@@ -18,11 +18,11 @@ from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.timing.loop import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
+from solvers.timing.loop import ARRIVALS, EVENTS, FREED, LinkState, Prepared, begin_task, finish_task, state_for
 from solvers.timing.replay import prepare, schedule_of, validated
 
 
-class _Lines(NamedTuple):
+class _EmulatorQueues(NamedTuple):
     """The devices' queues, and the tasks in the order in which they came to wait for nothing but arrivals."""
 
     first: Ints
@@ -56,10 +56,10 @@ def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None)
     return schedule_of(device, state)
 
 
-def _lines(device: Ints, devices: int) -> _Lines:
+def _lines(device: Ints, devices: int) -> _EmulatorQueues:
     n = len(device)
     first = offsets(np.bincount(device, minlength=devices))
-    return _Lines(
+    return _EmulatorQueues(
         first=first,
         line=np.empty(n, dtype=np.int64),
         head=first[:-1].copy(),
@@ -72,7 +72,7 @@ def _lines(device: Ints, devices: int) -> _Lines:
 
 
 @routine
-def _run(g: Prepared, s: State, q: _Lines, device: Ints) -> None:
+def _run(g: Prepared, s: LinkState, q: _EmulatorQueues, device: Ints) -> None:
     """The event loop: within a tick finishes, then arrivals, then starts."""
     for task in range(len(device)):
         if s.waiting[task] == 0:
@@ -97,7 +97,7 @@ def _run(g: Prepared, s: State, q: _Lines, device: Ints) -> None:
 
 
 @inlined
-def _number(s: State, q: _Lines, numbered: int) -> int:
+def _number(s: LinkState, q: _EmulatorQueues, numbered: int) -> int:
     """Number the tasks that wait for no predecessor any more; return how many have a number."""
     for at in range(s.length[FREED]):
         task = s.freed[at]
@@ -110,7 +110,7 @@ def _number(s: State, q: _Lines, numbered: int) -> int:
 
 
 @inlined
-def _join(s: State, q: _Lines, device: Ints, now: int) -> None:
+def _join(s: LinkState, q: _EmulatorQueues, device: Ints, now: int) -> None:
     """Append the tasks whose inputs have arrived to the queues of their devices."""
     while s.length[ARRIVALS] > 0 and q.arrival_time[0] <= now:
         number = q.arrival_number[0]
@@ -121,7 +121,7 @@ def _join(s: State, q: _Lines, device: Ints, now: int) -> None:
 
 
 @inlined
-def _serve(s: State, q: _Lines, now: int) -> None:
+def _serve(s: LinkState, q: _EmulatorQueues, now: int) -> None:
     """Start the first task of each queue whose device is idle."""
     for d in range(len(q.head)):
         if q.head[d] < q.tail[d] and not q.busy[d]:

@@ -4,11 +4,11 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import routine
-from solvers.heuristics.pardnn.weights import Weights
+from solvers.heuristics.pardnn.weights import WeightedGraph
 
 
 @routine
-def levels(w: Weights, gone: Bools) -> tuple[Ints, Ints]:
+def levels(w: WeightedGraph, gone: Bools) -> tuple[Ints, Ints]:
     """[n] top and bottom levels in the graph without the nodes that are `gone`, whose own are 0. O(n + e)."""
     n = len(gone)
     top, bottom = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)

@@ -16,12 +16,12 @@ import numpy as np
 from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.kernels import kernel, routine, subkernel
 from solvers.heuristics.clusters.load_balance import glb
-from solvers.heuristics.pardnn.slicing import Clusters
-from solvers.heuristics.pardnn.spans import Spans, potentials
-from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+from solvers.heuristics.pardnn.slicing import SlicedClusters
+from solvers.heuristics.pardnn.spans import ClusterSpans, potentials
+from solvers.heuristics.pardnn.weights import NOWHERE, WeightedGraph
 
 
-class Mapped(NamedTuple):
+class ClusterMapping(NamedTuple):
     """A mapping, which compiled code changes in place."""
 
     cluster: Ints
@@ -42,7 +42,7 @@ class Mapped(NamedTuple):
     """[c, k] its ticks at each."""
 
 
-def mapped(w: Weights, c: Clusters, s: Spans, *, level_aware: bool = True) -> Mapped:
+def mapped(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans, *, level_aware: bool = True) -> ClusterMapping:
     """A place for every cluster; by Guided Load Balancing instead of LALB unless `level_aware`.
 
     O(n log n + c k log L + e).
@@ -68,7 +68,7 @@ def mapped(w: Weights, c: Clusters, s: Spans, *, level_aware: bool = True) -> Ma
     return m
 
 
-def _start(w: Weights, c: Clusters, s: Spans) -> Mapped:
+def _start(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans) -> ClusterMapping:
     """Nothing mapped but what has no choice."""
     k, count = w.allowed.shape[1], len(c.first)
     member = np.argsort(c.cluster, kind="stable")
@@ -78,13 +78,13 @@ def _start(w: Weights, c: Clusters, s: Spans) -> Mapped:
     allowed, load = np.ones((count, k), dtype=np.bool_), np.zeros((count, k), dtype=np.int64)
     tree = np.zeros((s.levels + 1, k), dtype=np.int64)
     at = np.full(count, NOWHERE, dtype=np.int64)
-    m = Mapped(c.cluster, w.place.copy(), at, tree, member, start, allowed, load)
+    m = ClusterMapping(c.cluster, w.place.copy(), at, tree, member, start, allowed, load)
     _totals(w, s.level, m, k)
     return m
 
 
 @kernel
-def _totals(w: Weights, level: Ints, m: Mapped, k: int) -> None:
+def _totals(w: WeightedGraph, level: Ints, m: ClusterMapping, k: int) -> None:
     """What each cluster can use and weighs; the work that is at its place from the start."""
     for c in range(len(m.at)):
         for node in m.member[m.start[c] : m.start[c + 1]]:
@@ -120,7 +120,7 @@ def work(tree: Ints, low: int, high: int, found: Ints) -> None:
 
 
 @subkernel
-def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
+def talk(w: WeightedGraph, m: ClusterMapping, c: int, found: Ints) -> int:
     """[k] communication of a cluster with what is mapped to each place, into `found`; return that with all else."""
     found[:] = 0
     total = 0
@@ -139,7 +139,7 @@ def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
 
 
 @kernel
-def _put(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
+def _put(w: WeightedGraph, level: Ints, m: ClusterMapping, c: int, place: int) -> None:
     """Map a cluster."""
     m.at[c] = place
     for node in m.member[m.start[c] : m.start[c + 1]]:
@@ -148,13 +148,13 @@ def _put(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
 
 
 @routine
-def _put_all(w: Weights, level: Ints, m: Mapped, clusters: Ints, place: Ints) -> None:
+def _put_all(w: WeightedGraph, level: Ints, m: ClusterMapping, clusters: Ints, place: Ints) -> None:
     for at in range(len(clusters)):
         _put(w, level, m, clusters[at], place[at])
 
 
 @routine
-def _merge(w: Weights, level: Ints, m: Mapped, rest: Ints, potential: Ints) -> None:
+def _merge(w: WeightedGraph, level: Ints, m: ClusterMapping, rest: Ints, potential: Ints) -> None:
     """Lines 1-7: each cluster of more communication than potential to the primary that it talks to most."""
     comm = np.zeros(w.allowed.shape[1], dtype=np.int64)
     for c in rest:
@@ -169,7 +169,7 @@ def _merge(w: Weights, level: Ints, m: Mapped, rest: Ints, potential: Ints) -> N
 
 
 @routine
-def _lalb(w: Weights, s: Spans, m: Mapped, rest: Ints) -> None:
+def _lalb(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping, rest: Ints) -> None:
     """Lines 8-15, by equation (4.2): least work within the span and communication with other places."""
     k = w.allowed.shape[1]
     comm, busy = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)

@@ -13,11 +13,11 @@ from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import Placement
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.levels import levels
-from solvers.heuristics.pardnn.mapping import Mapped, mapped
+from solvers.heuristics.pardnn.mapping import ClusterMapping, mapped
 from solvers.heuristics.pardnn.refinement import refined
 from solvers.heuristics.pardnn.slicing import sliced
 from solvers.heuristics.pardnn.spans import spans_of
-from solvers.heuristics.pardnn.weights import Weights, weights_of
+from solvers.heuristics.pardnn.weights import WeightedGraph, weights_of
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -53,11 +53,11 @@ def _placed(problem: Problem, *, refine: bool, level_aware: bool) -> Placement:
     return Placement(device=devices_at(problem, location))
 
 
-def partitioned(w: Weights, *, refine: bool, level_aware: bool) -> Ints:
+def partitioned(w: WeightedGraph, *, refine: bool, level_aware: bool) -> Ints:
     """[n] place of each node, in one of the three ways."""
     none = np.zeros(len(w.task), dtype=np.bool_)
     top, bottom = levels(w, none)
     clusters = sliced(w, top + bottom)
     spans = spans_of(w, clusters, top)
-    m: Mapped = mapped(w, clusters, spans, level_aware=level_aware)
+    m: ClusterMapping = mapped(w, clusters, spans, level_aware=level_aware)
     return refined(w, spans, m) if refine else m.place

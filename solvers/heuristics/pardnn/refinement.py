@@ -16,9 +16,9 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import inlined, routine, spliced, subkernel
-from solvers.heuristics.pardnn.mapping import Mapped, add, talk, work
-from solvers.heuristics.pardnn.spans import Spans
-from solvers.heuristics.pardnn.weights import Weights
+from solvers.heuristics.pardnn.mapping import ClusterMapping, add, talk, work
+from solvers.heuristics.pardnn.spans import ClusterSpans
+from solvers.heuristics.pardnn.weights import WeightedGraph
 
 PARTNERS, TRIES = 32, 1_000_000
 """Clusters at other places that one is tried with, however many there are; and all clusters together, at least."""
@@ -26,7 +26,7 @@ _LOOKED = 4
 """Clusters within the span that are looked at for each of these."""
 
 
-def refined(w: Weights, s: Spans, m: Mapped) -> Ints:
+def refined(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping) -> Ints:
     """[n] places after both policies; changes `m`. O(n log n + PARTNERS (n k + e + n log L) + k (n + e))."""
     k = w.allowed.shape[1]
     secondary = k + np.flatnonzero(np.diff(m.start[k:]))
@@ -42,7 +42,7 @@ def limits(clusters: int) -> tuple[int, int]:
 
 
 @routine
-def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int]) -> int:
+def swap(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping, order: Ints, most_of: tuple[int, int]) -> int:
     """Swap secondaries, visited in `order`, within `most_of` (see `limits`); return how many pairs were."""
     partners, looked = most_of
     k = w.allowed.shape[1]
@@ -76,14 +76,14 @@ def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int])
 
 
 @inlined
-def _may(m: Mapped, one: int, two: int) -> bool:
+def _may(m: ClusterMapping, one: int, two: int) -> bool:
     """Whether two clusters are at different places and each may be at the other's."""
     here, there = m.at[one], m.at[two]
     return here != there and m.allowed[one, there] and m.allowed[two, here]
 
 
 @subkernel
-def _gain(w: Weights, s: Spans, m: Mapped, pair: tuple[int, int], known: tuple[Ints, Ints]) -> int:
+def _gain(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping, pair: tuple[int, int], known: tuple[Ints, Ints]) -> int:
     """What a swap saves: communication, and of the greater work within the first one's span; 0 if one of them grows.
 
     known: [k] communication of the first cluster with each place, and [k] the work there within its span.
@@ -102,7 +102,7 @@ def _gain(w: Weights, s: Spans, m: Mapped, pair: tuple[int, int], known: tuple[I
 
 
 @spliced
-def _toward(w: Weights, m: Mapped, c: int, other: tuple[int, int]) -> tuple[int, int, int]:
+def _toward(w: WeightedGraph, m: ClusterMapping, c: int, other: tuple[int, int]) -> tuple[int, int, int]:
     """Communication of a cluster with the place of another, but for that; with its own place; and with the other.
 
     other: a cluster and its place.
@@ -123,7 +123,7 @@ def _toward(w: Weights, m: Mapped, c: int, other: tuple[int, int]) -> tuple[int,
 
 
 @subkernel
-def _within(w: Weights, s: Spans, m: Mapped, of: tuple[int, int], place: int) -> int:
+def _within(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping, of: tuple[int, int], place: int) -> int:
     """Ticks at a place that `of` = (one, another cluster) has within one's span: those of the other's nodes."""
     one, c = of
     ticks = 0
@@ -134,7 +134,7 @@ def _within(w: Weights, s: Spans, m: Mapped, of: tuple[int, int], place: int) ->
 
 
 @subkernel
-def _move(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
+def _move(w: WeightedGraph, level: Ints, m: ClusterMapping, c: int, place: int) -> None:
     for node in m.member[m.start[c] : m.start[c + 1]]:
         add(m.tree, level[node], m.at[c], -w.ticks[node, m.at[c]])
         add(m.tree, level[node], place, w.ticks[node, place])
@@ -143,7 +143,7 @@ def _move(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
 
 
 @routine
-def switched(w: Weights, place: Ints, alone: Bools) -> Ints:
+def switched(w: WeightedGraph, place: Ints, alone: Bools) -> Ints:
     """[n] places after at most k rounds; `alone`: [n] whether a node is all of its unit. O(k (n + e))."""
     rounds, least = w.allowed.shape[1], -1
     place, before = place.copy(), place
@@ -161,7 +161,7 @@ def switched(w: Weights, place: Ints, alone: Bools) -> Ints:
 
 
 @spliced
-def placed_levels(w: Weights, place: Ints) -> tuple[Ints, Ints]:
+def placed_levels(w: WeightedGraph, place: Ints) -> tuple[Ints, Ints]:
     """[n] top and bottom levels when what is at one place talks for nothing."""
     n = len(place)
     top, bottom = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
@@ -173,7 +173,7 @@ def placed_levels(w: Weights, place: Ints) -> tuple[Ints, Ints]:
 
 
 @spliced
-def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], longest: int) -> bool:
+def _round(w: WeightedGraph, place: Ints, alone: Bools, level: tuple[Ints, Ints], longest: int) -> bool:
     """One round over the critical path; whether anything was switched."""
     path = _critical(w, place, level, longest)
     changed = False
@@ -198,7 +198,7 @@ def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], long
 
 
 @spliced
-def _critical(w: Weights, place: Ints, level: tuple[Ints, Ints], longest: int) -> Ints:
+def _critical(w: WeightedGraph, place: Ints, level: tuple[Ints, Ints], longest: int) -> Ints:
     """The nodes of a critical path."""
     top, bottom = level
     path = np.empty(len(place), dtype=np.int64)
@@ -218,13 +218,13 @@ def _critical(w: Weights, place: Ints, level: tuple[Ints, Ints], longest: int) -
 
 
 @subkernel
-def _through(w: Weights, place: Ints, level: tuple[Ints, Ints], node: int, to: int) -> int:
+def _through(w: WeightedGraph, place: Ints, level: tuple[Ints, Ints], node: int, to: int) -> int:
     """The longest path through a node if it were at another place."""
     return _before(w, place, level[0], node, to) + _ticks(w, node, to) + _after(w, place, level[1], node, to)
 
 
 @inlined
-def _ticks(w: Weights, node: int, at: int) -> int:
+def _ticks(w: WeightedGraph, node: int, at: int) -> int:
     return w.ticks[node, at] if at < w.ticks.shape[1] else w.took[node]
 
 
@@ -234,7 +234,7 @@ def _cost(cost: int, here: int, there: int) -> int:
 
 
 @subkernel
-def _before(w: Weights, place: Ints, top: Ints, node: int, at: int) -> int:
+def _before(w: WeightedGraph, place: Ints, top: Ints, node: int, at: int) -> int:
     """The longest path to a node at a place."""
     longest = 0
     for k in range(w.into[node], w.into[node + 1]):
@@ -245,7 +245,7 @@ def _before(w: Weights, place: Ints, top: Ints, node: int, at: int) -> int:
 
 
 @subkernel
-def _after(w: Weights, place: Ints, bottom: Ints, node: int, at: int) -> int:
+def _after(w: WeightedGraph, place: Ints, bottom: Ints, node: int, at: int) -> int:
     """The longest path from a node at a place, without itself."""
     longest = 0
     for k in range(w.out[node], w.out[node + 1]):

@@ -20,10 +20,10 @@ import numpy as np
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.pardnn.levels import levels
-from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+from solvers.heuristics.pardnn.weights import NOWHERE, WeightedGraph
 
 
-class Clusters(NamedTuple):
+class SlicedClusters(NamedTuple):
     """Disjoint clusters: k primaries, of which the last may be empty, then secondaries as they were found."""
 
     path: Ints
@@ -36,18 +36,20 @@ class Clusters(NamedTuple):
     """[c] last node of each cluster."""
 
 
-def sliced(w: Weights, level: Ints) -> Clusters:
+def sliced(w: WeightedGraph, level: Ints) -> SlicedClusters:
     """The clusters of a graph; `level`: [n] weighted levels of the whole. O(k (n + e) + n log n)."""
     n, k = w.allowed.shape
-    cut = _Cut(w.place != NOWHERE, np.full(n, NOWHERE, dtype=np.int64), np.full((n + k, 2), -1, dtype=np.int64))
+    cut = _SlicingState(
+        w.place != NOWHERE, np.full(n, NOWHERE, dtype=np.int64), np.full((n + k, 2), -1, dtype=np.int64)
+    )
     _primaries(w, cut)
     top, bottom = levels(w, cut.gone)
     order = np.lexsort((top, -(top + bottom)))
     count = _secondaries(w, cut, (top + bottom, bottom), order)
-    return Clusters(cut.path, _joined(w, cut.path, level), cut.ends[:count, 0].copy(), cut.ends[:count, 1].copy())
+    return SlicedClusters(cut.path, _joined(w, cut.path, level), cut.ends[:count, 0].copy(), cut.ends[:count, 1].copy())
 
 
-def _joined(w: Weights, path: Ints, level: Ints) -> Ints:
+def _joined(w: WeightedGraph, path: Ints, level: Ints) -> Ints:
     """[n] the cluster of the heaviest node of each node's unit."""
     order = np.lexsort((np.arange(len(path)), -level, -w.took, w.unit))
     heaviest = order[np.flatnonzero(np.diff(w.unit[order], prepend=-1))]
@@ -55,7 +57,7 @@ def _joined(w: Weights, path: Ints, level: Ints) -> Ints:
     return joined
 
 
-class _Cut(NamedTuple):
+class _SlicingState(NamedTuple):
     """What is cut so far."""
 
     gone: Bools
@@ -66,7 +68,7 @@ class _Cut(NamedTuple):
 
 
 @routine
-def _primaries(w: Weights, cut: _Cut) -> None:
+def _primaries(w: WeightedGraph, cut: _SlicingState) -> None:
     """Cut k critical paths, each of what is left."""
     n, k = w.allowed.shape
     for j in range(k):
@@ -87,7 +89,7 @@ def _primaries(w: Weights, cut: _Cut) -> None:
 
 
 @routine
-def _secondaries(w: Weights, cut: _Cut, level: tuple[Ints, Ints], order: Ints) -> int:
+def _secondaries(w: WeightedGraph, cut: _SlicingState, level: tuple[Ints, Ints], order: Ints) -> int:
     """Cut all that is left into paths, which start at nodes in `order`; return the number of clusters."""
     count = w.allowed.shape[1]
     for node in order:
@@ -98,7 +100,7 @@ def _secondaries(w: Weights, cut: _Cut, level: tuple[Ints, Ints], order: Ints) -
 
 
 @subroutine
-def _walk(w: Weights, cut: _Cut, begin: tuple[int, int], level: tuple[Ints, Ints], can: Bools) -> None:
+def _walk(w: WeightedGraph, cut: _SlicingState, begin: tuple[int, int], level: tuple[Ints, Ints], can: Bools) -> None:
     """Cut a path that a place in `can` can run, by (weighted, bottom) levels.
 
     begin: its first node, and its cluster.

@@ -11,11 +11,11 @@ import numpy as np
 
 from solvers.arrays import Ints, offsets
 from solvers.compiled.kernels import routine
-from solvers.heuristics.pardnn.slicing import Clusters
-from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+from solvers.heuristics.pardnn.slicing import SlicedClusters
+from solvers.heuristics.pardnn.weights import NOWHERE, WeightedGraph
 
 
-class Spans(NamedTuple):
+class ClusterSpans(NamedTuple):
     """The spans of c clusters among the L different top levels of the graph."""
 
     level: Ints
@@ -31,7 +31,7 @@ class Spans(NamedTuple):
     """[c] end of each span, in ticks."""
 
 
-def spans_of(w: Weights, c: Clusters, top: Ints) -> Spans:
+def spans_of(w: WeightedGraph, c: SlicedClusters, top: Ints) -> ClusterSpans:
     """The spans of all clusters; `top`: [n] top levels of the whole graph. O(n log n + e).
 
     A span lasts from the finish of the last parent of the first node of a path, 0 when that is the source, to the
@@ -40,7 +40,7 @@ def spans_of(w: Weights, c: Clusters, top: Ints) -> Spans:
     levels, level = np.unique(top, return_inverse=True)
     longest = int((top + w.took).max(initial=0))
     begin, end = _limits(w, c.first, c.last, top, longest)
-    return Spans(
+    return ClusterSpans(
         level=level.astype(np.int64),
         levels=len(levels),
         low=np.searchsorted(levels, begin),
@@ -50,7 +50,7 @@ def spans_of(w: Weights, c: Clusters, top: Ints) -> Spans:
     )
 
 
-def potentials(w: Weights, c: Clusters, s: Spans) -> Ints:
+def potentials(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans) -> Ints:
     """[c] work of all nodes within the span of each cluster but its own. O(n + c).
 
     Nodes at places that nothing can be mapped to, such as a host, do not count.
@@ -66,7 +66,7 @@ def potentials(w: Weights, c: Clusters, s: Spans) -> Ints:
 
 
 @routine
-def _limits(w: Weights, first: Ints, last: Ints, top: Ints, longest: int) -> tuple[Ints, Ints]:
+def _limits(w: WeightedGraph, first: Ints, last: Ints, top: Ints, longest: int) -> tuple[Ints, Ints]:
     begin, end = np.zeros(len(first), dtype=np.int64), np.full(len(first), longest, dtype=np.int64)
     for c in range(len(first)):
         if first[c] < 0:

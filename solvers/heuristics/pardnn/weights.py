@@ -20,7 +20,7 @@ NOWHERE = -1
 """The place of a node that is not mapped yet."""
 
 
-class Weights(NamedTuple):
+class WeightedGraph(NamedTuple):
     """n nodes, numbered in topological order, and k places to choose among; a tuple for compiled code.
 
     The artificial source and sink weigh nothing and are implied: before the nodes without predecessors, and after
@@ -50,7 +50,7 @@ class Weights(NamedTuple):
     """[n] place of each node from the start: k plus a location for one outside the k, NOWHERE for a free node."""
 
 
-def weights_of(problem: Problem) -> tuple[Weights, Ints]:
+def weights_of(problem: Problem) -> tuple[WeightedGraph, Ints]:
     """The graph of a problem, and the location of each of the k places. O(n l + e log e)."""
     units = placeable_units(problem)
     chosen = _fastest_first(problem, units, elements(units))
@@ -64,7 +64,7 @@ def weights_of(problem: Problem) -> tuple[Weights, Ints]:
     into, entering = adjacency(problem.tasks, dst)
     took, ticks = _node_costs(problem, fixed, chosen)
     free = (fixed == NOWHERE)[:, None]
-    return Weights(
+    return WeightedGraph(
         task=order,
         out=out,
         head=dst[leaving],

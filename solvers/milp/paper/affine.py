@@ -100,7 +100,7 @@ class Affine:
         return found
 
 
-class Assembly:
+class AffineBuilder:
     """A `Linear` in the making, by vectors of variables and of constraints; `check` is asked at each of these."""
 
     def __init__(self, check: Callable[[], None] = lambda: None) -> None:

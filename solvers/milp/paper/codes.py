@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from solvers.arrays import Bools, Floats, Ints, rank_of
-from solvers.milp.paper.affine import Affine, Assembly
+from solvers.milp.paper.affine import Affine, AffineBuilder
 from solvers.problem import Problem
 from solvers.structure.units import Units, units_of
 
@@ -79,7 +79,7 @@ class Codes:
         return np.argmax(here, axis=1)
 
 
-def encoded(problem: Problem, assembly: Assembly) -> Codes:
+def encoded(problem: Problem, assembly: AffineBuilder) -> Codes:
     """New binaries for where everything is."""
     units = units_of(problem)
     choices = units.allowed[np.count_nonzero(units.allowed, axis=1) > 1]
@@ -115,7 +115,7 @@ def _ranks(able: Bools, location: Ints) -> Ints:
     return rank
 
 
-def _columns(mask: Ints, assembly: Assembly) -> Ints:
+def _columns(mask: Ints, assembly: AffineBuilder) -> Ints:
     """[r, bits] a new binary for each bit that is set in `mask` [r]."""
     width = int(_bits(mask.max(initial=0)))
     live = (mask[:, None] >> np.arange(width) & 1) == 1
@@ -142,7 +142,7 @@ def idle_cores(codes: Codes) -> Iterator[tuple[Ints, int, int]]:
         yield np.flatnonzero(spelt & (known > 0) & (number >= known)), place, number
 
 
-def exclude(codes: Codes, assembly: Assembly) -> None:
+def exclude(codes: Codes, assembly: AffineBuilder) -> None:
     """Codes that mean nothing are excluded: for each, the bits that differ from it are 1 or more.
 
     For a task's device, at each location: those and the bits by which it is away are.

@@ -71,7 +71,7 @@ def _crosses(units: Units, tail: Ints, head: Ints) -> Bools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Transfers:
+class AddedTransfers:
     """The t added nodes: the payloads whose ends can be apart."""
 
     payload: Ints
@@ -86,7 +86,7 @@ class Transfers:
     """[t] whether the ends are apart wherever they are: classes CG and GC; GG is the other."""
 
 
-def transfers_of(problem: Problem) -> Transfers:
+def transfers_of(problem: Problem) -> AddedTransfers:
     """The added nodes of a problem in which every payload has one consumer, ordered by payload."""
     carries = np.flatnonzero(problem.payload >= 0)
     carries = carries[np.argsort(problem.payload[carries])]
@@ -97,7 +97,7 @@ def transfers_of(problem: Problem) -> Transfers:
     tail, head = problem.src[edge], problem.dst[edge]
     beside = units.allowed[units.unit[tail]] & units.allowed[units.unit[head]]
     always: Bools = ~np.any(beside, axis=1)
-    return Transfers(payload=problem.payload[edge], tail=tail, head=head, crosses=crosses[live], always=always)
+    return AddedTransfers(payload=problem.payload[edge], tail=tail, head=head, crosses=crosses[live], always=always)
 
 
 def descendants(problem: Problem) -> Bools:
@@ -111,7 +111,7 @@ def descendants(problem: Problem) -> Bools:
     return after
 
 
-def before(after: Bools, transfers: Transfers) -> Bools:
+def before(after: Bools, transfers: AddedTransfers) -> Bools:
     """[t, t] whether the first transfer precedes the second: its consumer is the producer there, or an ancestor."""
     found: Bools = after[transfers.head][:, transfers.tail] | (transfers.head[:, None] == transfers.tail)
     return found

@@ -3,17 +3,17 @@
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.milp.paper.rows import Model
+from solvers.milp.paper.rows import PaperModel
 
 
-def activities(model: Model) -> list[str]:
+def activities(model: PaperModel) -> list[str]:
     """[n + t] `op3` for a task, `data4_op3_op5` for the transfer of payload 4 of the edge from 3 to 5."""
     t = model.transfers
     ends = zip(*(part.tolist() for part in (t.payload, t.tail, t.head)), strict=True)
     return [*(f"op{i}" for i in range(model.problem.tasks)), *(f"data{k}_op{i}_op{j}" for k, i, j in ends)]
 
 
-def columns(model: Model) -> dict[int, str]:
+def columns(model: PaperModel) -> dict[int, str]:
     """Column -> name of all that every program of the model has.
 
     C_max, S_ and C_ of an activity, z_ of a transfer, and x_op3_bit0 of the location of task 3, or of the first of
@@ -32,7 +32,7 @@ def columns(model: Model) -> dict[int, str]:
     return found
 
 
-def orders(model: Model, pairs: tuple[Ints, Ints, Ints]) -> dict[int, str]:
+def orders(model: PaperModel, pairs: tuple[Ints, Ints, Ints]) -> dict[int, str]:
     """Column -> `op3_before_op5`, of pairs of activities and their columns."""
     label = activities(model)
     return {c: f"{label[i]}_before_{label[j]}" for i, j, c in zip(*(part.tolist() for part in pairs), strict=True)}

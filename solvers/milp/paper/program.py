@@ -35,14 +35,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Floats, Ints
-from solvers.milp.formulations import Limits
+from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import Linear
 from solvers.milp.paper import letters
-from solvers.milp.paper.affine import Affine, Assembly
+from solvers.milp.paper.affine import Affine, AffineBuilder
 from solvers.milp.paper.codes import encoded, exclude
 from solvers.milp.paper.edges import PerEdge, before, descendants, horizon, open_pairs, transfers_of, unshared
 from solvers.milp.paper.rows import (
-    Model,
+    PaperModel,
     completion,
     congestion,
     crossings,
@@ -65,7 +65,7 @@ _GRID = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class PaperStyle:
     """What the paper leaves open."""
 
     every_pair: bool = False
@@ -74,12 +74,12 @@ class Style:
     """M, M_s and M_l in multiples of the horizon: 1 is the least that is correct; the paper has M << M_s << M_l."""
 
 
-def build(problem: Problem, limits: Limits) -> "Paper":
+def build(problem: Problem, limits: MakespanLimits) -> "PaperProgram":
     """The program with one constant, the horizon, and order variables for the pairs that precedence leaves open."""
-    return styled(problem, limits, Style())
+    return styled(problem, limits, PaperStyle())
 
 
-def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
+def styled(problem: Problem, limits: MakespanLimits, style: PaperStyle) -> "PaperProgram":
     """The program of a problem of one or more tasks. O((n^2 + t^2) (m + q)) for t transfers and q links."""
     edges = unshared(problem)
     most = horizon(edges, limits.most)
@@ -100,10 +100,10 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     n = problem.tasks
     first, second = (np.concatenate([tasks[side], n + pairs[side]]) for side in (0, 1))
     delta = Affine.stack(order).column[:, 0]
-    return Paper(origin=problem, edges=edges, model=m, pairs=(first, second, delta), linear=m.assembly.linear())
+    return PaperProgram(origin=problem, edges=edges, model=m, pairs=(first, second, delta), linear=m.assembly.linear())
 
 
-def ordered(m: Model, *, every: bool = False) -> tuple[Pairs, Pairs]:
+def ordered(m: PaperModel, *, every: bool = False) -> tuple[Pairs, Pairs]:
     """The pairs of tasks and of transfers that have an order variable: those that are open, or every."""
     after = descendants(m.problem)
     links = shared_links(m.problem)
@@ -113,12 +113,12 @@ def ordered(m: Model, *, every: bool = False) -> tuple[Pairs, Pairs]:
     return tasks, open_pairs(before(after, m.transfers) & (not every), shares)
 
 
-def variables(problem: Problem, span: tuple[int, int], limits: Limits) -> Model:
+def variables(problem: Problem, span: tuple[int, int], limits: MakespanLimits) -> PaperModel:
     """All variables but those of orders, and those that a family of constraints adds for itself.
 
     `problem` has a payload an edge; `span`: the makespan's least and most ticks.
     """
-    assembly, unit = Assembly(limits.check), limits.unit
+    assembly, unit = AffineBuilder(limits.check), limits.unit
     least, most = (ticks / unit for ticks in span)
     makespan = assembly.variables(1, least, most, cost=1.0)
     transfers = transfers_of(problem)
@@ -127,7 +127,7 @@ def variables(problem: Problem, span: tuple[int, int], limits: Limits) -> Model:
     some = np.flatnonzero(~transfers.always)
     always = np.flatnonzero(transfers.always)
     crossing = Affine.stack([assembly.binaries(len(some)), Affine.fixed(np.ones(len(always)))])
-    return Model(
+    return PaperModel(
         problem=problem,
         codes=encoded(problem, assembly),
         transfers=transfers,
@@ -141,12 +141,12 @@ def variables(problem: Problem, span: tuple[int, int], limits: Limits) -> Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Paper:
-    """A `Program`."""
+class PaperProgram:
+    """Pesto's integer program of one problem, as an `IntegerProgram`."""
 
     origin: Problem
     edges: PerEdge
-    model: Model
+    model: PaperModel
     pairs: tuple[Ints, Ints, Ints]
     """Pairs of activities with an order variable, and its column."""
     linear: Linear

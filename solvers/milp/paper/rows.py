@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Bools, Floats, Ints
-from solvers.milp.paper.affine import Affine, Assembly
+from solvers.milp.paper.affine import Affine, AffineBuilder
 from solvers.milp.paper.codes import Codes
-from solvers.milp.paper.edges import Transfers
+from solvers.milp.paper.edges import AddedTransfers
 from solvers.problem import Problem
 from solvers.structure.symmetry import paths_of_links
 
@@ -21,15 +21,15 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Model:
+class PaperModel:
     """The variables by what they mean. Activities are the n tasks, then the t transfers. Times are units."""
 
     problem: Problem
     codes: Codes
-    transfers: Transfers
+    transfers: AddedTransfers
     unit: float
     """Ticks in a unit of time."""
-    assembly: Assembly
+    assembly: AffineBuilder
     makespan: Affine
     """[1] C_max, the end of the schedule."""
     start: Affine
@@ -50,7 +50,7 @@ class Model:
         return self.codes.units.unit[self.transfers.head]
 
 
-def precedence(m: Model) -> None:
+def precedence(m: PaperModel) -> None:
     """(1) C_i <= S_j for each edge of the augmented graph: (i, k) and (k, j) for a transfer, else (i, j)."""
     p, t, n = m.problem, m.transfers, m.problem.tasks
     node = n + np.arange(len(t.payload))
@@ -61,7 +61,7 @@ def precedence(m: Model) -> None:
     m.assembly.not_negative(m.start[after] - m.finish[before])
 
 
-def completion(m: Model) -> None:
+def completion(m: PaperModel) -> None:
     """(2) S_i + p_i = C_i for each task; (3) C_i <= C_max for everything.
 
     Where a task's duration varies over its devices, `C_i >= S_i + least + (p_id - least) (1 - away_id)` for each d: an
@@ -88,7 +88,7 @@ def _away(codes: Codes, task: Ints, device: int) -> Affine:
     return codes.away(codes.units.unit[task], place) + codes.off(task, device)
 
 
-def crossings(m: Model) -> None:
+def crossings(m: PaperModel) -> None:
     """(5) z_k = x_i XOR x_j, as rows that hold for codes of any length.
 
     z_k >= x_i - x_j and z_k >= x_j - x_i for each bit, and z_k <= away_il + away_jl for each location l that both ends
@@ -108,7 +108,7 @@ def crossings(m: Model) -> None:
         m.assembly.not_negative(codes.away(tail[both], place) + codes.away(head[both], place) - z[both])
 
 
-def transfer_times(m: Model) -> None:
+def transfer_times(m: PaperModel) -> None:
     """(6) S_k + z_k p_k = C_k.
 
     Where p_k varies over the pairs of locations, `C_k >= S_k + least z_k + (p_kab - least) (1 - away_ia - away_jb)` for
@@ -132,12 +132,12 @@ def _pairs(locations: int) -> Iterator[tuple[int, int]]:
     return ((a, b) for a in range(locations) for b in range(locations) if a != b)
 
 
-def _elsewhere(m: Model, node: Ints, here: int, there: int) -> Affine:
+def _elsewhere(m: PaperModel, node: Ints, here: int, there: int) -> Affine:
     """[r] 0 where a transfer goes from `here` to `there`; for GPU-1 -> GPU-0 of two, 1 - x_i + x_j."""
     return m.codes.away(m.tail[node], here) + m.codes.away(m.head[node], there)
 
 
-def no_overlap(m: Model, pairs: tuple[Ints, Ints], order: Affine, big: tuple[float, float, float]) -> None:
+def no_overlap(m: PaperModel, pairs: tuple[Ints, Ints], order: Affine, big: tuple[float, float, float]) -> None:
     """(4), (10): for each pair i, j of tasks, and each device d that both can be on,
 
         S_i >= C_j - M_s delta_ij       - M_l (away_id + away_jd)
@@ -162,7 +162,7 @@ def _blocks(among: Bools) -> list[Ints]:
     return np.array_split(found, len(found) // _BLOCK + 1)
 
 
-def _one_before_other(m: Model, pairs: tuple[Ints, Ints], order: Affine, big: Floats, slack: Affine) -> None:
+def _one_before_other(m: PaperModel, pairs: tuple[Ints, Ints], order: Affine, big: Floats, slack: Affine) -> None:
     one, two = pairs
     m.assembly.not_negative(m.start[one] - m.finish[two] + big * order + slack)
     m.assembly.not_negative(m.start[two] - m.finish[one] + big * (1.0 - order) + slack)
@@ -187,7 +187,7 @@ def shared_links(problem: Problem) -> list[Held]:
 
 
 def congestion(
-    m: Model, links: list[Held], pairs: tuple[Ints, Ints], order: Affine, big: tuple[float, float, float]
+    m: PaperModel, links: list[Held], pairs: tuple[Ints, Ints], order: Affine, big: tuple[float, float, float]
 ) -> None:
     """(7): for each pair i, j of transfers, and each link q that both can hold,
 
@@ -209,7 +209,7 @@ def congestion(
             _one_before_other(m, (n + i, n + j), order[both], np.full(len(both), m_), slack)
 
 
-def _idle(m: Model, held: Held, total: Ints) -> tuple[Bools, Affine]:
+def _idle(m: PaperModel, held: Held, total: Ints) -> tuple[Bools, Affine]:
     """[t] which transfers can hold a link, and for these, 0 where one does and 1 or more where not.
 
     1 - z_k for a link that k holds whenever it crosses; `away_ia + away_jb` for one that it holds from a to b alone;
@@ -233,7 +233,7 @@ def _idle(m: Model, held: Held, total: Ints) -> tuple[Bools, Affine]:
     return count > 0, idle[np.argsort(node)]
 
 
-def memory(m: Model) -> None:
+def memory(m: PaperModel) -> None:
     """(8), as capacities: the sum of the memory of what is at a location is at most its capacity.
 
     A unit is at a location, for the sum, by 1 - away where it has but one bit, else by a new variable that is at least

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.milp.polish.attempt import STEP, Slice, attempt
+from solvers.milp.polish.attempt import STEP, RunSlice, attempt
 from solvers.milp.polish.neighbourhoods import Neighbourhood, connected, in_a_row, in_order, restricted
-from solvers.milp.vendor import Ask, Outcome, Vendor
+from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome
 from solvers.problem import Problem
 from solvers.result import Status
 from solvers.schedule import Schedule
@@ -42,18 +42,18 @@ _MOVES = (in_a_row, in_order, connected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Search:
+class PolishSettings:
     """How to look for a better schedule."""
 
     run: Vendor
     formulation: str
-    ask: Ask
+    ask: RunRequest
     """The limits of all runs together, and what each is told of seed and threads; its start is not used."""
     least: int
     """A lower bound on the makespan, in ticks, at which the search ends."""
 
 
-def polish(problem: Problem, start: Schedule, search: Search, told: Callable[[Schedule], None]) -> Schedule:
+def polish(problem: Problem, start: Schedule, search: PolishSettings, told: Callable[[Schedule], None]) -> Schedule:
     """The best schedule found, never worse than the valid `start`; `told` hears of every better one.
 
     Ends at the limits of `search.ask`, at `search.least`, when nothing better was found for a good part of it, when
@@ -61,7 +61,7 @@ def polish(problem: Problem, start: Schedule, search: Search, told: Callable[[Sc
     finite `ask.effort` the same seed gives the same answer, unless the seconds end first. Whatever the vendor raises is
     raised.
     """
-    rng, best, spent = np.random.default_rng(search.ask.seed), start, _Spent(search.ask)
+    rng, best, spent = np.random.default_rng(search.ask.seed), start, _EffortSpent(search.ask)
     sizes = dict.fromkeys(_MOVES, float(_FIRST))
     while best.makespan > search.least and not spent.over:
         move = _MOVES[int(rng.integers(len(_MOVES)))]
@@ -79,24 +79,24 @@ def polish(problem: Problem, start: Schedule, search: Search, told: Callable[[Sc
     return best
 
 
-def _last(outcome: Outcome | None) -> bool:
+def _last(outcome: VendorOutcome | None) -> bool:
     return outcome is not None and outcome.left
 
 
 def _attempt(
-    problem: Problem, best: Schedule, search: Search, around: Neighbourhood, spent: "_Spent"
-) -> tuple[Schedule | None, Outcome | None]:
+    problem: Problem, best: Schedule, search: PolishSettings, around: Neighbourhood, spent: "_EffortSpent"
+) -> tuple[Schedule | None, VendorOutcome | None]:
     """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
     most = best.makespan - max(1, best.makespan // STEP)
-    part = Slice(settle_by=lambda: spent.settle_by, ends=spent.ends, ask=spent.slice)
+    part = RunSlice(settle_by=lambda: spent.settle_by, ends=spent.ends, ask=spent.slice)
     around_it = restricted(problem, best, around)
     return attempt(around_it, most, search.least, (search.run, search.formulation), part)
 
 
-class _Spent:
+class _EffortSpent:
     """What has been spent of the limits, in seconds or in effort."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: RunRequest) -> None:
         self._ask, self._began = ask, time.monotonic()
         self.ends = self._began + ask.seconds
         self._effort, self._better, self._tries = 0.0, 0.0, 0
@@ -121,14 +121,14 @@ class _Spent:
     def _counts(self) -> bool:
         return math.isfinite(self._ask.effort)
 
-    def slice(self) -> Ask:
+    def slice(self) -> RunRequest:
         """What the next run may take."""
         left = max(0.05, self._ask.seconds - self._seconds)
         if self._counts:
             return replace(self._ask, seconds=left, effort=_SLICE, gap=0.0, start=None)
         return replace(self._ask, seconds=min(_SLICE, left), gap=0.0, start=None)
 
-    def count(self, outcome: Outcome | None) -> None:
+    def count(self, outcome: VendorOutcome | None) -> None:
         """Count a run, or none."""
         self._tries += 1
         if outcome is None:

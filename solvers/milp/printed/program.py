@@ -10,10 +10,10 @@ import numpy as np
 from pulp import LpConstraint, LpMinimize, LpProblem
 
 from solvers.arrays import offsets
-from solvers.milp.formulations import Limits
+from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import INFINITY, Linear
 from solvers.milp.paper.edges import horizon, unshared
-from solvers.milp.paper.program import Paper, variables
+from solvers.milp.paper.program import PaperProgram, variables
 from solvers.milp.printed import constraints as c
 from solvers.milp.printed.symbols import Symbols, symbols
 from solvers.problem import Problem
@@ -26,8 +26,8 @@ NUMBERED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Printed(Paper):
-    """A `Program`, and the PuLP problem that it was made from."""
+class PulpProgram(PaperProgram):
+    """An `IntegerProgram`, and the PuLP problem that it was made from."""
 
     modelled: LpProblem
     symbols: Symbols
@@ -39,7 +39,7 @@ class Printed(Paper):
         return [variable.name for variable in self.symbols.columns]
 
 
-def build(problem: Problem, limits: Limits) -> Printed:
+def build(problem: Problem, limits: MakespanLimits) -> PulpProgram:
     """The program of a problem of one or more tasks, with the horizon for M, M_s and M_l."""
     edges = unshared(problem)
     most = horizon(edges, limits.most)
@@ -57,13 +57,13 @@ def build(problem: Problem, limits: Limits) -> Printed:
         for (i, j), delta in orders.items()
     ]
     one, two, order = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
-    return Printed(
+    return PulpProgram(
         origin=problem, edges=edges, model=model, pairs=(one, two, order), linear=_linear(v, modelled, number),
         modelled=modelled, symbols=v,
     )  # fmt: skip
 
 
-def _modelled(v: Symbols, limits: Limits) -> LpProblem:
+def _modelled(v: Symbols, limits: MakespanLimits) -> LpProblem:
     lp = LpProblem("pesto", LpMinimize)
     lp.setObjective(v.C_max + 0)
     for number, family in NUMBERED.items():

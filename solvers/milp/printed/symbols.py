@@ -9,7 +9,7 @@ from pulp import LpAffineExpression, LpBinary, LpConstraint, LpContinuous, LpVar
 from solvers.milp.paper import letters
 from solvers.milp.paper.affine import Affine
 from solvers.milp.paper.program import Pairs, ordered
-from solvers.milp.paper.rows import Held, Model, shared_links
+from solvers.milp.paper.rows import Held, PaperModel, shared_links
 
 Term = Any
 """An `LpVariable`, or the number that it always is. PuLP has no types of its own."""
@@ -21,7 +21,7 @@ Number = Any
 class Symbols:
     """What the constraints speak of. Activities are the n tasks, then the t transfers; times are units."""
 
-    model: Model
+    model: PaperModel
     M: float
     """The horizon, which does for M, M_s and M_l."""
     C_max: LpVariable
@@ -90,7 +90,7 @@ def differ(bits: list[LpVariable | None], code: int) -> LpAffineExpression:
     return lpSum(1 - x if code >> b & 1 else x for b, x in enumerate(bits) if x is not None)
 
 
-def symbols(model: Model, horizon: float) -> Symbols:
+def symbols(model: PaperModel, horizon: float) -> Symbols:
     """The variables of a model, which has those of orders not yet; `horizon` is in units."""
     tasks, transfers = ordered(model)
     n, first = model.problem.tasks, model.assembly.columns

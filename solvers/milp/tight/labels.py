@@ -1,11 +1,11 @@
 """Names of the tight program's columns that people can read."""
 
-from solvers.milp.tight.orders import Order
-from solvers.milp.tight.times import Draft
-from solvers.milp.tight.transfers import Crossing
+from solvers.milp.tight.orders import PairOrder
+from solvers.milp.tight.times import ProgramDraft
+from solvers.milp.tight.transfers import PayloadCrossing
 
 
-def names_of(draft: Draft, crossings: list[Crossing], orders: list[Order]) -> list[str]:
+def names_of(draft: ProgramDraft, crossings: list[PayloadCrossing], orders: list[PairOrder]) -> list[str]:
     """[c] by the letters of `solvers.milp.tight.program`, with what each stands for.
 
     C_max, S_op3, x_op3_loc1 (of the first of the tasks that share a location), y_op3_dev1, T_data4_to1, w_data4_to1_0,

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Bools
-from solvers.milp.tight.times import Draft, Sum, alone
-from solvers.milp.tight.transfers import Crossing
+from solvers.milp.tight.times import AffineSum, ProgramDraft, alone
+from solvers.milp.tight.transfers import PayloadCrossing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Activity:
     """A task or a crossing."""
 
-    start: Sum
-    finish: Sum
+    start: AffineSum
+    finish: AffineSum
     earliest: int
     """Earliest start, in ticks, wherever the activity is and whether it happens or not."""
     latest: int
@@ -22,7 +22,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Job:
+class LaneJob:
     """What an activity is on one lane; all ticks are lower bounds if it is there."""
 
     activity: int
@@ -36,32 +36,32 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lanes:
+class LaneJobs:
     """All activities, tasks first, and the jobs of every device and link."""
 
     activities: list[Activity]
-    jobs: list[list[Job]]
+    jobs: list[list[LaneJob]]
     after: Bools
     """[a, a] whether the second starts after the first finishes in every schedule in which both are on a lane."""
 
 
-def lanes_of(draft: Draft, crossings: list[Crossing]) -> Lanes:
+def lanes_of(draft: ProgramDraft, crossings: list[PayloadCrossing]) -> LaneJobs:
     """Gather them."""
     p = draft.windows.problem
-    jobs: list[list[Job]] = [[] for _ in range(p.devices + p.links)]
+    jobs: list[list[LaneJob]] = [[] for _ in range(p.devices + p.links)]
     activities = [_task(draft, task, jobs) for task in range(p.tasks)]
     activities += [_crossing(draft, c, p.tasks + k, jobs) for k, c in enumerate(crossings)]
     after = np.zeros((len(activities), len(activities)), dtype=bool)
     after[: p.tasks, : p.tasks] = draft.windows.after
     after[p.tasks :, p.tasks :] = _follow(draft, crossings)
-    return Lanes(activities=activities, jobs=jobs, after=after)
+    return LaneJobs(activities=activities, jobs=jobs, after=after)
 
 
-def _task(draft: Draft, task: int, jobs: list[list[Job]]) -> Activity:
+def _task(draft: ProgramDraft, task: int, jobs: list[list[LaneJob]]) -> Activity:
     p, paths = draft.windows.problem, draft.windows.paths
     for device, y in draft.places.on[task].items():
         place, ticks = p.location[device], int(p.duration[task, device])
-        job = Job(
+        job = LaneJob(
             activity=task,
             head=int(paths.head[task, place]),
             ticks=ticks,
@@ -78,13 +78,13 @@ def _task(draft: Draft, task: int, jobs: list[list[Job]]) -> Activity:
     )
 
 
-def _crossing(draft: Draft, c: Crossing, activity: int, jobs: list[list[Job]]) -> Activity:
+def _crossing(draft: ProgramDraft, c: PayloadCrossing, activity: int, jobs: list[list[LaneJob]]) -> Activity:
     draft.rows.check()
     windows, p = draft.windows, draft.windows.problem
     ready = windows.paths.head[c.producer] + windows.paths.took[c.producer]
     for link in frozenset().union(*(v.links for v in c.variants)):
         used = [v for v in c.variants if link in v.links]
-        job = Job(
+        job = LaneJob(
             activity=activity,
             head=min(int(ready[s]) for v in used for s in v.sources),
             ticks=min(v.ticks for v in used),
@@ -101,7 +101,7 @@ def _crossing(draft: Draft, c: Crossing, activity: int, jobs: list[list[Job]]) -
     )
 
 
-def _follow(draft: Draft, crossings: list[Crossing]) -> Bools:
+def _follow(draft: ProgramDraft, crossings: list[PayloadCrossing]) -> Bools:
     """[c, c] whether all that may read the first where it goes is, or is before, the producer of the second."""
     n = draft.windows.problem.tasks
     upto = draft.windows.after | np.eye(n, dtype=bool)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from solvers.milp.tight.lanes import Job, Lanes
-from solvers.milp.tight.times import Draft
+from solvers.milp.tight.lanes import LaneJob, LaneJobs
+from solvers.milp.tight.times import ProgramDraft
 
 CUTS = 8
 """Sets of activities for each lane, beside all of them."""
@@ -11,7 +11,7 @@ _TRIED = 8
 """Pairs of a head and a tail that are looked at for each of these: several may give the same set."""
 
 
-def add_loads(draft: Draft, lanes: Lanes, least: int) -> None:
+def add_loads(draft: ProgramDraft, lanes: LaneJobs, least: int) -> None:
     """For each lane and sets J of activities,  min head + sum over J of ticks * (it is there) + min tail <= C."""
     for jobs in lanes.jobs:
         for head, tail in _ends(jobs, least):
@@ -27,7 +27,7 @@ def add_loads(draft: Draft, lanes: Lanes, least: int) -> None:
                 )
 
 
-def _ends(jobs: list[Job], least: int) -> list[tuple[int, int]]:
+def _ends(jobs: list[LaneJob], least: int) -> list[tuple[int, int]]:
     """Pairs of a head and a tail: all activities first, then those between with most work for the time that is left."""
     if not jobs:
         return []

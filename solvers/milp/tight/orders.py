@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Floats
-from solvers.milp.tight.lanes import Activity, Lanes
-from solvers.milp.tight.pairs import Pair
-from solvers.milp.tight.times import Draft, Sum, alone
+from solvers.milp.tight.lanes import Activity, LaneJobs
+from solvers.milp.tight.pairs import ActivityPair
+from solvers.milp.tight.times import AffineSum, ProgramDraft, alone
 
 _OVERLAP = 1e-5
 """Units of time by which two activities overlap at least where their pair is separated."""
@@ -28,31 +28,31 @@ _THERE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Order:
+class PairOrder:
     """A pair of activities with its columns."""
 
-    pair: Pair
+    pair: ActivityPair
     forth: int | None
     """Column a[i,j]; None where the order is not open."""
     back: int | None
     """Column a[j,i]; None where it is 1 - a[i,j], or not open."""
 
 
-def order_of(draft: Draft, pair: Pair) -> Order:
+def order_of(draft: ProgramDraft, pair: ActivityPair) -> PairOrder:
     """The columns of a pair."""
     forth = draft.rows.binary() if pair.open else None
     back = draft.rows.binary() if pair.open and not pair.sure else None
-    return Order(pair=pair, forth=forth, back=back)
+    return PairOrder(pair=pair, forth=forth, back=back)
 
 
-def add_order(draft: Draft, lanes: Lanes, order: Order) -> None:
+def add_order(draft: ProgramDraft, lanes: LaneJobs, order: PairOrder) -> None:
     """The rows of a pair."""
     one, two = lanes.activities[order.pair.one], lanes.activities[order.pair.two]
     if order.forth is None:
         _settle(draft, one, two, order.pair)
         return
     first = alone(order.forth)
-    second = Sum(terms=((order.forth, -1.0),), constant=1.0) if order.back is None else alone(order.back)
+    second = AffineSum(terms=((order.forth, -1.0),), constant=1.0) if order.back is None else alone(order.back)
     _apart(draft, one, two, first)
     _apart(draft, two, one, second)
     if order.back is None:
@@ -63,10 +63,10 @@ def add_order(draft: Draft, lanes: Lanes, order: Order) -> None:
         draft.rows.row([*chosen, *((c, -a) for c, a in m.both.terms)], at_least=m.both.constant)
 
 
-def _settle(draft: Draft, one: Activity, two: Activity, pair: Pair) -> None:
+def _settle(draft: ProgramDraft, one: Activity, two: Activity, pair: ActivityPair) -> None:
     """At most one of the two can be first, whatever the lane."""
     for m in pair.meetings:
-        together = Sum(terms=(), constant=1.0) if m.sure else m.both
+        together = AffineSum(terms=(), constant=1.0) if m.sure else m.both
         if m.forth:
             _apart(draft, one, two, together)
         elif m.back:
@@ -75,14 +75,14 @@ def _settle(draft: Draft, one: Activity, two: Activity, pair: Pair) -> None:
             draft.rows.row(m.both.terms, at_most=1.0)
 
 
-def _apart(draft: Draft, before: Activity, then: Activity, holds: Sum) -> None:
+def _apart(draft: ProgramDraft, before: Activity, then: Activity, holds: AffineSum) -> None:
     """`before` finishes by the start of `then` where `holds` is 1."""
     most = (before.latest - then.earliest) / draft.unit
     slack = tuple((column, -coefficient * most) for column, coefficient in holds.terms)
     draft.after(then.start.plus(slack, (1.0 - holds.constant) * most), before.finish)
 
 
-def overlapping(orders: Iterable[Order], lanes: Lanes, values: Floats) -> list[Order]:
+def overlapping(orders: Iterable[PairOrder], lanes: LaneJobs, values: Floats) -> list[PairOrder]:
     """The pairs that are on one lane at the same time in a point [c]."""
     start = np.array([_value(a.start, values) for a in lanes.activities])
     finish = np.array([_value(a.finish, values) for a in lanes.activities])
@@ -95,5 +95,5 @@ def overlapping(orders: Iterable[Order], lanes: Lanes, values: Floats) -> list[O
     ]
 
 
-def _value(expression: Sum, values: Floats) -> float:
+def _value(expression: AffineSum, values: Floats) -> float:
     return expression.constant + sum(coefficient * float(values[column]) for column, coefficient in expression.terms)

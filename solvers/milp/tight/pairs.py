@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.milp.tight.lanes import Job, Lanes
-from solvers.milp.tight.times import Sum
+from solvers.milp.tight.lanes import LaneJob, LaneJobs
+from solvers.milp.tight.times import AffineSum
 
 MOST = 20_000
 """Pairs of tasks, and of crossings, that are looked at: those with least room. The others are left to
@@ -14,19 +14,19 @@ MOST = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Meeting:
+class LaneMeeting:
     """Two activities on one lane, and whether each can be first there."""
 
-    one: Job
-    two: Job
+    one: LaneJob
+    two: LaneJob
     forth: bool
     back: bool
 
     @property
-    def both(self) -> Sum:
+    def both(self) -> AffineSum:
         """1 when both are there, 0 or less when not."""
         columns = (*self.one.columns, *self.two.columns)
-        return Sum(terms=tuple((column, 1.0) for column, _ in columns), constant=-1.0)
+        return AffineSum(terms=tuple((column, 1.0) for column, _ in columns), constant=-1.0)
 
     @property
     def sure(self) -> bool:
@@ -35,12 +35,12 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pair:
+class ActivityPair:
     """Two activities, by number, with all lanes on which they may meet."""
 
     one: int
     two: int
-    meetings: tuple[Meeting, ...]
+    meetings: tuple[LaneMeeting, ...]
 
     @property
     def open(self) -> bool:
@@ -53,7 +53,7 @@ class Pair:
         return any(m.sure for m in self.meetings)
 
 
-def pairs_of(most: int, lanes: Lanes, among: range) -> list[Pair]:
+def pairs_of(most: int, lanes: LaneJobs, among: range) -> list[ActivityPair]:
     """The pairs on some of the lanes, by the numbers of their activities."""
     every = np.concatenate([np.zeros((0, 7), dtype=np.int64), *(_meetings(most, lanes, lane) for lane in among)])
     name, first, which = np.unique(
@@ -63,14 +63,14 @@ def pairs_of(most: int, lanes: Lanes, among: range) -> list[Pair]:
     np.minimum.at(room, which, every[:, 5:].max(axis=1, initial=np.iinfo(np.int64).min))
     kept = np.zeros(len(name), dtype=bool)
     kept[np.argsort(room, kind="stable")[:MOST]] = True
-    found: dict[tuple[int, int], list[Meeting]] = {(one, two): [] for one, two in every[first[kept], :2].tolist()}
+    found: dict[tuple[int, int], list[LaneMeeting]] = {(one, two): [] for one, two in every[first[kept], :2].tolist()}
     for one, two, lane, k, m, forth, back in every[kept[which]].tolist():
         jobs = lanes.jobs[lane]
-        found[one, two].append(Meeting(one=jobs[k], two=jobs[m], forth=forth >= 0, back=back >= 0))
-    return [Pair(one=one, two=two, meetings=tuple(meetings)) for (one, two), meetings in found.items()]
+        found[one, two].append(LaneMeeting(one=jobs[k], two=jobs[m], forth=forth >= 0, back=back >= 0))
+    return [ActivityPair(one=one, two=two, meetings=tuple(meetings)) for (one, two), meetings in found.items()]
 
 
-def _meetings(most: int, lanes: Lanes, lane: int) -> Ints:
+def _meetings(most: int, lanes: LaneJobs, lane: int) -> Ints:
     """[meetings, 7] two activities, a lane, their places there, and the ticks of room for either order."""
     jobs = lanes.jobs[lane]
     if len(jobs) < 2:
@@ -87,7 +87,7 @@ def _meetings(most: int, lanes: Lanes, lane: int) -> Ints:
     return np.column_stack([which[one], which[two], np.full(len(one), lane), one, two, room[one, two], room[two, one]])
 
 
-def _room(jobs: list[Job], most: int) -> Ints:
+def _room(jobs: list[LaneJob], most: int) -> Ints:
     """[j, j] ticks that are left when the first job is before the second; negative where it cannot be."""
     head, ticks, tail = (np.array(column) for column in zip(*((j.head, j.ticks, j.tail) for j in jobs), strict=True))
     found: Ints = most - (head + ticks)[:, None] - (ticks + tail)[None, :]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.milp.linear import Rows
-from solvers.milp.tight.time_windows import Windows
+from solvers.milp.linear import LinearBuilder
+from solvers.milp.tight.time_windows import RestrictedProblem
 
 _GRAINS = 100_000.0
 """Units of memory in a capacity at most."""
@@ -23,7 +23,7 @@ class Places:
     """Columns that are 1 in every point."""
 
 
-def places_of(rows: Rows, windows: Windows) -> Places:
+def places_of(rows: LinearBuilder, windows: RestrictedProblem) -> Places:
     """x[u,l] and y[i,d], with  sum over l of x[u,l] = 1  and  sum over l's devices of y[i,d] = x[u(i),l]."""
     p, units = windows.problem, windows.paths.units
     at: list[dict[int, int]] = []
@@ -49,7 +49,7 @@ def places_of(rows: Rows, windows: Windows) -> Places:
     return Places(at=mine, on=on, fixed=frozenset(fixed))
 
 
-def _choice(rows: Rows, where: list[int], fixed: set[int]) -> dict[int, int]:
+def _choice(rows: LinearBuilder, where: list[int], fixed: set[int]) -> dict[int, int]:
     if len(where) > 1:
         return {place: rows.binary() for place in where}
     column = rows.column(1.0, 1.0)
@@ -57,7 +57,7 @@ def _choice(rows: Rows, where: list[int], fixed: set[int]) -> dict[int, int]:
     return {where[0]: column}
 
 
-def _memory(rows: Rows, windows: Windows, at: list[dict[int, int]]) -> None:
+def _memory(rows: LinearBuilder, windows: RestrictedProblem, at: list[dict[int, int]]) -> None:
     """Sum over units of bytes * x[u,l] <= capacity[l], in the largest unit of bytes that all are multiples of.
 
     Where that leaves more than _GRAINS in a location, in that many: the vendors' tolerance of 1e-6 then is 1e-11 of it.

@@ -28,18 +28,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solvers.arrays import Floats, Ints
-from solvers.milp.formulations import Limits, NoScheduleError
-from solvers.milp.linear import Linear, Rows
+from solvers.milp.formulations import MakespanLimits, NoScheduleError
+from solvers.milp.linear import Linear, LinearBuilder
 from solvers.milp.separate import with_rows
 from solvers.milp.tight.labels import names_of
-from solvers.milp.tight.lanes import Lanes, lanes_of
+from solvers.milp.tight.lanes import LaneJobs, lanes_of
 from solvers.milp.tight.load_cuts import add_loads
-from solvers.milp.tight.orders import Order, add_order, order_of, overlapping
+from solvers.milp.tight.orders import PairOrder, add_order, order_of, overlapping
 from solvers.milp.tight.pairs import MOST, pairs_of
 from solvers.milp.tight.places import places_of
 from solvers.milp.tight.time_windows import windows_of
-from solvers.milp.tight.times import Draft, draft_of
-from solvers.milp.tight.transfers import Crossing, crossings_of
+from solvers.milp.tight.times import ProgramDraft, draft_of
+from solvers.milp.tight.transfers import PayloadCrossing, crossings_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.symmetry import Symmetry, symmetry_of
@@ -51,18 +51,18 @@ _ROWS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tight:
-    """A `Program` with its columns by what they mean."""
+class TightProgram:
+    """An `IntegerProgram` with its columns by what they mean."""
 
     lean: Linear
     """The program without the rows of `waiting`."""
     symmetry: Symmetry
-    draft: Draft
-    crossings: list[Crossing]
-    lanes: Lanes
-    orders: list[Order]
+    draft: ProgramDraft
+    crossings: list[PayloadCrossing]
+    lanes: LaneJobs
+    orders: list[PairOrder]
     """All pairs of activities that may meet, in the order of their columns."""
-    waiting: list[Order]
+    waiting: list[PairOrder]
     """The pairs of transfers, whose rows may wait until a point breaks them."""
     binding: bool = True
 
@@ -109,7 +109,7 @@ class Tight:
                 found[order.back] = not forth and bool(finish[two] <= start[one])
         return found
 
-    def separated(self, values: Floats) -> "Tight | None":
+    def separated(self, values: Floats) -> "TightProgram | None":
         """The program with the pairs that overlap in a point [c] among its lean rows; None when none does."""
         broken = overlapping(self.waiting, self.lanes, values)
         if not broken:
@@ -118,8 +118,8 @@ class Tight:
         waiting = [order for order in self.waiting if order not in added]
         return replace(self, lean=self._with(broken), waiting=waiting)
 
-    def _with(self, orders: list[Order]) -> Linear:
-        more = replace(self.draft, rows=Rows())
+    def _with(self, orders: list[PairOrder]) -> Linear:
+        more = replace(self.draft, rows=LinearBuilder())
         for order in orders:
             add_order(more, self.lanes, order)
         return with_rows(self.lean, more.rows.linear())
@@ -161,7 +161,7 @@ class Tight:
         return np.rint((values[start] + ticks / self.draft.unit / 2) * GRID).astype(np.int64)
 
 
-def build(problem: Problem, limits: Limits) -> Tight:
+def build(problem: Problem, limits: MakespanLimits) -> TightProgram:
     """The program of a problem of one or more tasks; NoScheduleError when none takes at most `limits.most` ticks.
 
     TimeoutError at `limits.build_by`.
@@ -171,7 +171,7 @@ def build(problem: Problem, limits: Limits) -> Tight:
     if windows is None:
         raise NoScheduleError(f"no schedule takes at most {limits.most} ticks")
     limits.check()
-    rows = Rows(limits.check)
+    rows = LinearBuilder(limits.check)
     draft = draft_of(rows, windows, places_of(rows, windows), limits.least, limits.unit)
     limits.check()
     crossings = crossings_of(draft)
@@ -186,7 +186,7 @@ def build(problem: Problem, limits: Limits) -> Tight:
         limits.check()
         add_order(draft, lanes, order)
     add_loads(draft, lanes, limits.least)
-    return Tight(
+    return TightProgram(
         lean=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes, orders=orders,
         waiting=waiting,
     )  # fmt: skip

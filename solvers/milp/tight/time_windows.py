@@ -9,16 +9,16 @@ from solvers.arrays import Bools, Ints
 from solvers.bounds.windows import informed
 from solvers.compiled.dag import topological_order
 from solvers.problem import FORBIDDEN, Problem
-from solvers.structure.paths import Paths
+from solvers.structure.paths import LocationPaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Windows:
+class RestrictedProblem:
     """A problem without what no schedule of at most `most` ticks uses, and with the order that each of these keeps."""
 
     problem: Problem
     most: int
-    paths: Paths
+    paths: LocationPaths
     after: Bools
     """[n, n] whether the second task starts after the first finishes in every such schedule."""
     earliest: Ints
@@ -27,7 +27,7 @@ class Windows:
     """[n] latest finish of each task, in ticks."""
 
 
-def windows_of(problem: Problem, most: int, ends: float = math.inf) -> Windows | None:
+def windows_of(problem: Problem, most: int, ends: float = math.inf) -> RestrictedProblem | None:
     """Shrink a problem until nothing changes; None when no schedule takes at most `most` ticks.
 
     With heads r and tails q, a device d at location l is out for task i if  r[i,l] + p[i,d] + q[i,l] > most;  of two
@@ -48,7 +48,7 @@ def windows_of(problem: Problem, most: int, ends: float = math.inf) -> Windows |
         if not able.any(axis=1).all() or after[then, before].any():
             return None
         if (able == problem.allowed).all() and not fresh.any():
-            return Windows(
+            return RestrictedProblem(
                 problem=problem,
                 most=most,
                 paths=paths,
@@ -71,7 +71,7 @@ def _with(p: Problem, able: Bools, before: Ints, then: Ints) -> Problem | None:
     return replace(p, duration=np.where(able, p.duration, FORBIDDEN), src=src, dst=dst, payload=payload)
 
 
-def _forced(p: Problem, paths: Paths, able: Bools, most: int) -> tuple[Ints, Ints]:
+def _forced(p: Problem, paths: LocationPaths, able: Bools, most: int) -> tuple[Ints, Ints]:
     """Pairs of tasks, the first of which must be before the second on the only device that both can be on."""
     one = np.flatnonzero(np.count_nonzero(able, axis=1) == 1)
     device = able[one].argmax(axis=1)

@@ -4,52 +4,52 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.milp.linear import Rows
+from solvers.milp.linear import LinearBuilder
 from solvers.milp.tight.places import Places
-from solvers.milp.tight.time_windows import Windows
+from solvers.milp.tight.time_windows import RestrictedProblem
 
 Terms = tuple[tuple[int, float], ...]
 """Columns and their coefficients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum:
+class AffineSum:
     """An affine expression."""
 
     terms: Terms
     constant: float = 0.0
 
-    def plus(self, terms: Terms, constant: float = 0.0) -> "Sum":
+    def plus(self, terms: Terms, constant: float = 0.0) -> "AffineSum":
         """The expression and some more."""
-        return Sum(terms=self.terms + terms, constant=self.constant + constant)
+        return AffineSum(terms=self.terms + terms, constant=self.constant + constant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Draft:
+class ProgramDraft:
     """The program in the making: the columns of places and times, in units of `unit` ticks."""
 
-    rows: Rows
-    windows: Windows
+    rows: LinearBuilder
+    windows: RestrictedProblem
     places: Places
     unit: float
     makespan: int
     start: list[int]
     """Columns S, the start of each task."""
-    finish: list[Sum]
+    finish: list[AffineSum]
     """Expressions S + p, the finish of each task."""
 
-    def after(self, later: Sum, earlier: Sum) -> None:
+    def after(self, later: AffineSum, earlier: AffineSum) -> None:
         """Later >= earlier."""
         terms = [*later.terms, *((c, -a) for c, a in earlier.terms)]
         self.rows.row(terms, at_least=earlier.constant - later.constant)
 
 
-def alone(column: int) -> Sum:
+def alone(column: int) -> AffineSum:
     """A column as an expression."""
-    return Sum(terms=((column, 1.0),))
+    return AffineSum(terms=((column, 1.0),))
 
 
-def draft_of(rows: Rows, windows: Windows, places: Places, least: int, unit: float) -> Draft:
+def draft_of(rows: LinearBuilder, windows: RestrictedProblem, places: Places, least: int, unit: float) -> ProgramDraft:
     """C and S[i] with, for heads r, tails q and i before j,
 
     sum over l of r[i,l] x[i,l] <= S[i]          S[j] >= S[i] + p[i]          p[i] = sum over d of p[i,d] y[i,d]
@@ -69,17 +69,19 @@ def draft_of(rows: Rows, windows: Windows, places: Places, least: int, unit: flo
         tail = _chosen(makespan, [(x, -float(paths.tail[task, place]) / unit) for place, x in here.items()])
         last = finish[-1]
         rows.row([*tail.terms, *((c, -a) for c, a in last.terms)], at_least=last.constant - tail.constant)
-    made = Draft(rows=rows, windows=windows, places=places, unit=unit, makespan=makespan, start=start, finish=finish)
+    made = ProgramDraft(
+        rows=rows, windows=windows, places=places, unit=unit, makespan=makespan, start=start, finish=finish
+    )
     for before, then in np.argwhere(_reduced(windows.after)).tolist():
         made.after(alone(start[then]), finish[before])
     return made
 
 
-def _chosen(column: int, choices: list[tuple[int, float]]) -> Sum:
+def _chosen(column: int, choices: list[tuple[int, float]]) -> AffineSum:
     """The column and the coefficient of the one choice that is made: a constant where all agree."""
     if len({value for _, value in choices}) == 1:
-        return Sum(terms=((column, 1.0),), constant=choices[0][1])
-    return Sum(terms=((column, 1.0), *choices))
+        return AffineSum(terms=((column, 1.0),), constant=choices[0][1])
+    return AffineSum(terms=((column, 1.0), *choices))
 
 
 def _reduced(after: np.ndarray) -> np.ndarray:

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from solvers.milp.tight.times import Draft, Sum, alone
+from solvers.milp.tight.times import AffineSum, ProgramDraft, alone
 from solvers.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Variant:
+class CrossingVariant:
     """A way to cross: sources from which ticks and links are the same."""
 
     sources: tuple[int, ...]
@@ -19,7 +19,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Crossing:
+class PayloadCrossing:
     """One payload to one target location."""
 
     payload: int
@@ -27,10 +27,10 @@ class Crossing:
     to: int
     late: dict[int, frozenset[int]]
     """The tasks that may read it there, and the sources from which it would be late for each."""
-    variants: tuple[Variant, ...]
+    variants: tuple[CrossingVariant, ...]
     start: int
     """Column T, the start of the transfer."""
-    arrival: Sum
+    arrival: AffineSum
     """Expression T + sum of ticks * w, the arrival."""
     sure: bool
     """Whether it happens, in its only variant, in every schedule."""
@@ -38,7 +38,7 @@ class Crossing:
     """Earliest start and latest finish, in ticks."""
 
 
-def crossings_of(draft: Draft) -> list[Crossing]:
+def crossings_of(draft: ProgramDraft) -> list[PayloadCrossing]:
     """z, w and T of every payload and location that it may have to cross to.
 
     With i the producer, r its readers, B[r] the sources from which a transfer is late for r, and v the variants:
@@ -56,7 +56,7 @@ def crossings_of(draft: Draft) -> list[Crossing]:
     for payload, reader in zip(p.payload.tolist(), p.dst.tolist(), strict=True):
         if payload >= 0 and unit[reader] != unit[p.producer[payload]]:
             readers[payload].add(reader)
-    found: list[Crossing] = []
+    found: list[PayloadCrossing] = []
     for payload, tasks in sorted(readers.items()):
         for to in range(p.locations):
             late = _late(draft, payload, to, [task for task in sorted(tasks) if to in at[task]])
@@ -67,7 +67,7 @@ def crossings_of(draft: Draft) -> list[Crossing]:
     return found
 
 
-def _late(draft: Draft, payload: int, to: int, readers: list[int]) -> dict[int, frozenset[int]]:
+def _late(draft: ProgramDraft, payload: int, to: int, readers: list[int]) -> dict[int, frozenset[int]]:
     """Readers that some source serves in time, with the others; rows for those that it does not."""
     p, paths, at = draft.windows.problem, draft.windows.paths, draft.places.at
     producer = int(p.producer[payload])
@@ -84,7 +84,7 @@ def _late(draft: Draft, payload: int, to: int, readers: list[int]) -> dict[int, 
     return found
 
 
-def _crossing(draft: Draft, payload: int, to: int, late: dict[int, frozenset[int]]) -> Crossing:
+def _crossing(draft: ProgramDraft, payload: int, to: int, late: dict[int, frozenset[int]]) -> PayloadCrossing:
     p, paths, places = draft.windows.problem, draft.windows.paths, draft.places
     producer = int(p.producer[payload])
     home = places.at[producer]
@@ -95,7 +95,7 @@ def _crossing(draft: Draft, payload: int, to: int, late: dict[int, frozenset[int
     sure = len(alike) == 1 and to not in home
     sure &= any(not away and places.at[r][to] in places.fixed for r, away in late.items())
     variants = tuple(
-        Variant(sources=tuple(places_), links=links, ticks=ticks, column=draft.rows.column(float(sure), 1.0))
+        CrossingVariant(sources=tuple(places_), links=links, ticks=ticks, column=draft.rows.column(float(sure), 1.0))
         for (ticks, links), places_ in alike.items()
     )
     ready = {s: int(paths.head[producer, s] + paths.took[producer, s]) for s in home}
@@ -110,7 +110,7 @@ def _crossing(draft: Draft, payload: int, to: int, late: dict[int, frozenset[int
         arrival = arrival.plus((), variants[0].ticks / draft.unit)
     else:
         arrival = arrival.plus(tuple((v.column, v.ticks / draft.unit) for v in variants))
-    return Crossing(
+    return PayloadCrossing(
         payload=payload, producer=producer, to=to, late=late, variants=variants, start=start, arrival=arrival,
         sure=sure, window=window,
     )  # fmt: skip
@@ -120,7 +120,7 @@ def _ticks(p: Problem, payload: int, source: int, to: int) -> int:
     return int(p.transfer[payload, p.path_class[source, to]])
 
 
-def _existence(draft: Draft, c: Crossing) -> None:
+def _existence(draft: ProgramDraft, c: PayloadCrossing) -> None:
     """w: it crosses when a reader is there and the producer is not."""
     at, row = draft.places.at, draft.rows.row
     home = at[c.producer]
@@ -132,14 +132,14 @@ def _existence(draft: Draft, c: Crossing) -> None:
             row([*((v.column, 1.0) for v in c.variants), *_spared(draft, c, reader, late)], at_least=0.0)
 
 
-def _spared(draft: Draft, c: Crossing, reader: int, late: frozenset[int]) -> list[tuple[int, float]]:
+def _spared(draft: ProgramDraft, c: PayloadCrossing, reader: int, late: frozenset[int]) -> list[tuple[int, float]]:
     """x[i,t] + sum over late s of x[i,s] - x[r,t]: -1 when the reader is there and waits for a crossing."""
     home = draft.places.at[c.producer]
     near = [home[s] for s in late] + ([home[c.to]] if c.to in home else [])
     return [(draft.places.at[reader][c.to], -1.0), *((x, 1.0) for x in near)]
 
 
-def _arrivals(draft: Draft, c: Crossing) -> None:
+def _arrivals(draft: ProgramDraft, c: PayloadCrossing) -> None:
     """T and S[r]."""
     paths, places = draft.windows.paths, draft.places
     draft.after(alone(c.start), draft.finish[c.producer])

@@ -1,7 +1,7 @@
 """CBC: a program (PuLP brings one), driven by its command line, its files, its log and SIGINT.
 
 It tells the objective of what it finds while it runs, but the point itself only at its end. So it is made to end while
-it still can (`_Patience`): in time before its limit where it has found something, and earlier where its root node takes
+it still can (`_StopPolicy`): before its limit where it has found something, and earlier where its root node takes
 long; then it is run again from what it found. Its word is not enough: a limit that strikes while it preprocesses makes
 it say "infeasible", one that strikes before its root node makes it crash, and large models overrun the limit.
 """
@@ -25,11 +25,11 @@ from solvers.arrays import Floats
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import LOST, Ask, Hear, Outcome, ended, iterations, no_optimum
-from solvers.milp.vendors.cbc_log import Log
+from solvers.milp.vendor import LOST, RunRequest, VendorListener, VendorOutcome, ended, iterations, no_optimum
+from solvers.milp.vendors.cbc_log import CbcLog
 from solvers.milp.vendors.cbc_program import cbc_binary, version
 from solvers.milp.vendors.mps import mps_file
-from solvers.milp.vendors.relay import Relay
+from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
 _PER_NODE = 100.0
@@ -59,9 +59,9 @@ def solver() -> Milp:
     return Milp(name="cbc", package="pulp", version=version() or "", run=run)
 
 
-def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
+def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run CBC in a temporary folder; UnavailableError where there is none, RuntimeError when it fails."""
-    relay = Relay(ask, hear)
+    relay = CallbackRelay(ask, hear)
     best: Floats | None = None
     with mps_file(linear) as file:
         while True:
@@ -75,13 +75,13 @@ def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
             best, ask = better, replace(ask, start=better)
 
 
-def _better(linear: Linear, outcome: Outcome, start: Floats | None) -> Floats | None:
+def _better(linear: Linear, outcome: VendorOutcome, start: Floats | None) -> Floats | None:
     """The point of an outcome to go on from; None where it is optimal, or no better than the start."""
     worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, start)
     return outcome.values if worth else None
 
 
-def _at_least(best: Floats | None, outcome: Outcome, linear: Linear) -> Outcome:
+def _at_least(best: Floats | None, outcome: VendorOutcome, linear: Linear) -> VendorOutcome:
     """An outcome with the point of an earlier run, where it has none that is better."""
     if best is None or _cost(linear, outcome.values) <= _cost(linear, best):
         return outcome
@@ -93,7 +93,7 @@ def _cost(linear: Linear, values: Floats | None) -> float:
     return math.inf if values is None else float(linear.cost @ values)
 
 
-def _slice(linear: Linear, ask: Ask, relay: Relay, file: Path) -> "_Run":
+def _slice(linear: Linear, ask: RunRequest, relay: CallbackRelay, file: Path) -> "_CbcRun":
     """One run of the program, from the start of `ask`."""
     if ask.start is not None:
         _write_start(linear, ask.start, file.with_name("start.txt"))
@@ -101,13 +101,13 @@ def _slice(linear: Linear, ask: Ask, relay: Relay, file: Path) -> "_Run":
         file.with_name(result).unlink(missing_ok=True)
     command = _command(linear, ask, relay, file.name)
     done = _follow(
-        command, file.parent, _Patience(relay, Log(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort))
+        command, file.parent, _StopPolicy(relay, CbcLog(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort))
     )
     relay.check()
     return done
 
 
-def _command(linear: Linear, ask: Ask, relay: Relay, file: str) -> list[str]:
+def _command(linear: Linear, ask: RunRequest, relay: CallbackRelay, file: str) -> list[str]:
     settings = {
         "timeMode": "elapsed",
         "sec": f"{relay.remaining:.3f}",
@@ -135,10 +135,10 @@ def _write_start(linear: Linear, start: Floats, file: Path) -> None:
     file.write_text("\n".join(["start", *lines, ""]), encoding="ascii")
 
 
-class _Patience:
+class _StopPolicy:
     """When a run of CBC is asked to end, and when it is ended."""
 
-    def __init__(self, relay: Relay, log: Log, *, by_clock: bool) -> None:
+    def __init__(self, relay: CallbackRelay, log: CbcLog, *, by_clock: bool) -> None:
         """Without `by_clock` nothing but the end of the limit ends the run."""
         self.relay, self.log = relay, log
         self.early = False
@@ -180,11 +180,11 @@ class _Patience:
         return self.early
 
 
-class _Run(NamedTuple):
+class _CbcRun(NamedTuple):
     """A run of CBC that has ended."""
 
-    relay: Relay
-    log: Log
+    relay: CallbackRelay
+    log: CbcLog
     code: int
     """Its exit code, negative for a signal."""
     asked: bool = False
@@ -193,7 +193,7 @@ class _Run(NamedTuple):
     """Whether that was so that it can be run again."""
 
 
-def _follow(command: list[str], folder: Path, patience: _Patience) -> _Run:
+def _follow(command: list[str], folder: Path, patience: _StopPolicy) -> _CbcRun:
     """Run the command to its end, or to a little after the limit."""
     relay, log = patience.relay, patience.log
     # A terminal, since CBC holds back what it writes to a pipe until it ends.
@@ -211,10 +211,10 @@ def _follow(command: list[str], folder: Path, patience: _Patience) -> _Run:
         finally:
             child.kill()
             code = child.wait()
-    return _Run(relay, log, code, patience.asked, patience.early)
+    return _CbcRun(relay, log, code, patience.asked, patience.early)
 
 
-def _written(terminal: IO[bytes], patience: _Patience, child: "subprocess.Popen[bytes]") -> Iterator[str]:
+def _written(terminal: IO[bytes], patience: _StopPolicy, child: "subprocess.Popen[bytes]") -> Iterator[str]:
     """What the child writes, until it ends, or is to be ended; it is first asked to end."""
     while not patience.over:
         if patience.asks():
@@ -233,7 +233,7 @@ def _written(terminal: IO[bytes], patience: _Patience, child: "subprocess.Popen[
         yield data.decode("ascii", "replace").replace("\r", "")
 
 
-def _outcome(linear: Linear, ask: Ask, folder: Path, run: _Run) -> Outcome:
+def _outcome(linear: Linear, ask: RunRequest, folder: Path, run: _CbcRun) -> VendorOutcome:
     """What CBC's files and log say together."""
     relay, log = run.relay, run.log
     file = folder / "solution.txt"

@@ -19,7 +19,7 @@ _SAME = 1e-5
 _NO_BOUND = 1e49
 
 
-class Log:
+class CbcLog:
     """The state of a run of CBC, as far as its log tells."""
 
     def __init__(self, start: float = math.inf) -> None:

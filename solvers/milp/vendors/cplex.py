@@ -13,13 +13,13 @@ from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import Ask, Hear, Outcome, ended, no_optimum
+from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, no_optimum
 from solvers.milp.vendors.mps import mps_file
-from solvers.milp.vendors.relay import Relay
+from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
 _TICKS = 250.0
-"""CPLEX's deterministic ticks in a second of `Ask.effort`; an idle core does about 1000 in a second."""
+"""CPLEX's deterministic ticks in a second of `RunRequest.effort`; an idle core does about 1000 in a second."""
 _TOO_LARGE = 1016
 _UNLICENSED = range(32000, 33000)
 
@@ -29,11 +29,11 @@ def solver() -> Milp:
     return Milp(name="cplex", package="cplex", run=run)
 
 
-def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
+def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run CPLEX; UnavailableError where the licence is missing or too small, RuntimeError when it refuses."""
-    relay = Relay(ask, hear)
+    relay = CallbackRelay(ask, hear)
     with _licensed(linear), cplex.Cplex() as model:
-        lines = _Lines(relay)
+        lines = _CplexLog(relay)
         for redirect in (model.set_log_stream, model.set_results_stream, model.set_warning_stream):
             redirect(lines)
         model.set_error_stream(None)
@@ -69,7 +69,7 @@ def _licensed(linear: Linear) -> Iterator[None]:
         raise RuntimeError(f"CPLEX fails: {error}") from None
 
 
-def _set(model: Any, ask: Ask) -> None:
+def _set(model: Any, ask: RunRequest) -> None:
     p = model.parameters
     p.randomseed.set(ask.seed % 2_000_000_000)
     p.threads.set(ask.threads)
@@ -81,10 +81,10 @@ def _set(model: Any, ask: Ask) -> None:
         p.dettimelimit.set(ask.effort * _TICKS)
 
 
-class _Lines:
+class _CplexLog:
     """A stream that hands on what is written to it."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: CallbackRelay) -> None:
         self._relay = relay
 
     def write(self, text: str) -> None:
@@ -98,7 +98,7 @@ class _Lines:
 class _Progress:
     """CPLEX's generic callback."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: CallbackRelay) -> None:
         self._relay, self._best = relay, cplex.infinity
 
     def invoke(self, context: Any) -> None:
@@ -113,7 +113,7 @@ class _Progress:
             context.abort()
 
 
-def _outcome(model: Any, linear: Linear) -> Outcome:
+def _outcome(model: Any, linear: Linear) -> VendorOutcome:
     solution = model.solution
     kinds, found = solution.status, solution.get_status()
     if found in (

@@ -14,13 +14,13 @@ from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import Ask, Hear, Outcome, ended, no_optimum
+from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, no_optimum
 from solvers.milp.vendors.mps import mps_file
-from solvers.milp.vendors.relay import Relay
+from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
 _WORK = 0.25
-"""Gurobi's work units in a second of `Ask.effort`; one takes about a second on an idle core."""
+"""Gurobi's work units in a second of `RunRequest.effort`; one takes about a second on an idle core."""
 _STATUSES = {
     GRB.OPTIMAL: (Status.OPTIMAL, Limit.NONE),
     GRB.INFEASIBLE: (Status.INFEASIBLE, Limit.NONE),
@@ -35,9 +35,9 @@ def solver() -> Milp:
     return Milp(name="gurobi", package="gurobipy", run=run)
 
 
-def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
+def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run Gurobi; UnavailableError where the licence is missing or too small, RuntimeError when it refuses."""
-    relay = Relay(ask, hear)
+    relay = CallbackRelay(ask, hear)
     with _licensed(linear), gurobipy.Env(empty=True) as env:
         env.setParam("LogToConsole", 0)
         env.start()
@@ -69,7 +69,7 @@ def _licensed(linear: Linear) -> Iterator[None]:
         raise RuntimeError(f"Gurobi fails: {error}") from None
 
 
-def _set(model: Any, ask: Ask) -> None:
+def _set(model: Any, ask: RunRequest) -> None:
     settings = {"Seed": ask.seed % 2_000_000_000, "Threads": ask.threads, "MIPGap": ask.gap}
     settings |= {"FeasibilityTol": TOLERANCE, "IntFeasTol": TOLERANCE, "OutputFlag": 1}
     if math.isfinite(ask.effort):
@@ -78,7 +78,7 @@ def _set(model: Any, ask: Ask) -> None:
         model.setParam(name, value)
 
 
-def _called(model: Any, where: int, columns: list[Any], relay: Relay) -> None:
+def _called(model: Any, where: int, columns: list[Any], relay: CallbackRelay) -> None:
     """Called by Gurobi, often."""
     what = GRB.Callback
     if where == what.MIPSOL:
@@ -91,7 +91,7 @@ def _called(model: Any, where: int, columns: list[Any], relay: Relay) -> None:
         model.terminate()
 
 
-def _outcome(model: Any, linear: Linear, columns: list[Any]) -> Outcome:
+def _outcome(model: Any, linear: Linear, columns: list[Any]) -> VendorOutcome:
     if model.Status in (GRB.INF_OR_UNBD, GRB.UNBOUNDED):
         return no_optimum(linear)
     status, limit = _STATUSES.get(model.Status, (Status.FEASIBLE, Limit.OTHER))

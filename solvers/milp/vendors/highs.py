@@ -12,15 +12,15 @@ from solvers.arrays import Floats
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, left_behind, no_optimum
-from solvers.milp.vendors.relay import Relay
+from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, iterations, left_behind, no_optimum
+from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
 _PER_CALL = 30.0
 """Simplex iterations between two calls of the interrupt callback: of the work in a MIP it tells no other measure."""
 _SIMPLEX_RATE = 20_000
-"""Iterations of a linear program that stand for a second of `Ask.effort`; fewer of one with many entries. An idle core
-does 34 000 on a labelling problem of 19 000 entries, and 14 000 on one of 260 000, where this comes to 12 000."""
+"""Iterations of a linear program that stand for a second of `RunRequest.effort`; fewer of one with many entries. One
+core does 34 000 on a labelling problem of 19 000 entries, and 14 000 on one of 260 000, where this comes to 12 000."""
 _ALONE = threading.Lock()
 """Held by the one run at a time that works: all share threads, and one that was left behind may still use them."""
 _RULES_OFF = 1 << 9 | 1 << 12
@@ -33,9 +33,9 @@ def solver() -> Milp:
     return Milp(name="highs", package="highspy", run=run)
 
 
-def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
+def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run HiGHS; RuntimeError when it refuses the program."""
-    relay = Relay(ask, hear)
+    relay = CallbackRelay(ask, hear)
     highs = highspy.Highs()
     _set(highs, ask)
     _listen(highs, relay, iterations(linear, ask.effort) / _PER_CALL)
@@ -50,7 +50,7 @@ def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
     return _outcome(highs, linear)
 
 
-def _solve(highs: Any, relay: Relay) -> None:
+def _solve(highs: Any, relay: CallbackRelay) -> None:
     with _ALONE:
         if relay.done:
             return
@@ -62,7 +62,7 @@ def _solve(highs: Any, relay: Relay) -> None:
         raise RuntimeError(f"HiGHS fails: {highs.modelStatusToString(highs.getModelStatus())}")
 
 
-def _set(highs: Any, ask: Ask) -> None:
+def _set(highs: Any, ask: RunRequest) -> None:
     options = {
         "log_to_console": False,
         "threads": ask.threads,
@@ -82,7 +82,7 @@ def _limit_simplex(highs: Any, most: float) -> None:
         raise RuntimeError(f"HiGHS refuses {most:.0f} simplex iterations")
 
 
-def _listen(highs: Any, relay: Relay, most_calls: float) -> None:
+def _listen(highs: Any, relay: CallbackRelay, most_calls: float) -> None:
     calls = count(1)
 
     def ask_for_end(event: Any) -> None:
@@ -109,7 +109,7 @@ def _pass(highs: Any, linear: Linear) -> Any:
     )  # fmt: skip
 
 
-def _outcome(highs: Any, linear: Linear) -> Outcome:
+def _outcome(highs: Any, linear: Linear) -> VendorOutcome:
     model = highspy.HighsModelStatus
     found, info = highs.getModelStatus(), highs.getInfo()
     if found in (model.kUnboundedOrInfeasible, model.kUnbounded):

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from solvers.arrays import Floats
-from solvers.milp.vendor import Ask, Hear
+from solvers.milp.vendor import RunRequest, VendorListener
 
 NO_BOUND = 1e19
 """Vendors write 1e20 or more for an infinite bound."""
@@ -18,13 +18,13 @@ GRACE_S = 2.0
 """Seconds past its limit after which a vendor is no longer waited for."""
 
 
-class Relay:
+class CallbackRelay:
     """Stands between a vendor's callbacks and `hear`: nothing is raised into native code, and `stop` says when to end.
 
     What `hear` raises is kept for `check`; after it nothing more is told. `ask.seconds` are counted from here.
     """
 
-    def __init__(self, ask: Ask, hear: Hear) -> None:
+    def __init__(self, ask: RunRequest, hear: VendorListener) -> None:
         self._hear, self._deadline = hear, time.monotonic() + ask.seconds
         self._raised: BaseException | None = None
         self._pending, self._bound = "", -NO_BOUND

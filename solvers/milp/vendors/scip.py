@@ -12,9 +12,9 @@ from solvers.arrays import Floats
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, no_optimum
+from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, iterations, no_optimum
 from solvers.milp.vendors.mps import mps_file
-from solvers.milp.vendors.relay import Relay
+from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
 _STATUSES = {
@@ -31,11 +31,11 @@ def solver() -> Milp:
     return Milp(name="scip", package="PySCIPOpt", run=run)
 
 
-def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
+def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run SCIP, on one thread whatever `ask.threads` says; OSError when it refuses the program."""
-    relay = Relay(ask, hear)
+    relay = CallbackRelay(ask, hear)
     model = pyscipopt.Model()
-    with contextlib.redirect_stdout(_Lines(relay)):
+    with contextlib.redirect_stdout(_ScipLog(relay)):
         # SCIP's lines are handed to Python without its lock, so `optimize` must keep it.
         model.redirectOutput()
         with mps_file(linear) as file:
@@ -52,7 +52,7 @@ def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
     return _outcome(model, linear, columns)
 
 
-def _set(model: Any, ask: Ask) -> None:
+def _set(model: Any, ask: RunRequest) -> None:
     settings = {
         "randomization/randomseedshift": ask.seed % 2**31,
         "timing/clocktype": 2,  # the wall's
@@ -70,10 +70,10 @@ def _start(model: Any, columns: list[Any], start: Floats) -> None:
     model.addSol(solution)
 
 
-class _Lines(io.TextIOBase):
+class _ScipLog(io.TextIOBase):
     """A text file that hands on what is written to it."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: CallbackRelay) -> None:
         self._relay = relay
 
     def write(self, text: str) -> int:
@@ -85,7 +85,7 @@ class _Lines(io.TextIOBase):
 class _Events(pyscipopt.Eventhdlr):
     """Hears of incumbents, and looks at bound, work and clock after each LP."""
 
-    def __init__(self, relay: Relay, columns: list[Any], iterations: float) -> None:
+    def __init__(self, relay: CallbackRelay, columns: list[Any], iterations: float) -> None:
         self._relay, self._columns, self._iterations = relay, columns, iterations
         types = pyscipopt.SCIP_EVENTTYPE
         self._best, self._solved, self._higher = types.BESTSOLFOUND, types.LPSOLVED, types.DUALBOUNDIMPROVED
@@ -117,7 +117,7 @@ def _values(model: Any, columns: list[Any]) -> Floats:
     return np.array([best[column] for column in columns], dtype=np.float64)
 
 
-def _outcome(model: Any, linear: Linear, columns: list[Any]) -> Outcome:
+def _outcome(model: Any, linear: Linear, columns: list[Any]) -> VendorOutcome:
     found = model.getStatus()
     if found in ("inforunbd", "unbounded"):
         return no_optimum(linear)

@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Floats, Ints
 from solvers.compiled.kernels import routine, subroutine
-from solvers.pipelining.anywhere.quick_period import NONE, Ground, lacking, quick_period
+from solvers.pipelining.anywhere.quick_period import NONE, ChainSums, lacking, quick_period
 
 POOL = 24
 """Allocations that are kept."""
@@ -16,7 +16,7 @@ _RUNS = 16
 """Runs of layers, beside six a device, that an allocation has at most: more take long to lay out."""
 
 
-class Pool(NamedTuple):
+class AllocationPool(NamedTuple):
     """The best allocations met, each once."""
 
     device: Ints
@@ -26,14 +26,14 @@ class Pool(NamedTuple):
 
 
 @routine
-def worth(on: Ground, device: Ints, most: int) -> int:
+def worth(on: ChainSums, device: Ints, most: int) -> int:
     """The least period that is found; where none is below `most`, that and the bytes that lack for one batch."""
     found = quick_period(on, device, most)
     return found if found != NONE else most + lacking(on, device)
 
 
 @routine
-def annealed(on: Ground, device: Ints, most: int, heat: float, draws: Floats, pool: Pool) -> Ints:
+def annealed(on: ChainSums, device: Ints, most: int, heat: float, draws: Floats, pool: AllocationPool) -> Ints:
     """The allocation after as many moves as there are `draws`, [n, DRAWS] of 0 to 1; `heat` falls to none.
 
     `most`: ticks of all operations of a batch, the longest period that there is reason for.
@@ -84,7 +84,7 @@ def _moved(device: Ints, devices: int, draw: Floats) -> Ints:
 
 
 @subroutine
-def _keep(pool: Pool, device: Ints, value: int, most: int) -> None:
+def _keep(pool: AllocationPool, device: Ints, value: int, most: int) -> None:
     """In place of the worst, if it is better and not there yet."""
     worst = 0
     for at in range(len(pool.value)):

@@ -4,11 +4,11 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.compiled.kernels import routine
-from solvers.pipelining.anywhere.quick_period import Ground
+from solvers.pipelining.anywhere.quick_period import ChainSums
 
 
 @routine
-def every_allocation(on: Ground, kind: Ints, below: int, most: int) -> tuple[Ints, int]:
+def every_allocation(on: ChainSums, kind: Ints, below: int, most: int) -> tuple[Ints, int]:
     """[n, L] allocations on which no device takes `below` ticks a batch, or more bytes for one than it has, and n.
 
     Of devices of one `kind`, [P], the first that is free is used first. At most `most` are given; n may be more by one.
@@ -46,12 +46,12 @@ def every_allocation(on: Ground, kind: Ints, below: int, most: int) -> tuple[Int
 
 
 @routine
-def _ticks(on: Ground, d: int, at: int) -> int:
+def _ticks(on: ChainSums, d: int, at: int) -> int:
     return on.forward[d, at + 1] - on.forward[d, at] + on.backward[d, at + 1] - on.backward[d, at]
 
 
 @routine
-def _bytes(on: Ground, at: int, until: int) -> int:
+def _bytes(on: ChainSums, at: int, until: int) -> int:
     """Weights and one batch's activation, which a layer holds while it does its backward half.
 
     Layers behind `until`, the last that takes any time, may do and undo it at once.

@@ -19,7 +19,7 @@ from solvers.problem import MOST
 NONE = -1
 
 
-class Ground(NamedTuple):
+class ChainSums(NamedTuple):
     """A chain on devices, as sums."""
 
     forward: Ints
@@ -42,7 +42,7 @@ class Ground(NamedTuple):
     """Whether memory is the paper's."""
 
 
-class Runs(NamedTuple):
+class BatchRuns(NamedTuple):
     """What a batch passes, forward and back, in its order."""
 
     ticks: Ints
@@ -61,7 +61,7 @@ class Runs(NamedTuple):
     """[P] bytes beside the weights."""
 
 
-def ground(chain: Chain, machines: Machines, model: MemoryModel) -> Ground:
+def ground(chain: Chain, machines: Machines, model: MemoryModel) -> ChainSums:
     """The sums of a chain on these devices."""
     speeds = sorted({machines.link(d, e) for e in range(machines.devices) for d in range(e)})
     kind = {speed: at for at, speed in enumerate(speeds)}
@@ -70,7 +70,7 @@ def ground(chain: Chain, machines: Machines, model: MemoryModel) -> Ground:
         for d in range(e):
             link[d, e] = link[e, d] = kind[machines.link(d, e)]
     cuts = ints(np.concatenate([[0], chain.transfers, [0]]))
-    return Ground(
+    return ChainSums(
         forward=ints([offsets(slower(chain.forward, speed)) for speed in machines.speed]),
         backward=ints([offsets(slower(chain.backward, speed)) for speed in machines.speed]),
         weights=offsets(chain.weights), activation=offsets(chain.activation), output=chain.output,
@@ -81,13 +81,13 @@ def ground(chain: Chain, machines: Machines, model: MemoryModel) -> Ground:
 
 
 @subroutine
-def _runs(on: Ground, device: Ints) -> Runs:
+def _runs(on: ChainSums, device: Ints) -> BatchRuns:
     """The operations of a batch, and what it holds."""
     layers = len(device)
     first = np.append(np.append(0, np.flatnonzero(device[1:] != device[:-1]) + 1), layers)
     count = len(first) - 1
     n, h = 4 * count - 2, 1 if on.paper else 4
-    found = Runs(
+    found = BatchRuns(
         np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(h * count, dtype=np.int64),
         np.zeros(h * count, dtype=np.int64), np.zeros(h * count, dtype=np.int64), np.zeros(h * count, dtype=np.int64),
         on.memory.copy(),
@@ -108,7 +108,7 @@ def _runs(on: Ground, device: Ints) -> Runs:
 
 
 @subroutine
-def _link(on: Ground, device: Ints, j: int, ahead: int, found: Runs) -> None:
+def _link(on: ChainSums, device: Ints, j: int, ahead: int, found: BatchRuns) -> None:
     """The sends behind a run whose forward half is `ahead`, and what is held for them."""
     d, e, devices, last = device[j - 1], device[j], len(on.memory), len(found.ticks) - 1 - ahead
     total, out, back = on.transfers[on.link[d, e], j], ahead + 1, last - 1
@@ -127,12 +127,12 @@ def _link(on: Ground, device: Ints, j: int, ahead: int, found: Runs) -> None:
 
 
 @subroutine
-def _hold(found: Runs, row: int, ends: tuple[int, int], device: int, size: int) -> None:
+def _hold(found: BatchRuns, row: int, ends: tuple[int, int], device: int, size: int) -> None:
     found.first[row], found.last[row], found.device[row], found.size[row] = ends[0], ends[1], device, size
 
 
 @routine
-def quick_period(on: Ground, device: Ints, most: int) -> int:
+def quick_period(on: ChainSums, device: Ints, most: int) -> int:
     """The least period <= `most` that is found; NONE where none is."""
     runs = _runs(on, device)
     low, high = _loads(runs), most
@@ -148,7 +148,7 @@ def quick_period(on: Ground, device: Ints, most: int) -> int:
 
 
 @routine
-def lacking(on: Ground, device: Ints) -> int:
+def lacking(on: ChainSums, device: Ints) -> int:
     """Bytes that lack on all devices where one batch is done after the other."""
     runs = _runs(on, device)
     start = np.cumsum(runs.ticks) - runs.ticks
@@ -157,7 +157,7 @@ def lacking(on: Ground, device: Ints) -> int:
 
 
 @routine
-def quick_starts(on: Ground, device: Ints, period: int) -> tuple[Ints, Ints]:
+def quick_starts(on: ChainSums, device: Ints, period: int) -> tuple[Ints, Ints]:
     """Resources and starts of the operations of batch 0, at a period that `quick_period` found."""
     runs = _runs(on, device)
     start = np.zeros(len(runs.ticks), dtype=np.int64)
@@ -166,7 +166,7 @@ def quick_starts(on: Ground, device: Ints, period: int) -> tuple[Ints, Ints]:
 
 
 @subroutine
-def _loads(runs: Runs) -> int:
+def _loads(runs: BatchRuns) -> int:
     """Ticks of the busiest device or link."""
     found = np.zeros(runs.resource.max() + 1, dtype=np.int64)
     for at in range(len(runs.ticks)):
@@ -175,7 +175,7 @@ def _loads(runs: Runs) -> int:
 
 
 @subroutine
-def _fits(runs: Runs, period: int, paper: bool) -> bool:
+def _fits(runs: BatchRuns, period: int, paper: bool) -> bool:
     """Whether a schedule is found, within the memory."""
     start = np.zeros(len(runs.ticks), dtype=np.int64)
     if not _placed(runs, period, start):
@@ -184,7 +184,7 @@ def _fits(runs: Runs, period: int, paper: bool) -> bool:
 
 
 @subroutine
-def _placed(runs: Runs, period: int, start: Ints) -> bool:
+def _placed(runs: BatchRuns, period: int, start: Ints) -> bool:
     """Each operation at the first free ticks of its resource from when it is ready on."""
     ready = 0
     for at in range(len(runs.ticks)):
@@ -211,7 +211,7 @@ def _placed(runs: Runs, period: int, start: Ints) -> bool:
 
 
 @subroutine
-def _peaks(runs: Runs, start: Ints, period: int, paper: bool) -> Ints:
+def _peaks(runs: BatchRuns, start: Ints, period: int, paper: bool) -> Ints:
     """[P] most bytes of batches at any tick; by the paper of each thing at its own fullest, in sum."""
     found = np.zeros(len(runs.room), dtype=np.int64)
     for at in range(len(runs.first)):

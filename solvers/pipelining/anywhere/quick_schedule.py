@@ -3,7 +3,7 @@
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.pipelining.anywhere.quick_period import Ground, quick_starts
+from solvers.pipelining.anywhere.quick_period import ChainSums, quick_starts
 from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, Allocation, Chain, Pattern
 from solvers.pipelining.from_starts import pattern_from_starts
 from solvers.pipelining.stage_line import line_of, rows_of_layers
@@ -11,7 +11,7 @@ from solvers.pipelining.unequal_devices import Machines
 
 
 def quick_schedule(
-    chain: Chain, machines: Machines, on: Ground, device: Ints, period: int
+    chain: Chain, machines: Machines, on: ChainSums, device: Ints, period: int
 ) -> tuple[Allocation, Pattern]:
     """An allocation and its pattern, of the chain as the devices run it, at a period that `quick_period` found."""
     allocation = Allocation(device=device, devices=machines.devices)

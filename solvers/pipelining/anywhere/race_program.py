@@ -13,20 +13,20 @@ from collections.abc import Iterator
 import msgspec
 
 from solvers.pipelining.modulo_program import least_period
-from solvers.pipelining.modulo_wire import Asked, Better, Head, Race, Told
+from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult, RaceEnd, RaceImprovement, RaceRequest
 
 
 def main() -> None:
     """Answer."""
-    head = msgspec.json.decode(sys.stdin.buffer.readline(), type=Head)
-    asked = [msgspec.json.decode(line, type=Asked) for line in sys.stdin.buffer]
+    head = msgspec.json.decode(sys.stdin.buffer.readline(), type=RaceRequest)
+    asked = [msgspec.json.decode(line, type=ChainSpec) for line in sys.stdin.buffer]
     signal.alarm(int(2 * head.seconds) + 60)
     for line in race(head, asked):
         sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def race(head: Head, asked: list[Asked]) -> Iterator[Better | Race]:
+def race(head: RaceRequest, asked: list[ChainSpec]) -> Iterator[RaceImprovement | RaceEnd]:
     """Each allocation that is better than all before, then what is proven."""
     until, best, floor = time.monotonic() + head.seconds, head.below, head.below
     for at, each in enumerate(asked):
@@ -36,22 +36,22 @@ def race(head: Head, asked: list[Asked]) -> Iterator[Better | Race]:
         floor = min(floor, told.least)
         if told.T:
             best = told.T
-            yield Better(at=at, told=told)
-    yield Race(least=min(floor, best))
+            yield RaceImprovement(at=at, told=told)
+    yield RaceEnd(least=min(floor, best))
 
 
-def _shorter(asked: Asked, best: int, until: float) -> Told:
+def _shorter(asked: ChainSpec, best: int, until: float) -> ModuloResult:
     """A shorter period than the best, the least there is if the time suffices."""
     left = until - time.monotonic()
     if left <= 0:
-        return Told(T=0, least=asked.least, starts=[])
+        return ModuloResult(T=0, least=asked.least, starts=[])
     seconds = min(left, asked.seconds)
     first = least_period(msgspec.structs.replace(asked, least=best - 1, most=best - 1, seconds=seconds))
     if first.T == 0 or best - 1 == asked.least:
         return msgspec.structs.replace(first, least=best if first.least >= best else asked.least)
     seconds = min(max(0.0, until - time.monotonic()), asked.seconds)
     found = least_period(msgspec.structs.replace(asked, most=best - 2, seconds=seconds))
-    return found if found.T else Told(T=first.T, least=min(found.least, first.T), starts=first.starts)
+    return found if found.T else ModuloResult(T=first.T, least=min(found.least, first.T), starts=first.starts)
 
 
 if __name__ == "__main__":

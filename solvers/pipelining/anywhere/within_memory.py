@@ -16,13 +16,13 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
-from solvers.pipelining.anywhere.annealed_stages import DRAWS, POOL, Pool, annealed
+from solvers.pipelining.anywhere.annealed_stages import DRAWS, POOL, AllocationPool, annealed
 from solvers.pipelining.anywhere.every_allocation import every_allocation
-from solvers.pipelining.anywhere.quick_period import NONE, Ground, ground
+from solvers.pipelining.anywhere.quick_period import NONE, ChainSums, ground
 from solvers.pipelining.anywhere.quick_schedule import quick_schedule
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
-from solvers.pipelining.exact_periodic import Posed, Question
-from solvers.pipelining.modulo_wire import Better, Head, Race
+from solvers.pipelining.exact_periodic import ModuloTask, PeriodicProblem
+from solvers.pipelining.modulo_wire import RaceEnd, RaceImprovement, RaceRequest
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.unequal_devices import Machines
 from solvers.process.one_shot import streamed
@@ -44,7 +44,7 @@ _MOST_TICKS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wanted:
+class PeriodSearchSpec:
     """A chain on devices, and what is to be found."""
 
     chain: Chain
@@ -60,7 +60,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Anywhere:
+class PeriodSearchResult:
     """The best that was found."""
 
     allocation: Allocation | None
@@ -77,14 +77,14 @@ class Anywhere:
 
 
 def least_anywhere(
-    wanted: Wanted, start: tuple[Allocation, Pattern] | None = None, hint: Allocation | None = None
-) -> Anywhere:
+    wanted: PeriodSearchSpec, start: tuple[Allocation, Pattern] | None = None, hint: Allocation | None = None
+) -> PeriodSearchResult:
     """The least period that is found.
 
     `start`: an allocation and a schedule of it that fit, which the answer is never above. `hint`: an allocation to
     search from too. Ctrl-C keeps the best. RuntimeError where the process fails or what it finds is not valid.
     """
-    search = _Search(wanted, start, hint)
+    search = _PeriodSearch(wanted, start, hint)
     try:
         search.anneal()
         search.race()
@@ -95,22 +95,24 @@ def least_anywhere(
     return search.answer()
 
 
-class _Search:
+class _PeriodSearch:
     """What is known while it goes on."""
 
-    def __init__(self, wanted: Wanted, start: tuple[Allocation, Pattern] | None, hint: Allocation | None) -> None:
+    def __init__(
+        self, wanted: PeriodSearchSpec, start: tuple[Allocation, Pattern] | None, hint: Allocation | None
+    ) -> None:
         self.wanted, self.best, self.hint = wanted, start, hint
-        self.on: Ground = ground(wanted.chain, wanted.machines, wanted.model)
+        self.on: ChainSums = ground(wanted.chain, wanted.machines, wanted.model)
         layers = wanted.chain.layers
-        self.pool = Pool(np.zeros((POOL, layers), dtype=np.int64), np.full(POOL, NONE))
+        self.pool = AllocationPool(np.zeros((POOL, layers), dtype=np.int64), np.full(POOL, NONE))
         self.until = time.monotonic() + wanted.seconds
         self.least: Fraction | None = None
         self.infeasible = self.interrupted = False
 
-    def answer(self) -> Anywhere:
+    def answer(self) -> PeriodSearchResult:
         """The best."""
         allocation, pattern = self.best or (None, None)
-        return Anywhere(
+        return PeriodSearchResult(
             allocation=allocation, pattern=pattern, least=self.least, infeasible=self.infeasible,
             interrupted=self.interrupted,
         )  # fmt: skip
@@ -185,7 +187,7 @@ class _Search:
         )  # fmt: skip
         least = below
         for line in self._lines(posed, below, seconds):
-            if isinstance(line, Race):
+            if isinstance(line, RaceEnd):
                 least = line.least
                 continue
             answer = posed[line.at].answered(line.told)
@@ -208,30 +210,30 @@ class _Search:
         order = np.argsort(self.pool.value, kind="stable")
         return self.pool.device[order[self.pool.value[order] != NONE]]
 
-    def _posed(self, rows: Ints, below: int, seconds: float, *, apart: bool) -> Iterator[Posed]:
+    def _posed(self, rows: Ints, below: int, seconds: float, *, apart: bool) -> Iterator[ModuloTask]:
         """Those that may be better."""
         wanted = self.wanted
         for row in rows:
             allocation = Allocation(device=row, devices=wanted.machines.devices)
-            question = Question(
+            question = PeriodicProblem(
                 chain=wanted.machines.on(wanted.chain, allocation), allocation=allocation, k=wanted.k,
                 memory=wanted.machines.memory, model=wanted.model, most=below - 1, seconds=seconds, seed=wanted.seed,
                 apart=apart,
             )  # fmt: skip
-            posed = Posed(question)
+            posed = ModuloTask(question)
             if not posed.misfit and posed.asked.least < below:
                 yield posed
 
-    def _lines(self, posed: list[Posed], below: int, seconds: float) -> Iterator[Better | Race]:
+    def _lines(self, posed: list[ModuloTask], below: int, seconds: float) -> Iterator[RaceImprovement | RaceEnd]:
         """What the process tells; that nothing is proven below the first, where it was ended."""
         if not posed:
-            yield Race(least=below)
+            yield RaceEnd(least=below)
             return
-        yield Race(least=posed[0].asked.least)
-        given = [msgspec.json.encode(Head(seconds=seconds, below=below))]
+        yield RaceEnd(least=posed[0].asked.least)
+        given = [msgspec.json.encode(RaceRequest(seconds=seconds, below=below))]
         given += [msgspec.json.encode(each.asked) for each in posed]
         told = streamed(
             "solvers.pipelining.anywhere.race_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
         )  # fmt: skip
         for line in told:
-            yield msgspec.json.decode(line, type=Better | Race)
+            yield msgspec.json.decode(line, type=RaceImprovement | RaceEnd)

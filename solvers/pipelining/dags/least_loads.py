@@ -17,7 +17,7 @@ from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import GRACE_S, asked_of
 from solvers.pipelining.dags.layer_dag import LayerDag, busiest
 from solvers.pipelining.dags.load_moves import Knots, annealed_loads, contiguous_runs, knots
-from solvers.pipelining.pipeline_bounds import Bound, bins
+from solvers.pipelining.pipeline_bounds import PeriodBound, bins
 from solvers.problem import MOST
 
 PARTS, MOVES, HEAT = 40, 200_000, 0.005
@@ -34,7 +34,7 @@ _MOST_TICKS = 1 << 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DagSpread:
+class DagAllocation:
     """An allocation, and what is known of the best."""
 
     device: Ints
@@ -43,7 +43,7 @@ class DagSpread:
     """Ticks a batch of the busiest device."""
     contiguous: int | None
     """The same where each device has a run of the topological order, cut optimally; None: none fits."""
-    bound: Bound
+    bound: PeriodBound
     """No allocation has less."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search."""
@@ -56,7 +56,7 @@ class DagSpread:
 
 def least_dag_load(
     dag: LayerDag, devices: int, memory: int | None = None, *, seconds: float = 10.0, workers: int = 1, seed: int = 0
-) -> DagSpread | None:
+) -> DagAllocation | None:
     """The allocation to equal devices whose busiest has least to do, found within about so many seconds.
 
     `memory`: bytes of each device for weights; None: without limit. None: no runs of the order were found to start
@@ -89,8 +89,8 @@ def least_dag_load(
         if not struck(error):
             raise
         interrupted = True
-    bound, device = Bound(name=name, value=Fraction(least)), ints(device[given.of])
-    return DagSpread(device=device, T=best, contiguous=contiguous, bound=bound, interrupted=interrupted)
+    bound, device = PeriodBound(name=name, value=Fraction(least)), ints(device[given.of])
+    return DagAllocation(device=device, T=best, contiguous=contiguous, bound=bound, interrupted=interrupted)
 
 
 def _least(given: Knots, devices: int) -> tuple[int, str]:

@@ -42,7 +42,7 @@ def best_orders(
     """
     if machines.equal:
         return best_cuts(chain, machines.devices, _each(machines), model, keeps)
-    return _Search(chain, machines, at_most(chain, model)).best(keeps)
+    return _OrderSearch(chain, machines, at_most(chain, model)).best(keeps)
 
 
 def order_bound(
@@ -56,7 +56,7 @@ def order_bound(
         return period_bound(chain, machines.devices, _each(machines), model, keeps)
     if not all_orders(chain, machines):
         return Fraction(0)
-    found = _Search(chain, machines, at_least(chain, model)).best(keeps)
+    found = _OrderSearch(chain, machines, at_least(chain, model)).best(keeps)
     return None if found is None else found.period
 
 
@@ -68,7 +68,7 @@ def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryM
     low, high = 0, held.held(0, chain.layers, 1, 1)
     while low < high:
         middle = (low + high) // 2
-        fits = _Search(chain, larger(machines, middle), held).fits()
+        fits = _OrderSearch(chain, larger(machines, middle), held).fits()
         low, high = (low, middle) if fits else (middle + 1, high)
     return low
 
@@ -96,7 +96,7 @@ def _counts(machines: Machines) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Found:
+class _OrderResult:
     """Labels of the least T."""
 
     states: States
@@ -109,7 +109,7 @@ class _Found:
         return Fraction(self.T * self.keep[1], self.keep[0])
 
 
-class _Search:
+class _OrderSearch:
     """A chain with its sums on each kind of devices."""
 
     def __init__(self, chain: Chain, machines: Machines, held: StageBytes) -> None:
@@ -129,7 +129,7 @@ class _Search:
 
     def best(self, keeps: Keeps) -> Cuts | None:
         """Of all keeps; where not all orders are looked at, each in the best order of the first."""
-        best: _Found | None = None
+        best: _OrderResult | None = None
         states = list(self._states())
         for keep in keeps:
             for each in states:
@@ -139,7 +139,9 @@ class _Search:
                 states = [best.states]
         return None if best is None else self._cuts(best)
 
-    def _least(self, states: States, keep: tuple[int, int], known: _Found | None, low: int = 0) -> _Found | None:
+    def _least(
+        self, states: States, keep: tuple[int, int], known: _OrderResult | None, low: int = 0
+    ) -> _OrderResult | None:
         """The least T, shorter than what is known; None where there is none. `low`: a T that none is below."""
         low, high = max(low, self.low), self.high
         if known is not None:
@@ -157,7 +159,7 @@ class _Search:
                 high, found = middle, tried
             else:
                 low = middle + 1
-        return _Found(states=states, labels=found, T=high, keep=keep)
+        return _OrderResult(states=states, labels=found, T=high, keep=keep)
 
     def _states(self) -> Iterator[States]:
         if all_orders(self.chain, self.machines):
@@ -171,7 +173,7 @@ class _Search:
         after = [[-1, *range(at)] for at in range(len(order))]
         return _states([int(self.kind[d]) for d in reversed(order)], after)
 
-    def _swapped(self, best: _Found, keep: tuple[int, int]) -> _Found:
+    def _swapped(self, best: _OrderResult, keep: tuple[int, int]) -> _OrderResult:
         """Two kinds in the order of one change places as long as that is better."""
         tried, better = 0, True
         while better and tried < TRIED:
@@ -188,7 +190,7 @@ class _Search:
                     break
         return best
 
-    def _cuts(self, found: _Found) -> Cuts:
+    def _cuts(self, found: _OrderResult) -> Cuts:
         """The stages that lead to the least label of the whole chain."""
         labels, free = found.labels, [list(each) for each in self.members]
         fitting = np.flatnonzero(labels.group[:, 0] != NONE).tolist()

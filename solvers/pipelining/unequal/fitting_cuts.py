@@ -51,16 +51,20 @@ def _of_each(chain: Chain, machines: Machines, model: MemoryModel, ways: list[Ke
 
 def _least(chain: Chain, machines: Machines, found: Cuts | None, others: list[Cuts], keeps: Keeps) -> Cuts | None:
     """The least period by these keeps on the stages found by the rule, and on others."""
-    seen = dict[tuple[int, ...], _On]()
+    seen = dict[tuple[int, ...], _AllocationPeaks]()
     for other in others:
         key = tuple(other.allocation.device.tolist())
         if key not in seen and (found is None or other.period < found.period):
-            seen[key] = _On(chain, machines, other.allocation)
+            seen[key] = _AllocationPeaks(chain, machines, other.allocation)
             found = seen[key].below(found, keeps[:1])
     # Thinnings are laid out on few: on the stages that are best so far, and on those cut without memory.
     best = () if found is None else (tuple(found.allocation.device.tolist()),)
     for key in dict.fromkeys((*best, *list(seen)[:1])):
-        on = seen[key] if key in seen else _On(chain, machines, Allocation(device=ints(key), devices=machines.devices))
+        on = (
+            seen[key]
+            if key in seen
+            else _AllocationPeaks(chain, machines, Allocation(device=ints(key), devices=machines.devices))
+        )
         found = on.below(found, keeps)
     return found
 
@@ -73,7 +77,7 @@ def bytes_short(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
     cuts = best_orders(chain, larger(machines, more), model)
     if cuts is None:
         raise RuntimeError("with the bytes that lack there are stages")
-    on = _On(chain, machines, cuts.allocation)
+    on = _AllocationPeaks(chain, machines, cuts.allocation)
     return min(more, max(0, int((on.peaks(on.periods[-1]) - machines.memory).max())))
 
 
@@ -90,7 +94,7 @@ def _others(chain: Chain, machines: Machines) -> Iterator[Cuts]:
             yield cuts
 
 
-class _On:
+class _AllocationPeaks:
     """One allocation, and which periods fit."""
 
     def __init__(self, chain: Chain, machines: Machines, allocation: Allocation) -> None:

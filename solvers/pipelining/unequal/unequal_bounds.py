@@ -7,12 +7,12 @@ from itertools import accumulate
 import numpy as np
 
 from solvers.pipelining.chain import Chain, MemoryModel
-from solvers.pipelining.pipeline_bounds import Bound, of_all
+from solvers.pipelining.pipeline_bounds import PeriodBound, of_all
 from solvers.pipelining.unequal_devices import Machines, slower
 from solvers.problem import MOST
 
 
-def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> tuple[Bound, ...]:
+def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> tuple[PeriodBound, ...]:
     """Bounds on the period of every schedule of every allocation, contiguous or not; of equal devices as `of_all`.
 
     Where devices differ:
@@ -33,9 +33,9 @@ def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
     quick = replace(chain, **halves)
     most = None if memory is None or memory.max() == MOST else int(memory.max())
     found = list(of_all(quick, machines.devices, most, model))
-    found.append(Bound(name="fastest devices", value=_fastest(chain, machines)))
+    found.append(PeriodBound(name="fastest devices", value=_fastest(chain, machines)))
     if memory is not None and most is not None:
-        found.append(Bound(name="bytes in flight", value=_average(quick, sum(memory.tolist()))))
+        found.append(PeriodBound(name="bytes in flight", value=_average(quick, sum(memory.tolist()))))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ from pesto.research import instances
 from solvers import api, program_text
 from solvers.checker import check
 from solvers.files.npz import pack_problem
-from solvers.files.problem_json import Answer, Instance
+from solvers.files.problem_json import Instance, ScheduleInstance
 from solvers.instances.table import FAMILIES, label, make
 from solvers.result import Options
 
@@ -40,8 +40,8 @@ STUB = """
 import sys
 from pesto.cli.main import main
 from solvers import api
-from solvers.process.registry import Entry
-api.SOLVERS["stub"] = Entry(module="bad_solvers", attribute=sys.argv.pop(1), isolated=True)
+from solvers.process.registry import SolverEntry
+api.SOLVERS["stub"] = SolverEntry(module="bad_solvers", attribute=sys.argv.pop(1), isolated=True)
 main()
 """
 MADE = """
@@ -301,7 +301,7 @@ def test_ctrl_c_keeps_the_best(sent: int, code: int, tmp_path: Path) -> None:
     listed = api.solve(problem, "list", Options()).schedule
     assert listed is not None
     save_problem(Instance(problem=problem), tmp_path / "problem.json")
-    save_schedule(Answer(schedule=listed), tmp_path / "start.json")
+    save_schedule(ScheduleInstance(schedule=listed), tmp_path / "start.json")
     command = [sys.executable, "-m", "pesto", "schedule", "problem.json", "--time-limit", "600", "--json"]
     command += ["--start", "start.json", "--verbose"]
     run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -17,13 +17,13 @@ from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, PipelineRequest
 from pesto.pipelining.unrolled import unrolled
 from solvers.families.chain_table import make_case
-from solvers.pipelining.any_allocation import Spread, greatest_load
+from solvers.pipelining.any_allocation import LoadAllocation, greatest_load
 from solvers.pipelining.anywhere import within_memory
 from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocation, Chain, MemoryModel
 from solvers.pipelining.flushed import gpipe, one_f_one_b
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.pipeline_bounds import Bound
+from solvers.pipelining.pipeline_bounds import PeriodBound
 from solvers.pipelining.unequal_devices import Machines
 
 HALVES = ((4, 8), (6, 12), (5, 9), (7, 13), (3, 6), (8, 15), (8, 15), (4, 8), (6, 11), (6, 11), (3, 5), (2, 3))
@@ -117,8 +117,10 @@ def test_stages_that_need_not_be_contiguous(monkeypatch):
 def other_stages(*devices):
     """In place of CP-SAT: these stages, and that none is below 46 ticks a batch."""
     allocation = Allocation(device=np.array(devices), devices=4)
-    bound = Bound(name="CP-SAT", value=Fraction(46))
-    return lambda chain, *_, **__: Spread(allocation=allocation, T=greatest_load(chain, allocation), bound=bound)
+    bound = PeriodBound(name="CP-SAT", value=Fraction(46))
+    return lambda chain, *_, **__: LoadAllocation(
+        allocation=allocation, T=greatest_load(chain, allocation), bound=bound
+    )
 
 
 def test_stages_that_need_not_be_contiguous_fit_the_memory(monkeypatch):

@@ -18,7 +18,7 @@ from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 
 GRID = lstm_grid(2, 3)  # 17 tasks of 3 ticks on two GPUs
@@ -210,13 +210,13 @@ def test_who_runs_next(engines, says):
     """Those without a leg first; then the one that gained most in a second; deterministic runs take turns instead."""
     _, table = engines
     for options, second in ((Options(seconds=9), "slow"), (Options(seconds=9, deterministic=True), "quick")):
-        watch = Watch(GRID, options, nothing, solver="auto", version="1")
-        runs = race.Race(watch, ("quick", "slow"))
+        watch = SolveMonitor(GRID, options, nothing, solver="auto", version="1")
+        runs = race.EngineRace(watch, ("quick", "slow"))
         table |= {"quick": says(), "slow": says()}
         assert [runs._take(), runs._take()] == ["quick", "slow"]
         runs._idle += ["quick", "slow"]
         for name, seconds, gain in (("quick", 1.0, 0.1), ("slow", 2.0, 0.4)):
-            runs._legs.append(race.Leg(engine=name, allowed=seconds, seconds=seconds, gain=gain))
+            runs._legs.append(race.EngineRun(engine=name, allowed=seconds, seconds=seconds, gain=gain))
         assert runs._take() == second
 
 

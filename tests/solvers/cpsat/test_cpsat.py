@@ -56,7 +56,7 @@ from solvers.instances.plain import layered
 from solvers.result import Options
 
 told = []
-ended = exact.Ended(complete=False, infeasible=False, effort=0.0, clocked=True)
+ended = exact.RunOutcome(complete=False, infeasible=False, effort=0.0, clocked=True)
 solver.exact = lambda watch, scaled, leg: told.append((watch.options.workers, leg.hint)) or ended
 problem = layered(np.random.default_rng(0), 5, 5, transfer=9, longest=9)
 start = api.solve(problem, "list", Options(seconds=1)).schedule

@@ -12,7 +12,7 @@ import pytest
 
 from solvers.api import SOLVERS, solve
 from solvers.bounds import quick_bounds
-from solvers.cpsat.cut import Cut, Free
+from solvers.cpsat.cut import FreeTasks, ScheduleCut
 from solvers.cpsat.exact import throttled
 from solvers.cpsat.neighbours import KINDS, Neighbours, period, relatives, surroundings
 from solvers.cpsat.timeline import network_of, timeline_of
@@ -21,7 +21,7 @@ from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.plain import chain
 from solvers.instances.random import generate
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
@@ -70,7 +70,7 @@ def test_tails_are_longest_paths_to_the_end():
 def test_a_window_has_what_is_settled_before_and_what_is_later_after_it():
     """Task 1 free: task 0 is settled, tasks 2 and 3 are later, and the transfer between depends on where 1 goes."""
     found = split_chain()
-    cut = Cut(found, Free(frozenset([1]), frozenset([1])))
+    cut = ScheduleCut(found, FreeTasks(frozenset([1]), frozenset([1])))
     assert cut.begin == 1 and cut.active == {1: True} and cut.is_later(2) and not cut.is_later(0)
     # Device 0 is done with task 0 at 1; after the window GPU 1 still has 2 ticks to do, tasks 2 and 3.
     assert [cut.ready[d] for d in (0, 1)] == [1, 0] and [cut.rest[d] for d in (0, 1)] == [0, 2]
@@ -83,7 +83,7 @@ def test_a_window_has_what_is_settled_before_and_what_is_later_after_it():
 def test_what_started_within_a_window_is_kept_in_its_order():
     """Tasks 0 and 3 free: 1 and 2, between them, keep device and order, and the transfer is open."""
     found = split_chain()
-    cut = Cut(found, Free(frozenset([0, 3]), frozenset()))
+    cut = ScheduleCut(found, FreeTasks(frozenset([0, 3]), frozenset()))
     assert cut.active == {0: True, 1: False, 2: False, 3: True}
     assert cut.places(0) == [0] and cut.payloads == {0, 1, 2} and cut.floor == 0
 
@@ -95,8 +95,8 @@ def test_a_window_that_cannot_help_says_so():
     """
     found = timeline(on_equal_gpus([10, 3, 2], [1], [2], gpus=2, transfer=np.array([1, 1, 1])))
     assert found.makespan == 10
-    assert Cut(found, Free(frozenset([2]), frozenset([2]))).floor == 10
-    assert Cut(found, Free(frozenset([0]), frozenset([0]))).floor == 3
+    assert ScheduleCut(found, FreeTasks(frozenset([2]), frozenset([2]))).floor == 10
+    assert ScheduleCut(found, FreeTasks(frozenset([0]), frozenset([0]))).floor == 3
 
 
 @pytest.mark.parametrize("draw", [period, surroundings, relatives])
@@ -162,7 +162,7 @@ def test_the_log_is_throttled():
 
 @pytest.fixture
 def windows(monkeypatch):
-    row = Entry(module="solvers.cpsat.solver", attribute="CpSatWindows", isolated=True, package="ortools")
+    row = SolverEntry(module="solvers.cpsat.solver", attribute="CpSatWindows", isolated=True, package="ortools")
     monkeypatch.setitem(SOLVERS, "cpsat-windows", row)
     return "cpsat-windows"
 

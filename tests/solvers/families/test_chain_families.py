@@ -12,7 +12,7 @@ from solvers.families.pipeline_case import PipelineCase
 from solvers.families.theorem_chains import of_numbers
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
-from solvers.pipelining.exact_periodic import Question, exact_all
+from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all
 from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
 
 PAPER = MemoryModel.PAPER
@@ -151,7 +151,7 @@ def test_hidden_threes_have_a_schedule_of_the_least_period() -> None:
     cases = [of_numbers([5, 6, 9, 6, 6, 8], partitioned=True), make_case("three-partition", 2, parts=3)]
     answers = exact_all(
         [
-            Question(chain=c.chain, allocation=c.given, k=1, memory=c.memory, model=PAPER, most=int(c.least))
+            PeriodicProblem(chain=c.chain, allocation=c.given, k=1, memory=c.memory, model=PAPER, most=int(c.least))
             for c in cases
         ]
     )

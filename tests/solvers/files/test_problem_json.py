@@ -22,8 +22,8 @@ from solvers.checker import check
 from solvers.files import problem_json
 from solvers.files.npz import pack_problem, pack_schedule, unpack_problem
 from solvers.files.problem_json import (
-    Answer,
     Instance,
+    ScheduleInstance,
     dumps_problem,
     dumps_schedule,
     fingerprint,
@@ -88,7 +88,7 @@ def test_the_problem_of_a_family_comes_back(name: str, tmp_path: Path) -> None:
 def test_schedules_come_back_exactly(cases: Any) -> None:
     """Every column and every claim; the same bytes again; and the schema agrees."""
     for p, s in cases[:60]:
-        answer = Answer(
+        answer = ScheduleInstance(
             schedule=s, problem=fingerprint(p), solver="x 1", status="feasible", lower_bound=s.makespan // 2
         )
         data = dumps_schedule(answer)

@@ -18,7 +18,7 @@ from solvers.compiled.dag import topological_order
 from solvers.heuristics.baechi import m_etf, m_sct, m_topo
 from solvers.heuristics.baechi.favourite import favourites, greedy
 from solvers.heuristics.baechi.fusion import fused
-from solvers.heuristics.baechi.graph import Graph, graph_of, weights_of
+from solvers.heuristics.baechi.graph import OperatorGraph, graph_of, weights_of
 from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.order import ordered
 from solvers.heuristics.methods import NoRoomError
@@ -53,16 +53,16 @@ def make(duration, edges, memory=None, capacity=None, group=None, gpus=2, forbid
     )
 
 
-def whole(problem: Problem) -> Graph:
+def whole(problem: Problem) -> OperatorGraph:
     """The graph with an operator for each task."""
     return graph_of(problem, np.arange(problem.tasks), units_of(problem))
 
 
-def in_order(g: Graph) -> Ints:
+def in_order(g: OperatorGraph) -> Ints:
     return rank_of(topological_order(len(g.unit), g.src, g.dst))
 
 
-def without(g: Graph) -> Ints:
+def without(g: OperatorGraph) -> Ints:
     return np.full(len(g.unit), -1)
 
 
@@ -170,7 +170,7 @@ def test_a_device_is_kept_for_the_favourite_child() -> None:
 class Plain:
     """m-ETF and m-SCT in plain Python: at each tick at which something happens, all pairs are looked at."""
 
-    def __init__(self, g: Graph, place: Ints, child: Ints) -> None:
+    def __init__(self, g: OperatorGraph, place: Ints, child: Ints) -> None:
         self.g, self.place, self.child, self.now = g, place, child, 0
         self.k, self.m = g.duration.shape
         self.device, self.start, self.finish = [-1] * self.k, [0] * self.k, [0] * self.k

@@ -213,7 +213,7 @@ def test_only_what_is_last_in_first_out_is_folded():
     assert last_forward(level, np.array([], dtype=int), np.array([], dtype=int)) == 6
 
 
-def pipedream_program(chain: pipedream.Chain, room: np.ndarray) -> float:
+def pipedream_program(chain: pipedream.StageItems, room: np.ndarray) -> float:
     """A(j, m) = min over i of max(A(i, m - 1), C_i, T(i .. j)), in every detail; infinite where memory allows none."""
     c, infinite = len(chain.ticks), float("inf")
     before = [0.0] + [infinite] * c
@@ -234,7 +234,7 @@ def test_stages_are_as_good_as_the_dynamic_program(seed, c, k):
     rng = np.random.default_rng(seed)
     cut = rng.integers(0, 12, c + 1)
     cut[[0, -1]] = 0
-    chain = pipedream.Chain(rng.integers(0, 9, c), rng.integers(0, 4, c), cut)
+    chain = pipedream.StageItems(rng.integers(0, 9, c), rng.integers(0, 4, c), cut)
     room = rng.integers(0, 12, k)
     want = pipedream_program(chain, room)
     if want == float("inf"):
@@ -346,13 +346,13 @@ def test_mcmc_finds_the_best_of_a_small_problem():
 def test_mcmc_never_ends_worse_and_stops_when_nothing_helps():
     """A chain is at least as good as its start; independent tasks, balanced, end at half of the budget."""
     p = on_equal_gpus(np.full(4, 5), [], [], gpus=2, transfer=np.zeros(4, dtype=int))
-    moves, budget = mcmc._moves(p, units_of(p)), mcmc.Budget(0.0, 40)
+    moves, budget = mcmc._moves(p, units_of(p)), mcmc.MarkovBudget(0.0, 40)
     device, cost = mcmc.chain(moves, np.array([0, 0, 1, 1]), np.random.default_rng(0), budget)
     assert cost == 10 and device.tolist() == [0, 0, 1, 1] and budget.taken == 21
     p = training_step(6)
     for at in mcmc._starts(p, units_of(p), 3):
         moves, start = mcmc._moves(p, units_of(p)), at[units_of(p).unit]
-        _, end = mcmc.chain(moves, start, np.random.default_rng(1), mcmc.Budget(0.0, 60))
+        _, end = mcmc.chain(moves, start, np.random.default_rng(1), mcmc.MarkovBudget(0.0, 60))
         assert end <= int(mcmc.simulated(moves, start).finish.max())
     first, again = (mcmc.place(p, Options(deterministic=True, seed=4)) for _ in range(2))
     assert (first.device == again.device).all() and (first.rank == again.rank).all()

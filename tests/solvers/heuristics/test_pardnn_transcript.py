@@ -9,7 +9,7 @@ import pytest
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn import refinement
 from solvers.heuristics.pardnn.refinement import switched
-from solvers.heuristics.pardnn.weights import Weights, weights_of
+from solvers.heuristics.pardnn.weights import WeightedGraph, weights_of
 from solvers.instances.random import generate
 from solvers.instances.table import FAMILIES, make
 
@@ -29,7 +29,7 @@ SMALL = {
 """Parameters of each family at which the quadratic transcript is quick."""
 
 
-def transcribed(w: Weights):
+def transcribed(w: WeightedGraph):
     n, k = w.allowed.shape
     tail = np.repeat(np.arange(n), np.diff(w.out))
     return TRANSCRIPT["Graph"](

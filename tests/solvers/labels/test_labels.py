@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from solvers.labels import apart, label_methods
+from solvers.labels import label_methods, subprocess_lp
 from solvers.labels.builder import Builder
+from solvers.labels.check import judge
 from solvers.labels.elimination import eliminate
+from solvers.labels.factor_graph import net_of, tidy
 from solvers.labels.label_methods import METHODS, solve
 from solvers.labels.labelling import FORBIDDEN, MOST, Labelling
-from solvers.labels.net import net_of, tidy
-from solvers.labels.verdict import judge
 from solvers.result import Limit, Status
 
 
@@ -181,12 +181,12 @@ def test_a_process_of_its_own_says_the_same(monkeypatch) -> None:
     here = solve(problem, "exact")
     monkeypatch.setattr(label_methods, "FEW_COMBINATIONS", 0)
     assert solve(problem, "exact").value == here.value and here.remained
-    monkeypatch.setattr(apart, "GRACE_S", -1000.0)
-    monkeypatch.setattr(apart, "START_S", -1000.0)
+    monkeypatch.setattr(subprocess_lp, "GRACE_S", -1000.0)
+    monkeypatch.setattr(subprocess_lp, "START_S", -1000.0)
     late = solve(problem, "exact")
     assert late.bound <= here.value and late.limit is Limit.TIME
-    monkeypatch.setattr(apart, "GRACE_S", 30.0)
-    monkeypatch.setattr(apart.sys, "executable", "/bin/false")
+    monkeypatch.setattr(subprocess_lp, "GRACE_S", 30.0)
+    monkeypatch.setattr(subprocess_lp.sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="HiGHS failed"):
         solve(problem, "exact")
 
@@ -282,17 +282,17 @@ def test_starting_the_process_is_part_of_the_limit(monkeypatch) -> None:
 
     def answered(_module, given, seconds, *, solver):
         told = np.load(io.BytesIO(given))
-        asked.append((seconds, apart.Budget(float(told["seconds"]), began=float(told["began"]))))
+        asked.append((seconds, subprocess_lp.LabelLimits(float(told["seconds"]), began=float(told["began"]))))
 
-    monkeypatch.setattr(apart, "answered", answered)
-    monkeypatch.setattr(apart, "CLOCK", lambda: 1000.0)
+    monkeypatch.setattr(subprocess_lp, "answered", answered)
+    monkeypatch.setattr(subprocess_lp, "CLOCK", lambda: 1000.0)
     net = net_of(random_problem(1))
-    assert apart.relaxed_apart(net, apart.Budget(5.0)).labels is None
+    assert subprocess_lp.relaxed_apart(net, subprocess_lp.LabelLimits(5.0)).labels is None
     seconds, budget = asked[0]
-    assert seconds == 5.0 + apart.GRACE_S
-    monkeypatch.setattr(apart, "CLOCK", lambda: 1003.0)
+    assert seconds == 5.0 + subprocess_lp.GRACE_S
+    monkeypatch.setattr(subprocess_lp, "CLOCK", lambda: 1003.0)
     assert budget.left_s == 2.0
-    monkeypatch.setattr(apart, "CLOCK", lambda: 1010.0)
+    monkeypatch.setattr(subprocess_lp, "CLOCK", lambda: 1010.0)
     assert budget.left_s == 0.1
-    apart.relaxed_apart(net, apart.Budget(0.1))
-    assert asked[1][0] == apart.START_S
+    subprocess_lp.relaxed_apart(net, subprocess_lp.LabelLimits(0.1))
+    assert asked[1][0] == subprocess_lp.START_S

@@ -6,9 +6,9 @@ from itertools import product
 import numpy as np
 
 from solvers.labels.builder import Builder
+from solvers.labels.check import judge
 from solvers.labels.labelling import FORBIDDEN
 from solvers.labels.limited import limited
-from solvers.labels.verdict import judge
 from solvers.result import Status
 
 

@@ -14,12 +14,12 @@ from exhaustive import exhaustive
 import solvers
 from solvers import Options
 from solvers.instances.random import generate
-from solvers.milp.linear import Rows
-from solvers.milp.vendor import LOST, Ask
+from solvers.milp.linear import LinearBuilder
+from solvers.milp.vendor import LOST, RunRequest
 from solvers.milp.vendors import cbc, cbc_program
-from solvers.milp.vendors.cbc_log import Log
-from solvers.milp.vendors.relay import Relay
-from solvers.process.registry import Entry
+from solvers.milp.vendors.cbc_log import CbcLog
+from solvers.milp.vendors.relay import CallbackRelay
+from solvers.process.registry import SolverEntry
 
 STUB = Path(__file__).parents[1] / "stubs" / "late_cbc.py"
 ASK = {"seconds": 600.0, "gap": 0.0, "seed": 0, "threads": 1, "start": np.array([9.0])}
@@ -51,13 +51,13 @@ def stub(tmp_path, monkeypatch):
     program.write_text(text.replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1))
     program.chmod(0o755)
     monkeypatch.setattr(cbc, "cbc_binary", lambda: program)
-    rows = Rows()
+    rows = LinearBuilder()
     rows.column(0.0, 10.0, cost=1.0, integer=True)
 
     def run(mode, **changed):
         (tmp_path / "mode").write_text(mode)
         ear = Ear()
-        outcome = cbc.run(rows.linear(), Ask(**(ASK | changed)), ear)
+        outcome = cbc.run(rows.linear(), RunRequest(**(ASK | changed)), ear)
         return outcome, ear, (tmp_path / "runs").read_text().split()
 
     return run
@@ -129,8 +129,8 @@ def test_an_earlier_point_is_kept_where_a_later_run_has_none(stub, monkeypatch):
 
 
 def patience(seconds=600.0, *, by_clock=True):
-    ask = Ask(**(ASK | {"seconds": seconds}))
-    return cbc._Patience(Relay(ask, Ear()), Log(9.0), by_clock=by_clock)
+    ask = RunRequest(**(ASK | {"seconds": seconds}))
+    return cbc._StopPolicy(CallbackRelay(ask, Ear()), CbcLog(9.0), by_clock=by_clock)
 
 
 def test_no_clock_ends_a_run_that_counts_its_effort(monkeypatch):
@@ -155,7 +155,7 @@ def test_a_search_is_left_alone_until_it_is_time_to_answer(monkeypatch):
 
 def test_cbcs_points_are_told_from_its_start():
     """A start whose real columns were optimised is written once with six digits, once with eight."""
-    log = Log(10000.0)
+    log = CbcLog(10000.0)
     log.read("Cbc0045I MIPStart provided solution with cost 9796.36")
     log.read(
         "Cbc0012I Integer solution of 9796.3618 found by Reduced search after 0 iterations and 0 nodes (0.1 seconds)"
@@ -172,12 +172,12 @@ def test_cbcs_points_are_told_from_its_start():
 def test_a_large_program_is_neither_preprocessed_nor_cut():
     """Where both outlast limits and look at no signal."""
     for entries, said in ((10, False), (50_001, True)):
-        rows = Rows()
+        rows = LinearBuilder()
         x = rows.column(0.0, 1.0, cost=1.0, integer=True)
         for _ in range(entries):
             rows.row([(x, 1.0)], at_least=0.0)
-        ask = Ask(**ASK)
-        words = cbc._command(rows.linear(), ask, Relay(ask, Ear()), "p.mps")
+        ask = RunRequest(**ASK)
+        words = cbc._command(rows.linear(), ask, CallbackRelay(ask, Ear()), "p.mps")
         assert ("-cuts" in words and "-preprocess" in words) is said
 
 
@@ -247,5 +247,5 @@ def test_a_result_has_the_version_of_the_program():
     """Not of PuLP, where there is a CBC."""
     if cbc_program.version() is None:
         pytest.skip("no CBC for this machine")
-    package = Entry(module="", attribute="", isolated=False, package="pulp").version()
+    package = SolverEntry(module="", attribute="", isolated=False, package="pulp").version()
     assert cbc.solver().version == cbc_program.version() != package

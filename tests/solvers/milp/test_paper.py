@@ -10,8 +10,8 @@ from solvers.checker import check
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import chain, fork
-from solvers.milp.formulations import HORIZON, Limits, formulate
-from solvers.milp.paper.program import Style, build, styled
+from solvers.milp.formulations import HORIZON, MakespanLimits, formulate
+from solvers.milp.paper.program import PaperStyle, build, styled
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.structure.horizon import serial
@@ -19,7 +19,7 @@ from solvers.timing.rebuild import rebuild
 
 
 def limits(problem, schedule=None):
-    return Limits(least=0, most=schedule.makespan if schedule else serial(problem))
+    return MakespanLimits(least=0, most=schedule.makespan if schedule else serial(problem))
 
 
 def test_every_row_is_the_papers():
@@ -30,7 +30,7 @@ def test_every_row_is_the_papers():
     and (2, 3).
     """
     problem = on_equal_gpus([2, 3, 4, 5], [0, 2], [1, 3], gpus=2, transfer=np.array([6, 0, 7, 0]))
-    program = styled(problem, limits(problem), Style(big=(1, 10, 100)))
+    program = styled(problem, limits(problem), PaperStyle(big=(1, 10, 100)))
     m, linear = program.model, program.linear
     big, big_s, big_l = 27, 270, 2700
     rng = np.random.default_rng(0)
@@ -72,8 +72,8 @@ def test_only_open_pairs_have_an_order():
     in is open to the 2 out of other tasks: 3 + 3 + 6.
     """
     paths = {"chain": each_edge(chain(5)), "fork": each_edge(fork(5))}
-    count = {n: len(styled(p, limits(p), Style()).pairs[0]) for n, p in paths.items()}
-    every = {n: len(styled(p, limits(p), Style(every_pair=True)).pairs[0]) for n, p in paths.items()}
+    count = {n: len(styled(p, limits(p), PaperStyle()).pairs[0]) for n, p in paths.items()}
+    every = {n: len(styled(p, limits(p), PaperStyle(every_pair=True)).pairs[0]) for n, p in paths.items()}
     assert count == {"chain": 0, "fork": 3 + 12}
     # 5 tasks and 4 or 6 transfers, each with each.
     assert every == {"chain": 10 + 6, "fork": 10 + 15}
@@ -82,7 +82,14 @@ def test_only_open_pairs_have_an_order():
 def test_what_is_always_together_adds_nothing():
     """Colocated tasks have no transfer between them; links that are always held together count once."""
     problem = each_edge(fork(5))
-    assert len(styled(replace(problem, group=[3] * 5), Limits(least=0, most=9), Style()).model.transfers.payload) == 0
+    assert (
+        len(
+            styled(
+                replace(problem, group=[3] * 5), MakespanLimits(least=0, most=9), PaperStyle()
+            ).model.transfers.payload
+        )
+        == 0
+    )
     own, bus = problem.path_links, np.full_like(problem.path_links, 2)
     rows = [build(replace(problem, path_links=links), limits(problem)).linear.rows for links in (
         own, np.concatenate([own, own + 3], axis=2), bus, np.concatenate([own, bus], axis=2),
@@ -93,7 +100,9 @@ def test_what_is_always_together_adds_nothing():
 def test_one_core_takes_the_small_constant():
     """Two tasks that can be on one device alone have the rows (4), with M; on two GPUs, (10), with M_s and M_l."""
     for allowed, location, constants in (([[1]] * 2, [0], {2}), ([[1, 1]] * 2, [0, 1], {20, 200})):
-        linear = styled(machine(allowed, location), Limits(least=0, most=2), Style(big=(1, 10, 100))).linear
+        linear = styled(
+            machine(allowed, location), MakespanLimits(least=0, most=2), PaperStyle(big=(1, 10, 100))
+        ).linear
         assert {abs(c) for c in linear.coefficient} - {1} == constants
 
 
@@ -109,7 +118,7 @@ def test_valid_schedules_are_feasible_points(cases, turn):
     Where payloads are shared, the point may take longer than the schedule, and what comes back no longer than it.
     """
     rng, seen = np.random.default_rng(turn), {True: 0, False: 0}
-    style = (Style(), Style(every_pair=True), Style(big=(1, 1e2, 1e4)))[turn]
+    style = (PaperStyle(), PaperStyle(every_pair=True), PaperStyle(big=(1, 1e2, 1e4)))[turn]
     for problem, schedule in cases[turn::3]:
         program = styled(problem, limits(problem, schedule), style)
         values = program.values(schedule)
@@ -167,13 +176,13 @@ def test_codes_use_the_fewest_binaries():
     """A host and two GPUs: a GPU task has one binary, a host task none, one that runs anywhere two."""
     #                  host GPU GPU    12 host tasks, so that the host is the most frequent location
     rows = [[1, 0, 0]] * 12 + [[0, 1, 1], [1, 1, 1]]
-    program = build(machine(rows, [0, 1, 2]), Limits(least=0, most=20))
+    program = build(machine(rows, [0, 1, 2]), MakespanLimits(least=0, most=20))
     assert (program.model.codes.bit >= 0).sum(axis=1).tolist() == [0] * 12 + [1, 2]
     # Five GPUs: three bits, whatever else there is.
-    program = build(machine(np.ones((2, 5)), [0, 1, 2, 3, 4]), Limits(least=0, most=20))
+    program = build(machine(np.ones((2, 5)), [0, 1, 2, 3, 4]), MakespanLimits(least=0, most=20))
     assert (program.model.codes.bit >= 0).sum(axis=1).tolist() == [3, 3]
     # Three cores: two bits for the core, none for the location. Colocated tasks share their location's bit.
-    program = build(machine(np.ones((2, 4)), [0, 0, 0, 1], group=[7, 7]), Limits(least=0, most=20))
+    program = build(machine(np.ones((2, 4)), [0, 0, 0, 1], group=[7, 7]), MakespanLimits(least=0, most=20))
     assert (program.model.codes.core >= 0).sum(axis=1).tolist() == [2, 2]
     assert program.model.codes.bit.shape == (1, 1)
 
@@ -183,7 +192,7 @@ def test_codes_spell_every_placement_and_no_other():
     rows = [[1, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1]]
     for row in rows:
         problem = machine([row], [0, 0, 0, 1, 2, 3])
-        program = build(problem, Limits(least=0, most=1))
+        program = build(problem, MakespanLimits(least=0, most=1))
         codes, found = program.model.codes, []
         bits = [*codes.bit[codes.bit >= 0], *codes.core[codes.core >= 0]]
         for spelt in itertools.product((0.0, 1.0), repeat=len(bits)):
@@ -203,7 +212,7 @@ def test_memory_is_exact():
         # The first two fill GPU-0, the others GPU-1, to the byte.
         capacity = [2**35, 2**34 + 2**33 + 7, 2**33][:gpus]
         problem = machine(np.ones((5, gpus)), list(range(gpus)), memory=sizes, capacity=capacity)
-        program, valid = build(problem, Limits(least=0, most=5)), 0
+        program, valid = build(problem, MakespanLimits(least=0, most=5)), 0
         for device in itertools.product(range(gpus), repeat=5):
             schedule = at(problem, np.array(device))
             fits = not check(problem, schedule)
@@ -225,15 +234,15 @@ def shared(locations_of_readers, ticks=3):
 
 def test_a_bound_is_claimed_where_no_transfer_repeats():
     """It is the problem's unless two readers of a payload may sit together, away from its producer."""
-    assert not build(shared([[1], [1]]), Limits(least=0, most=20)).binding
-    assert not build(shared([[0, 1], [1, 2]]), Limits(least=0, most=20)).binding
+    assert not build(shared([[1], [1]]), MakespanLimits(least=0, most=20)).binding
+    assert not build(shared([[0, 1], [1, 2]]), MakespanLimits(least=0, most=20)).binding
     # Apart, or beside the producer.
-    assert build(shared([[1], [2]]), Limits(least=0, most=20)).binding
-    assert build(shared([[0, 1], [0, 2]]), Limits(least=0, most=20)).binding
-    assert build(each_edge(shared([[1], [1]])), Limits(least=0, most=20)).binding
+    assert build(shared([[1], [2]]), MakespanLimits(least=0, most=20)).binding
+    assert build(shared([[0, 1], [0, 2]]), MakespanLimits(least=0, most=20)).binding
+    assert build(each_edge(shared([[1], [1]])), MakespanLimits(least=0, most=20)).binding
     # An edge that is given twice is one.
     twice = shared([[1], [1]])
-    assert build(replace(twice, dst=[1, 1]), Limits(least=0, most=20)).binding
+    assert build(replace(twice, dst=[1, 1]), MakespanLimits(least=0, most=20)).binding
 
 
 def test_a_shared_transfer_becomes_several():

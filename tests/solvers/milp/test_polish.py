@@ -18,8 +18,8 @@ from solvers.instances.grids import lstm_grid
 from solvers.milp.polish import attempt as attempting
 from solvers.milp.polish import polish as polishing
 from solvers.milp.polish.neighbourhoods import connected, in_a_row, in_order, restricted
-from solvers.milp.polish.polish import Search, polish
-from solvers.milp.vendor import Ask, Outcome, left_behind
+from solvers.milp.polish.polish import PolishSettings, polish
+from solvers.milp.vendor import RunRequest, VendorOutcome, left_behind
 from solvers.result import Limit, Options, Status
 
 STUB = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "polish_run.py"
@@ -131,10 +131,10 @@ def test_a_vendor_that_finds_nothing_leaves_the_start():
 
     def nothing(linear, ask, hear):
         asked.append(ask)
-        return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=-np.inf)
+        return VendorOutcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=-np.inf)
 
-    ask = Ask(seconds=600.0, gap=0.1, seed=0, threads=1, start=None, effort=20.0)
-    search = Search(run=nothing, formulation="tight", ask=ask, least=0)
+    ask = RunRequest(seconds=600.0, gap=0.1, seed=0, threads=1, start=None, effort=20.0)
+    search = PolishSettings(run=nothing, formulation="tight", ask=ask, least=0)
     assert polish(problem, start, search, lambda s: pytest.fail(f"told of {s.makespan}")) is start
     assert asked
     assert all(a.effort < 20.0 and a.gap == 0.0 and a.start is None and a.seconds <= 600.0 for a in asked)
@@ -150,8 +150,11 @@ def test_a_vendor_that_is_left_behind_is_the_last():
         asked.append(ask)
         return left_behind(0.0)
 
-    ask = Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
-    assert polish(problem, start, Search(run=stuck, formulation="tight", ask=ask, least=0), lambda _: None) is start
+    ask = RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
+    assert (
+        polish(problem, start, PolishSettings(run=stuck, formulation="tight", ask=ask, least=0), lambda _: None)
+        is start
+    )
     assert len(asked) == 1
 
 
@@ -167,9 +170,9 @@ def test_what_a_vendor_told_before_it_was_left_behind_counts(monkeypatch):
         hear.incumbent(np.zeros(linear.columns))
         return left_behind(0.0)
 
-    ask = Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
+    ask = RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
     told = []
-    best = polish(problem, start, Search(run=talks, formulation="tight", ask=ask, least=0), told.append)
+    best = polish(problem, start, PolishSettings(run=talks, formulation="tight", ask=ask, least=0), told.append)
     assert len(rebuilt) == 1 and told == [shorter] and best is shorter
 
 
@@ -183,9 +186,9 @@ def test_windows_of_a_small_program_have_their_share_of_the_clock(monkeypatch):
     monkeypatch.setattr(attempting, "windows_of", never)
     monkeypatch.setattr(polishing, "time", SimpleNamespace(monotonic=lambda: 1000.0 + len(asked)))
     problem = lstm_grid(2, 3)
-    ask = Ask(seconds=30.0, gap=0.0, seed=0, threads=1, start=None)
+    ask = RunRequest(seconds=30.0, gap=0.0, seed=0, threads=1, start=None)
     for effort in (math.inf, 5.0):
-        search = Search(run=never, formulation="tight", ask=replace(ask, effort=effort), least=0)
+        search = PolishSettings(run=never, formulation="tight", ask=replace(ask, effort=effort), least=0)
         assert polish(problem, listed(problem), search, lambda _: None)
         assert asked
         begun = [1000.0 + k for k in range(len(asked))]
@@ -205,9 +208,9 @@ def test_patience_by_the_clock_leaves_some_tries(effort, monkeypatch):
 
     def slow(linear, ask, hear):
         now[0] += 0.0 if math.isfinite(effort) else 30.0 / 7
-        return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=-np.inf)
+        return VendorOutcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=-np.inf)
 
-    spent = polishing._Spent(Ask(seconds=30.0, gap=0.0, seed=0, threads=1, start=None, effort=effort))
+    spent = polishing._EffortSpent(RunRequest(seconds=30.0, gap=0.0, seed=0, threads=1, start=None, effort=effort))
     runs = 0
     while not spent.over:
         spent.count(slow(None, None, None))
@@ -223,10 +226,10 @@ def test_an_answer_that_is_no_better_is_dropped():
 
     def anything(linear, ask, hear):
         seen.append(linear)
-        return Outcome(status=Status.FEASIBLE, limit=Limit.TIME, values=np.zeros(linear.columns), bound=0.0)
+        return VendorOutcome(status=Status.FEASIBLE, limit=Limit.TIME, values=np.zeros(linear.columns), bound=0.0)
 
-    ask = Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
-    best = polish(problem, start, Search(run=anything, formulation="tight", ask=ask, least=0), lambda _: None)
+    ask = RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
+    best = polish(problem, start, PolishSettings(run=anything, formulation="tight", ask=ask, least=0), lambda _: None)
     assert seen
     assert best.makespan <= start.makespan
 
@@ -235,6 +238,6 @@ def test_no_time_asks_for_nothing():
     """Without time, not even one program is made."""
     problem = lstm_grid(2, 3)
     start = listed(problem)
-    ask = Ask(seconds=0.0, gap=0.0, seed=0, threads=1, start=None)
-    search = Search(run=lambda *_: pytest.fail("asked"), formulation="tight", ask=ask, least=0)
+    ask = RunRequest(seconds=0.0, gap=0.0, seed=0, threads=1, start=None)
+    search = PolishSettings(run=lambda *_: pytest.fail("asked"), formulation="tight", ask=ask, least=0)
     assert polish(problem, start, search, lambda _: None) is start

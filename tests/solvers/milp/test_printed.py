@@ -20,7 +20,7 @@ from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import fork
 from solvers.instances.random import generate
 from solvers.memory.balance import balanced
-from solvers.milp.formulations import FORMULATIONS, Limits, formulate
+from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
 from solvers.milp.printed import program as printed
 from solvers.structure.horizon import serial
 
@@ -28,7 +28,7 @@ STUB = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "pr
 
 
 def limits(problem):
-    return Limits(least=0, most=serial(problem))
+    return MakespanLimits(least=0, most=serial(problem))
 
 
 def renamed(paper, modelled):
@@ -93,7 +93,7 @@ def test_the_comparison_sees_a_row_that_differs(monkeypatch):
 def test_valid_schedules_are_feasible_points(cases):
     """As for arrays: the point misses no row."""
     for problem, schedule in cases[::7]:
-        program = formulate(problem, "pulp", Limits(least=0, most=schedule.makespan))
+        program = formulate(problem, "pulp", MakespanLimits(least=0, most=schedule.makespan))
         values = program.values(schedule)
         assert program.linear.violation(values) <= 1e-9
         assert (program.schedule(values).device == schedule.device).all()
@@ -154,7 +154,7 @@ def test_values_become_a_schedule_or_are_refused(cases):
     problem = each_edge(fork(5))
     schedule = solve(problem, "list").schedule
     for formulation in FORMULATIONS:
-        program = formulate(problem, formulation, Limits(least=0, most=schedule.makespan))
+        program = formulate(problem, formulation, MakespanLimits(least=0, most=schedule.makespan))
         values = dict(zip(program.names, program.values(schedule).tolist(), strict=True))
         made = program_schedule(problem, values, formulation)
         assert not check(problem, made) and made.makespan <= schedule.makespan

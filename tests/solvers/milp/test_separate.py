@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from solvers.instances.machines import on_equal_gpus
-from solvers.milp.formulations import Limits
-from solvers.milp.linear import Rows
+from solvers.milp.formulations import MakespanLimits
+from solvers.milp.linear import LinearBuilder
 from solvers.milp.separate import run_program, with_rows
 from solvers.milp.tight.program import build
-from solvers.milp.vendor import Ask, Outcome
+from solvers.milp.vendor import RunRequest, VendorOutcome
 from solvers.result import Limit, Status
 from solvers.schedule import Schedule
 
-ASK = Ask(seconds=30.0, gap=0.0, seed=3, threads=1, start=None)
+ASK = RunRequest(seconds=30.0, gap=0.0, seed=3, threads=1, start=None)
 
 
 class Heard:
@@ -47,7 +47,7 @@ def case():
     apart = Schedule(
         device=[0, 1, 1], start=[0, 4, 7], finish=[1, 6, 9], sent_start=[1, 4], sent_finish=[4, 7], **columns
     )
-    program = build(problem, Limits(least=0, most=12))
+    program = build(problem, MakespanLimits(least=0, most=12))
     return program, program.values(both), program.values(apart)
 
 
@@ -63,7 +63,7 @@ def vendor(asked, *outcomes):
 
 
 def ended(values, bound, status=Status.OPTIMAL):
-    return Outcome(status=status, limit=Limit.NONE, values=values, bound=bound)
+    return VendorOutcome(status=status, limit=Limit.NONE, values=values, bound=bound)
 
 
 def test_an_optimum_that_breaks_a_disjunction_is_not_the_end(case):
@@ -124,7 +124,7 @@ def test_effort_is_shared_by_the_runs(case):
 
 def test_rows_are_put_below_rows():
     """x >= 1, then x + 2 y <= 5."""
-    rows, more = Rows(), Rows()
+    rows, more = LinearBuilder(), LinearBuilder()
     x, y = rows.column(0.0, 9.0, cost=1.0), rows.column(0.0, 9.0)
     rows.row([(x, 1.0)], at_least=1.0)
     more.row([(x, 1.0), (y, 2.0)], at_most=5.0)

@@ -20,7 +20,7 @@ from solvers.instances.machines import on_equal_gpus
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import Features, generate
 from solvers.milp import formulations
-from solvers.milp.formulations import FORMULATIONS, Limits, NoScheduleError, formulate
+from solvers.milp.formulations import FORMULATIONS, MakespanLimits, NoScheduleError, formulate
 from solvers.milp.solver import Milp
 from solvers.milp.tight import pairs
 from solvers.milp.tight.program import build
@@ -65,7 +65,7 @@ def test_every_schedule_is_a_point_of_its_length(cases):
     rng = np.random.default_rng(0)
     for problem, schedule in cases[::4]:
         most = schedule.makespan + int(rng.integers(0, 4))
-        program = build(problem, Limits(least=0, most=most))
+        program = build(problem, MakespanLimits(least=0, most=most))
         values = program.values(schedule)
         assert program.linear.violation(values) <= 1e-9
         assert program.separated(values) is None
@@ -79,7 +79,7 @@ def test_windows_that_were_cut_short_leave_a_program_that_holds(cases):
     """Without time for tighter windows the program is looser, but a schedule is still a point of its length."""
     looser = 0
     for problem, schedule in cases[::8]:
-        limits = Limits(least=0, most=schedule.makespan)
+        limits = MakespanLimits(least=0, most=schedule.makespan)
         program = build(problem, replace(limits, settle_by=-math.inf))
         values = program.values(schedule)
         assert program.linear.violation(values) <= 1e-9
@@ -93,7 +93,7 @@ def test_a_program_that_is_not_built_in_time_is_given_up(monkeypatch):
     """At its limit, and at whichever look at the clock that is, building ends; the start is the answer."""
     problem = fork(8)
     start = ListScheduler().solve(problem, Options(), lambda _: None).schedule
-    limits = Limits(least=0, most=start.makespan)
+    limits = MakespanLimits(least=0, most=start.makespan)
     with pytest.raises(TimeoutError, match="before the program was built"):
         formulate(problem, "tight", replace(limits, build_by=-math.inf))
     for name in FORMULATIONS:
@@ -134,7 +134,7 @@ def test_the_links_of_a_large_program_wait(most, monkeypatch):
     start = ListScheduler().solve(problem, Options(), lambda _: None).schedule
     milp = Milp(name="highs", package="highspy", run=nothing)
     result = milp.solve(problem, Options(seconds=600.0, start=start), lambda _: None)
-    program = build(problem, Limits(least=result.lower_bound, most=start.makespan))
+    program = build(problem, MakespanLimits(least=result.lower_bound, most=start.makespan))
     assert program.lean.rows < program.linear.rows
     assert [rows for rows, _ in asked] == [program.linear.rows if most else program.lean.rows]
     assert asked[0][1] < 1e-6 and result.schedule is start
@@ -144,7 +144,7 @@ def test_noise_does_not_turn_an_order(cases):
     """Points that are off by a vendor's tolerance still describe the same schedule."""
     rng = np.random.default_rng(1)
     for problem, schedule in cases[1::8]:
-        program = build(problem, Limits(least=0, most=schedule.makespan))
+        program = build(problem, MakespanLimits(least=0, most=schedule.makespan))
         values = program.values(schedule)
         off = values + rng.uniform(-1e-6, 1e-6, len(values))
         assert rebuild(problem, program.schedule(off)).makespan <= schedule.makespan
@@ -162,10 +162,10 @@ def test_the_optimum_is_that_of_enumeration(seeds):
 
 def test_what_precedence_orders_needs_no_binary():
     """A chain has no open pair; independent tasks have one a pair, and one binary where they share a device anyway."""
-    assert open_pairs(build(chain(5), Limits(least=0, most=9))) == {}
-    single = build(independent([2, 2, 2], gpus=1), Limits(least=0, most=6))
+    assert open_pairs(build(chain(5), MakespanLimits(least=0, most=9))) == {}
+    single = build(independent([2, 2, 2], gpus=1), MakespanLimits(least=0, most=6))
     assert open_pairs(single) == {(0, 1): True, (0, 2): True, (1, 2): True}
-    pair = build(independent([2, 2, 2], gpus=2), Limits(least=0, most=6))
+    pair = build(independent([2, 2, 2], gpus=2), MakespanLimits(least=0, most=6))
     assert open_pairs(pair) == {(0, 1): False, (0, 2): False, (1, 2): False}
 
 
@@ -177,7 +177,7 @@ def test_windows_order_tasks_and_exclude_devices():
     assert unit[0] == unit[2] != unit[1] == unit[3]
     assert windows_of(problem, 7) is None
     with pytest.raises(NoScheduleError, match="at most 7 ticks"):
-        build(problem, Limits(least=0, most=7))
+        build(problem, MakespanLimits(least=0, most=7))
     # On one GPU within 16 ticks, 0 is first when it must be followed by 12 ticks of others.
     line = on_equal_gpus([4, 4, 4, 4], [0, 2], [2, 3], gpus=1, transfer=np.zeros(4, dtype=np.int64))
     assert windows_of(line, 16).after.sum() == 3
@@ -190,7 +190,7 @@ def test_windows_order_tasks_and_exclude_devices():
 def test_load_cuts_hold_where_disjunctions_do_not():
     """Four tasks of 3 ticks, half on each GPU and all at once: only the load says that 5 ticks are too few."""
     problem = independent([3, 3, 3, 3])
-    program = build(problem, Limits(least=0, most=12))
+    program = build(problem, MakespanLimits(least=0, most=12))
     values = np.full(program.linear.columns, 0.5)
     values[program.draft.start] = 0.0
     values[program.draft.makespan] = 6.0
@@ -205,7 +205,7 @@ def test_load_cuts_hold_where_disjunctions_do_not():
 
 def test_a_payload_crosses_once_for_all_readers_of_a_location():
     """A fork over two GPUs: one crossing for each GPU that is not the root's, however many read it."""
-    program = build(fork(6), Limits(least=0, most=6))
+    program = build(fork(6), MakespanLimits(least=0, most=6))
     sent = [c for c in program.crossings if c.producer == 0]
     assert len({c.to for c in sent}) == len(sent)
     assert max(len(c.late) for c in sent) > 1
@@ -237,7 +237,7 @@ def test_a_reader_elsewhere_does_not_wait():
     problem = sending([[1, 2]])
     schedule = sent([0, 1, 0], [(0, 1), (8, 10), (1, 2)], [(0, 1, 7, 8)])
     assert not check(problem, schedule)
-    program = build(problem, Limits(least=0, most=10))
+    program = build(problem, MakespanLimits(least=0, most=10))
     assert program.linear.violation(program.values(schedule)) <= 1e-9
     # Task 2 beside task 1 reads what arrives at 8, so it cannot start at 6.
     early = sent([0, 1, 1], [(0, 1), (8, 10), (6, 8)], [(0, 1, 7, 8)])
@@ -254,7 +254,7 @@ def test_transfers_are_in_order_only_where_all_readers_say_so():
     )  # fmt: skip
     schedule = sent([0, 0, 1, 1], [(0, 1), (1, 2), (8, 10), (4, 6)], [(0, 1, 6, 7), (1, 1, 3, 4)])
     assert not check(problem, schedule)
-    program = build(problem, Limits(least=0, most=12))
+    program = build(problem, MakespanLimits(least=0, most=12))
     meet = {(o.pair.one - 4, o.pair.two - 4) for o in program.waiting}
     ends = {(program.crossings[a].payload, program.crossings[a].to, program.crossings[b].payload) for a, b in meet}
     assert (0, 1, 1) in ends
@@ -267,7 +267,7 @@ def test_transfers_that_overlap_are_separated():
     atonce = sent([0, 1, 1], [(0, 1), (4, 6), (6, 8)], [(0, 1, 1, 4), (1, 1, 1, 4)])
     assert not check(problem, apart)
     assert [v.kind for v in check(problem, atonce)] == ["contention"]
-    program = build(problem, Limits(least=0, most=12))
+    program = build(problem, MakespanLimits(least=0, most=12))
     point = program.values(atonce)
     assert program.lean.violation(point) <= 1e-9 < program.linear.violation(point)
     tighter = program.separated(point)
@@ -281,13 +281,13 @@ def test_transfers_that_overlap_are_separated():
 def test_zero_ticks_touch_but_do_not_overlap():
     """A task of no ticks may start where another does, or ends, but not strictly inside it."""
     problem = independent([0, 4], gpus=1)
-    program = build(problem, Limits(least=0, most=8))
+    program = build(problem, MakespanLimits(least=0, most=8))
     for at, feasible in ((2, True), (6, True), (4, False)):
         # Task 1 runs from 2 to 6.
         schedule = alone([0, 0], [at, 2], [at, 6])
         assert bool(check(problem, schedule)) is not feasible
         assert (program.linear.violation(program.values(schedule)) <= 1e-9) is feasible
-    assert open_pairs(build(independent([0, 0], gpus=1), Limits(least=0, most=3))) == {}
+    assert open_pairs(build(independent([0, 0], gpus=1), MakespanLimits(least=0, most=3))) == {}
 
 
 def test_memory_is_exact_to_the_byte():
@@ -297,7 +297,7 @@ def test_memory_is_exact_to_the_byte():
     schedule = alone([0, 0, 1, 1], [0, 1, 0, 2], [1, 2, 2, 4])
     for capacity, fits in ((2**35 + 1, True), (2**35, False)):
         problem = replace(unlike, capacity=[2**40, capacity])
-        program = build(problem, Limits(least=0, most=4))
+        program = build(problem, MakespanLimits(least=0, most=4))
         assert bool(check(problem, schedule)) is not fits
         assert (program.linear.violation(program.values(schedule)) <= 1e-6) is fits
 
@@ -306,7 +306,7 @@ def test_more_pairs_than_are_given_rows(monkeypatch):
     """Beyond the limit the pairs with least room are kept: tasks 1 and 3 on one GPU leave none of 7 ticks."""
     problem = independent([1, 5, 4, 2])
     schedule = alone([1, 0, 1, 0], [4, 0, 0, 5], [5, 5, 4, 7])
-    limits = Limits(least=0, most=7)
+    limits = MakespanLimits(least=0, most=7)
     assert open_pairs(build(problem, limits)).keys() > {(1, 3)}
     monkeypatch.setattr(pairs, "MOST", 1)
     program = build(problem, limits)

@@ -9,8 +9,8 @@ import pytest
 
 from solvers.checker import check
 from solvers.instances.machines import on_equal_gpus
-from solvers.milp.formulations import Limits
-from solvers.milp.tight.lanes import Job
+from solvers.milp.formulations import MakespanLimits
+from solvers.milp.tight.lanes import LaneJob
 from solvers.milp.tight.load_cuts import CUTS, _ends
 from solvers.milp.tight.program import build
 from solvers.milp.tight.times import _reduced
@@ -49,7 +49,7 @@ def test_every_schedule_as_late_as_can_be_is_a_point(cases):
         pushed = late(problem, schedule, most)
         if check(problem, pushed):  # what takes no ticks may be in two orders at once
             continue
-        program = build(problem, Limits(least=0, most=most))
+        program = build(problem, MakespanLimits(least=0, most=most))
         values = program.values(pushed)
         assert program.linear.violation(values) <= 1e-9
         assert program.linear.cost @ values == pytest.approx(pushed.makespan)
@@ -70,7 +70,7 @@ def test_a_chain_over_two_devices_leaves_open_what_is_spare(spare):
     problem = replace(base, duration=np.where(np.arange(6)[:, None] % 2 == np.arange(2), ticks[:, None], FORBIDDEN))
     start = np.concatenate([[0], np.cumsum(ticks[:5] + sends[:5])])
     least = int(start[5] + ticks[5])
-    program = build(problem, Limits(least=least, most=least + spare))
+    program = build(problem, MakespanLimits(least=least, most=least + spare))
     linear, draft = program.linear, program.draft
     assert linear.lower[draft.makespan] == least and linear.upper[draft.makespan] == least + spare
     crossed = [c.start for c in program.crossings]
@@ -111,7 +111,7 @@ def test_load_cuts_are_of_the_sets_with_most_work():
     for _ in range(50):
         head, tail, ticks = rng.integers(0, 30, (3, int(rng.integers(1, 7))))
         jobs = [
-            Job(activity=k, head=int(h), ticks=int(p), tail=int(t), columns=((k, int(p)),), sure=False)
+            LaneJob(activity=k, head=int(h), ticks=int(p), tail=int(t), columns=((k, int(p)),), sure=False)
             for k, (h, t, p) in enumerate(zip(head, tail, ticks, strict=True))
         ]
         least = int(rng.integers(20, 60))

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.milp.linear import INFINITY, Rows
-from solvers.milp.vendor import Ask
+from solvers.milp.linear import INFINITY, LinearBuilder
+from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors import cbc
-from solvers.milp.vendors.cbc_log import Log
+from solvers.milp.vendors.cbc_log import CbcLog
 from solvers.milp.vendors.mps import mps_file, write_mps
-from solvers.milp.vendors.relay import Relay
+from solvers.milp.vendors.relay import CallbackRelay
 
 CASES = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "vendor_cases.py"
 MODULES = {
@@ -141,7 +141,7 @@ def test_incumbents_are_streamed(found):
 
 def test_mps_names_bounds_and_ranges(tmp_path):
     """Markers around whole columns, explicit bounds, ranges, nothing for rows without bounds; exact numbers."""
-    rows = Rows()
+    rows = LinearBuilder()
     x, y = rows.column(-INFINITY, 5.0, cost=1.0 / 3.0, integer=True), rows.column(-INFINITY, INFINITY)
     z, _ = rows.column(0.0, INFINITY), rows.column(2.0, 2.0)
     rows.row([(x, 1.0), (y, 0.1)], at_least=-1.0, at_most=3.0)
@@ -165,7 +165,7 @@ def test_mps_names_bounds_and_ranges(tmp_path):
 def test_the_folder_of_a_program_is_removed(tmp_path, monkeypatch):
     """Also when what used it fails."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    rows = Rows()
+    rows = LinearBuilder()
     rows.binary()
     with pytest.raises(ZeroDivisionError), mps_file(rows.linear()) as file:
         assert file.exists()
@@ -174,7 +174,7 @@ def test_the_folder_of_a_program_is_removed(tmp_path, monkeypatch):
 
 
 def log_of(*lines):
-    log = Log()
+    log = CbcLog()
     for line in lines:
         log.read(line)
     return log
@@ -214,13 +214,13 @@ def test_cbcs_end_is_read():
 @pytest.mark.parametrize("said", ["Integer infeasible - objective value 18.0", "Infeasible - objective value 18.0"])
 def test_cbcs_infeasible_is_not_believed_at_its_limit(said, tmp_path):
     """Early in the limit it is; near its end, however short the limit, and beside a start, it may mean anything."""
-    rows = Rows()
+    rows = LinearBuilder()
     rows.column(0.0, 1.0, cost=1.0, integer=True)
     (tmp_path / "solution.txt").write_text(f"{said}\n")
 
     def status(seconds, start):
-        ask = Ask(seconds=seconds, gap=0.0, seed=0, threads=1, start=start)
-        return cbc._outcome(rows.linear(), ask, tmp_path, cbc._Run(Relay(ask, Ear()), Log(), 0)).status
+        ask = RunRequest(seconds=seconds, gap=0.0, seed=0, threads=1, start=start)
+        return cbc._outcome(rows.linear(), ask, tmp_path, cbc._CbcRun(CallbackRelay(ask, Ear()), CbcLog(), 0)).status
 
     assert status(600.0, None) == "infeasible"
     assert [status(0.003, None), status(0.0, None), status(600.0, np.zeros(1))] == ["unknown"] * 3
@@ -247,18 +247,18 @@ class Ear:
 def test_cbc_that_closes_its_output_and_stays_is_ended(tmp_path, monkeypatch):
     """What has nothing more to say but does not end is waited for a while, then killed, and no exception escapes."""
     monkeypatch.setattr("solvers.milp.vendors.cbc._KILL_S", 0.2)
-    relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
-    patience = cbc._Patience(relay, Log(), by_clock=True)
+    relay = CallbackRelay(RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
+    patience = cbc._StopPolicy(relay, CbcLog(), by_clock=True)
     assert cbc._follow(["sh", "-c", "exec >/dev/null 2>&1; exec sleep 60"], tmp_path, patience).code == -signal.SIGKILL
     assert relay.remaining > 100
 
 
 def test_cbc_that_does_not_start_leaves_no_terminal_open(tmp_path):
     """Both ends of the terminal are closed when there is no such program."""
-    relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
+    relay = CallbackRelay(RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
-        cbc._follow(["/nowhere/cbc"], tmp_path, cbc._Patience(relay, Log(), by_clock=True))
+        cbc._follow(["/nowhere/cbc"], tmp_path, cbc._StopPolicy(relay, CbcLog(), by_clock=True))
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 
@@ -270,7 +270,7 @@ def test_highs_does_not_run_beside_one_that_was_left_behind():
 def test_a_relay_cuts_lines_and_keeps_only_better_bounds():
     """Pieces become lines, an unfinished one is told at the end; bounds only rise, infinite ones are none."""
     ear = Ear()
-    relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), ear)
+    relay = CallbackRelay(RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), ear)
     assert [relay.write(text) for text in ("one\ntw", "o", "\n\nth")] == [["one"], [], ["two", ""]]
     for bound in (-math.inf, 3.0, 2.0, 1e20, math.nan, 4.0):
         relay.bound(bound)
@@ -288,12 +288,12 @@ def test_a_vendor_that_ignores_its_limit_is_left_behind(monkeypatch):
     import threading
 
     ear, woken = Ear(), threading.Event()
-    relay = Relay(Ask(seconds=0.1, gap=0.0, seed=0, threads=1, start=None), ear)
+    relay = CallbackRelay(RunRequest(seconds=0.1, gap=0.0, seed=0, threads=1, start=None), ear)
     assert not relay.ends(lambda: woken.wait(600))
     relay.bound(1.0)
     woken.set()
     assert ear.bounds == []
-    prompt = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), ear)
+    prompt = CallbackRelay(RunRequest(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), ear)
     assert prompt.ends(lambda: prompt.bound(2.0)) and ear.bounds == [2.0]
     with pytest.raises(ZeroDivisionError):
         prompt.ends(lambda: 1 / 0)

@@ -7,7 +7,7 @@ from pipelines import small_chain
 from solvers.families.chain_table import CHAIN_FAMILIES, make_case
 from solvers.pipelining.chain import Allocation, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
-from solvers.pipelining.exact_periodic import Question, exact_all
+from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, zero_bubble
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
@@ -105,7 +105,9 @@ def test_bounds_hold_for_exact_schedules_of_any_allocation(seeds) -> None:
         alone = int(check(chain, allocation, gpipe(chain, allocation, 1), None, model).peaks.max())
         memory = int(rng.integers(alone, 2 * alone + 1))
         k = 1 + seed % 3
-        questions.append(Question(chain=chain, allocation=allocation, k=k, memory=memory, model=model, seconds=600))
+        questions.append(
+            PeriodicProblem(chain=chain, allocation=allocation, k=k, memory=memory, model=model, seconds=600)
+        )
     equal = 0
     for q, answer in zip(questions, exact_all(questions), strict=True):
         bounds = (

@@ -6,7 +6,7 @@ from periods_by_force import least_ticks, one_fits
 from pipelines import small_chain
 
 from solvers.pipelining.chain import Allocation, MemoryModel
-from solvers.pipelining.exact_periodic import Question, exact_all
+from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all
 
 
 def least_room(chain, device, paper) -> int:
@@ -28,7 +28,7 @@ def test_exact_periods_are_those_of_enumeration(k, layers, ticks, many, seeds) -
         least.append(least_ticks(chain, device, k, memory, paper))
         allocation = Allocation(device=device, devices=devices)
         for apart in (True, False):
-            question = Question(
+            question = PeriodicProblem(
                 chain=chain, allocation=allocation, k=k, memory=memory, model=model, apart=apart, seconds=600,
                 most=least[-1] if apart else None,
             )  # fmt: skip

@@ -10,9 +10,9 @@ import pytest
 from solvers.arrays import ints
 from solvers.pipelining import exact_periodic
 from solvers.pipelining.chain import Allocation, MemoryModel
-from solvers.pipelining.exact_periodic import Question, exact, exact_all
+from solvers.pipelining.exact_periodic import PeriodicProblem, exact, exact_all
 from solvers.pipelining.flushed import gpipe, one_f_one_b, zero_bubble
-from solvers.pipelining.modulo_wire import Told
+from solvers.pipelining.modulo_wire import ModuloResult
 from solvers.pipelining.one_f_one_b_star import groups, least_period, one_f_one_b_star, stages_of
 from solvers.pipelining.pattern_check import check
 
@@ -25,7 +25,7 @@ def by_thirds(chain, sizes, **given):
     layers = 12
     found = chain([20, 20, *sizes, 20, 20, 20, 20], [0] * layers, activation=[0] * 8 + [1] * 4)
     where = Allocation(device=[1, 1, *[0] * 6, 1, 0, 1, 0], devices=2)
-    return Question(chain=found, allocation=where, k=1, memory=2, model=PAPER, most=80, **given)
+    return PeriodicProblem(chain=found, allocation=where, k=1, memory=2, model=PAPER, most=80, **given)
 
 
 def all_asked(chain, each):
@@ -34,20 +34,20 @@ def all_asked(chain, each):
     for j, ticks in ((1, 4), (2, 3), (3, Fraction(8, 3))):
         four = chain([1] * 4, [1] * 4, weights=[1, 1, 2, 3])
         found[f"theorem 4, k = 3, j = {j}"] = (
-            Question(chain=four, allocation=each(4), k=j, memory=4, model=PAPER),
+            PeriodicProblem(chain=four, allocation=each(4), k=j, memory=4, model=PAPER),
             ticks,
         )
     below = {"1": (chain([1, 3, 3, 1], [1, 2, 1, 4]), [3, 2, 2, 2], {1: 9, 2: 7})}
     below["2"] = (chain([1, 1, 2], [5, 1, 4]), [2, 2, 1], {1: 8, 2: 7})
     for name, (one, caps, periods) in below.items():
         for k, ticks in periods.items():
-            question = Question(chain=one, allocation=each(one.layers), k=k, memory=ints(caps), model=PAPER)
+            question = PeriodicProblem(chain=one, allocation=each(one.layers), k=k, memory=ints(caps), model=PAPER)
             found[f"below 1F1B*, {name}, k = {k}"] = question, ticks
     for devices, steps in ((2, (15, 13, 14)), (3, (24, 20, 22))):
         thirds = chain([1] * devices, [2] * devices)
         kinds = ({}, {"split": True}, {"split": True, "memory": ints(np.arange(devices, 0, -1))})
         for kind, ticks in zip(kinds, steps, strict=True):
-            question = Question(
+            question = PeriodicProblem(
                 chain=thirds, allocation=each(devices), k=2 * devices, model=PAPER, flushed=True, **kind
             )
             found[f"equal thirds on {devices}, {len(kind)}"] = question, ticks
@@ -55,7 +55,7 @@ def all_asked(chain, each):
     middle = chain([1, 2, 1], [1, 2, 1])
     for name, device, ticks in (("free", [0, 1, 0], 4), ("contiguous", [0, 0, 1], 6)):
         found[f"layers 1, 2, 1, {name}"] = (
-            Question(chain=middle, allocation=Allocation(device=device, devices=2), k=1),
+            PeriodicProblem(chain=middle, allocation=Allocation(device=device, devices=2), k=1),
             ticks,
         )
     return found
@@ -88,7 +88,7 @@ def test_memory_that_holds_no_batch_is_infeasible_with_the_shortfall(chain, each
     """Lemma 2's cut: W 1, 2, 1 on two devices of 2 bytes."""
     found = chain([1, 1, 1], [1, 1, 1], weights=[1, 2, 1], activation=[0, 0, 0])
     for device in ([0, 0, 1], [0, 1, 1]):
-        answer = exact(Question(chain=found, allocation=Allocation(device=device, devices=2), k=1, memory=2))
+        answer = exact(PeriodicProblem(chain=found, allocation=Allocation(device=device, devices=2), k=1, memory=2))
         assert answer.pattern is None
         assert "lacks 1 bytes" in answer.infeasible
         assert not answer.optimal
@@ -96,17 +96,17 @@ def test_memory_that_holds_no_batch_is_infeasible_with_the_shortfall(chain, each
 
 def test_what_cannot_be_is_said(chain, each):
     with pytest.raises(ValueError, match="k is 0"):
-        exact(Question(chain=chain([1], [1]), allocation=each(1), k=0))
+        exact(PeriodicProblem(chain=chain([1], [1]), allocation=each(1), k=0))
     with pytest.raises(ValueError, match="2 layers for 1 layers"):
-        exact(Question(chain=chain([1], [1]), allocation=each(2), k=1))
+        exact(PeriodicProblem(chain=chain([1], [1]), allocation=each(2), k=1))
 
 
 def test_what_the_process_claims_is_checked(chain, each, monkeypatch):
     """A schedule on which both halves of a layer overlap is not believed."""
-    lie = Told(T=2, least=2, starts=[[0], [1], [1], [1]])
+    lie = ModuloResult(T=2, least=2, starts=[[0], [1], [1], [1]])
     monkeypatch.setattr(exact_periodic, "_ask", lambda _: [lie])
     with pytest.raises(RuntimeError, match="invalid schedule"):
-        exact(Question(chain=chain([1, 1], [1, 1]), allocation=each(2), k=1))
+        exact(PeriodicProblem(chain=chain([1, 1], [1, 1]), allocation=each(2), k=1))
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_equal_thirds_on_four_devices(chain, each):
     thirds = chain([1] * 4, [2] * 4)
     kinds = (({}, 33), ({"split": True}, 27), ({"split": True, "memory": ints([4, 3, 2, 1])}, 30))
     for kind, ticks in kinds:
-        question = Question(
+        question = PeriodicProblem(
             chain=thirds, allocation=each(4), k=8, model=PAPER, flushed=True, seconds=300, workers=2, **kind
         )
         assert exact(question).ticks == ticks
@@ -147,7 +147,7 @@ def test_1f1b_star_has_the_fewest_in_flight_of_all_1_periodic_schedules(random_c
             fewer = np.full(chain.layers, 99)
             fewer[stage] = group[stage] - 1
             questions.append(
-                Question(chain=free, allocation=where, k=1, memory=fewer, model=PAPER, most=period, seconds=20)
+                PeriodicProblem(chain=free, allocation=where, k=1, memory=fewer, model=PAPER, most=period, seconds=20)
             )
     for question, answer in zip(questions, exact_all(questions), strict=True):
         assert answer.pattern is None
@@ -169,7 +169,7 @@ def test_no_thinning_is_better_than_the_exact_schedule(random_case, seeds):
             assert best.period <= whole.period
             k = best.keep[0]
             questions.append(
-                Question(
+                PeriodicProblem(
                     chain=chain, allocation=allocation, k=k, memory=room, model=PAPER, most=best.pattern.T, seconds=20
                 )
             )
@@ -183,5 +183,5 @@ def test_no_named_schedule_is_shorter_than_the_exact_step(random_case, seeds):
     for seed in seeds(4):
         chain, allocation = random_case(seed, most=3, least=1)
         for split, named in ((False, (gpipe, one_f_one_b)), (True, (zero_bubble,))):
-            question = Question(chain=chain, allocation=allocation, k=3, flushed=True, split=split, seconds=20)
+            question = PeriodicProblem(chain=chain, allocation=allocation, k=3, flushed=True, split=split, seconds=20)
             assert exact(question).ticks <= min(make(chain, allocation, 3).T for make in named)

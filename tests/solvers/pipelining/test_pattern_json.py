@@ -122,7 +122,7 @@ def test_the_documented_example() -> None:
     found = loads_pattern(json.dumps(example()).encode())
     verified(found, "it")
     assert (found.pattern.period, certified(found).bound.value, certified(found).gap) == (3, 3, 0)
-    for reader, schema in ((pattern_json._Pattern, SCHEMA), (pattern_json._Row, SCHEMA["$defs"]["row"])):
+    for reader, schema in ((pattern_json._PatternDocument, SCHEMA), (pattern_json._PatternRow, SCHEMA["$defs"]["row"])):
         known = {f.name: f.required for f in msgspec.structs.fields(reader)}
         assert [key for key in schema["properties"] if key != "$schema"] == list(known)
         assert schema["required"] == [key for key, required in known.items() if required]

@@ -10,9 +10,9 @@ from pipelines import chain_with_idle_layers, small_chain
 from solvers.arrays import ints
 from solvers.families.chain_table import make_case
 from solvers.pipelining.anywhere import within_memory
+from solvers.pipelining.anywhere.min_memory import roomy_memory
 from solvers.pipelining.anywhere.quick_period import ground, quick_period
-from solvers.pipelining.anywhere.roomy import roomy_memory
-from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
+from solvers.pipelining.anywhere.within_memory import PeriodSearchSpec, least_anywhere
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
@@ -41,10 +41,12 @@ def here(monkeypatch, races):
     monkeypatch.setattr(within_memory, "streamed", streamed)
 
 
-def asked(chain, devices, memory, model, **more) -> Wanted:
+def asked(chain, devices, memory, model, **more) -> PeriodSearchSpec:
     """On equal devices, with time enough and little search before the proof."""
     machines = Machines.alike(devices, memory)
-    return Wanted(**{"chain": chain, "machines": machines, "model": model, "seconds": 600, "rounds": 1, **more})
+    return PeriodSearchSpec(
+        **{"chain": chain, "machines": machines, "model": model, "seconds": 600, "rounds": 1, **more}
+    )
 
 
 def drawn(seed: int, most: int) -> tuple[Chain, int, int, MemoryModel]:
@@ -172,7 +174,7 @@ def test_the_best_of_all_allocations_to_unequal_devices(here, seeds) -> None:
         speed = tuple(SPEEDS[at] for at in rng.integers(0, len(SPEEDS), devices).tolist())
         links = {(0, 1): SPEEDS[int(rng.integers(0, len(SPEEDS)))]}
         machines = Machines(speed=speed, memory=memory, links=links)
-        answer = least_anywhere(Wanted(chain=chain, machines=machines, model=model, seconds=600, rounds=1))
+        answer = least_anywhere(PeriodSearchSpec(chain=chain, machines=machines, model=model, seconds=600, rounds=1))
         wanted = least_on(chain, speed, links, memory.tolist(), paper)
         if wanted is None:
             assert answer.pattern is None and answer.infeasible, seed
@@ -190,16 +192,16 @@ def test_unequal_devices(here) -> None:
         forward=[2, 1], backward=[4, 2], weights=[1, 5], activation=[1, 1], output=[0, 0, 0], transfers=[0]
     )  # fmt: skip
     slow = Machines(speed=(Fraction(1, 2), Fraction(1)), memory=ints([99, 99]))
-    found = least_anywhere(Wanted(chain=chain, machines=slow, seconds=600, rounds=1))
+    found = least_anywhere(PeriodSearchSpec(chain=chain, machines=slow, seconds=600, rounds=1))
     assert found.allocation.device.tolist() == [1, 0] and found.pattern.period == found.least == 6
     small = Machines(speed=(Fraction(1), Fraction(1)), memory=ints([99, 4]))
-    found = least_anywhere(Wanted(chain=chain, machines=small, seconds=600, rounds=1))
+    found = least_anywhere(PeriodSearchSpec(chain=chain, machines=small, seconds=600, rounds=1))
     assert found.allocation.device.tolist() == [1, 0]
     far = Chain(
         forward=[1, 1, 1], backward=[1, 1, 1], weights=[0] * 3, activation=[0] * 3, output=[0] * 4, transfers=[1, 9]
     )  # fmt: skip
     apart = Machines(speed=(Fraction(1),) * 3, links={(0, 1): Fraction(1, 4), (1, 2): Fraction(1, 4)})
-    found = least_anywhere(Wanted(chain=far, machines=apart, seconds=600, rounds=1))
+    found = least_anywhere(PeriodSearchSpec(chain=far, machines=apart, seconds=600, rounds=1))
     assert found.pattern.period == 4 and found.least == 4
     assert set(found.allocation.device.tolist()) == {0, 2}
 

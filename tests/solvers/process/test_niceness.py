@@ -36,12 +36,12 @@ import os
 from solvers.instances.plain import chain
 from solvers.process.judge import Judge
 from solvers.process.parent import run
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import Options
 os.nice(5)
 problem, options = chain(2), Options(seconds=600)
 judge = Judge(problem, options, lambda _: None, solver="told", version="1")
-print(run(problem, Entry(module="told", attribute="Solver", isolated=True), options, judge).detail)
+print(run(problem, SolverEntry(module="told", attribute="Solver", isolated=True), options, judge).detail)
 """,
 }
 

@@ -17,7 +17,7 @@ from solvers.instances.plain import fork
 from solvers.process import parent as process
 from solvers.process import wire
 from solvers.process.judge import Judge
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import NOT_BEGUN, Limit, Options, Status
 from solvers.schedule import Schedule
 
@@ -75,7 +75,7 @@ def groups(monkeypatch, clock):
 def run(stub, options=None, memory_bytes=None, report=None, module="bad_solvers"):
     options = options or Options(seconds=5.0)
     judge = Judge(PROBLEM, options, report or [].append, solver="stub", version="1")
-    return process.run(PROBLEM, Entry(module=module, attribute=stub, isolated=True), options, judge, memory_bytes)
+    return process.run(PROBLEM, SolverEntry(module=module, attribute=stub, isolated=True), options, judge, memory_bytes)
 
 
 def alive(group):
@@ -153,7 +153,7 @@ def test_compiling_is_not_the_solvers_time(groups, monkeypatch):
 
     def compiled_meanwhile(self, message, schedule):
         taken = take(self, message, schedule)
-        clock.now += 100.0 * isinstance(message, wire.Loaded)
+        clock.now += 100.0 * isinstance(message, wire.LoadedFrame)
         return taken
 
     monkeypatch.setattr(process._Conversation, "_take", compiled_meanwhile)
@@ -194,7 +194,7 @@ def test_a_process_that_is_stopped_before_it_began_says_so(groups, clock, tmp_pa
     threading.Thread(target=lambda: wait_for((tmp_path / "loads").exists) and stop.set(), daemon=True).start()
     options = Options(seconds=600.0, start=serial())
     judge = Judge(PROBLEM, options, [].append, solver="stub", version="1")
-    entry = Entry(module="bad_solvers", attribute="LoadsForever", isolated=True)
+    entry = SolverEntry(module="bad_solvers", attribute="LoadsForever", isolated=True)
     result = process.run(PROBLEM, entry, options, judge, stop=stop)
     assert (result.status, result.limit, result.detail) == (Status.FEASIBLE, Limit.INTERRUPT, NOT_BEGUN)
     assert alive(groups[0]) == []
@@ -203,7 +203,7 @@ def test_a_process_that_is_stopped_before_it_began_says_so(groups, clock, tmp_pa
 @pytest.mark.parametrize(("deterministic", "seconds"), [(False, range(97)), (True, [100])])
 def test_loading_is_of_the_limit_where_that_is_one_of_time(groups, monkeypatch, deterministic, seconds):
     """Begun 4 s ago: of 100 s at most 96 are left; where they are a measure of work, all of them."""
-    request = wire.Request
+    request = wire.RequestFrame
     monkeypatch.setattr(process.wire, "Request", lambda **given: request(**given | {"begun": given["begun"] - 4.0}))
     result = run("TellsSeconds", Options(seconds=100.0, deterministic=deterministic))
     assert int(result.detail) in seconds
@@ -213,7 +213,7 @@ def test_what_improves_a_start_is_not_started_without_time(groups):
     """The start is the answer."""
     options = Options(seconds=0.0, start=serial())
     judge = Judge(PROBLEM, options, [].append, solver="stub", version="1")
-    entry = Entry(module="bad_solvers", attribute="Aborts", isolated=True, polishes=True)
+    entry = SolverEntry(module="bad_solvers", attribute="Aborts", isolated=True, polishes=True)
     result = process.run(PROBLEM, entry, options, judge)
     assert (result.status, result.limit) == (Status.FEASIBLE, Limit.TIME) and not groups
 
@@ -419,11 +419,11 @@ def test_an_answer_that_lies_in_the_pipe_came_in_time(groups, clock):
 
 def test_frames_arrive_in_any_pieces():
     """Frames cut at every byte decode to the same messages; a wrong magic number or an absurd length is refused."""
-    message = wire.Improved(lower_bound=2**62, seconds=1.5)
-    data = wire.encode(wire.Ready()) + wire.encode(message, b"body")
+    message = wire.ImprovedFrame(lower_bound=2**62, seconds=1.5)
+    data = wire.encode(wire.ReadyFrame()) + wire.encode(message, b"body")
     for cut in range(len(data) + 1):
         frames = wire.Frames()
-        assert [*frames.feed(data[:cut]), *frames.feed(data[cut:])] == [(wire.Ready(), b""), (message, b"body")]
+        assert [*frames.feed(data[:cut]), *frames.feed(data[cut:])] == [(wire.ReadyFrame(), b""), (message, b"body")]
     for bad in (b"X" + data[1:], data[:4] + b"\xff" * 12, data[:16] + b"[" + data[17:]):
         with pytest.raises(ValueError, match="frame"):
             list(wire.Frames().feed(bad))

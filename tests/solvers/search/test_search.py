@@ -14,14 +14,14 @@ from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
 from solvers.search.anneal_kernel import Cooling, anneal
-from solvers.search.annealing import Heat, Walk, Weighed
+from solvers.search.annealing import PointValue, Temperature, Walk
 from solvers.search.changes import undo
 from solvers.search.moves import KINDS, propose
 from solvers.search.ordering import Orders
-from solvers.search.parallel import Budget, walk_all
-from solvers.search.shared import Arena, Spot
-from solvers.search.solver import Search
+from solvers.search.parallel import WalkBudget, walk_all
+from solvers.search.solver import LocalSearch
 from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for
+from solvers.search.workspace import Solution, Workspace
 from solvers.timing.replay import replay
 
 HOT = 50.0
@@ -67,7 +67,7 @@ def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed(seeds):
     """After hundreds of accepted and refused changes, incrementally run, the trace is that of a fresh strict replay."""
     taken = 0
     for seed, p, start in problems(len(seeds(30))):
-        arena = Arena.of(p, [np.arange(p.tasks) // 4])
+        arena = Workspace.of(p, [np.arange(p.tasks) // 4])
         spot, lane = lane_of(arena, start, seed)
         agrees(arena, lane)
         if not len(arena.network.choice):
@@ -88,7 +88,7 @@ def test_every_kind_of_change_can_be_taken_back():
     """A change, undone, leaves the choice as it was; some of each kind change something."""
     changed = np.zeros(KINDS, dtype=int)
     for seed, p, start in problems(12):
-        arena = Arena.of(p, [np.arange(p.tasks) // 3])
+        arena = Workspace.of(p, [np.arange(p.tasks) // 3])
         _, lane = lane_of(arena, start, seed)
         if not len(arena.network.choice):
             continue
@@ -105,7 +105,7 @@ def test_every_kind_of_change_can_be_taken_back():
 def test_moved_tasks_keep_kinds_units_and_memory():
     """Whatever is accepted runs where it can, groups whole, and holds no more than the capacity or the start did."""
     for seed, p, start in problems(40):
-        arena = Arena.of(p, [np.arange(p.tasks) // 5])
+        arena = Workspace.of(p, [np.arange(p.tasks) // 5])
         spot, lane = lane_of(arena, start, seed)
         if not len(arena.network.choice):
             continue
@@ -126,7 +126,7 @@ def test_other_orders_are_valid_and_never_worse():
     """Forward and backward listing of a placement: topological, on the same devices, and timed by the replay."""
     better = 0
     for _, p, start in problems(40):
-        arena = Arena.of(p, [])
+        arena = Workspace.of(p, [])
         spot = arena.spot(arena.problem.location[start.device], np.argsort(arena.topological))
         found = Orders.of(arena).improved(spot)
         assert (rank_of(found.order)[p.src] < rank_of(found.order)[p.dst]).all()
@@ -139,20 +139,20 @@ def test_other_orders_are_valid_and_never_worse():
 def weigher(arena):
     def weigh(spot):
         none = np.zeros(arena.problem.locations, dtype=np.int64)
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=none)
+        return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=none)
 
     return weigh
 
 
 def walked(seed):
     p = lstm_grid(layers=3, steps=8, gpus=2)
-    arena = Arena.of(p, [])
+    arena = Workspace.of(p, [])
     start = arena.spot_of(ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule)
-    walks = [Walk(arena, start, Heat(0.02, 0.001), weigher(arena), seed + lane) for lane in range(2)]
+    walks = [Walk(arena, start, Temperature(0.02, 0.001), weigher(arena), seed + lane) for lane in range(2)]
     kept = []
 
     def told():
-        kept.extend((yield from walk_all(walks, Budget(seconds=0, stretches=32), lambda: False)))
+        kept.extend((yield from walk_all(walks, WalkBudget(seconds=0, stretches=32), lambda: False)))
 
     heard = list(told())
     return p, start, kept, heard
@@ -175,15 +175,15 @@ def test_what_does_not_fit_is_forgotten():
     """A weigher that refuses more than 60 % of the tasks at one location: what is kept has no more there."""
     p = lstm_grid(layers=3, steps=8, gpus=2)
     p = p.holding(memory=np.ones(p.tasks, dtype=np.int64), capacity=np.full(p.locations, p.tasks))
-    arena = Arena.of(p, [])
+    arena = Workspace.of(p, [])
     most = 6 * p.tasks // 10
 
-    def weigh(spot: Spot) -> Weighed:
+    def weigh(spot: Solution) -> PointValue:
         over = np.maximum(np.bincount(spot.at, minlength=p.locations) - most, 0)
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=over)
+        return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=over)
 
     start = arena.spot(np.full(p.tasks, int(p.location[np.argmax(p.allowed[0])])), np.argsort(arena.topological))
-    walk = Walk(arena, start, Heat(0.05, 0.005), weigh, 3)
+    walk = Walk(arena, start, Temperature(0.05, 0.005), weigh, 3)
     assert not walk.pause()  # all at one location
     assert walk.kept is None
     for k in range(64):
@@ -213,5 +213,5 @@ def test_its_walks_are_deterministic_when_asked():
     """Twice the same schedule; windows, whose effort the clock may cut short, have no share of the limit here."""
     p = lstm_grid(layers=2, steps=6, gpus=2)
     options = Options(seconds=2, deterministic=True, workers=4)
-    one, two = (Search(walking=1.0).solve(p, options, lambda _: None) for _ in range(2))
+    one, two = (LocalSearch(walking=1.0).solve(p, options, lambda _: None) for _ in range(2))
     assert np.array_equal(one.schedule.start, two.schedule.start)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from solvers.search.steadying import Effort, steadied
+from solvers.search.steadying import SteadyingEffort, steadied
 from solvers.timing.replay import prepare, replay
 from solvers.timing.turns import contenders, drawn
 from tests.solvers.timing.test_turns import bus, merges, small
 
-EFFORT = Effort(merges=50, runs=1500, enough=0.0)
+EFFORT = SteadyingEffort(merges=50, runs=1500, enough=0.0)
 
 
 def extremes(p, device, rank):

@@ -7,7 +7,7 @@ import numpy as np
 
 from solvers.bounds import quick_bounds
 from solvers.cpsat import exact, model
-from solvers.cpsat.descent import Searched, search
+from solvers.cpsat.descent import NeighbourhoodResult, search
 from solvers.cpsat.neighbours import Neighbours
 from solvers.cpsat.solver import CpSat
 from solvers.cpsat.timeline import network_of, timeline_of
@@ -59,7 +59,7 @@ def windows() -> bool:
     for _ in range(20):
         left = iter([1.0, 1.0])
         found = search(timeline, neighbours.draw(timeline)[1], 0, lambda left=left: next(left, 0.0))
-        late += found == Searched(None, False, 0.0)
+        late += found == NeighbourhoodResult(None, False, 0.0)
     return late > 10
 
 

@@ -7,7 +7,7 @@ import time
 
 from bad_solvers import FOREVER_S, Failing
 
-from solvers.milp.linear import Rows
+from solvers.milp.linear import LinearBuilder
 from solvers.milp.vendors.mps import mps_file
 
 
@@ -15,7 +15,7 @@ class KilledWithFiles(Failing):
     """Nothing can be removed any more."""
 
     def fail(self, problem, report):
-        with mps_file(Rows().linear()):
+        with mps_file(LinearBuilder().linear()):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -23,6 +23,6 @@ class StaysWithFiles(Failing):
     """Ignores that it is to end."""
 
     def fail(self, problem, report):
-        with mps_file(Rows().linear()):
+        with mps_file(LinearBuilder().linear()):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(FOREVER_S)

@@ -17,9 +17,9 @@ from exhaustive import exhaustive
 from solvers.checker import check
 from solvers.files.npz import unpack_problem
 from solvers.instances.random import EVERYTHING, generate
-from solvers.milp.formulations import Limits
+from solvers.milp.formulations import MakespanLimits
 from solvers.milp.paper.edges import unshared
-from solvers.milp.paper.program import Style, build, styled
+from solvers.milp.paper.program import PaperStyle, build, styled
 from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
@@ -44,7 +44,7 @@ def highs(linear):
 
 def as_printed(problem, limits):
     """The program with + M_s delta_ij and + M_s (1 - delta_ij) in (10), the constants far apart; no transfers."""
-    program = styled(problem, limits, Style(big=(1, 2, 10)))
+    program = styled(problem, limits, PaperStyle(big=(1, 2, 10)))
     linear, order = program.linear, program.pairs[2]
     flipped = np.isin(linear.column, order)
     row = np.repeat(np.arange(linear.rows), np.diff(linear.offset))
@@ -55,7 +55,7 @@ def as_printed(problem, limits):
 
 
 def solve(problem, name):
-    limits = Limits(least=0, most=serial(problem))
+    limits = MakespanLimits(least=0, most=serial(problem))
     if name.endswith("printed"):
         return {"status": highs(as_printed(problem, limits))[0]}
     program = build(problem, limits)
@@ -73,7 +73,7 @@ def disagreements(problem, rng, seen):
     optimum, own = exhaustive(problem), unshared(problem)
     best = exhaustive(own.problem).makespan
     most = (serial(problem), optimum.makespan, optimum.makespan + 5)[rng.integers(0, 3)]
-    program = build(problem, Limits(least=int(rng.integers(0, optimum.makespan + 1)), most=most))
+    program = build(problem, MakespanLimits(least=int(rng.integers(0, optimum.makespan + 1)), most=most))
     seen["binding" if program.binding else "shared"] += 1
     seen["longer"] += best > optimum.makespan
     seen[f"{problem.locations} locations"] += 1

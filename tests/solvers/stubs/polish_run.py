@@ -12,8 +12,8 @@ from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
-from solvers.milp.polish.polish import Search, polish
-from solvers.milp.vendor import Ask
+from solvers.milp.polish.polish import PolishSettings, polish
+from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors.highs import run
 from solvers.result import Options
 
@@ -25,8 +25,8 @@ def listed(problem):
 def polished(problem, start, formulation="tight", effort=6.0, least=0, seed=0):
     """Makespans, in order, of the start, of all that is told, and of the answer; and what is wrong with these."""
     told = []
-    ask = Ask(seconds=3600, gap=0.0, seed=seed, threads=1, start=None, effort=effort)
-    best = polish(problem, start, Search(run=run, formulation=formulation, ask=ask, least=least), told.append)
+    ask = RunRequest(seconds=3600, gap=0.0, seed=seed, threads=1, start=None, effort=effort)
+    best = polish(problem, start, PolishSettings(run=run, formulation=formulation, ask=ask, least=least), told.append)
     spans = [s.makespan for s in (start, *told, best)]
     return spans, [v.text for s in (*told, best) for v in check(problem, s)]
 

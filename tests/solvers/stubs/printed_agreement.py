@@ -22,7 +22,7 @@ from paper_agreement import highs
 from solvers import program_schedule, program_text
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, generate
-from solvers.milp.formulations import FORMULATIONS, Limits, formulate
+from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
 from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
@@ -39,7 +39,7 @@ def cases(first, count, tasks, features=None):
 def optima(first, count, tasks):
     seen, wrong = Counter(), []
     for seed, problem in cases(first, count, tasks):
-        limits = Limits(least=0, most=serial(problem))
+        limits = MakespanLimits(least=0, most=serial(problem))
         programs = {name: formulate(problem, name, limits) for name in ("paper", "pulp")}
         found = {name: highs(program.linear) for name, program in programs.items()}
         seen["binding" if programs["pulp"].binding else "shared"] += 1
@@ -85,7 +85,7 @@ def files(first, count, tasks):
                         point = {v.name: v.value() for v in read.variables()}
                         made = program_schedule(problem, point, formulation)
                         found[f"{formulation} rebuilt"] = "Optimal", made.makespan
-        modelled = formulate(problem, "pulp", Limits(least=0, most=serial(problem))).modelled
+        modelled = formulate(problem, "pulp", MakespanLimits(least=0, most=serial(problem))).modelled
         found |= {name: by_pulp(modelled, name) for name in pulp.listSolvers(onlyAvailable=True)}
         seen.update(found.keys())
         wrong += [

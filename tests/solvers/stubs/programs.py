@@ -6,7 +6,7 @@ import math
 import numpy as np
 from exhaustive import exhaustive
 
-from solvers.milp.linear import INFINITY, Rows
+from solvers.milp.linear import INFINITY, LinearBuilder
 from solvers.problem import Problem
 
 
@@ -17,7 +17,7 @@ def random_program(seed):
     Now and then a column is fixed, a row is empty, unbounded, an equality, or bounded on both sides.
     """
     rng = np.random.default_rng(seed)
-    rows, n = Rows(), int(rng.integers(1, 5))
+    rows, n = LinearBuilder(), int(rng.integers(1, 5))
     low = rng.integers(-3, 2, n)
     high = low + rng.integers(0, 4, n)
     cost = rng.integers(-5, 6, n + 2).astype(float)
@@ -51,7 +51,7 @@ def random_program(seed):
 
 def infeasible(whole):
     """2 v = 1 in whole v: its relaxation is feasible; or 2 v >= 11 for v <= 5, where not even that is."""
-    rows = Rows()
+    rows = LinearBuilder()
     v = rows.column(0.0, 5.0, cost=1.0, integer=True)
     rows.row([(v, 2.0)], at_least=1.0 if whole else 11.0, at_most=1.5 if whole else INFINITY)
     return rows.linear()
@@ -59,7 +59,7 @@ def infeasible(whole):
 
 def unbounded():
     """Cost that falls for ever along a feasible ray."""
-    rows = Rows()
+    rows = LinearBuilder()
     v, w = rows.column(-INFINITY, 5.0, cost=1.0, integer=True), rows.binary()
     rows.row([(v, 1.0), (w, 1.0)], at_most=11.0)
     return rows.linear()
@@ -67,7 +67,7 @@ def unbounded():
 
 def real_only():
     """A linear program, 2 v >= 3 with least v = 1.5, and one without rows, with least cost 2 - 3 = -1; with starts."""
-    rows, bare = Rows(), Rows()
+    rows, bare = LinearBuilder(), LinearBuilder()
     rows.row([(rows.column(0.0, 5.0, cost=1.0), 2.0)], at_least=3.0)
     bare.column(1.0, 5.0, cost=2.0, integer=True)
     bare.column(-INFINITY, 3.0, cost=-1.0)
@@ -76,7 +76,7 @@ def real_only():
 
 def job_shop(jobs, machines, seed=1):
     """A random job shop with one big M, and a start that dispatches the job with most work left."""
-    rng, rows = np.random.default_rng(seed), Rows()
+    rng, rows = np.random.default_rng(seed), LinearBuilder()
     ticks = rng.integers(1, 100, (jobs, machines))
     route = np.array([rng.permutation(machines) for _ in range(jobs)])
     most = float(ticks.sum())

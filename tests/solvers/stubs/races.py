@@ -5,15 +5,15 @@ import sys
 import msgspec
 
 from solvers.pipelining.anywhere.race_program import race
-from solvers.pipelining.modulo_wire import Asked, Head
+from solvers.pipelining.modulo_wire import ChainSpec, RaceRequest
 
 
 def main() -> None:
     """Until standard input ends."""
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     while count := stdin.readline():
-        head = msgspec.json.decode(stdin.readline(), type=Head)
-        asked = [msgspec.json.decode(stdin.readline(), type=Asked) for _ in range(int(count) - 1)]
+        head = msgspec.json.decode(stdin.readline(), type=RaceRequest)
+        asked = [msgspec.json.decode(stdin.readline(), type=ChainSpec) for _ in range(int(count) - 1)]
         for line in race(head, asked):
             stdout.write(msgspec.json.encode(line) + b"\n")
         stdout.write(b"\n")

@@ -11,7 +11,7 @@ from exhaustive import exhaustive
 from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.result import Options
-from solvers.search.solver import Search
+from solvers.search.solver import LocalSearch
 
 
 def main(seed: int, problems: int) -> None:
@@ -23,7 +23,7 @@ def main(seed: int, problems: int) -> None:
         best = exhaustive(p)
         seconds, enough = (0.0, 0) if best is None else (600.0, best.makespan)
         options = Options(seconds=seconds, workers=2, lower_bound=enough)
-        result = Search(walking=1 / 1800).solve(p, options, lambda _: None)
+        result = LocalSearch(walking=1 / 1800).solve(p, options, lambda _: None)
         assert result.schedule is None or not check(p, result.schedule)
         if best is None:
             assert result.schedule is None

@@ -15,10 +15,10 @@ from exhaustive import exhaustive
 
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, Features, generate
-from solvers.milp.formulations import Limits, NoScheduleError
+from solvers.milp.formulations import MakespanLimits, NoScheduleError
 from solvers.milp.separate import run_program
 from solvers.milp.tight.program import build
-from solvers.milp.vendor import Ask
+from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors.highs import run
 from solvers.problem import FORBIDDEN
 from solvers.structure.horizon import serial
@@ -43,7 +43,7 @@ class Nobody:
 
 
 def highs(program, start=None):
-    return run_program(run, program, Ask(seconds=600, gap=0.0, seed=0, threads=1, start=start), Nobody())
+    return run_program(run, program, RunRequest(seconds=600, gap=0.0, seed=0, threads=1, start=start), Nobody())
 
 
 def scaled(problem, factor):
@@ -57,7 +57,7 @@ def disagreements(problem, rng, seen):
     most = int((serial(problem), best, best + 5)[rng.integers(0, 3)])
     # Windows may be cut short anywhere.
     settle_by = (math.inf, -math.inf)[rng.integers(0, 2)]
-    limits = Limits(least=int(rng.integers(0, best + 1)), most=most, settle_by=settle_by)
+    limits = MakespanLimits(least=int(rng.integers(0, best + 1)), most=most, settle_by=settle_by)
     seen["cut short"] += settle_by < 0
     program = build(problem, limits)
     seen["orders"] += any(order.forth is not None for order in program.orders)
@@ -80,7 +80,7 @@ def disagreements(problem, rng, seen):
         found = rebuild(problem, program.schedule(outcome.values))
         wrong += [v.text for v in check(problem, found)]
         wrong += [f"rebuilt to {found.makespan}, not {best}"] if found.makespan != best else []
-        alone = run(every, Ask(seconds=600, gap=0.0, seed=0, threads=1, start=None), Nobody())
+        alone = run(every, RunRequest(seconds=600, gap=0.0, seed=0, threads=1, start=None), Nobody())
         wrong += [f"{alone.bound} with all rows"] if abs(alone.bound - outcome.bound) > 1e-4 else []
     return wrong + below(problem, best, seen)
 
@@ -88,7 +88,7 @@ def disagreements(problem, rng, seen):
 def below(problem, best, seen):
     """Nothing is left of the program when less than the optimum is demanded."""
     try:
-        program = build(problem, Limits(least=0, most=best - 1)) if best else None
+        program = build(problem, MakespanLimits(least=0, most=best - 1)) if best else None
     except NoScheduleError:
         seen["closed by windows"] += 1
         return []

@@ -13,9 +13,9 @@ import numpy as np
 from programs import contended, infeasible, job_shop, random_program, real_only, unbounded
 
 from solvers.base import UnavailableError
-from solvers.milp.formulations import Limits
+from solvers.milp.formulations import MakespanLimits
 from solvers.milp.tight.program import build
-from solvers.milp.vendor import Ask
+from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors import relay
 
 ASK = {"gap": 0.0, "seed": 2**40, "threads": 1, "start": None}
@@ -52,7 +52,7 @@ def told(run, linear, ear=None, seconds=600.0, **changed):
     """What a run found, in plain numbers."""
     ear = ear or Ear()
     began = time.monotonic()
-    outcome = run(linear, Ask(seconds=seconds, **(ASK | changed)), ear)
+    outcome = run(linear, RunRequest(seconds=seconds, **(ASK | changed)), ear)
     seconds = time.monotonic() - began
     points = [*ear.points, *([] if outcome.values is None else [outcome.values])]
     return {
@@ -97,7 +97,7 @@ def raised(run, linear, ear):
 def presolve(run):
     """A tight program without the rows of its links, an optimal schedule as its point, and what the vendor finds."""
     problem, best = contended()
-    program = build(problem, Limits(least=83, most=108))
+    program = build(problem, MakespanLimits(least=83, most=108))
     point = program.values(best)
     seen = {"violation": program.lean.violation(point), "objective": float(point @ program.lean.cost)}
     return {"point": seen, "run": told(run, program.lean)}
@@ -110,8 +110,8 @@ def beside():
     relay.GRACE_S, grace = 0.2, relay.GRACE_S
     program, ear = random_program(1)[0], Ear()
     with highs._ALONE:
-        during = highs.run(program, Ask(seconds=0.2, **ASK), ear)
-    after = highs.run(program, Ask(seconds=600.0, **ASK), ear)
+        during = highs.run(program, RunRequest(seconds=0.2, **ASK), ear)
+    after = highs.run(program, RunRequest(seconds=600.0, **ASK), ear)
     relay.GRACE_S = grace
     return [(o.left, o.status) for o in (during, after)]
 

@@ -14,7 +14,7 @@ from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import informed
 from solvers.checker import check
-from solvers.cpsat.cut import Cut, Free
+from solvers.cpsat.cut import FreeTasks, ScheduleCut
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.model import build
 from solvers.cpsat.timeline import network_of, timeline_of
@@ -77,15 +77,15 @@ def cut(problem, timeline, rng):
     network = timeline.network
     units = (u for u in {network.unit[i] for i in free} if free.issuperset(network.members[u]) and rng.random() < 0.8)
     places = None if rng.random() < 0.7 else frozenset([0, 1])
-    return Cut(timeline, Free(free, frozenset(units), places))
+    return ScheduleCut(timeline, FreeTasks(free, frozenset(units), places))
 
 
 def windows(problem, optimum, start, rng):
     """One window on everything finds the optimum; any window contains its schedule and keeps what it promises."""
     network = network_of(problem)
     timeline = timeline_of(network, start)
-    everything = Free(frozenset(range(problem.tasks)), frozenset(range(len(network.members))))
-    window = Window(Cut(timeline, everything), start.makespan)
+    everything = FreeTasks(frozenset(range(problem.tasks)), frozenset(range(len(network.members))))
+    window = Window(ScheduleCut(timeline, everything), start.makespan)
     solver, found = solved(window.cp)
     if found != cp_model.OPTIMAL or round(solver.objective_value) != optimum.makespan:
         yield f"{solver.status_name(found)} {solver.objective_value} in all, not {optimum.makespan}"

@@ -8,13 +8,13 @@ import pytest
 from solvers import Limit, Options, Status, api
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, Features, generate
-from solvers.progress import Watch
+from solvers.progress import SolveMonitor
 from solvers.timing.replay import replay
 from solvers.windows import solver as windows
-from solvers.windows.choices import Choices
-from solvers.windows.engines import Engine, Searched
+from solvers.windows.engines import Engine, WindowResult
 from solvers.windows.excerpt import Span, excerpt_of
 from solvers.windows.standing import standing_of, tables_of
+from solvers.windows.window_kinds import Choices
 from tests.oracles.exhaustive import exhaustive
 
 ENGINES = ("cpsat", "highs", "cbc")
@@ -39,7 +39,7 @@ def apart(problem, start, seconds, seed):
     """CP-SAT on a window in a process of its own: this one may have TensorFlow, and OR-Tools dies beside it."""
     found = api.solve(problem, "cpsat", Options(seconds=seconds, workers=1, seed=seed, start=start))
     better = found.schedule if found.schedule.makespan < start.makespan else None
-    return Searched(better, found.status is Status.OPTIMAL)
+    return WindowResult(better, found.status is Status.OPTIMAL)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _apart(monkeypatch):
 def searched(problem, name, most):
     """The result of so many windows; the clock ends none of these."""
     told = []
-    found = windows.Windows(name, api.WINDOWS[name].package, most, 5).solve(
+    found = windows.WindowSearch(name, api.WINDOWS[name].package, most, 5).solve(
         problem, Options(seconds=600.0, workers=1, start=listed(problem)), told.append
     )
     return found, told
@@ -137,7 +137,7 @@ def test_plans_become_no_longer_and_are_runs(seed):
 def test_an_answer_that_a_later_plan_contradicts_is_left_out():
     """Two windows that overlap: the order of the second may wait for itself in what became of the first."""
     problem = generate(np.random.default_rng(5), tasks=12)
-    watch = Watch(problem, Options(start=listed(problem)), lambda _: None, solver="x", version="")
+    watch = SolveMonitor(problem, Options(start=listed(problem)), lambda _: None, solver="x", version="")
     descent = windows._Descent(watch, Engine(apart, 5, 1), listed(problem), 5)
     before = descent._best
     backwards = before.order[::-1].copy()

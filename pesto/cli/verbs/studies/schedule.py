@@ -29,7 +29,7 @@ from pesto.reporting.show.lines import command, fact, paragraph
 from pesto.reporting.show.status_line import LiveLine, amount
 from solvers import Limit, Options, Result, Schedule, Status, api, check, relative_gap
 from solvers.bounds import quick_bounds
-from solvers.files.problem_json import Answer, Instance, fingerprint
+from solvers.files.problem_json import Instance, ScheduleInstance, fingerprint
 
 
 @click.command("schedule")
@@ -144,8 +144,8 @@ def _options(chosen: Settings, start: _Start) -> Options:
     )
 
 
-def _answer(instance: Instance, result: Result, schedule: Schedule) -> Answer:
-    return Answer(
+def _answer(instance: Instance, result: Result, schedule: Schedule) -> ScheduleInstance:
+    return ScheduleInstance(
         schedule=schedule,
         problem=fingerprint(instance.problem),
         solver=f"{result.solver} {result.version}".strip(),
@@ -225,7 +225,7 @@ def _remedy(result: Result) -> str:
     }.get(result.status, "see pesto doctor, or choose another --solver")
 
 
-def _belongs(instance: Instance, problem: Path, answer: Answer, path: Path) -> None:
+def _belongs(instance: Instance, problem: Path, answer: ScheduleInstance, path: Path) -> None:
     if answer.problem not in ("", fingerprint(instance.problem)):
         raise MismatchError(f"{path}: a schedule of another problem than {problem} - give the one it was made for")
 

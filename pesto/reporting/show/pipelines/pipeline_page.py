@@ -12,7 +12,7 @@ from pesto.pipelining.pipeline import AT_ONCE, Pipeline
 from pesto.pipelining.schedules import ChainSchedule
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.table import aligned
-from solvers.pipelining.pipeline_bounds import Bound
+from solvers.pipelining.pipeline_bounds import PeriodBound
 from solvers.pipelining.unequal_devices import Machines
 
 
@@ -122,12 +122,12 @@ def period_object(key: str, value: Fraction | None) -> dict[str, Any]:
     return {key: None if value is None else str(value), f"{key}_ticks": None if value is None else float(value)}
 
 
-def bound_text(bound: Bound) -> str:
+def bound_text(bound: PeriodBound) -> str:
     """A bound for people, with its name."""
     return f"{ticks_text(bound.value)} ({bound.name})"
 
 
-def bound_object(bound: Bound) -> dict[str, Any]:
+def bound_object(bound: PeriodBound) -> dict[str, Any]:
     """A bound as JSON: its name, a fraction as text, and as a number of ticks."""
     return {"name": bound.name, "value": str(bound.value), "ticks": float(bound.value)}
 

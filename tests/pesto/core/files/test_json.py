@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.core.errors import InputError, PestoError
-from pesto.core.files.json import Kind, decode_document, decode_json, encode_json, quoted, shown
+from pesto.core.files.json import DocumentKind, decode_document, decode_json, encode_json, quoted, shown
 from solvers.files.json_text import MAX_DEPTH
 
 ROOT = Path(__file__).parents[4]
 
-KIND = Kind(format="thing", version=2, help="make one")
+KIND = DocumentKind(format="thing", version=2, help="make one")
 
 
 class Part(msgspec.Struct):

@@ -16,7 +16,7 @@ from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.search_graphs import Grounds, along, ground_of
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
-from solvers.search.parallel import Budget, walk_all
+from solvers.search.parallel import WalkBudget, walk_all
 
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
 OPS, WIDTH = 90, 3
@@ -234,7 +234,7 @@ def test_a_walk_that_fails_ends_the_others():
     """Long before the budget of ten minutes is spent, counted in what the other does."""
     other, most = Endless(), 60_000
     with pytest.raises(RuntimeError, match="broken"):
-        list(walk_all([other, Broken()], Budget(seconds=600, stretches=most), lambda: False))
+        list(walk_all([other, Broken()], WalkBudget(seconds=600, stretches=most), lambda: False))
     assert other.stretches < most
 
 

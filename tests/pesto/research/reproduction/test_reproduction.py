@@ -261,5 +261,5 @@ def test_a_rehearsal_has_the_layout_of_the_page(tmp_path: Path) -> None:
 def test_the_clock_is_owned_up_in_the_words_that_a_cell_looks_for() -> None:
     """Fig 5's exact solver counts its effort; where a busy machine ends it sooner, its cell fails and is not kept."""
     problem = toys.drawn(toys.OPS, dict.fromkeys(toys.EDGES, toys.CROSSING))
-    watch = cpsat.Watch(problem, Options(deterministic=True), None, solver="cpsat-windows", version="")
+    watch = cpsat.SolveMonitor(problem, Options(deterministic=True), None, solver="cpsat-windows", version="")
     assert solves.CLOCKED in cpsat._repeatable(watch, clocked=True) and not cpsat._repeatable(watch, clocked=False)

@@ -24,7 +24,7 @@ from pesto.research.study.spec import load_study, study_names
 from solvers import api
 from solvers.files import problem_json
 from solvers.instances.table import make
-from solvers.process.registry import Entry
+from solvers.process.registry import SolverEntry
 from solvers.result import Status
 
 STUBS = Path(__file__).resolve().parents[4] / "tests" / "solvers" / "stubs"
@@ -87,7 +87,7 @@ def test_a_cell_of_two_grids_is_there_once(tmp_path):
 
 
 def test_formulations_multiply_only_solvers_that_have_them(tmp_path, monkeypatch):
-    entry = Entry(module="x", attribute="X", isolated=True, formulations=("tight", "paper"))
+    entry = SolverEntry(module="x", attribute="X", isolated=True, formulations=("tight", "paper"))
     monkeypatch.setitem(api.SOLVERS, "milp", entry)
     text = GRID.replace('"single"', '"milp"').replace("limits_s", 'formulations = ["paper", "tight"]\nlimits_s')
     found = cells(tmp_path, text)
@@ -177,9 +177,9 @@ def test_a_solve_is_recorded_with_its_start_and_its_trace(tmp_path):
 @pytest.mark.parametrize(
     ("entry", "status", "detail"),
     [
-        (Entry(module="x", attribute="X", isolated=True, package="no-such-vendor"), "missing", "no-such-vendor"),
-        (Entry(module="bad_solvers", attribute="Raises", isolated=False), "crashed", ""),
-        (Entry(module="no_such_module", attribute="X", isolated=True), "missing", "no_such_module"),
+        (SolverEntry(module="x", attribute="X", isolated=True, package="no-such-vendor"), "missing", "no-such-vendor"),
+        (SolverEntry(module="bad_solvers", attribute="Raises", isolated=False), "crashed", ""),
+        (SolverEntry(module="no_such_module", attribute="X", isolated=True), "missing", "no_such_module"),
     ],
 )
 def test_a_solver_that_fails_is_a_row_that_says_so(tmp_path, monkeypatch, entry, status, detail):

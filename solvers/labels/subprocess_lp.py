@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.labels.net import Net
+from solvers.labels.factor_graph import FactorGraph
 from solvers.process.one_shot import answered
 from solvers.result import wall_limit_s
 
@@ -31,7 +31,7 @@ CLOCK: Callable[[], float] = time.monotonic
 """Returns the seconds that the limit is counted in; it is the same in all processes of a machine."""
 
 
-class Budget(NamedTuple):
+class LabelLimits(NamedTuple):
     """The limit of a run."""
 
     seconds: float
@@ -53,7 +53,7 @@ class Budget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Relaxed:
+class RelaxationResult:
     """What a program says of the variables that were left."""
 
     labels: Ints | None
@@ -71,28 +71,30 @@ PROGRAMS = {"HiGHS": "solvers.labels.relaxation", "CP-SAT": "solvers.labels.cons
 """Solver -> the module that is run."""
 
 
-def relaxed_apart(net: Net, budget: Budget, solver: str = "HiGHS") -> Relaxed:
+def relaxed_apart(net: FactorGraph, budget: LabelLimits, solver: str = "HiGHS") -> RelaxationResult:
     """What a solver makes of it; without labels where the limit struck. RuntimeError where the process failed."""
     given, budget = io.BytesIO(), budget._replace(began=CLOCK())
     np.savez(given, **budget._asdict(), **net._asdict())
     patience_s = max(budget.wall_s + GRACE_S, START_S)
     told = answered(PROGRAMS[solver], given.getvalue(), patience_s, solver=solver)
     if told is None:
-        return Relaxed(None, 0, ended=False, fractional=0)
+        return RelaxationResult(None, 0, ended=False, fractional=0)
     found = np.load(io.BytesIO(told), allow_pickle=False)
     labels = found["labels"] if found["answered"] else None
-    return Relaxed(
+    return RelaxationResult(
         labels, int(found["bound"]), ended=bool(found["ended"]), fractional=int(found["fractional"]),
         infeasible=bool(found["infeasible"]),
     )  # fmt: skip
 
 
-def serve(solve: Callable[[Net, Budget], Relaxed]) -> None:
+def serve(solve: Callable[[FactorGraph, LabelLimits], RelaxationResult]) -> None:
     """Solve what is on standard input, tell it on standard output, and end, though the solver may still be at work."""
     given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
-    budget = Budget(float(given["seconds"]), int(given["threads"]), bool(given["deterministic"]), float(given["began"]))
+    budget = LabelLimits(
+        float(given["seconds"]), int(given["threads"]), bool(given["deterministic"]), float(given["began"])
+    )
     signal.alarm(int(budget.wall_s + GRACE_S + _ALARM_S) + 1)  # the process that asked may have been killed
-    found = solve(Net(*(given[name] for name in Net._fields)), budget)
+    found = solve(FactorGraph(*(given[name] for name in FactorGraph._fields)), budget)
     told = io.BytesIO()
     labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
     np.savez(

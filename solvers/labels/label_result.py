@@ -7,7 +7,7 @@ from solvers.result import ANSWERED, Limit, Status, relative_gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
+class LabelResult:
     """The outcome of one method on one problem. ValueError when the status contradicts the rest."""
 
     status: Status

@@ -13,7 +13,7 @@ NEVER = 2**60
 """The cost of what is forbidden; what is not costs less than half of it."""
 
 
-class Net(NamedTuple):
+class FactorGraph(NamedTuple):
     """Variables with costs of labels, and edges with a table each; costs are whole numbers from 0 to NEVER."""
 
     first: Ints
@@ -30,12 +30,12 @@ class Net(NamedTuple):
     """[begin[m]] cost of each pair of labels, row after row."""
 
 
-def net_of(problem: Labelling) -> Net:
+def net_of(problem: Labelling) -> FactorGraph:
     """The problem, with a table for each edge."""
     lengths = np.diff(problem.begin)[problem.table]
     begin = offsets(lengths)
     pair = np.repeat(problem.begin[problem.table] - begin[:-1], lengths) + np.arange(begin[-1])
-    return Net(
+    return FactorGraph(
         first=np.array(problem.first),
         cost=_large(problem.unary),
         a=np.array(problem.a),
@@ -49,14 +49,14 @@ def _large(costs: Ints) -> Ints:
     return np.where(costs == FORBIDDEN, NEVER, costs)
 
 
-def incidence(net: Net) -> tuple[Ints, Ints]:
+def incidence(net: FactorGraph) -> tuple[Ints, Ints]:
     """Edges of each variable, as compressed rows: (offset[n + 1], edge[2 m]), in order of edges."""
     ends = np.stack([net.a, net.b], axis=1).reshape(-1)
     offset, at = adjacency(len(net.first) - 1, ends)
     return offset, at // 2
 
 
-def value_of(net: Net, labels: Ints) -> int:
+def value_of(net: FactorGraph, labels: Ints) -> int:
     """What labels cost; NEVER or more where one is forbidden."""
     pairs = net.begin[:-1] + labels[net.a] * np.diff(net.first)[net.b] + labels[net.b]
     own, both = net.cost[net.first[:-1] + labels], net.table[pairs]
@@ -65,7 +65,7 @@ def value_of(net: Net, labels: Ints) -> int:
     return int(own.sum()) + int(both.sum())
 
 
-def costs_beside(net: Net, labels: Ints, v: int, edges: Ints) -> Ints:
+def costs_beside(net: FactorGraph, labels: Ints, v: int, edges: Ints) -> Ints:
     """What each label of a variable costs beside those of its neighbours that have one."""
     cost = net.cost[net.first[v] : net.first[v + 1]].copy()
     for e in edges.tolist():
@@ -77,7 +77,7 @@ def costs_beside(net: Net, labels: Ints, v: int, edges: Ints) -> Ints:
     return cost
 
 
-def tidy(net: Net) -> tuple[Net, Ints] | None:
+def tidy(net: FactorGraph) -> tuple[FactorGraph, Ints] | None:
     """Without labels that have no partner in some edge: the net, and [labels] which each was; None: nothing is allowed.
 
     (Arc consistency: Mackworth 1977, AC-3.)
@@ -91,13 +91,13 @@ def tidy(net: Net) -> tuple[Net, Ints] | None:
     return _keeping(net, keep), np.flatnonzero(keep)
 
 
-def part_of(net: Net, variables: Ints, edges: Ints) -> Net:
+def part_of(net: FactorGraph, variables: Ints, edges: Ints) -> FactorGraph:
     """These variables and edges alone, in the order given; the edges join such variables."""
     number = np.full(len(net.first) - 1, -1)
     number[variables] = np.arange(len(variables))
     label, first = runs(net.first, variables)
     pair, begin = runs(net.begin, edges)
-    return Net(first, net.cost[label], number[net.a[edges]], number[net.b[edges]], begin, net.table[pair])
+    return FactorGraph(first, net.cost[label], number[net.a[edges]], number[net.b[edges]], begin, net.table[pair])
 
 
 def runs(begin: Ints, which: Ints) -> tuple[Ints, Ints]:
@@ -107,14 +107,14 @@ def runs(begin: Ints, which: Ints) -> tuple[Ints, Ints]:
     return np.repeat(begin[which] - first[:-1], lengths) + np.arange(first[-1]), first
 
 
-def _keeping(net: Net, keep: Bools) -> Net:
+def _keeping(net: FactorGraph, keep: Bools) -> FactorGraph:
     sizes = np.add.reduceat(keep, net.first[:-1], dtype=np.int64) if len(net.first) > 1 else np.zeros(0, np.int64)
     begin = offsets(sizes[net.a] * sizes[net.b])
-    return Net(offsets(sizes), net.cost[keep], net.a, net.b, begin, _kept_pairs(net, keep, int(begin[-1])))
+    return FactorGraph(offsets(sizes), net.cost[keep], net.a, net.b, begin, _kept_pairs(net, keep, int(begin[-1])))
 
 
 @routine
-def _kept_pairs(net: Net, keep: Bools, total: int) -> Ints:
+def _kept_pairs(net: FactorGraph, keep: Bools, total: int) -> Ints:
     table = np.empty(total, dtype=np.int64)
     at = 0
     for e in range(len(net.a)):
@@ -129,7 +129,7 @@ def _kept_pairs(net: Net, keep: Bools, total: int) -> Ints:
 
 
 @routine
-def _consistent(net: Net, offset: Ints, edge: Ints, keep: Bools) -> bool:
+def _consistent(net: FactorGraph, offset: Ints, edge: Ints, keep: Bools) -> bool:
     variables = len(net.first) - 1
     queue = np.empty(variables + 1, dtype=np.int64)
     waits = np.ones(variables, dtype=np.bool_)
@@ -152,7 +152,7 @@ def _consistent(net: Net, offset: Ints, edge: Ints, keep: Bools) -> bool:
 
 
 @subroutine
-def _revise(net: Net, e: int, v: int, keep: Bools) -> bool:
+def _revise(net: FactorGraph, e: int, v: int, keep: Bools) -> bool:
     """Drop labels at the other end of the edge without a partner among those of v; whether there were any."""
     rows = net.b[e] == v
     other = net.a[e] if rows else net.b[e]

@@ -9,14 +9,14 @@ from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.search.network import Clusters, Network, clusters_of, network_of
+from solvers.search.network import MoveClusters, SearchNetwork, clusters_of, network_of
 from solvers.structure.units import placeable_units
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import prepare, replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spot:
+class Solution:
     """A placement and an order: one point of the search."""
 
     at: Ints
@@ -28,12 +28,12 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arena:
+class Workspace:
     """A problem, made ready for any number of walks."""
 
     problem: Problem
-    network: Network
-    sets: Clusters
+    network: SearchNetwork
+    sets: MoveClusters
     prepared: Prepared
     topological: Ints
     """[n] position of each task in a topological order; breaks ties."""
@@ -41,7 +41,7 @@ class Arena:
     """[l] bytes that placements may hold."""
 
     @classmethod
-    def of(cls, problem: Problem, partitions: Sequence[Ints], capacity: Ints | None = None) -> "Arena":
+    def of(cls, problem: Problem, partitions: Sequence[Ints], capacity: Ints | None = None) -> "Workspace":
         """partitions: [n] labels each, coarse to fine: what may move together, beside units.
 
         ValueError when a unit can be nowhere.
@@ -64,16 +64,16 @@ class Arena:
         """[n] the tasks by start, then finish, then topological position."""
         return ints(np.lexsort((self.topological, schedule.finish, schedule.start)))
 
-    def spot(self, at: Ints, order: Ints) -> Spot:
+    def spot(self, at: Ints, order: Ints) -> Solution:
         """A point, with the makespan of its run."""
         run = self.run(self.devices(at), rank_of(order))
-        return Spot(at=ints(at), order=ints(order), makespan=run.makespan)
+        return Solution(at=ints(at), order=ints(order), makespan=run.makespan)
 
-    def spot_of(self, schedule: Schedule) -> Spot:
+    def spot_of(self, schedule: Schedule) -> Solution:
         """The point that a schedule stands for; its cores of a host may differ."""
         return self.spot(self.problem.location[schedule.device], self.order_of(schedule))
 
-    def schedule(self, spot: Spot) -> Schedule:
+    def schedule(self, spot: Solution) -> Schedule:
         """The run of a point."""
         return self.run(self.devices(spot.at), rank_of(spot.order))
 

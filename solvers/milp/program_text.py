@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from solvers.bounds import quick_bounds
-from solvers.milp.formulations import Limits, Program, formulate
+from solvers.milp.formulations import IntegerProgram, MakespanLimits, formulate
 from solvers.milp.lp_format import lp_text
 from solvers.milp.vendors.mps import mps_text
 from solvers.problem import Problem
@@ -55,11 +55,11 @@ def read_back(problem: Problem, formulation: str, most: int, values: Mapping[str
     return rebuild(problem, program.schedule(point))
 
 
-def _program(problem: Problem, formulation: str, most: int) -> tuple[Program, float]:
+def _program(problem: Problem, formulation: str, most: int) -> tuple[IntegerProgram, float]:
     """The program, and the ticks of its unit of time. The same problem has the same one: no clock is asked."""
     if not problem.tasks:
         raise ValueError("a problem of no tasks has no program - give it one or more")
-    limits = Limits(least=min(quick_bounds.best(problem)[0], most), most=most)
+    limits = MakespanLimits(least=min(quick_bounds.best(problem)[0], most), most=most)
     program = formulate(problem, formulation, limits)
     if program.unsaid:
         raise ValueError(f"formulation {formulation!r} cannot say this problem: {program.unsaid}")

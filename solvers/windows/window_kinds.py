@@ -38,7 +38,7 @@ def stretch(standing: Standing, size: int, rng: np.random.Generator, wide: int) 
     return np.sort(places[np.argsort(spare + rng.integers(0, 2, len(tasks)), kind="stable")[:size]])
 
 
-class Kind(NamedTuple):
+class WindowKind(NamedTuple):
     """One way to choose tasks."""
 
     draw: Callable[[Standing, int, np.random.Generator], Ints]
@@ -47,14 +47,14 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "period": Kind(period),
-    "pair": Kind(period, pair=True),
-    "stretch": Kind(partial(stretch, wide=3)),
-    "long": Kind(partial(stretch, wide=6)),
+    "period": WindowKind(period),
+    "pair": WindowKind(period, pair=True),
+    "stretch": WindowKind(partial(stretch, wide=3)),
+    "long": WindowKind(partial(stretch, wide=6)),
 }
 
 
-class _Record:
+class _WindowStatistics:
     """What is known of a kind."""
 
     def __init__(self, size: float) -> None:
@@ -66,7 +66,7 @@ class Choices:
 
     def __init__(self, seed: int, size: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._records = {name: _Record(float(size)) for name in KINDS}
+        self._records = {name: _WindowStatistics(float(size)) for name in KINDS}
 
     def draw(self, standing: Standing) -> tuple[str, Span]:
         """A kind, and what it sets free; the plan has a task."""

@@ -9,20 +9,20 @@ from solvers.bounds.memory_proof import settled
 from solvers.bounds.segments import NEVER as NO_DISTANCE
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
-from solvers.structure.paths import NEVER, Paths, paths_of
+from solvers.structure.paths import NEVER, LocationPaths, paths_of
 from solvers.structure.units import Units, units_of
 
 _ROUNDS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Known:
+class ScheduleFacts:
     """Holds for every schedule of a problem with a makespan of at most `upper`."""
 
     problem: Problem
     """With an edge without payload for each order of two tasks that was found to be the only one."""
     upper: int
-    paths: Paths
+    paths: LocationPaths
     """Units that must share a location, where each can be, and the heads and tails of tasks there."""
     apart: Bools
     """[n, n] tasks that cannot share a location, symmetric; [0, 0] where pairs were not looked at."""
@@ -53,29 +53,29 @@ class Known:
         return self.paths.units.allowed[self.unit]
 
 
-def known_within(problem: Problem, upper: int) -> Known | None:
+def known_within(problem: Problem, upper: int) -> ScheduleFacts | None:
     """What the longest paths, groups and memory say; None is a proof that there is no schedule of `upper` ticks."""
     nothing = np.zeros(problem.tasks, dtype=np.int64)
     return _settled(problem, upper, units_of(problem), (nothing, nothing))
 
 
-def raised(known: Known, head: Ints, tail: Ints) -> Known | None:
+def raised(known: ScheduleFacts, head: Ints, tail: Ints) -> ScheduleFacts | None:
     """With heads and tails, [n], that hold too, and all that follows; None as in `known_within`."""
     return _again(known, known.paths.units, (np.maximum(known.head, head), np.maximum(known.tail, tail)))
 
 
-def confined(known: Known, allowed: Bools) -> Known | None:
+def confined(known: ScheduleFacts, allowed: Bools) -> ScheduleFacts | None:
     """With each unit only where `allowed`, [u, l], too, and all that follows; None as in `known_within`."""
     units = replace(known.paths.units, allowed=bools(known.paths.units.allowed & allowed))
     return _again(known, units, (known.head, known.tail))
 
 
-def united(known: Known, one: Ints, two: Ints) -> Known | None:
+def united(known: ScheduleFacts, one: Ints, two: Ints) -> ScheduleFacts | None:
     """With tasks `one[k]` and `two[k]` at one location, too, and all that follows; None as in `known_within`."""
     return _again(known, _joined(known.paths.units, one, two), (known.head, known.tail))
 
 
-def edge_ticks(known: Known) -> tuple[Ints, Ints]:
+def edge_ticks(known: ScheduleFacts) -> tuple[Ints, Ints]:
     """[e] least ticks from the finish of an edge's tail to the start of its head, at one location, and [e] at two.
 
     `solvers.bounds.segments.NEVER` where that cannot be.
@@ -100,19 +100,19 @@ def _hop_ticks(p: Problem, here: int, there: int) -> Ints:
     return np.where(p.payload < 0, 0, p.transfer[p.payload, p.path_class[here, there]])
 
 
-def _again(known: Known, units: Units, floors: tuple[Ints, Ints]) -> Known | None:
+def _again(known: ScheduleFacts, units: Units, floors: tuple[Ints, Ints]) -> ScheduleFacts | None:
     found = _settled(known.problem, known.upper, units, floors)
     return None if found is None else replace(found, apart=known.apart)
 
 
-def _settled(problem: Problem, upper: int, units: Units, floors: tuple[Ints, Ints]) -> Known | None:
+def _settled(problem: Problem, upper: int, units: Units, floors: tuple[Ints, Ints]) -> ScheduleFacts | None:
     """The fixed point of paths, locations that are too late, edges that have no time to cross, and memory."""
     for round_ in range(_ROUNDS):
         units, full = settled(problem, units)
         if full or not units.allowed.any(axis=1).all():
             return None
         paths = paths_of(problem, units, floors)
-        known = Known(problem=problem, upper=upper, paths=paths, apart=bools(np.zeros((0, 0))))
+        known = ScheduleFacts(problem=problem, upper=upper, paths=paths, apart=bools(np.zeros((0, 0))))
         late = np.zeros_like(units.allowed)
         np.logical_or.at(late, units.unit, paths.head + paths.took + paths.tail > upper)
         stuck = _stuck(known)
@@ -122,7 +122,7 @@ def _settled(problem: Problem, upper: int, units: Units, floors: tuple[Ints, Int
     return known
 
 
-def _stuck(known: Known) -> Ints:
+def _stuck(known: ScheduleFacts) -> Ints:
     """The edges between two units whose payload has no time to cross from any location to any other."""
     p, paths = known.problem, known.paths
     crosses = known.unit[p.src] == known.unit[p.dst]
