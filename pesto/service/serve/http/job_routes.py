@@ -28,6 +28,7 @@ from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.waiting import Waiting
+from pesto.service.serve.store.webhook_queue import MOST_UNTOLD, untold_webhooks
 from pesto.service.serve.tokens import MACHINE, Quota
 from pesto.verbs.jobs.checks import checked
 from pesto.verbs.jobs.request import JobRequest, Kind, blobs_of, jobs_of, resolved
@@ -211,6 +212,9 @@ def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | No
         )
     if len(ledger.waiting) >= of_all:
         raise full(f"{of_all} jobs wait already - try again later", 30)
+    if asked.notify and untold_webhooks(ledger, asked.token) >= MOST_UNTOLD:
+        what = f"the ends of {MOST_UNTOLD} jobs of this token are still to be told to their addresses"
+        raise full(f"{what} - wait, or leave out notify", 60)
     if not asked.token:
         return ledger.submit(asked)
     left_s = quota.hours * 3600 - ledger.claimed_s(asked.token)

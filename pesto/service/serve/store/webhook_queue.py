@@ -20,12 +20,27 @@ class DueWebhook(NamedTuple):
     """The job as it has ended; None where it was deleted."""
 
 
+MOST_UNTOLD = 200
+"""Webhooks of a token that may wait; beyond, its jobs may name no address."""
+_IN_TURN = """SELECT job FROM (
+    SELECT job, due, row_number() OVER (PARTITION BY token ORDER BY due, job) AS turn
+    FROM webhooks LEFT JOIN jobs ON number = job WHERE due <= ?
+) AS ranked ORDER BY turn, due, job LIMIT ?"""
+
+
+def untold_webhooks(ledger: Ledger, token: str) -> int:
+    """Return how many webhooks of a token's jobs are to be told."""
+    asked = "SELECT count(*) FROM webhooks JOIN jobs ON number = job WHERE token = ?"
+    return int(ledger.database.execute(asked, (token,)).fetchone()[0])
+
+
 def claim_webhooks(ledger: Ledger, now: float, most: int, pause_s: Callable[[int], float]) -> list[DueWebhook]:
-    """Return what is due, which is due again only after a pause: no other server takes it meanwhile."""
+    """Return what is due, tokens in turn, which is due again only after a pause: no other server takes it meanwhile."""
     database, found = ledger.database, list[DueWebhook]()
     locked = database.words.unless_locked
-    asked = f"SELECT job, url, tries FROM webhooks WHERE due <= ? ORDER BY due LIMIT ?{locked}"  # noqa: S608 - constants
-    for job, url, tries in database.execute(asked, (now, most)).fetchall():
+    # The outer condition is looked at again for a row that another server has changed since.
+    asked = f"SELECT job, url, tries FROM webhooks WHERE job IN ({_IN_TURN}) AND due <= ? ORDER BY due{locked}"  # noqa: S608
+    for job, url, tries in database.execute(asked, (now, most, now)).fetchall():
         again = now + pause_s(tries + 1)
         database.execute("UPDATE webhooks SET tries = ?, due = ? WHERE job = ?", (tries + 1, again, job))
         sql = f"SELECT token, {', '.join(_COLUMNS)} FROM jobs WHERE number = ?"  # noqa: S608 - constants

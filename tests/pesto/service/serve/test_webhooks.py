@@ -7,16 +7,23 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from click.testing import CliRunner
+from fake_jobs import FakeJobs
 from serving import SOLVE, refused, serving
 
+from benchmarks.postgres_server import PostgresServer, missing
 from pesto.cli.main import pesto
 from pesto.service.serve import tokens, webhooks
+from pesto.service.serve.http import job_routes
 from pesto.service.serve.serve_config import WebhookConfig
+from pesto.service.serve.store.job_records import Submission
+from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.sqlite_file import connected
+from pesto.service.serve.store.webhook_queue import claim_webhooks
 from pesto.service.serve.webhooks import WebhookError, is_public, pause_s, send, webhook_key
 
 ON = WebhookConfig(enabled=True, private=True, tries=3)
@@ -55,6 +62,13 @@ def receiver(*statuses, slow=False):
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    database = connected(tmp_path)
+    yield Ledger(database)
+    database.close()
 
 
 @pytest.fixture(autouse=True)
@@ -188,3 +202,58 @@ def test_addresses_are_refused_at_once(tmp_path, client):
                       "https://exa mple.org/", "https://ex\u00e4mple.org/", "https://example.org:0/"):  # fmt: skip
             refused(allowed.post("/v1/jobs", json=SOLVE | {"notify": wrong}), 422, "https://HOST/PATH")
         refused(allowed.post("/v1/jobs", json=SOLVE | {"notify": "ftp://example.org/"}), 400, "notify")
+
+
+def end_jobs(ledger, token, count):
+    """So many jobs of a token that have ended and are to be told."""
+    for _ in range(count):
+        asked = Submission(token=token, kind="solve", request=b"{}", notify="http://receiver.example/")
+        ledger.cancel(ledger.submit(asked))
+
+
+def test_tokens_take_turns(ledger):
+    """However many of one wait, and however long: receivers that do not answer hold up nobody else's."""
+    for token, count in (("eve", 50), ("ann", 2), ("bob", 1)):
+        end_jobs(ledger, token, count)
+    claimed = [[one.token for one in claim_webhooks(ledger, 1.0, 4, lambda _: 1e9)] for _ in range(3)]
+    assert list(map(sorted, claimed)) == [["ann", "bob", "eve", "eve"], ["ann", "eve", "eve", "eve"], ["eve"] * 4]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=f"no PostgreSQL: {missing()}")
+def test_two_servers_never_claim_the_same(tmp_path):
+    from pesto.service.serve.store.postgres.address import addressed
+    from pesto.service.serve.store.postgres.session import Session
+    from pesto.service.serve.store.postgres.shared_tables import prepare
+
+    with closing(PostgresServer()) as server:
+        address = addressed(server.url)
+        with closing(Session(address, "a")) as one, closing(Session(address, "b")) as other:
+            prepare(one, tmp_path, address.where)
+            ledgers = [Ledger(session) for session in (one, other) if session.connect() is None]
+            one.begin()
+            for token, count in (("eve", 6), ("ann", 1)):
+                end_jobs(ledgers[0], token, count)
+            one.commit()
+            claimed = []
+            for _ in range(2):
+                for session in (one, other):
+                    session.begin()
+                claimed += [claim_webhooks(ledger, 1.0, 4, lambda _: 1e9) for ledger in ledgers]
+                for session in (one, other):
+                    session.commit()
+    assert sorted(one.token for one in claimed[0]) == ["ann", "eve", "eve", "eve"] and claimed[1] == []
+    jobs = [one.job for found in claimed for one in found]
+    assert len(jobs) == len(set(jobs)) == 7
+
+
+def test_a_token_may_have_so_many_untold(tmp_path, monkeypatch):
+    monkeypatch.setattr(webhooks, "LOOK_S", 1e6)
+    monkeypatch.setattr(job_routes, "MOST_UNTOLD", 2)
+    ann, bob = ({"Authorization": f"Bearer {tokens.add(tmp_path, name, tokens.Quota())}"} for name in ("ann", "bob"))
+    body = SOLVE | {"notify": "https://receiver.example/"}
+    with serving(tmp_path, FakeJobs(slots=0), webhooks=ON) as (client, service):
+        service.store.writer.do(lambda ledger: end_jobs(ledger, "ann", 2))
+        refused(client.post("/v1/jobs", json=body, headers=ann), 429, "leave out notify")
+        assert client.post("/v1/jobs", json=SOLVE, headers=ann).status_code == 202
+        assert client.post("/v1/jobs", json=body, headers=bob).status_code == 202
