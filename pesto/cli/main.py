@@ -16,7 +16,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.cli.startup import note_start
-from pesto.core.errors import Exit, Told, told
+from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
 from pesto.planning.solving.interrupt import install, received
 from pesto.planning.solving.watchdog import watched
 from pesto.reporting.show.screen import one_line, screens
@@ -149,13 +149,12 @@ def _run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.OK
     except (Exception, KeyboardInterrupt) as error:
-        failure = _told(error)
+        failure = _describe(error)
         code = failure.exit_code
         as_json = "--json" in itertools.takewhile(lambda word: word != "--", sys.argv[1:])
         if as_json and ANSWERED not in said:
-            found = {"error": failure.what, "remedy": failure.remedy, "exit_code": int(code)}
             with suppress(OSError):
-                click.echo(to_json(found))
+                click.echo(to_json(failure.as_object()))
         if isinstance(error, NoArgsIsHelpError):
             error.show()
         else:
@@ -184,11 +183,12 @@ def _numbers(of: click.IntRange | click.FloatRange) -> str:
     return f"{what} above {of.min}" if of.min_open else f"{what}, {of.min} or more"
 
 
-def _told(error: Exception | KeyboardInterrupt) -> Told:
-    """What is said of an error, the remedy after its last dash, and the exit code; a bug is raised where asked for."""
+def _describe(error: Exception | KeyboardInterrupt) -> ErrorReport:
+    """Return the report of an error; raise a bug itself where PESTO_TRACEBACK asks for that."""
     if isinstance(error, click.ClickException):
-        return Told(_usage(error), Exit.USAGE)
-    found = told(KeyboardInterrupt() if isinstance(error, click.Abort) else error, received())
-    if found.exit_code == Exit.BUG and os.environ.get("PESTO_TRACEBACK"):
+        message, remedy = split_remedy(_usage(error))
+        return ErrorReport(message, Exit.USAGE, remedy)
+    report = describe_error(KeyboardInterrupt() if isinstance(error, click.Abort) else error, received())
+    if report.exit_code == Exit.BUG and os.environ.get("PESTO_TRACEBACK"):
         raise error
-    return found
+    return report

@@ -43,7 +43,7 @@ def solve_there(server: tuple[str, str | None], solve: Solve, beside: Beside, *,
         _say(client, name, solve, beside, as_json=as_json)
     if ended["exit_code"]:
         if ended.get("error") and not as_json:  # an earlier attempt found what is written
-            raise failed(ended["exit_code"], ended["error"], ended.get("remedy"))
+            raise failed(ended["exit_code"], ended["error"], ended.get("remedy"), ended.get("where"))
         raise click.exceptions.Exit(ended["exit_code"])
 
 
@@ -52,7 +52,7 @@ def _written(client: Client, name: str, ended: dict[str, Any], solve: Solve, bes
     found = next((file for file in (PLAN, SPLIT) if file in ended.get("files", ())), None)
     if found is None:
         code, error = ended.get("exit_code", Exit.BUG), ended.get("error") or f"job {name} left no plan"
-        raise failed(code, error, ended.get("remedy"))
+        raise failed(code, error, ended.get("remedy"), ended.get("where"))
     write_atomic(solve.out, client.file(name, found))
     if beside.report is not None:
         write_atomic(beside.report, client.file(name, REPORT))

@@ -1,7 +1,7 @@
-"""Every error that a user can meet, with its exit code. The text says what, where, and after a dash the remedy."""
+"""Every error that a user can meet: what is wrong, where, what to do about it, and the exit code."""
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Exit(IntEnum):
@@ -23,9 +23,44 @@ class Exit(IntEnum):
 
 
 class PestoError(Exception):
-    """The root of the tree; `exit_code` is what the command line ends with."""
+    """The root of the tree. Its text is one line, "where: message - remedy", without the parts that are empty."""
 
     exit_code = Exit.BUG
+    """Exit code of the command line for errors of this class."""
+
+    def __init__(self, message: str = "", *, where: object = "", remedy: str = "") -> None:
+        """`message`: what is wrong; `where`: file or name that it is about; `remedy`: what the user can do."""
+        super().__init__(message)
+        if not remedy:
+            message, remedy = split_remedy(message)
+        self.message, self.where, self.remedy = message, str(where), remedy
+
+    def __str__(self) -> str:
+        """Return the line that is shown."""
+        return _line(self.where, self.message, self.remedy)
+
+    @classmethod
+    def of(cls, error: Exception, *, where: object = "") -> Self:
+        """Return an error of this class with the message and remedy of another one.
+
+        Libraries below this package raise ValueErrors, whose text has the remedy after its last dash.
+        """
+        if isinstance(error, PestoError):
+            message, remedy = _line(error.where, error.message, ""), error.remedy
+        else:
+            message, remedy = split_remedy(str(error))
+        return cls(message, where=where, remedy=remedy)
+
+
+def split_remedy(text: str) -> tuple[str, str]:
+    """Split a text of another library at its last dash into a message and a remedy, which is empty without a dash."""
+    message, _, remedy = text.rpartition(" - ")
+    return (message, remedy) if message else (text, "")
+
+
+def _line(where: str, message: str, remedy: str) -> str:
+    text = f"{where}: {message}" if where else message
+    return f"{text} - {remedy}" if remedy else text
 
 
 class UsageError(PestoError):
@@ -76,40 +111,50 @@ class MismatchError(PestoError):
     exit_code = Exit.MISMATCH
 
 
-class Told(NamedTuple):
-    """What is said of an error that ends something, and what that ends with."""
+class ErrorReport(NamedTuple):
+    """An error that ends a verb or a job, as it is shown and written as JSON."""
 
-    text: str
-    """One sentence; the remedy stands after its last dash."""
+    message: str
+    """What is wrong, on one line without the place and the remedy."""
     exit_code: int
+    """One of `Exit`."""
+    remedy: str = ""
+    """What to do about it; empty where nothing is known."""
+    where: str = ""
+    """File or name that it is about; empty where the message says it."""
 
     @property
-    def what(self) -> str:
-        """The text without its remedy."""
-        what, _, remedy = self.text.rpartition(" - ")
-        return what or remedy
+    def error(self) -> str:
+        """What is wrong and where, without the remedy."""
+        return _line(self.where, self.message, "")
 
     @property
-    def remedy(self) -> str | None:
-        """What to do about it; None where the text says nothing."""
-        what, _, remedy = self.text.rpartition(" - ")
-        return remedy if what else None
+    def text(self) -> str:
+        """The line that is shown."""
+        return _line(self.where, self.message, self.remedy)
+
+    def as_object(self) -> dict[str, object]:
+        """Return the keys of an error in JSON; null for what is not known."""
+        return {
+            "error": self.error, "message": self.message, "where": self.where or None, "remedy": self.remedy or None,
+            "exit_code": int(self.exit_code),
+        }  # fmt: skip
 
 
-def told(error: BaseException, interrupted: Exit | None) -> Told:
-    """What is said of an error, whatever it is; `interrupted` is the code of the signal that came, if one did."""
+def describe_error(error: BaseException, interrupted: Exit | None) -> ErrorReport:
+    """Return the report of any error; `interrupted` is the exit code of a signal that was received, if one was."""
     match error:
         case PestoError():
-            return Told(str(error), error.exit_code)
+            return ErrorReport(error.message, error.exit_code, error.remedy, error.where)
         case KeyboardInterrupt():
-            return Told("interrupted; nothing was written", interrupted or Exit.INTERRUPTED)
+            return ErrorReport("interrupted; nothing was written", interrupted or Exit.INTERRUPTED)
         case OSError():
-            return Told(f"{error.strerror or error} - check what the output goes to", Exit.IO)
+            return ErrorReport(str(error.strerror or error), Exit.IO, "check what the output goes to")
         case MemoryError():
-            return Told("out of memory - give the machine more, or plan a smaller graph", Exit.NOTHING)
+            return ErrorReport("out of memory", Exit.NOTHING, "give the machine more, or plan a smaller graph")
     from solvers.compiled.interruption import struck  # late: solvers are not loaded with this face
 
     if struck(error):
-        return told(KeyboardInterrupt(), interrupted)
-    what = f"bug: {type(error).__name__}: {error}"
-    return Told(f"{what} - set PESTO_TRACEBACK=1 and report what it prints", Exit.BUG)
+        return describe_error(KeyboardInterrupt(), interrupted)
+    message = f"bug: {type(error).__name__}: {error}"
+    return ErrorReport(message, Exit.BUG, "set PESTO_TRACEBACK=1 and report what it prints")

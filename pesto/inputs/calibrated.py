@@ -92,9 +92,8 @@ def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibr
             found = calibrate(there, back), calibrate(back, there)
         except NothingFoundError as error:
             if not more:
-                what, _, remedy = str(error).rpartition(" - ")
                 load = _load(summed(others) if others else None, kept=False)
-                raise NothingFoundError(f"{what}; {load} - {remedy}") from error
+                raise NothingFoundError(f"{error.message}; {load}", where=error.where, remedy=error.remedy) from error
             further = measure(more)
             there, back = joined(there, further[0]), joined(back, further[1])
             others += [further[2].others] if further[2].others is not None else []

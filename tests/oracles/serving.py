@@ -51,7 +51,7 @@ def told(client, name):
 def refused(answer, status, *words):
     assert answer.status_code == status, answer.text
     problem = answer.json()
-    assert set(problem) <= {"error", "remedy", "exit_code", "code", "request_id"}
+    assert set(problem) <= {"error", "where", "remedy", "exit_code", "code", "request_id"}
     assert CODES[problem["code"]].status == status
     assert problem["request_id"] == answer.headers["x-request-id"]
     assert "\n" not in problem["error"]

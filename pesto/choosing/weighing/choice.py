@@ -16,7 +16,7 @@ from pesto.choosing.weighing.partly_cut import partly_cut
 from pesto.choosing.weighing.timed_split import TimedSplit, cut_and_timed, shortfall
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError, told
+from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError, describe_error
 from pesto.core.graph import Graph
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent
@@ -235,7 +235,7 @@ class _Search:
             self.kinds += find()
         except (Exception, KeyboardInterrupt) as error:  # whatever it is, the other kinds' plans are kept
             cause = KeyboardInterrupt() if struck(error) else error
-            why = "interrupted" if isinstance(cause, KeyboardInterrupt) else told(cause, None).text
+            why = "interrupted" if isinstance(cause, KeyboardInterrupt) else describe_error(cause, None).text
             if len(self.kinds) > before:
                 self.kinds[-1] = replace(self.kinds[-1], error=cause)
             else:

@@ -88,7 +88,7 @@ def watch_command(*, name: str, server: str, token: str | None, as_json: bool, q
             click.echo(_told(client, found))
     code = ended.get("exit_code", found.exit_code)
     if code and not as_json and found.error:
-        raise failed(code, found.error, found.remedy)
+        raise failed(code, found.error, found.remedy, found.where)
     raise click.exceptions.Exit(code or 0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto.choosing.whatif.grid import Point
 from pesto.choosing.whatif.scaled import accelerators, scaled
-from pesto.core.errors import InfeasibleError, InputError
+from pesto.core.errors import InfeasibleError, InputError, describe_error
 from pesto.core.quantities import duration
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import formulate
@@ -77,7 +77,7 @@ def _devices(step: ExplainedStep) -> Improvement:
         settings = Settings(per_edge=step.bench.per_edge)
         bound = quick_bounds.best(formulate(step.bench.graph, step.price(larger), larger, settings))[0]
     except (InputError, InfeasibleError) as refused:
-        why = str(refused).partition(" - ")[0]
+        why = describe_error(refused, None).error
         return Improvement(what=DEVICES, change=change, step_ticks=None, bound_ticks=None, detail=f"not known: {why}")
     return Improvement(what=DEVICES, change=change, step_ticks=None, bound_ticks=bound, detail="no op is on it yet")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pesto.core.errors import describe_error
 from pesto.core.quantities import brief, counted, size
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.tf.step_facts import Feed, StepFacts, Tie
@@ -29,7 +30,7 @@ def as_object(facts: StepFacts) -> dict[str, Any]:
         "loops_and_branches": [_tie(tie) for tie in facts.holders],
         "pinned": dict(facts.pinned),
         "careful": list(facts.careful),
-        "refused": [_refusal(str(error), error.exit_code) for error in facts.refused],
+        "refused": [describe_error(error, None).as_object() for error in facts.refused],
     }
 
 
@@ -40,11 +41,6 @@ def _feed(feed: Feed) -> dict[str, Any]:
 
 def _tie(tie: Tie) -> dict[str, Any]:
     return {"ops": tie.ops, "variables": tie.variables, "variable_bytes": tie.variable_bytes, "why": tie.why}
-
-
-def _refusal(text: str, code: int) -> dict[str, Any]:
-    what, _, remedy = text.rpartition(" - ")
-    return {"error": what or remedy, "remedy": remedy if what else None, "exit_code": int(code)}
 
 
 def page(facts: StepFacts) -> str:

@@ -91,15 +91,15 @@ def judged(url: str, patience: Patience, reply: Reply) -> Pause | None:
     raise _away(url, reply) if reply.status == 0 else _refused(url, reply)
 
 
-def failed(code: int, error: str, remedy: str | None) -> PestoError:
-    """The error of an exit code."""
-    text = f"{error} - {remedy}" if remedy else error
+def failed(code: int, error: str, remedy: str | None, where: str | None = None) -> PestoError:
+    """Return the error of an exit code; `error` begins with `where`."""
     kinds: dict[int, type[PestoError]] = {
         **_BY_CODE,
         Exit.INTERRUPTED: CancelledError,
         Exit.TERMINATED: TerminatedError,
     }
-    return kinds.get(code, PestoError)(text)
+    message = error.removeprefix(f"{where}: ") if where else error
+    return kinds.get(code, PestoError)(message, where=where or "", remedy=remedy or "")
 
 
 def _away(url: str, reply: Reply) -> FileError:
@@ -114,4 +114,4 @@ def _refused(url: str, reply: Reply) -> PestoError:
         said = msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return FileError(f"{url} answered {reply.status}, which is no word of pesto serve - correct the address")
-    return failed(said.exit_code or Exit.BUG, said.error, said.remedy)
+    return failed(said.exit_code or Exit.BUG, said.error, said.remedy, said.where)

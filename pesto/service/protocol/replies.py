@@ -12,7 +12,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request is refused."""
 
     error: str
-    """What is wrong, on one line."""
+    """What is wrong and where, on one line."""
+    where: str | None = None
+    """File or name that the error is about, with which `error` begins."""
     remedy: str | None = None
     """What to do about it."""
     exit_code: int | None = None
@@ -87,7 +89,9 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     """Of `pesto.core.errors.Exit`, as its verb would end; null before its end."""
     error: str | None
-    """What went wrong, on one line."""
+    """What went wrong and where, on one line."""
+    where: str | None
+    """File or name that the error is about, with which `error` begins."""
     remedy: str | None
     """What to do about it."""
     result: dict[str, Any]

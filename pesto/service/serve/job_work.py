@@ -51,6 +51,6 @@ def outcome_of(answered: Answered) -> Outcome:
     """How a job ended."""
     done = msgspec.json.decode(answered.data, type=Done)
     return Outcome(
-        exit_code=done.exit_code, error=done.error, remedy=done.remedy, result=done.result, files=done.files,
-        digests=done.digests, seconds=answered.seconds,
+        exit_code=done.exit_code, error=done.error, where=done.where, remedy=done.remedy,
+        result=done.result, files=done.files, digests=done.digests, seconds=answered.seconds,
     )  # fmt: skip

@@ -5,14 +5,16 @@ from pesto.service.serve.error_codes import code_of
 
 
 class RefusedError(UsageError):
-    """A request that is refused; the text ends, after a dash, with the remedy."""
+    """A request that is refused."""
 
-    def __init__(self, status: int, text: str, retry_after_s: int | None = None, *, code: str = "") -> None:
+    def __init__(
+        self, status: int, message: str, retry_after_s: int | None = None, *, remedy: str = "", code: str = ""
+    ) -> None:
         """`status`: of HTTP; `retry_after_s`: seconds after which it may be asked again.
 
         code: one of `pesto.service.serve.error_codes.CODES`; by default the usual one of the status.
         """
-        super().__init__(text)
+        super().__init__(message, remedy=remedy)
         self.status, self.retry_after_s, self.code = status, retry_after_s, code or code_of(status)
 
 

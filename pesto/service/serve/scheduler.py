@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pesto.core.errors import Exit, FileError
+from pesto.core.errors import Exit, FileError, describe_error
 from pesto.core.executing.executor import Answered, Executor, Lost, Said
 from pesto.core.executing.executor import Outcome as Heard
 from pesto.core.files.disk import make_folder, sync_folder
@@ -246,8 +246,9 @@ class Scheduler:
         if not self._room.tried():
             self._release(begun, seconds=0.0, why=str(error))
             return
-        what, _, remedy = str(error).rpartition(" - ")
-        self._fail(begun, Outcome(exit_code=error.exit_code, error=what, remedy=remedy))
+        report = describe_error(error, None)
+        where, remedy = report.where or None, report.remedy or None
+        self._fail(begun, Outcome(exit_code=report.exit_code, error=report.error, where=where, remedy=remedy))
 
     def _fail(self, begun: Begun, outcome: Outcome) -> None:
         """End a job that cannot be begun."""
@@ -339,7 +340,9 @@ class Scheduler:
         else:
             remedy = "raise its limit, or give it less to do"
             left = self._found(begun, item.seconds) or Outcome(seconds=item.seconds)
-            outcome = msgspec.structs.replace(left, exit_code=Exit.NOTHING, error=item.detail, remedy=remedy)
+            outcome = msgspec.structs.replace(
+                left, exit_code=Exit.NOTHING, error=item.detail, where=None, remedy=remedy
+            )
             keeps = bool(left.files)
             self._due(
                 begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome, keeps=keeps)
@@ -367,7 +370,9 @@ class Scheduler:
         if begun.key in self._spent and _interrupted(outcome) and not keeps:
             hours = self._doors.quota(begun.token).hours
             error = f"its token has had its {hours:g} hours of the last 24 before there was a plan"
-            outcome = msgspec.structs.replace(outcome, error=error, remedy="wait, or ask for a larger quota")
+            outcome = msgspec.structs.replace(
+                outcome, error=error, where=None, remedy="wait, or ask for a larger quota"
+            )
         if self._ending.is_set() and _interrupted(outcome):
             self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
             return

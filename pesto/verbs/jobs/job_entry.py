@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.core.errors import Exit, told
+from pesto.core.errors import Exit, describe_error
 from pesto.core.executing.line import Line
 from pesto.core.files.file_sha256 import file_sha256
 from pesto.planning.solving.interrupt import install, received
@@ -46,8 +46,8 @@ def answer(data: bytes, line: Line) -> bytes:
         with suppress(KeyboardInterrupt, OSError):  # what is written is kept, without digests then
             done = msgspec.structs.replace(done, digests={name: file_sha256(out / name) for name in done.files})
     except KeyboardInterrupt as error:
-        failure = told(error, received())
-        done = Done(exit_code=failure.exit_code, error=failure.what, remedy=failure.remedy)
+        failure = describe_error(error, received())
+        done = Done(exit_code=failure.exit_code, error=failure.error, remedy=failure.remedy or None)
     if done.exit_code == Exit.BUG or (done.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED) and not done.files):
         line.retire()
     return msgspec.json.encode(done)

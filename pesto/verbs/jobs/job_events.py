@@ -48,7 +48,9 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="do
     exit_code: int
     """One of `pesto.core.errors.Exit`; with an interruption there may be a plan."""
     error: str | None = None
-    """What went wrong, on one line without a remedy."""
+    """What went wrong and where, on one line without a remedy."""
+    where: str | None = None
+    """File or name that the error is about, with which `error` begins; null where it names none."""
     remedy: str | None = None
     result: dict[str, Any] = {}
     """A summary, which differs by kind; the verb's whole JSON object is in answer.json."""

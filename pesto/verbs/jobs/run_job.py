@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pesto.core.errors import Exit, told
+from pesto.core.errors import Exit, describe_error
 from pesto.core.files.confined import confined_to
 from pesto.core.files.disk import make_folder
 from pesto.planning.solving.interrupt import hold, received
@@ -57,11 +57,12 @@ def _done(request: JobRequest, files: Given, telling: Telling, out: Path, writte
 
 
 def _failed(error: BaseException, written: list[str], named: Callable[[str], str]) -> Done:
-    """The end of a job with an error, told as on the command line."""
-    failure = told(error, received())
-    remedy = None if failure.remedy is None else one_line(named(failure.remedy))
-    what = one_line(named(failure.what))
-    return Done(exit_code=failure.exit_code, error=what, remedy=remedy, files=tuple(written))
+    """Return the end of a job that failed, with the words of the command line and the names of its sender."""
+    failure = describe_error(error, received())
+    what, where, remedy = (one_line(named(text)) for text in (failure.error, failure.where, failure.remedy))
+    return Done(
+        exit_code=failure.exit_code, error=what, where=where or None, remedy=remedy or None, files=tuple(written)
+    )  # fmt: skip
 
 
 def _code(result: dict[str, Any]) -> int:

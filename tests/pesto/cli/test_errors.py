@@ -22,6 +22,7 @@ def graph(tmp_path: Path) -> Path:
     return path
 
 
+KEYS = ["error", "exit_code", "message", "remedy", "where"]
 FAILURES = {
     "a UsageError": (("solve", "--model", "ntm"), 2, "ntm", "see pesto models"),
     "an InputError": (("check", "graph.json", "--graph", "graph.json"), 3, "format", "pesto solve wrote"),
@@ -37,7 +38,7 @@ def test_an_error_is_one_object_beside_its_line(name, graph, tmp_path) -> None:
     words, code, what, remedy = FAILURES[name]
     done = forked.run("pesto", *words, "--json", cwd=tmp_path)
     said = json.loads(done.stdout)
-    assert done.returncode == code and said["exit_code"] == code and sorted(said) == ["error", "exit_code", "remedy"]
+    assert done.returncode == code and said["exit_code"] == code and sorted(said) == KEYS
     assert what in said["error"] and remedy in said["remedy"] and what in done.stderr
     plain = forked.run("pesto", *words, cwd=tmp_path)
     assert (plain.returncode, plain.stdout, plain.stderr) == (code, "", done.stderr)

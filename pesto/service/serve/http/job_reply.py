@@ -44,6 +44,7 @@ def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
         seconds=job.seconds,
         exit_code=None if came is None else came.exit_code,
         error=None if came is None else came.error,
+        where=None if came is None else came.where,
         remedy=None if came is None else came.remedy,
         result={} if came is None else came.result,
         files=() if there is None else there.files,

@@ -10,7 +10,7 @@ from litestar import MediaType, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
-from pesto.core.errors import Exit, FileError, PestoError
+from pesto.core.errors import ErrorReport, Exit, FileError, PestoError, describe_error
 from pesto.core.files.json import shown
 from pesto.reporting.show.screen import one_line
 from pesto.service.protocol.replies import Problem
@@ -65,7 +65,7 @@ def refused(request: Asking, error: PestoError) -> Response[Problem]:
     elif isinstance(error, FileError):
         status = 507
     code = error.code if isinstance(error, RefusedError) else _code(error, status)
-    return _reply(request, status, str(error), int(error.exit_code), headers, code=code)
+    return _reply(request, status, describe_error(error, None), headers, code=code)
 
 
 def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
@@ -77,16 +77,15 @@ def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
 def of_http(request: Asking, error: HTTPException) -> Response[Problem]:
     """What the framework refuses."""
     allowed = {name: beside_get(value) for name, value in (error.headers or {}).items() if name.lower() == "allow"}
-    return _reply(
-        request, error.status_code, f"{_detail(error)} - {_remedy(error.status_code)}", int(Exit.USAGE), allowed
-    )
+    report = ErrorReport(_detail(error), Exit.USAGE, _remedy(error.status_code))
+    return _reply(request, error.status_code, report, allowed)
 
 
 def too_deep(request: Asking, error: RecursionError) -> Response[Problem]:
     """JSON that goes deeper than the reader does; any other of these errors is a bug."""
     if "deserializing" not in str(error):
         return of_bug(request, error)
-    return _reply(request, 400, f"the body goes too deep - {_remedy(400)}", int(Exit.USAGE), {})
+    return _reply(request, 400, ErrorReport("the body goes too deep", Exit.USAGE, _remedy(400)), {})
 
 
 def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]:
@@ -94,13 +93,14 @@ def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]
     *_, (frame, _line) = walk_tb(error.__traceback__)
     if frame.f_code.co_name != "decode_json":
         return of_bug(request, error)
-    return _reply(request, 400, "the body is no UTF-8 - send JSON as UTF-8", int(Exit.USAGE), {})
+    return _reply(request, 400, ErrorReport("the body is no UTF-8", Exit.USAGE, "send JSON as UTF-8"), {})
 
 
 def of_bug(request: Asking, error: Exception) -> Response[Problem]:
     """What should not be; the log has all of it."""
     _LOG.error("a request failed", exc_info=error)
-    return _reply(request, 500, f"bug: {type(error).__name__} - report what the service's log says", int(Exit.BUG), {})
+    report = ErrorReport(f"bug: {type(error).__name__}", Exit.BUG, "report what the service's log says")
+    return _reply(request, 500, report, {})
 
 
 def _code(error: PestoError, status: int) -> str:
@@ -108,14 +108,14 @@ def _code(error: PestoError, status: int) -> str:
 
 
 def _reply(
-    request: Asking, status: int, text: str, exit_code: int, headers: dict[str, str], *, code: str = ""
+    request: Asking, status: int, report: ErrorReport, headers: dict[str, str], *, code: str = ""
 ) -> Response[Problem]:
-    what, _, remedy = one_line(text).rpartition(" - ")
+    error, where, remedy = map(one_line, (report.error, report.where, report.remedy))
     record = record_of(request.scope)
     record.code = code or code_of(status)
     problem = Problem(
-        error=what or remedy, remedy=remedy if what else None, exit_code=exit_code, code=record.code,
-        request_id=record.id,
+        error=error, where=where or None, remedy=remedy or None, exit_code=int(report.exit_code),
+        code=record.code, request_id=record.id,
     )  # fmt: skip
     return Response(problem, status_code=status, media_type=MediaType.JSON, headers=headers)
 

@@ -40,7 +40,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     exit_code: int = 0
     error: str | None = None
+    """What went wrong and where, on one line."""
+    where: str | None = None
+    """File or name that the error is about, with which `error` begins."""
     remedy: str | None = None
+    """What to do about it."""
     result: dict[str, Any] = {}
     """A summary, by kind."""
     files: tuple[str, ...] = ()

@@ -217,7 +217,12 @@ class Ledger:
         error = f"{DEATHS} workers died of it, the last one so: {why}"
         left = Outcome() if found is None else found
         outcome = msgspec.structs.replace(
-            left, exit_code=Exit.SOLVER, error=error, remedy="give it less to do, or report it", seconds=seconds
+            left,
+            exit_code=Exit.SOLVER,
+            error=error,
+            where=None,
+            remedy="give it less to do, or report it",
+            seconds=seconds,
         )
         return self.finish(number, attempt, State.FAILED, outcome, keeps=found is not None)
 
@@ -489,7 +494,7 @@ def _kept(outcome: Outcome, row: dict[str, Any], state: State) -> Outcome:
         return msgspec.structs.replace(outcome, files=(), digests={})
     found = msgspec.json.decode(row["outcome"], type=Outcome)
     ended = msgspec.structs.replace(outcome, files=found.files, digests=found.digests, result=found.result)
-    return msgspec.structs.replace(ended, error=None, remedy=None) if state == State.CANCELLED else ended
+    return msgspec.structs.replace(ended, error=None, where=None, remedy=None) if state == State.CANCELLED else ended
 
 
 def _cancelled(seconds: float = 0.0) -> Outcome:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.core.errors import PestoError, told
+from pesto.core.errors import PestoError, describe_error
 from pesto.verbs.jobs.job_events import Done, Event, Log
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import run
@@ -115,8 +115,8 @@ def test_a_split_and_a_pattern_are_checked_as_by_the_verb(folder) -> None:
         words = [word for key, value in source.items() for word in (f"--{key}", value)]
         found = CliRunner().invoke(pesto, [kind, name, *words, *(["--cluster", cluster] if cluster else [])])
         assert isinstance(found.exception, PestoError), (kind, name, more)
-        home = told(found.exception, None)
-        assert (end.exit_code, end.error) == (home.exit_code, home.what), (kind, name, more)
+        home = describe_error(found.exception, None)
+        assert (end.exit_code, end.error) == (home.exit_code, home.error), (kind, name, more)
     plan = {"blob": stored(folder, (folder / "split.json").read_bytes()), "name": "split.json"}
     end, _ = done(folder, "check", plan=plan, source=None, limits={"nodes": 10})
     assert end.exit_code == 3 and end.error is not None and "758 ops" in end.error
