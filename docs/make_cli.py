@@ -19,7 +19,7 @@ HEAD = """# Command line
 
 `pesto VERB --help` shows the same. Values of options are completed by Tab after
 `eval "$(_PESTO_COMPLETE=bash_source pesto)"` (`zsh_source`, `fish_source`). With `--json` a verb prints exactly
-one JSON object, also of an error (`error`, `message`, `where`, `remedy`, `exit_code`). Ctrl-C keeps the best plan found.
+one JSON object, also of an error (`error`, `message`, `where`, `remedy`, `exit_code`). Ctrl-C keeps the best plan.
 
 *Made from the program by `python docs/make_cli.py`.*
 """

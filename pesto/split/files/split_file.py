@@ -152,6 +152,25 @@ def load_split(path: str | os.PathLike[str]) -> SplitFile:
     return loads_split(read_bytes(path), str(path))
 
 
+def dumps_split_file(split: SplitFile) -> bytes:
+    """Return the canonical JSON of a split that was read from a file; its name is left out."""
+    rules = _written(split.rules)
+    if split.for_seconds:
+        rules = msgspec.structs.replace(rules, objective="seconds")
+    return encode_json(
+        _SplitObject(
+            format=KIND.format, format_version=KIND.version, source=split.source, fingerprint=split.fingerprint,
+            batch=split.batch or msgspec.UNSET, feed_shapes=list(split.feed_shapes) or msgspec.UNSET,
+            method=split.method, rules=rules, factors=list(split.factors), status=_status(split.status),
+            bytes=split.bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.params_per_worker_bytes,
+            cuts=list(split.cuts), notes=list(split.notes), ways=[list(names) for names in split.ways],
+            layouts=[list(at) for at in split.layouts],
+            ops=_SplitOps(way=split.way_of.tolist(), kept=split.kept.tolist()), variables=split.variables.tolist(),
+            places=list(split.places) or msgspec.UNSET, made=split.made,
+        )
+    )  # fmt: skip
+
+
 def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> bytes:
     """As canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
     division = split.division

@@ -26,7 +26,7 @@ from pesto.split.split_search import divide, ways_by_class
 from pesto.split.undescribed_ops import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
 from pesto.tf import named
-from pesto.verbs.jobs.checked_split import _bound
+from pesto.verbs.artifacts import _split_bound
 from solvers.result import Status
 
 OP = "layer_0/step_0/MatMul"
@@ -66,7 +66,7 @@ def test_a_first_cut_without_a_proof_is_named(shaped, found):
     assert "cut 1 of 2 sends 32 B at least" in page and "gap 0%" not in page
     file = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split")
     again = SplitBounds(claimed=file.cuts, found=(32, proven.bound), rests_on=("HiGHS",))
-    assert "cut 1 has 32 B, of" in _bound(file, again) and "confirmed" in _bound(file, again)
+    assert "cut 1 has 32 B, of" in _split_bound(file, again) and "confirmed" in _split_bound(file, again)
     split = replace(split, cuts=(replace(first, status=Status.OPTIMAL, bound=first.value), proven))
     assert "no other cut after the cuts before it sends less" in " ".join(split_page(shaped, split, []).split())
 

@@ -12,17 +12,16 @@ from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.apply_split import apply_split
 from pesto.core.errors import UsageError
-from pesto.core.files.disk import check_writable, read_bytes, write_atomic
-from pesto.core.files.json import format_of, shown
+from pesto.core.files.disk import check_writable, write_atomic
+from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.plan_file import loads
 from pesto.core.quantities import brief, counted
 from pesto.core.source import EVERYTHING, Source
 from pesto.inputs.first_look import first_look
 from pesto.inputs.load import split_source
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.split.files.split_file import KIND as SPLIT
-from pesto.split.files.split_file import loads_split
+from pesto.split.files.split_file import SplitFile
+from pesto.verbs.artifacts import load_artifact, refusal
 
 SUFFIXES = (".pb", ".pbtxt")
 SETTINGS = (
@@ -83,19 +82,20 @@ def apply_command(
     """
     if out.suffix not in SUFFIXES:
         raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb or .pbtxt")
-    wanted, data = _devices(devices), read_bytes(plan)
-    if format_of(data, str(plan)) == SPLIT.format:
+    wanted, artifact = _devices(devices), load_artifact(plan)
+    if isinstance(artifact, SplitFile):
         refuse("a split has no order, and constants of each worker's own", "no_order", "keep")
-        split = loads_split(data, str(plan))
-        named = split_source(split, source)
+        named = split_source(artifact, source)
         check_outputs([out], [source.file] if source.file else [], as_json=as_json)
-        apply_split(split, named, out, wanted, as_json=as_json)
+        apply_split(artifact, named, out, wanted, as_json=as_json)
         return
+    if not isinstance(artifact, Plan):
+        raise refusal(artifact, "apply", str(plan), "a plan or a split")
     refuse("a plan is written into a GraphDef", but=("file", "fetch", "out", "devices", "no_order", "keep", "as_json"))
     file = _checked_file(source.file, out)
     check_writable(out)
     step = Source(file=file, fetch=source.fetch)
-    said = _apply_plan(loads(data, str(plan)), step, out, Wanted(devices=wanted, order=not no_order, keep=keep))
+    said = _apply_plan(artifact, step, out, Wanted(devices=wanted, order=not no_order, keep=keep))
     click.echo(to_json(said) if as_json else _page(said, file, out))
 
 

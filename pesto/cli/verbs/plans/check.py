@@ -14,20 +14,8 @@ from pesto.cli.options import (
     source_options,
 )
 from pesto.cli.printed import answer
-from pesto.core.files.disk import read_bytes
-from pesto.core.files.json import format_of
-from pesto.core.plans.plan_file import loads
 from pesto.core.source import Source
-from pesto.inputs.load import load_graph, load_shapes, plan_source, split_source
-from pesto.split.files.split_file import KIND as SPLIT
-from pesto.split.files.split_file import loads_split
-from pesto.verbs.api import check
-from pesto.verbs.jobs.checked_pattern import CheckedPattern
-from pesto.verbs.jobs.checked_plan import CheckedPlan
-from pesto.verbs.jobs.checked_split import CheckedSplit
-from solvers.pipelining.pattern_json import KIND as PATTERN
-
-_OF_STEPS = SOURCE_NAMES
+from pesto.verbs.artifacts import UNUSED, GivenStep, kind_of, load_artifact, verify
 
 
 @click.command("check")
@@ -50,31 +38,12 @@ def check_command(
     or on times of your own needs its --costs. What the step takes with the part of the order that TensorFlow is made to
     keep is predicted as well.
     """
-    data = read_bytes(plan)
-    kind = format_of(data, str(plan))
-    if kind == PATTERN.format:
-        refuse("a pattern has its chain and devices within it", *_OF_STEPS, "cluster", "costs")
-        pattern = CheckedPattern.of(data, str(plan), certificate=certificate)
-        _print(pattern, as_json=as_json)
-        return
-    if kind == SPLIT.format:
-        refuse("a split is of no cluster and of no costs", "cluster", "costs")
-        split = loads_split(data, str(plan))
-        shaped = load_shapes(split_source(split, source))
-        cut = CheckedSplit.of(split, shaped, certificate=certificate)
-        _print(cut, as_json=as_json)
-        return
-    found = loads(data, str(plan))
-    graph = load_graph(plan_source(found, source))
-    left = check(found, graph, cluster=cluster or None, costs=costs)
-    checked = CheckedPlan.of(found, graph, left, cluster, costs)
-    if as_json:
-        answer(checked.as_object(plan, certificate=certificate))
-    else:
-        click.echo(checked.page(plan, certificate=certificate))
-
-
-def _print(checked: CheckedSplit | CheckedPattern, *, as_json: bool) -> None:
+    artifact = load_artifact(plan)
+    why, fields = UNUSED[kind_of(artifact)]
+    if options := [option for name in fields for option in (SOURCE_NAMES if name == "source" else (name,))]:
+        refuse(why, *options)
+    given = GivenStep(source=source, cluster=cluster or None, costs=costs)
+    checked = verify(artifact, given, str(plan), certificate=certificate)
     if as_json:
         answer(checked.as_object())
     else:

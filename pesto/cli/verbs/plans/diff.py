@@ -9,12 +9,12 @@ from pesto.cli.printed import to_json
 from pesto.core.errors import Exit, MismatchError
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.plan_file import load
 from pesto.core.source import Source, named_by
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
 from pesto.reporting.explaining.plan_diff import plan_diff
 from pesto.reporting.show.lines import fact
+from pesto.verbs.artifacts import load_plan
 
 
 @click.command("diff")
@@ -35,7 +35,7 @@ def diff_command(*, first: Path, second: Path, source: Source, exit_code: bool, 
     for another cluster. Neither plan is verified: pesto check does that. The bytes that are sent need the graph, which
     a plan of a built-in model names itself. Exit code 0, also where they differ, unless --exit-code is given.
     """
-    plans = load(first), load(second)
+    plans = load_plan(first, "diff"), load_plan(second, "diff")
     given = load_graph(plan_source(plans[0], source)) if source != Source() else None
     found = plan_diff(*plans, _graphs(plans, given))
     if as_json:

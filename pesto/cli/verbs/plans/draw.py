@@ -8,7 +8,6 @@ from pesto.cli.options import Existing, out_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
-from pesto.core.plans.plan_file import load
 from pesto.core.quantities import counted
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
@@ -17,6 +16,7 @@ from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.plan_graph.boxes import BY, NODE, boxes
 from pesto.reporting.show.plan_graph.plan_export import FORMATS, exported
 from pesto.reporting.show.plan_graph.plan_picture import MOST_BOXES, draw
+from pesto.verbs.artifacts import load_plan
 
 _NODES = 200
 
@@ -49,7 +49,7 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
     if nodes is not None and by != NODE:
         raise UsageError(f"--nodes {nodes} goes with --by node - add it, or leave it out")
     check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
-    found = load(plan)
+    found = load_plan(plan, "draw")
     graph = load_graph(plan_source(found, source))
     shown = boxes(found, graph, by, nodes or _NODES)
     if form in FORMATS:

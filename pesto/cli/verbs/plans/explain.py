@@ -6,13 +6,11 @@ import click
 
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import to_json
-from pesto.core.plans.plan_file import load
 from pesto.core.source import Source
-from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.explaining.explanation_object import explanation_object
 from pesto.reporting.explaining.explanation_text import sentences
 from pesto.reporting.show.lines import fact
-from pesto.verbs.api import explain
+from pesto.verbs.artifacts import GivenStep, explain, load_plan
 
 
 @click.command("explain")
@@ -35,9 +33,8 @@ def explain_command(
     The critical path by kind and by what its ops waited for, the ops that hold everybody up, what would help, and what
     ties ops together. The plan is verified first; graph, cluster and costs are named as for pesto check.
     """
-    found = load(plan)
-    graph = load_graph(plan_source(found, source))
-    said = explain(found, graph, cluster=cluster or None, costs=costs, op=op)
+    given = GivenStep(source=source, cluster=cluster or None, costs=costs)
+    said = explain(load_plan(plan, "explain"), given, op)
     if as_json:
         click.echo(to_json(explanation_object(said)))
         return

@@ -8,13 +8,10 @@ import click
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.core.files.disk import write_atomic
-from pesto.core.plans.plan_file import load
 from pesto.core.quantities import counted, size
 from pesto.core.source import Source
-from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.report.html_report import html_report
-from pesto.verbs.jobs.checked_plan import reported
+from pesto.verbs.artifacts import GivenStep, load_plan, report
 
 
 @click.command("report")
@@ -53,11 +50,7 @@ def report_command(
     """
     files = [plan, *against]
     check_outputs([out], [*files, *([source.file] if source.file else [])], as_json=False)
-    plans = [load(file) for file in files]
-    graph = load_graph(plan_source(plans[0], source))
-    shown = [
-        reported(file.name, found, graph, cluster or None, costs) for file, found in zip(files, plans, strict=True)
-    ]
-    page = html_report(graph, shown)
+    plans = [(file.name, load_plan(file, "report")) for file in files]
+    graph, page = report(plans, GivenStep(source=source, cluster=cluster or None, costs=costs))
     write_atomic(out, page)
     click.echo(paragraph(f"{out}: {counted(graph.ops, 'op')}, {size(len(page))}; open it in a browser", 2))

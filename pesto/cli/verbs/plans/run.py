@@ -21,10 +21,9 @@ from pesto.cli.options import (
 from pesto.cli.printed import answer, finite_facts, finite_or_none
 from pesto.cli.verbs.plans.run_split import run_divided
 from pesto.core.errors import UsageError, VerificationError
-from pesto.core.files.disk import read_bytes
-from pesto.core.files.json import format_of, shown
+from pesto.core.files.json import shown
 from pesto.core.graph import FUNCTION, SESSION
-from pesto.core.plans.plan_file import loads
+from pesto.core.plans.plan import Plan
 from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.plans.ways import GRAPHDEF
 from pesto.core.quantities import counted, duration
@@ -32,9 +31,9 @@ from pesto.core.source import Source
 from pesto.inputs.load import plan_source, run_plan, split_source
 from pesto.reporting.show.feed_lines import fed_lines
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.split.files.split_file import KIND as SPLIT
-from pesto.split.files.split_file import loads_split
+from pesto.split.files.split_file import SplitFile
 from pesto.tf.run.run_options import How
+from pesto.verbs.artifacts import load_artifact, refusal
 
 if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
@@ -116,18 +115,20 @@ def run_command(
     pesto run plan.json
     pesto run plan.json --emulate --against expert,single
     """
-    data = read_bytes(plan)
-    if format_of(data, str(plan)) == SPLIT.format:
+    artifact = load_artifact(plan)
+    if isinstance(artifact, SplitFile):
         refuse(
             "a split has no order, and is run on this machine",
             but=("steps", "devices", "feeds", "as_json", *SOURCE_NAMES),
         )
-        split = loads_split(data, str(plan))
-        named = split_source(split, source)
-        run_divided(split, named, steps=steps, devices=devices, feeds=feeds, as_json=as_json)
+        run_divided(
+            artifact, split_source(artifact, source), steps=steps, devices=devices, feeds=feeds, as_json=as_json
+        )
         return
+    if not isinstance(artifact, Plan):
+        raise refusal(artifact, "run", str(plan), "a plan or a split")
     _check_given(emulate=emulate)
-    found = loads(data, str(plan))
+    found = artifact
     if emulate:
         asked = Asked(clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs)
         emulated(found, plan_source(found, source), asked, as_json=as_json)

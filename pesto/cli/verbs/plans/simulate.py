@@ -23,18 +23,18 @@ from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.plan_file import load
 from pesto.core.plans.tf_pesto_files import read_placement
 from pesto.core.plans.ways import PLACEMENT, WAYS, Enforced
 from pesto.core.quantities import duration, size
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_graph, plan_source
+from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.planning.solving.trust import DRAWS, Errors
+from pesto.reporting.show.facts.artifact_keys import PLAN
 from pesto.reporting.show.facts.costs_note import note_key
 from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
 from pesto.reporting.show.facts.trust_lines import trust_keys, trust_table
 from pesto.reporting.show.lines import fact
-from pesto.verbs import api
+from pesto.verbs.artifacts import GivenStep, load_plan, simulate
 
 
 @click.command("simulate")
@@ -94,11 +94,11 @@ def simulate_command(
     errors = None if noise is None else Errors(noise=noise, draws=DRAWS if draws is None else draws, seed=seed)
     if memory is not None:
         check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
-    found = load(plan) if plan is not None else None
-    graph = load_graph(plan_source(found, source) if found else source.checked())
+    found = load_plan(plan, "simulate") if plan is not None else None
     if found is not None:
-        run = api.simulate(found, graph, cluster=cluster or None, costs=costs)
+        _, run = simulate(found, GivenStep(source=source, cluster=cluster or None, costs=costs))
     else:
+        graph = load_graph(source.checked())
         run = _theirs((Path(str(part)), cdep), graph, cluster or "v100x2-nvlink", costs, per_edge=per_edge)
     run = trusted(run, errors)
     if memory is not None:
@@ -154,6 +154,7 @@ def _curves(run: Simulation) -> bytes:
 
 def _as_object(run: Simulation) -> dict[str, object]:
     return {
+        "kind": PLAN,
         "makespan_s": run.makespan_s,
         "busy_s": run.busy_s,
         "transfers": run.transfers,

@@ -7,13 +7,11 @@ import click
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.core.files.disk import check_folder, write_atomic
-from pesto.core.plans.plan_file import load
 from pesto.core.quantities import counted, size
 from pesto.core.source import Source
-from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.trace import packed, trace
-from pesto.verbs import api
+from pesto.verbs.artifacts import GivenStep, load_plan, simulate
 
 
 @click.command("trace")
@@ -49,9 +47,8 @@ def trace_command(
     check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
     if events is not None:
         check_folder(events)
-    found = load(plan)
-    graph = load_graph(plan_source(found, source))
-    run = api.simulate(found, graph, cluster=cluster or None, costs=costs)
+    found = load_plan(plan, "trace")
+    graph, run = simulate(found, GivenStep(source=source, cluster=cluster or None, costs=costs))
     text = trace(found, run)
     text = packed(text) if out.suffix == ".gz" else text
     write_atomic(out, text)

@@ -21,7 +21,7 @@ from pesto.split.files.split_file import dumps_split
 from pesto.split.files.typed_graph_file import loads_shaped
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.verbs.jobs import plan_jobs
+from pesto.verbs import artifacts
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import run
 
@@ -245,7 +245,7 @@ def test_no_text_of_costs_of_a_start_or_of_other_plans_opens_anything(plan, watc
 def test_a_job_reads_its_uploads_alone_whatever_it_is_led_to(plan, watched, monkeypatch):
     """One gate for all kinds of files: a path that is followed nonetheless is refused before it is looked at."""
     for path in ("/etc/hosts", "fifo", "missing.json", "../step.json", "step.json", "/proc/self/environ"):
-        monkeypatch.setattr(plan_jobs, "plan_source", lambda *_, path=path: Source(file=Path(path)))
+        monkeypatch.setattr(artifacts, "plan_source", lambda *_, path=path: Source(file=Path(path)))
         _touched.clear()
         end = done(watched, "check", with_words(plan))
         assert (end.exit_code, end.remedy) == (2, "upload the file, and give it as a blob"), end

@@ -1,0 +1,412 @@
+"""Plans, splits and patterns as one noun, an artifact: read, saved, verified and described by the same functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pesto.choosing.whatif.rerun import Simulation
+from pesto.core.errors import InputError
+from pesto.core.files.disk import gzipped, read_bytes, write_atomic
+from pesto.core.files.json import format_of
+from pesto.core.files.pattern_file import read_pattern, save_pattern
+from pesto.core.graph import Graph
+from pesto.core.plans import plan_file
+from pesto.core.plans.order_worth import order_worth
+from pesto.core.plans.plan import PER_EDGE, Plan, recomputed
+from pesto.core.plans.solver_claim import claimant
+from pesto.core.plans.statements import NOT_CHECKED
+from pesto.core.plans.ways import Enforced, as_meant
+from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.settings import Settings
+from pesto.core.simulator import Timeline
+from pesto.core.source import Source
+from pesto.inputs.given import on_cluster
+from pesto.inputs.load import load_cluster, load_costs, load_graph, load_shapes, plan_cluster, plan_source, split_source
+from pesto.pipelining import pattern_certificate
+from pesto.pipelining.pipeline import AT_ONCE
+from pesto.planning.solving.flow import formulate
+from pesto.reporting.explaining.explanation import Explanation
+from pesto.reporting.show.facts.artifact_keys import PATTERN, PLAN, SPLIT, artifact_keys, plan_keys
+from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.reporting.show.lines import paragraph
+from pesto.reporting.show.pipelines.pipeline_page import bound_object, bound_text, period_object, ticks_text
+from pesto.reporting.show.report.html_report import html_report
+from pesto.reporting.show.report.plan_facts import ReportedPlan
+from pesto.reporting.show.split_page import least_known
+from pesto.split.files import split_check
+from pesto.split.files.split_file import KIND as SPLIT_KIND
+from pesto.split.files.split_file import SplitFile, dumps_split_file, loads_split
+from pesto.split.typed_graph import TypedGraph
+from pesto.verbs import api
+from solvers import Problem, relative_gap
+from solvers.pipelining.pattern_json import KIND as PATTERN_KIND
+from solvers.pipelining.pattern_json import PatternInstance
+
+Artifact = Plan | SplitFile | PatternInstance
+"""What `pesto solve`, `pesto split` and `pesto pipeline` write."""
+BOUND_SECONDS = 600.0
+"""Seconds for finding all bounds of a split once more."""
+UNUSED: dict[str, tuple[str, tuple[str, ...]]] = {
+    PLAN: ("", ()),
+    SPLIT: ("a split is of no cluster and of no costs", ("cluster", "costs")),
+    PATTERN: ("a pattern has its chain and devices within it", ("source", "cluster", "costs")),
+}
+"""Kind -> fields of `GivenStep` that say nothing of such an artifact, after the reason."""
+_FOR_PATTERNS = "pesto pipeline writes what each rank does as it makes the pattern"
+_INSTEAD = {
+    SPLIT: {
+        "simulate": "pesto split predicts its step as it makes the split, where a cluster is named",
+        "report": "pesto check describes a split",
+        "explain": "pesto split explains one op as it makes the split",
+        "diff": "give two plans, or see pesto check of both splits",
+        "trace": "pesto run times the step of a split",
+        "draw": "pesto split draws its variables as it makes the split",
+    },
+    PATTERN: {
+        "simulate": "pesto check says its period",
+        "report": "pesto pipeline draws it as it makes the pattern",
+        "explain": "pesto check says its period and what bounds it",
+        "diff": "give two plans, or see pesto check of both patterns",
+        "trace": _FOR_PATTERNS,
+        "draw": "pesto pipeline draws it as it makes the pattern",
+        "apply": _FOR_PATTERNS,
+        "run": _FOR_PATTERNS,
+    },
+}
+"""Kind -> verb that does not take it -> what does the like."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenStep:
+    """What a user names beside an artifact: its step, cluster and costs, each by default what the artifact names."""
+
+    source: Source = Source()  # noqa: RUF009 - frozen
+    cluster: str | None = None
+    """Preset or file."""
+    costs: Path | None = None
+    """File of measured times or of one's own."""
+    read_graph: Callable[[Source], Graph] = load_graph
+    """Reads the graph of a plan."""
+    read_shapes: Callable[[Source], TypedGraph] = load_shapes
+    """Reads the step of a split."""
+
+    def graph_of(self, plan: Plan) -> Graph:
+        """Return the graph of a plan; UsageError where neither the user nor the plan names it."""
+        return self.read_graph(plan_source(plan, self.source))
+
+
+def kind_of(artifact: Artifact) -> str:
+    """Return "plan", "split" or "pattern"."""
+    match artifact:
+        case Plan():
+            return PLAN
+        case SplitFile():
+            return SPLIT
+    return PATTERN
+
+
+def load_artifact(path: Path, called: str | None = None) -> Artifact:
+    """Read a plan, a split or a pattern; `called` names it in errors, by default its path.
+
+    FileError when the file cannot be read, InputError when its content is none of them. Nothing is verified.
+    """
+    data, called = read_bytes(path), called or str(path)
+    found = format_of(data, called)
+    if found == SPLIT_KIND.format:
+        return loads_split(data, called)
+    if found == PATTERN_KIND.format:
+        return read_pattern(data, called)
+    return plan_file.loads(data, called)
+
+
+def load_plan(path: Path, verb: str, called: str | None = None) -> Plan:
+    """Read a plan for a verb that takes no other artifact; InputError for one, with what to do instead."""
+    artifact = load_artifact(path, called)
+    if isinstance(artifact, Plan):
+        return artifact
+    raise refusal(artifact, verb, called or str(path), "a plan")
+
+
+def refusal(artifact: Artifact, verb: str, called: str, takes: str) -> InputError:
+    """Return the error of a verb that takes no artifact of this kind."""
+    kind = kind_of(artifact)
+    return InputError(f"it is a {kind}, and pesto {verb} takes {takes}", where=called, remedy=_INSTEAD[kind][verb])
+
+
+def save(artifact: Artifact, path: Path) -> None:
+    """Write an artifact whole or not at all; gzipped where it is no plan and the name ends in .gz."""
+    match artifact:
+        case Plan():
+            plan_file.save(artifact, path)
+        case SplitFile():
+            data = dumps_split_file(artifact)
+            write_atomic(path, gzipped(data) if path.suffix == ".gz" else data)
+        case _:
+            save_pattern(artifact, path)
+
+
+def as_object(artifact: Artifact) -> dict[str, Any]:
+    """Return the keys that the JSON of all artifacts begins with."""
+    match artifact:
+        case Plan():
+            return plan_keys(artifact)
+        case SplitFile():
+            return artifact_keys(SPLIT)
+    peaks = {str(device): peak for device, peak in enumerate(artifact.peaks.tolist())}
+    return artifact_keys(PATTERN, fits=True, peak_bytes=peaks)
+
+
+def verify(artifact: Artifact, given: GivenStep, called: str, *, certificate: bool = False) -> "Checked":
+    """Verify an artifact on its step, and with `certificate` its bounds; what is confirmed, for pages and JSON.
+
+    MismatchError when it is of another step, VerificationError when it is invalid, UsageError when step, cluster or
+    costs have to be given.
+    """
+    match artifact:
+        case Plan():
+            graph = given.graph_of(artifact)
+            left = api.check(artifact, graph, cluster=given.cluster, costs=given.costs)
+            problem = _problem(artifact, graph, given)
+            return CheckedPlan(
+                plan=artifact, called=called, certificate=certificate, graph=graph, problem=problem, left=left
+            )
+        case SplitFile():
+            shaped = given.read_shapes(split_source(artifact, given.source))
+            split_check.verified(artifact, shaped)
+            bounds = split_check.certified(artifact, shaped, seconds=BOUND_SECONDS) if certificate else None
+            return CheckedSplit(split=artifact, shaped=shaped, certificate=certificate, bounds=bounds)
+    pattern_certificate.verified(artifact, called)
+    known = pattern_certificate.certified(artifact) if certificate else None
+    return CheckedPattern(pattern=artifact, called=called, known=known)
+
+
+def simulate(plan: Plan, given: GivenStep) -> tuple[Graph, Simulation]:
+    """Return the graph of a plan and its step as the simulator predicts it, on another cluster where one is given."""
+    graph = given.graph_of(plan)
+    return graph, api.simulate(plan, graph, cluster=given.cluster, costs=given.costs)
+
+
+def explain(plan: Plan, given: GivenStep, op: str | None) -> Explanation:
+    """Return why the step of a plan takes as long as it does."""
+    return api.explain(plan, given.graph_of(plan), cluster=given.cluster, costs=given.costs, op=op)
+
+
+def report(plans: Sequence[tuple[str, Plan]], given: GivenStep) -> tuple[Graph, bytes]:
+    """Return the graph of plans, by label, and one HTML page of them; all are verified first."""
+    graph = given.graph_of(plans[0][1])
+    return graph, html_report(graph, [_reported(label, plan, graph, given) for label, plan in plans])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CheckedPlan:
+    """A plan that is verified on its graph."""
+
+    plan: Plan
+    called: str
+    """Its file."""
+    certificate: bool
+    """Whether its bound was asked for."""
+    graph: Graph
+    problem: Problem
+    """The step that it was checked against."""
+    left: dict[str, Any]
+    """What it states and nothing at hand confirms."""
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the keys of `pesto check --json`; with a certificate those of the bound, too."""
+        said = {**plan_keys(self.plan), "valid": True, "ops": self.graph.ops, "plan": self.called}
+        said |= enforced_keys(self._meant())
+        if self.certificate:
+            said |= {**_certificate(self.plan, self.problem), "not_checked": self.left}
+        return said
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result of a job that checks it."""
+        return {**plan_keys(self.plan), "valid": True, "ops": self.graph.ops}
+
+    def page(self) -> str:
+        """Return what `pesto check` prints."""
+        ops, meant, called = counted(self.graph.ops, "op"), self._meant(), self.called
+        lines = [paragraph(f"{called}: valid; {ops}, {duration(self.plan.makespan_s)} predicted", 2)]
+        lines += [enforced_line(meant)] if meant is not None else []
+        if self.certificate:
+            lines.append(paragraph(f"{called}: {_plan_bound(self.plan, self.problem)}", 2))
+            lines.append(paragraph(f"{called}: {NOT_CHECKED}: {', '.join(self.left)}", 2))
+        return "\n".join(lines)
+
+    def _meant(self) -> Enforced | None:
+        """Return the step in the way in which it is meant to be run; None where that has the whole order."""
+        plan, graph = self.plan, self.graph
+        if not graph.way and not plan.placement_only:
+            return None
+        timeline = Timeline(problem=self.problem, schedule=plan.schedule)
+        return as_meant(graph, timeline, plan.rank, order=not plan.placement_only)
+
+
+def _problem(plan: Plan, graph: Graph, given: GivenStep) -> Problem:
+    """Return the full-graph problem that the plan is checked against."""
+    machine = load_cluster(given.cluster or plan_cluster(plan))
+    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
+    return formulate(graph, load_costs(graph, machine, given.costs), machine, settings, plan.pins)
+
+
+def _certificate(plan: Plan, problem: Problem) -> dict[str, object]:
+    """Return the bound, what of it follows from the plan and the problem alone, and which solver claims the rest."""
+    made, claim = plan.provenance, {}
+    if solver := claimant(made.lower_bound_name):
+        sure, by = recomputed(plan, problem)
+        claim = {"claimed_by": solver, "recomputed_bound_s": sure * plan.tick_s, "recomputed_bound": by}
+    return {
+        "lower_bound": made.lower_bound_name,
+        "lower_bound_of": "full graph",
+        "claims": 0 if made.lower_bound_evidence is None else len(made.lower_bound_evidence.claims),
+        **claim,
+    }
+
+
+def _plan_bound(plan: Plan, problem: Problem) -> str:
+    made = plan.provenance
+    ticks, name, evidence = made.lower_bound_ticks, made.lower_bound_name, made.lower_bound_evidence
+    bound = f"lower bound {duration(ticks * plan.tick_s)} on the full graph by {name}"
+    how = "" if evidence is None else f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
+    if solver := claimant(name):
+        sure, by = recomputed(plan, problem)
+        gap = percent(relative_gap(plan.schedule.makespan, sure))
+        how = f", which is the word of {solver}: it has no certificate, and nothing here proves it"
+        how += f" - recomputed: {duration(sure * plan.tick_s)} by {by}, gap {gap}"
+    return f"{bound}{how}; gap {percent(plan.gap)}"
+
+
+def _reported(label: str, plan: Plan, graph: Graph, given: GivenStep) -> ReportedPlan:
+    """Verify a plan, and return it with its step in ticks, as a page shows it."""
+    api.check(plan, graph, cluster=given.cluster, costs=given.costs)
+    machine, _ = on_cluster(graph, given.cluster or plan_cluster(plan), given.costs)
+    problem = _problem(plan, graph, given)
+    worth = order_worth(problem, plan.schedule.device, plan.rank)
+    return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CheckedSplit:
+    """A split that is verified on its step."""
+
+    split: SplitFile
+    shaped: TypedGraph
+    certificate: bool
+    """Whether its bounds were asked for."""
+    bounds: split_check.SplitBounds | None
+    """Its bounds, found once more; None where its method gives none, and where they were not asked for."""
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the keys of `pesto check --json`; with a certificate those of the bounds, too."""
+        split = self.split
+        said = {**as_object(split), "valid": True, "executed": False, "split": split.what, "ops": self.shaped.ops,
+                "factors": list(split.factors), "bytes": split.bytes,
+                "params_per_worker_bytes": split.params_per_worker_bytes}  # fmt: skip
+        return {**said, **(_split_bounds(split, self.bounds) if self.certificate else {})}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result of a job that checks it."""
+        return {**as_object(self.split), "valid": True, "ops": self.shaped.ops, "bytes": self.split.bytes}
+
+    def page(self) -> str:
+        """Return what `pesto check` prints."""
+        split = self.split
+        factors, for_cuts = "x".join(map(str, split.factors)), " for what is cut" if split.places else ""
+        at_most = " at most" if split.places else ""
+        lines = [
+            f"valid; {counted(self.shaped.ops, 'op')} in {factors} parts, {size(split.bytes)} sent a step{for_cuts}, "
+            f"{size(split.params_per_worker_bytes)} of parameters a worker{at_most}"
+        ]
+        lines += ["not executed: this is about ways, layouts and bytes; pesto run compares what the parts compute"]
+        if self.certificate:
+            lines += [
+                _split_bound(split, self.bounds),
+                f"{NOT_CHECKED}: {', '.join(split_check.unconfirmed(split, self.bounds))}",
+            ]
+        return "\n".join(paragraph(f"{split.what}: {line}", 2) for line in lines)
+
+
+def _split_bounds(split: SplitFile, bounds: split_check.SplitBounds | None) -> dict[str, Any]:
+    return {
+        "status": split.status,
+        "bound_bytes": split.bound_bytes,
+        "recomputed_bound_bytes": bounds.found[-1] if bounds else None,
+        "bound_confirmed": bounds is not None and bounds.confirmed,
+        "cuts": [
+            {**msgspec.to_builtins(cut), "recomputed_bound_bytes": bound}
+            for cut, bound in zip(split.cuts, bounds.found if bounds else [None] * len(split.cuts), strict=True)
+        ],
+        "rests_on": list(bounds.rests_on) if bounds else [],
+        "not_checked": split_check.unconfirmed(split, bounds),
+    }
+
+
+def _split_bound(split: SplitFile, bounds: split_check.SplitBounds | None) -> str:
+    """Return in words what is known of the bound, and what that rests on."""
+    claim = f"lower bound {size(split.bound_bytes)}"
+    if bounds is None and not split.bound_bytes:
+        return f"no bound is known of a split by the method {split.method}"
+    if bounds is None:
+        return f"{claim}, which is the word of the method {split.method}: its cuts were not made one by one"
+    after = " after the cuts before it, for each cut" if len(split.cuts) > 1 else ""
+    known = "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.found[-1])} of the last cut"
+    number, least, value = least_known([(cut.bound_bytes, cut.bytes) for cut in split.cuts])
+    wide = f" (cut {number} has {size(least)}, of {size(value)})" if number < len(split.cuts) else ""
+    return f"{claim}{after}{wide}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CheckedPattern:
+    """A pattern that is verified on the chain and the devices within its file."""
+
+    pattern: PatternInstance
+    called: str
+    """Its file."""
+    known: pattern_certificate.PatternBounds | None
+    """Its bounds, where they were asked for."""
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the keys of `pesto check --json`; with a certificate those of the bounds, too."""
+        found, known, pattern = self.pattern, self.known, self.pattern.pattern
+        said = {**as_object(found), "valid": True, "pattern": self.called, "schedule": found.schedule,
+                "layers": found.of.chain.layers, "devices": found.allocation.devices, "k": pattern.k, "T": pattern.T,
+                **period_object("period", pattern.period), "memory_bytes": found.memory,
+                "memory_model": found.model.value}  # fmt: skip
+        bounds = {} if known is None else {
+            "bound": bound_object(known.bound), "stage_bound": bound_object(known.stage_bound), "period_gap": known.gap,
+        }  # fmt: skip
+        return {**said, **bounds}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result of a job that checks it."""
+        return {**as_object(self.pattern), "valid": True, "layers": self.pattern.of.chain.layers}
+
+    def page(self) -> str:
+        """Return what `pesto check` prints."""
+        found, known = self.pattern, self.known
+        lines = [
+            f"valid; {counted(found.of.chain.layers, 'layer')} on {counted(found.allocation.devices, 'device')}, "
+            f"{ticks_text(found.pattern.period)} ticks a batch, at most {found.peaks.max()} bytes "
+            f"{_room(found.machines.limits)} on a device"
+        ]
+        if known is not None:
+            at_once = " that does each half at once" if known.stage_bound.name == AT_ONCE else ""
+            lines += [
+                f"no schedule of any stages is below {bound_text(known.bound)}, which leaves {percent(known.gap)}; "
+                f"none of these stages{at_once} is below {bound_text(known.stage_bound)}"
+            ]
+        return "\n".join(paragraph(f"{self.called}: {line}", 2) for line in lines)
+
+
+def _room(limits: list[int | None]) -> str:
+    if len(set(limits)) > 1:
+        return "(each within its own)"
+    return "without a limit" if limits[0] is None else f"of {limits[0]}"
+
+
+Checked = CheckedPlan | CheckedSplit | CheckedPattern
+"""A verified artifact, with `as_object` and `page` of `pesto check` and the `summary` of its job."""
