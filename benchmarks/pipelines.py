@@ -26,7 +26,7 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.staged_step import MappedSchedule
-from pesto.pipelining.step_pipeline import PipelineOptions, step_pipeline
+from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.flow import formulate, solve
 from solvers import relative_gap
@@ -60,7 +60,7 @@ def main() -> None:
 def row(graph: Graph, name: str, batches: int, seconds: tuple[float, float]) -> list[str]:
     """The columns of one step on one cluster; seconds: of the serial step's solve, and of search."""
     cluster, began = load_cluster(name), time.process_time()
-    found = step_pipeline(graph, cluster, batches=batches, wish=PipelineOptions(search=seconds[1]))
+    found = pipeline_step(graph, cluster, batches=batches, wish=PipelineOptions(search=seconds[1]))
     took, step = time.process_time() - began, found.plan.makespan_s * 1e3
     alone = serial(graph, name, batches, seconds[0]) if seconds[0] >= 0 else math.inf
     known = {each.schedule.name: each for each in found.laid if each is not found.chosen or not found.search}

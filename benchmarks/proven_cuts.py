@@ -14,7 +14,7 @@ from pesto.core.errors import PestoError
 from pesto.core.source import Source
 from pesto.inputs.load import load_shaped
 from pesto.split.program import Rules
-from pesto.split.split_search import Split, divide, factors_of
+from pesto.split.split_search import Split, divide, parse_factors
 from pesto.split.typed_graph import TypedGraph
 from pesto.tf.models import FAMILIES, find
 
@@ -39,7 +39,7 @@ def row(name: str, shaped: TypedGraph, workers: str, seconds: float) -> str:
     """One split."""
     before = cpu_s()
     try:
-        split = divide(shaped, factors_of(workers), "exact", Rules(), seconds=seconds)
+        split = divide(shaped, parse_factors(workers), "exact", Rules(), seconds=seconds)
     except PestoError as none:
         return f"| {name} | {shaped.ops} | {workers} | - | {none} | - | - | - | - |"
     took, load = cpu_s() - before, os.getloadavg()[0]

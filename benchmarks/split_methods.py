@@ -17,7 +17,7 @@ from pesto.core.errors import PestoError
 from pesto.core.source import Source
 from pesto.inputs.load import load_shaped
 from pesto.split.program import Rules
-from pesto.split.split_search import Split, divide, factors_of
+from pesto.split.split_search import Split, divide, parse_factors
 from pesto.split.typed_graph import TypedGraph
 
 METHODS = "exact,joint,tofu,chop,rows,rows-random,spartan,data-parallel,megatron"
@@ -54,7 +54,7 @@ def main() -> None:
 def tried(shaped: TypedGraph, workers: str, method: str, seconds: float) -> Split | None:
     """What a method finds; None where it finds nothing."""
     try:
-        return divide(shaped, factors_of(workers), method, Rules(), seconds=seconds)
+        return divide(shaped, parse_factors(workers), method, Rules(), seconds=seconds)
     except PestoError:
         return None
 

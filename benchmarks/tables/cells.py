@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pesto.research.reproduction.cached_cells import CellResult, spent
+from pesto.research.reproduction.cached_cells import CellResult, spent_text
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("pesto", "solvers", "configs")
@@ -33,4 +33,4 @@ def _git(*words: str) -> str:
 def under(done: Sequence[CellResult], name: str) -> Iterator[str]:
     """The line below a table: the commit, and what its cells took."""
     if done:
-        yield from ("", f"Commit {name}; {spent(done)}.")
+        yield from ("", f"Commit {name}; {spent_text(done)}.")

@@ -16,7 +16,7 @@ from pesto.core.plans.plan_file import cdep_json, load, part_json
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
 from pesto.reporting.show.kinds_page import split_closing
-from pesto.reporting.show.solve_report import VERIFIED, closing, following
+from pesto.reporting.show.solve_report import VERIFIED, closing_lines, following_command
 from pesto.service.client.asking import failed
 from pesto.service.client.solve_request import Solve, solve_request
 from pesto.service.client.sync_client import Client
@@ -76,8 +76,8 @@ def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bo
         return
     lines = said_page.splitlines()
     last = max(k for k, line in enumerate(lines) if line.startswith(VERIFIED))
-    after = following(solve.source, solve.cluster, solve.costs, solve.out, beside.report)
-    click.echo("\n".join([*lines[:last], *closing(solve.out, after, beside.report)]))
+    after = following_command(solve.source, solve.cluster, solve.costs, solve.out, beside.report)
+    click.echo("\n".join([*lines[:last], *closing_lines(solve.out, after, beside.report)]))
 
 
 def _with_paths(page: str, solve: Solve) -> str:
@@ -85,7 +85,7 @@ def _with_paths(page: str, solve: Solve) -> str:
     source, cluster = solve.source, solve.cluster
     sent = source if source.file is None else replace(source, file=Path(source.file.name))
     there, here = (
-        [split_closing(out, step), closing(out, following(step, preset, None, out))]
+        [split_closing(out, step), closing_lines(out, following_command(step, preset, None, out))]
         for out, step, preset in (
             (Path(solve.out.name), sent, cluster if cluster in cluster_names() else Path(cluster).name),
             (solve.out, source, cluster),

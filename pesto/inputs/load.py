@@ -121,7 +121,7 @@ def load_shapes(source: Source) -> "TypedGraph":
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         from pesto.split.files import typed_graph_file
 
-        return typed_graph_file.load_shaped(source.file)
+        return typed_graph_file.load_typed_graph(source.file)
     return load_shaped(source, quiet=True)[1]
 
 

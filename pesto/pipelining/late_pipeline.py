@@ -7,10 +7,19 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import InputError, NothingFoundError, UsageError
 from pesto.core.graph import Graph
 from pesto.core.quantities import size
-from pesto.pipelining.schedules import CLOCK, EXACT, KEEPS, STAR, THINNED, ChainSchedule, PipelineRequest, periodic
+from pesto.pipelining.schedules import (
+    CLOCK,
+    EXACT,
+    KEEPS,
+    STAR,
+    THINNED,
+    ChainSchedule,
+    PipelineRequest,
+    periodic_schedules,
+)
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.step_pipeline import PipelineOptions, StepPipeline, piped
-from pesto.pipelining.weight_staleness import lateness
+from pesto.pipelining.step_pipeline import PipelineOptions, StepPipeline, plan_schedule
+from pesto.pipelining.weight_staleness import weight_staleness
 from pesto.planning.solving.interrupt import release
 from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.unequal_devices import Machines
@@ -24,7 +33,7 @@ Trace = Callable[[tuple[int, ...]], Graph]
 """The step with updates behind its batches, with each variable read so much too late (`pesto.core.source.Cut.late`)."""
 
 
-def late_pipeline(trace: Trace, cluster: Cluster, wish: PipelineOptions) -> StepPipeline:
+def pipeline_without_flush(trace: Trace, cluster: Cluster, wish: PipelineOptions) -> StepPipeline:
     """The step in the periodic schedule of least period that fits, or the named one, on modelled costs.
 
     PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
@@ -74,7 +83,7 @@ def _within_memory(trace: Trace, ground: StagedStep, wish: PipelineOptions) -> S
             break
         memory -= laid.candidate.short
     _, found, laid, interrupted = min(tried, key=lambda each: each[0])
-    return piped(found, wish, laid, interrupted=interrupted)
+    return plan_schedule(found, wish, laid, interrupted=interrupted)
 
 
 def _schedule(ground: StagedStep, wish: PipelineOptions, memory: int, until: float) -> tuple[ChainSchedule, bool]:
@@ -91,7 +100,7 @@ def _schedule(ground: StagedStep, wish: PipelineOptions, memory: int, until: flo
     except ValueError as error:
         raise UsageError(str(error)) from error
     cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
-    made = [each for each in periodic(asked, cuts, thin) if wish.name in (None, each.name)]
+    made = [each for each in periodic_schedules(asked, cuts, thin) if wish.name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
     interrupted = any(each.interrupted for each in made)
     if not fitting and interrupted:
@@ -147,7 +156,7 @@ def _lateness(ground: StagedStep, schedule: ChainSchedule) -> tuple[int, ...]:
     """By how much each variable is late by a schedule."""
     if schedule.in_flight is None:
         raise ValueError("a schedule that was chosen was measured")
-    return lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
+    return weight_staleness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
 
 
 def _traced(trace: Trace, ground: StagedStep, late: tuple[int, ...]) -> StagedStep:

@@ -8,7 +8,7 @@ import numpy as np
 from pesto.core.errors import VerificationError
 from pesto.core.files.json import shown
 from pesto.pipelining.pipeline import Pipeline
-from pesto.pipelining.schedule_match import laid_as
+from pesto.pipelining.schedule_match import matches_schedule
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pattern_json import PatternInstance
@@ -28,7 +28,7 @@ class PatternBounds:
     """The pattern's period over `bound`, less 1."""
 
 
-def kept(found: Pipeline, of: ChainInstance) -> PatternInstance:
+def chosen_pattern(found: Pipeline, of: ChainInstance) -> PatternInstance:
     """The pattern that was chosen; ValueError where it does not fit the memory, so that there is nothing to keep."""
     chosen, machines = found.chosen, found.asked.machines
     memory = None if of.machines is not None or machines.memory is None else int(machines.memory[0])
@@ -40,7 +40,7 @@ def kept(found: Pipeline, of: ChainInstance) -> PatternInstance:
     )  # fmt: skip
 
 
-def verified(found: PatternInstance, what: str) -> None:
+def verify_pattern(found: PatternInstance, what: str) -> None:
     """VerificationError where a pattern is no valid schedule, exceeds its memory, or is not what the file claims.
 
     It claims bytes, and by a name that is one of `schedules.NAMES` how batches follow each other. `what` names it in
@@ -53,13 +53,13 @@ def verified(found: PatternInstance, what: str) -> None:
         at = int(differs[0])
         wrong = f"device {at} holds {checked.peaks[at]} bytes at its most, the file says {found.peaks[at]}"
     seen, name = machines.on(found.of.chain, found.allocation), found.schedule
-    if not wrong and not laid_as(name, seen, found.allocation, found.pattern, checked.in_flight):
+    if not wrong and not matches_schedule(name, seen, found.allocation, found.pattern, checked.in_flight):
         wrong = f"its rows are not those of {name} on these stages"
     if wrong:
         raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
 
 
-def certified(found: PatternInstance) -> PatternBounds:
+def certify_pattern(found: PatternInstance) -> PatternBounds:
     """Bounds of a verified pattern."""
     machines = found.machines
     bound = best(of_machines(found.of.chain, machines, found.model))

@@ -21,9 +21,9 @@ from pesto.pipelining.schedules import (
     THINNED,
     ChainSchedule,
     PipelineRequest,
+    all_schedules,
     check_name,
-    gathered,
-    schedules,
+    gather_schedules,
     without_memory,
 )
 from pesto.planning.solving.interrupt import hold, release
@@ -84,7 +84,7 @@ class Pipeline:
         return 1 - work / (self.asked.devices * step) if step else 0.0
 
 
-def pipelined(asked: PipelineRequest, name: str | None = None) -> Pipeline:
+def find_pipeline(asked: PipelineRequest, name: str | None = None) -> Pipeline:
     """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
 
     UsageError as of `check_name`; InputError for a chain that takes no time, or more than can be counted over
@@ -95,7 +95,7 @@ def pipelined(asked: PipelineRequest, name: str | None = None) -> Pipeline:
     check_name(name, NAMES, k=asked.k, contiguous=asked.contiguous)
     _countable(asked)
     asked = asked.begun()
-    found, interrupted = gathered(_made(asked), partial(_enough, name))
+    found, interrupted = gather_schedules(_made(asked), partial(_enough, name))
     hold()
     chosen = _chosen(asked, found, name)
     allocation = chosen.allocation
@@ -126,7 +126,7 @@ def _made(asked: PipelineRequest) -> Iterator[ChainSchedule]:
         cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    yield from schedules(asked, cuts, thin)
+    yield from all_schedules(asked, cuts, thin)
 
 
 def _floors(found: list[ChainSchedule], chosen: ChainSchedule) -> list[PeriodBound]:
@@ -182,7 +182,7 @@ def _lack(asked: PipelineRequest) -> str:
     return f"fit {each} bytes on each of {asked.devices} devices: {size(least - each)} lack{most} - give {least} bytes"
 
 
-def misfit(found: Pipeline) -> str:
+def describe_shortfall(found: Pipeline) -> str:
     """What lacks for the chosen schedule, which does not fit, and what would do."""
     memory, peaks = found.asked.machines.memory, found.chosen.peaks
     if memory is None or peaks is None:
@@ -216,7 +216,7 @@ def _optimal(
     return next((among for value, among in reached if value == chosen.period), None)
 
 
-def curve(asked: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
+def period_curve(asked: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
     """Bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
 
     None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
@@ -266,7 +266,7 @@ def _at(asked: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction | N
 
 def _freely(asked: PipelineRequest, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
     """The period of FREE; None where none is found, or none can be shorter than that of contiguous stages."""
-    made = next(each for each in schedules(asked, joint, thin) if each.name == FREE)
+    made = next(each for each in all_schedules(asked, joint, thin) if each.name == FREE)
     if made.interrupted:
         raise KeyboardInterrupt
     return made.period if made.fits else None

@@ -12,7 +12,7 @@ from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
 from solvers.pipelining.pipeline_bounds import PeriodBound
 
 
-def replica_run(chain: Chain, stages: Replicas, batches: int, extra: int = 0) -> Unrolled:
+def run_replicas(chain: Chain, stages: Replicas, batches: int, extra: int = 0) -> Unrolled:
     """Each device takes what is ready: a backward half first, a forward half where it has fewer batches than allowed.
 
     Allowed are as many as keep all later devices busy, and `extra`. O(S M log(S M) + L M).

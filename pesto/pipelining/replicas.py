@@ -53,7 +53,7 @@ class Replicas:
         return ints(np.stack(found))
 
 
-def divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
+def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
     """([S] first layers, [S] devices of each) for S = 1..P stages: least is the greatest of what a device or cut takes.
 
     A stage's load is shared by its devices, what crosses the cut before it by as many links. O(P^3 L^2), in arrays.
@@ -97,7 +97,9 @@ def _traced(choice: list[dict[tuple[int, int], tuple[int, int]]], devices: int, 
     return ints(firsts[::-1]), ints(counts[::-1])
 
 
-def replicas(chain: Chain, division: tuple[Ints, Ints], cluster: Cluster, line: Ints, *, in_turn: bool) -> Replicas:
+def place_replicas(
+    chain: Chain, division: tuple[Ints, Ints], cluster: Cluster, line: Ints, *, in_turn: bool
+) -> Replicas:
     """A division on the devices of a line (their places in the cluster), each stage's beside those of the one before.
 
     Variables are spread over their stage's devices, the largest layers first, each to the device that has fewest bytes.

@@ -14,7 +14,7 @@ _ROUND, _V = "interleaved-2", "zero-bubble-v"
 _STEPS = {"gpipe": gpipe, "1f1b": one_f_one_b, _ROUND: interleaved}
 
 
-def laid_as(name: str, seen: Chain, allocation: Allocation, pattern: Pattern, in_flight: Ints) -> bool:
+def matches_schedule(name: str, seen: Chain, allocation: Allocation, pattern: Pattern, in_flight: Ints) -> bool:
     """Whether a valid pattern is the one that this name has on these stages; True for a name that says nothing of rows.
 
     seen: the chain as the devices run it. in_flight: most batches of each layer. EXACT claims contiguous stages alone,

@@ -12,7 +12,7 @@ import numpy as np
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.pipelining.replicas import Replicas
-from pesto.pipelining.unrolled import Unrolled, unrolled
+from pesto.pipelining.unrolled import Unrolled, unroll
 from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import least_load, with_one_batch
@@ -191,7 +191,7 @@ def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bo
         raise UsageError(f"{name} has other than contiguous stages - do not ask for contiguous ones")
 
 
-def gathered(
+def gather_schedules(
     made: Iterable[Made], enough: Callable[[Made], bool], *, interrupted: bool = False
 ) -> tuple[list[Made], bool]:
     """All that is made, and whether Ctrl-C came, or had come: after it no more than until one is enough.
@@ -212,10 +212,10 @@ def gathered(
     return found, interrupted
 
 
-def schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
+def all_schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
     roomy, known = without_memory(asked).allocation, ChainSchedule(name=STAR)
-    for made in periodic(asked, cuts, thin):
+    for made in periodic_schedules(asked, cuts, thin):
         shorter = made.name != EXACT and made.period and (not known.period or made.period < known.period)
         known = made if shorter else known
         yield made
@@ -227,8 +227,8 @@ def schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> I
             yield ChainSchedule(name=name, why=str(error))
 
 
-def periodic(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
-    """Those of contiguous stages that go on for ever: STAR, THINNED and EXACT; as `schedules`."""
+def periodic_schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
+    """Those of contiguous stages that go on for ever: STAR, THINNED and EXACT; as `all_schedules`."""
     for name, found in ((STAR, cuts), (THINNED, thin)):
         yield _star(asked, name, found)
     yield _exact(asked, thin or cuts)
@@ -319,7 +319,7 @@ def _measured(asked: PipelineRequest, name: str, allocation: Allocation, pattern
     over = [] if memory is None else np.flatnonzero(found.peaks > memory).tolist()
     return ChainSchedule(
         name=name, allocation=allocation, pattern=pattern, period=pattern.period, peaks=found.peaks,
-        run=unrolled(asked.seen(allocation), pattern, asked.batches), in_flight=found.in_flight, fits=not over,
+        run=unroll(asked.seen(allocation), pattern, asked.batches), in_flight=found.in_flight, fits=not over,
         why=f"out of memory on device {over[0]}" if over else "",
     )  # fmt: skip
 

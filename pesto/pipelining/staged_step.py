@@ -16,9 +16,9 @@ from pesto.core.settings import Settings
 from pesto.core.source import cut_by
 from pesto.pipelining.folding import fold
 from pesto.pipelining.schedules import ChainSchedule
-from pesto.pipelining.step_chain import StepChain, accelerators, chain_of_step
-from pesto.pipelining.step_mapping import OncePlacement, lay
-from pesto.pipelining.weight_staleness import with_versions
+from pesto.pipelining.step_chain import StepChain, accelerators, build_step_chain
+from pesto.pipelining.step_mapping import OncePlacement, map_schedule
+from pesto.pipelining.weight_staleness import add_weight_versions
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.flow import formulate
 from solvers import Problem
@@ -101,9 +101,11 @@ class StagedStep:
         else:
             parts = step_parts(graph)
             step = unroll(graph, parts, BATCHES if batches is None else batches)
-        chain = chain_of_step(graph, parts, fold(graph, parts), modelled(graph, cluster), cluster, batches=step.batches)
+        chain = build_step_chain(
+            graph, parts, fold(graph, parts), modelled(graph, cluster), cluster, batches=step.batches
+        )
         if every is not None:
-            chain = with_versions(chain, graph, every)
+            chain = add_weight_versions(chain, graph, every)
         costs = modelled(step.graph, cluster)
         problem = formulate(step.graph, costs, cluster, Settings())
         return cls(
@@ -121,7 +123,7 @@ class StagedStep:
         homes = _homes(schedule)
         if homes is None or schedule.run is None:
             return MappedSchedule(schedule=schedule)
-        device, rank = lay(self.step, self.parts, self.chain, (homes, schedule.run), self.problem, self.fast)
+        device, rank = map_schedule(self.step, self.parts, self.chain, (homes, schedule.run), self.problem, self.fast)
         once = np.bincount(homes.device, weights=self.chain.once).max()
         candidate = self.bench.ordered(schedule.name, f"{schedule.name} on the chain's stages", device, rank)
         return MappedSchedule(schedule=schedule, candidate=candidate, once=int(once))

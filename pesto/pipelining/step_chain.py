@@ -64,7 +64,7 @@ def accelerators(cluster: Cluster) -> Ints:
     return ints(line)
 
 
-def chain_of_step(
+def build_step_chain(
     graph: Graph, parts: StepParts, folded: Folded, costs: Costs, cluster: Cluster, *, batches: int
 ) -> StepChain:
     """The chain of a folded step for so many micro-batches, cut where little crosses: at most MOST_LAYERS layers.

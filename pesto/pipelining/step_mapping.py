@@ -25,7 +25,7 @@ class OncePlacement(NamedTuple):
     """Whether gradients are added up there, and not where they are made."""
 
 
-def lay(
+def map_schedule(
     step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[OncePlacement, Unrolled], problem: Problem,
     accelerators: Ints,
 ) -> tuple[Ints, Ints]:  # fmt: skip
@@ -35,14 +35,16 @@ def lay(
     variable. What is of a batch is where its block is done. Updates come last, or, where they are of a batch,
     in its backward block.
     """
-    return places(step, parts, chain, schedule, problem, accelerators), _rank(step, parts, chain, schedule[1], problem)
+    return op_devices(step, parts, chain, schedule, problem, accelerators), _rank(
+        step, parts, chain, schedule[1], problem
+    )
 
 
-def places(
+def op_devices(
     step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[OncePlacement, Unrolled], problem: Problem,
     accelerators: Ints,
 ) -> Ints:  # fmt: skip
-    """[n'] the device of each op, as `lay` has it."""
+    """[n'] the device of each op, as `map_schedule` has it."""
     homes, run = schedule
     part, batch = parts.part[step.op], np.maximum(step.batch, 0)
     blocks = np.zeros((chain.chain.layers, run.batches), dtype=np.int64)

@@ -19,12 +19,12 @@ from pesto.pipelining.schedules import (
     REPLICATED,
     ChainSchedule,
     PipelineRequest,
+    all_schedules,
     check_name,
-    gathered,
-    schedules,
+    gather_schedules,
 )
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.step_search import SearchedStep, replicated, searched
+from pesto.pipelining.step_search import SearchedStep, best_replicated, search_step
 from pesto.planning.solving.candidates import Candidate, best
 from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
@@ -111,7 +111,7 @@ class StepPipeline:
         return 1 - busy / (len(self.accelerators) * candidate.makespan) if candidate.makespan else 0.0
 
 
-def step_pipeline(
+def pipeline_step(
     graph: Graph, cluster: Cluster, *, batches: int | None, wish: PipelineOptions | None = None
 ) -> StepPipeline:
     """The step of so many micro-batches in stages, on modelled costs; the shortest that fits.
@@ -126,7 +126,9 @@ def step_pipeline(
     return _StepPipeliner(StagedStep.of(graph, cluster, batches), wish or PipelineOptions()).pipeline()
 
 
-def piped(ground: StagedStep, wish: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool) -> StepPipeline:
+def plan_schedule(
+    ground: StagedStep, wish: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool
+) -> StepPipeline:
     """One schedule that was laid out, as the plan; NothingFoundError where it does not fit.
 
     interrupted: whether Ctrl-C ended a search for a better one.
@@ -156,7 +158,7 @@ class _StepPipeliner:
         chosen, search = self._priced(self._chosen(laid)), None
         if self.wish.search_s and not self.interrupted:
             starts = laid if self.wish.name is None else (chosen,)
-            search = searched(self.ground, starts, self.wish.search_s)
+            search = search_step(self.ground, starts, self.wish.search_s)
             self.interrupted |= search is not None and search.interrupted
         shorter = self._priced(search.laid) if search is not None else chosen
         if _ticks(shorter) < _ticks(chosen) and search is not None:
@@ -177,7 +179,7 @@ class _StepPipeliner:
 
         After Ctrl-C no more than until one will do.
         """
-        laid, self.interrupted = gathered(self._all(self.asked), self._enough)
+        laid, self.interrupted = gather_schedules(self._all(self.asked), self._enough)
         found, memory = {each.schedule.name: each for each in laid}, self.ground.memory
         for _ in range(_TIGHTER):
             over = [each.candidate.short for each in found.values() if each.candidate and _surprised(each)]
@@ -186,7 +188,7 @@ class _StepPipeliner:
             memory = max(0, memory - max(over))
             less = replace(self.asked, machines=Machines.alike(self.asked.devices, memory))
             tighter = chain(list(found.values()), self._named(less))
-            laid, self.interrupted = gathered(tighter, self._enough, interrupted=self.interrupted)
+            laid, self.interrupted = gather_schedules(tighter, self._enough, interrupted=self.interrupted)
             for new in laid:
                 if new.fits and not found[new.schedule.name].fits:
                     found[new.schedule.name] = new
@@ -201,11 +203,11 @@ class _StepPipeliner:
         if self.wish.contiguous:
             yield MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="not looked for"))
         elif self.wish.name in (None, REPLICATED):
-            yield replicated(self.ground)
+            yield best_replicated(self.ground)
 
     def _named(self, asked: PipelineRequest) -> Iterator[MappedSchedule]:
         cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
-        for schedule in schedules(asked, cuts, thin):
+        for schedule in all_schedules(asked, cuts, thin):
             yield self.ground.laid(schedule)
 
     def _priced(self, laid: MappedSchedule) -> MappedSchedule:

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from pesto.pipelining.replica_run import in_flight, replica_run
-from pesto.pipelining.replicas import Replicas, divisions, replicas
+from pesto.pipelining.replica_run import in_flight, run_replicas
+from pesto.pipelining.replicas import Replicas, place_replicas, stage_divisions
 from pesto.pipelining.schedules import REPLICATED, ChainSchedule
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.step_mapping import OncePlacement, places
+from pesto.pipelining.step_mapping import OncePlacement, op_devices
 from pesto.pipelining.unrolled import Unrolled
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.interrupt import hold, release
@@ -29,7 +29,7 @@ _HEAVY, _LEAST = 24, 0.004
 """Layers at most whose variables are moved, of at least this share of all their bytes."""
 
 
-def replicated(ground: StagedStep) -> MappedSchedule:
+def best_replicated(ground: StagedStep) -> MappedSchedule:
     """Stages shared by several devices: of each number of stages, in turn or not, the shortest that fits the memory.
 
     Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
@@ -47,12 +47,12 @@ def replicated(ground: StagedStep) -> MappedSchedule:
 def _divided(ground: StagedStep) -> list[tuple[Replicas, Unrolled]]:
     """All that are tried, the shortest by the chain first."""
     chain, found = ground.chain.chain, list[tuple[Replicas, Unrolled]]()
-    for division in divisions(chain, len(ground.fast)):
+    for division in stage_divisions(chain, len(ground.fast)):
         if division[1].max() == 1:
             continue
         for in_turn in (True, False):
-            shared = replicas(chain, division, ground.cluster, ground.fast, in_turn=in_turn)
-            found.append((shared, replica_run(chain, shared, ground.step.batches)))
+            shared = place_replicas(chain, division, ground.cluster, ground.fast, in_turn=in_turn)
+            found.append((shared, run_replicas(chain, shared, ground.step.batches)))
     return sorted(found, key=lambda each: each[1].step)
 
 
@@ -87,7 +87,7 @@ class SearchedStep:
     """Whether Ctrl-C ended it."""
 
 
-def searched(ground: StagedStep, laid: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
+def search_step(ground: StagedStep, laid: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
     """A step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
 
     Orders first: ready ops first come, by the schedule's order, by the longest way to the end, or weight gradients
@@ -167,7 +167,7 @@ class _StepSearch:
         run, candidate, ground = start.schedule.run, start.candidate, self.ground
         if run is None or candidate is None or time.monotonic() >= self.ends:
             return False
-        device = places(
+        device = op_devices(
             ground.step,
             ground.parts,
             ground.chain,

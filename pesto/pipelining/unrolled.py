@@ -33,7 +33,7 @@ class Unrolled:
         return int(self.finish.max(initial=0))
 
 
-def unrolled(chain: Chain, pattern: Pattern, batches: int) -> Unrolled:
+def unroll(chain: Chain, pattern: Pattern, batches: int) -> Unrolled:
     """What the pattern does for its first batches, at the ticks at which it does so; ValueError without a batch."""
     if batches < 1:
         raise ValueError(f"{batches} batches - give 1 or more")

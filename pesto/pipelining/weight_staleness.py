@@ -28,7 +28,7 @@ def weight_reads(graph: Graph) -> tuple[Ints, Ints]:
     return ints([found[k] for k in numbers]), ints(numbers)
 
 
-def with_versions(chain: StepChain, graph: Graph, every: int) -> StepChain:
+def add_weight_versions(chain: StepChain, graph: Graph, every: int) -> StepChain:
     """The chain with updates in its backward halves, and the versions of a layer's weights that are held there.
 
     graph: the step of one batch; every: batches of an update. With one, NCA batches in flight have NCA versions, the
@@ -47,7 +47,7 @@ def with_versions(chain: StepChain, graph: Graph, every: int) -> StepChain:
     return replace(chain, chain=counted, version=ints(own), once=ints(none))
 
 
-def lateness(chain: StepChain, graph: Graph, in_flight: Ints, batches: int, every: int) -> tuple[int, ...]:
+def weight_staleness(chain: StepChain, graph: Graph, in_flight: Ints, batches: int, every: int) -> tuple[int, ...]:
     """Updates by which each variable's reads are late: the batches in flight of its stage, less 1.
 
     in_flight: [L] most batches of each layer between their forward and backward halves, NCA. A variable that several

@@ -10,7 +10,7 @@ import numpy as np
 from pesto.split import geometry
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.op_strategy import OpStrategy
-from pesto.split.pieces import Box, boxes
+from pesto.split.pieces import Box, worker_boxes
 from pesto.split.typed_graph import TypedGraph
 
 ITEM_BYTES = {
@@ -91,13 +91,13 @@ def tensor_bytes(
     """
     if shape is None or not item:
         return 0
-    have = boxes(shape, kept, factors)
+    have = worker_boxes(shape, kept, factors)
     received = [0] * prod(factors)
-    parts = [boxes(shape, need.layouts, factors, need.rims) for need in needs]
+    parts = [worker_boxes(shape, need.layouts, factors, need.rims) for need in needs]
     for w in range(prod(factors)):
         for box in {part[w] for part in parts} - {None}:
             received[w] += _missing(have[w], box)
-    return item * (geometry.stored(shape, gives, kept, factors) + sum(received))
+    return item * (geometry.elements_to_store(shape, gives, kept, factors) + sum(received))
 
 
 def _missing(have: Box | None, need: Box | None) -> int:

@@ -46,19 +46,19 @@ def part_shape(shape: Shape, layouts: Layouts, factors: Shape) -> Shape:
     return tuple(left)
 
 
-def starts(shape: Shape, layouts: Layouts, factors: Shape) -> Ints:
+def part_starts(shape: Shape, layouts: Layouts, factors: Shape) -> Ints:
     """[K, rank] the first element of each worker's part along each dimension."""
     first, left = np.zeros((prod(factors), len(shape)), dtype=np.int64), list(shape)
-    for layout, k, digit in zip(layouts, factors, digits(factors), strict=True):
+    for layout, k, digit in zip(layouts, factors, worker_digits(factors), strict=True):
         if layout >= 0:
             left[layout] //= k
             first[:, layout] += digit * left[layout]
     return first
 
 
-def spans(shape: Shape, need: Need, factors: Shape) -> tuple[Ints, Ints]:
+def part_spans(shape: Shape, need: Need, factors: Shape) -> tuple[Ints, Ints]:
     """([K, rank] the first element of each worker's part along each dimension, [K, rank] its extents)."""
-    first = starts(shape, need.layouts, factors)
+    first = part_starts(shape, need.layouts, factors)
     size = np.broadcast_to(np.array(part_shape(shape, need.layouts, factors), dtype=np.int64), first.shape).copy()
     for d, step, low, many in need.rims:
         begin = step * _place(d, need.layouts, factors) + low
@@ -67,33 +67,33 @@ def spans(shape: Shape, need: Need, factors: Shape) -> tuple[Ints, Ints]:
     return first, size
 
 
-def largest(shape: Shape, need: Need, factors: Shape) -> Shape:
+def largest_extents(shape: Shape, need: Need, factors: Shape) -> Shape:
     """The greatest extent that any worker's part has along each dimension."""
-    return tuple(map(int, spans(shape, need, factors)[1].max(axis=0)))
+    return tuple(map(int, part_spans(shape, need, factors)[1].max(axis=0)))
 
 
 def _place(dimension: int, layouts: Layouts, factors: Shape) -> Ints:
     """[K] which of its parts along a dimension each worker has."""
     found = np.zeros(prod(factors), dtype=np.int64)
-    for layout, k, digit in zip(layouts, factors, digits(factors), strict=True):
+    for layout, k, digit in zip(layouts, factors, worker_digits(factors), strict=True):
         if layout == dimension:
             found = found * k + digit
     return found
 
 
-def digits(factors: Shape) -> Ints:
+def worker_digits(factors: Shape) -> Ints:
     """[L, K] the digits of each worker."""
     return np.indices(factors).reshape(len(factors), -1)
 
 
 @lru_cache(maxsize=1 << 16)
-def fetched(shape: Shape, stored: Layouts, needed: Layouts, factors: Shape, rims: Rims = ()) -> int:
+def elements_to_fetch(shape: Shape, stored: Layouts, needed: Layouts, factors: Shape, rims: Rims = ()) -> int:
     """Elements that all workers receive where a tensor is stored in one layout and needed in another.
 
     A worker that needs more than it holds gets the rest from others, once. A tensor stored on ONE worker comes from
     there; what is needed on ONE goes there alone. rims: of what is needed.
     """
-    need = spans(shape, Need(needed, rims), factors)[1].prod(axis=1)
+    need = part_spans(shape, Need(needed, rims), factors)[1].prod(axis=1)
     own = _common(shape, stored, Need(needed, rims), factors)
     if ONE in stored:
         own[1:] = 0
@@ -101,7 +101,7 @@ def fetched(shape: Shape, stored: Layouts, needed: Layouts, factors: Shape, rims
 
 
 @lru_cache(maxsize=1 << 16)
-def stored(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+def elements_to_store(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
     """Elements that all workers receive to keep in one layout what they computed in another.
 
     Each worker sums (or takes the greatest, ..) the piece that it keeps, from the parts of all workers that hold a
@@ -109,15 +109,15 @@ def stored(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> in
     divides and this sends less.
     """
     if PARTIAL not in computed:
-        return fetched(shape, computed, kept, factors)
+        return elements_to_fetch(shape, computed, kept, factors)
     straight = _reduced(shape, computed, kept, factors)
-    between = spread(shape, computed, kept, factors)
+    between = spread_layout(shape, computed, kept, factors)
     if between == kept:
         return straight
-    return min(straight, _reduced(shape, computed, between, factors) + fetched(shape, between, kept, factors))
+    return min(straight, _reduced(shape, computed, between, factors) + elements_to_fetch(shape, between, kept, factors))
 
 
-def spread(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> Layouts:
+def spread_layout(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> Layouts:
     """Where a PARTIAL result is summed on its way to `kept`: cut along the longest dimension that is left.
 
     Equal to `kept` where that has no cut to add.
@@ -135,12 +135,12 @@ def spread(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> La
 
 
 def summed_in_two_steps(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> bool:
-    """Whether `stored` counts a PARTIAL result as spread first and gathered then."""
-    between = spread(shape, computed, kept, factors)
+    """Whether `elements_to_store` counts a PARTIAL result as spread first and gathered then."""
+    between = spread_layout(shape, computed, kept, factors)
     return (
         PARTIAL in computed
         and between != kept
-        and stored(shape, computed, kept, factors) < _reduced(shape, computed, kept, factors)
+        and elements_to_store(shape, computed, kept, factors) < _reduced(shape, computed, kept, factors)
     )
 
 
@@ -153,7 +153,7 @@ def _reduced(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> 
 
 def _common(shape: Shape, one: Layouts, other: Need, factors: Shape) -> Ints:
     """[K] elements of each worker's part of one layout that are in its part of the other too."""
-    (first, size), (second, extent) = spans(shape, Need(one), factors), spans(shape, other, factors)
+    (first, size), (second, extent) = part_spans(shape, Need(one), factors), part_spans(shape, other, factors)
     both = np.minimum(first + size, second + extent) - np.maximum(first, second)
     common: Ints = np.maximum(both, 0).prod(axis=1)
     return common

@@ -12,7 +12,7 @@ from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import Rims, Strategies
 from pesto.split.op_strategy import OpStrategy
 from pesto.split.ops.op_types import coverage, strategies
-from pesto.split.pieces import Box, boxes
+from pesto.split.pieces import Box, worker_boxes
 from pesto.split.typed_graph import TypedGraph
 
 _NEAREST = 3
@@ -55,12 +55,12 @@ class ExplainedOp:
     outputs: tuple[OpTensor, ...]
 
 
-def explained_op(shaped: TypedGraph, division: Division, name: str, *, halo: bool = False) -> ExplainedOp:
+def explain_op(shaped: TypedGraph, division: Division, name: str, *, halo: bool = False) -> ExplainedOp:
     """One op by its name or the end of it; UsageError, with names near it, where there is none or more than one.
 
     halo: whether its strategies may read windows.
     """
-    op = found_op(shaped.names, name)
+    op = find_op(shaped.names, name)
     signature, way = shaped.signature(op), division.ways[op]
     return ExplainedOp(
         name=shaped.names[op],
@@ -73,7 +73,7 @@ def explained_op(shaped: TypedGraph, division: Division, name: str, *, halo: boo
     )
 
 
-def found_op(names: tuple[str, ...], name: str) -> int:
+def find_op(names: tuple[str, ...], name: str) -> int:
     """The op of that name, or the only one whose name ends in it after a slash; UsageError for none or several."""
     if name in names:
         return names.index(name)
@@ -105,7 +105,9 @@ def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor
         found = needed
     moved = 0
     if operand.shape is not None and (len(edges) or len(uses)) and not known:
-        moved = geometry.fetched(operand.shape, found, needed, division.factors, rims) * item_bytes(operand.dtype)
+        moved = geometry.elements_to_fetch(operand.shape, found, needed, division.factors, rims) * item_bytes(
+            operand.dtype
+        )
     return OpTensor(
         tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=found, wanted=needed, moved_bytes=moved,
         parts=_parts(operand.shape, needed, division.factors, rims), rims=rims,
@@ -115,7 +117,7 @@ def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor
 def _output(shaped: TypedGraph, division: Division, op: int, output: int) -> OpTensor:
     shape, dtype = shaped.signature(op).outputs[output]
     gives, kept = division.ways[op].gives[output], division.kept[op][output]
-    moved = 0 if shape is None else item_bytes(dtype) * geometry.stored(shape, gives, kept, division.factors)
+    moved = 0 if shape is None else item_bytes(dtype) * geometry.elements_to_store(shape, gives, kept, division.factors)
     return OpTensor(
         tensor=f"{shaped.names[op]}:{output}", shape=shape, dtype=dtype, found=gives, wanted=kept, moved_bytes=moved,
         parts=_parts(shape, kept, division.factors),
@@ -123,4 +125,4 @@ def _output(shaped: TypedGraph, division: Division, op: int, output: int) -> OpT
 
 
 def _parts(shape: Shape | None, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tuple[Box | None, ...]:
-    return () if shape is None else boxes(shape, layouts, factors, rims)
+    return () if shape is None else worker_boxes(shape, layouts, factors, rims)

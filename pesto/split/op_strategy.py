@@ -7,9 +7,9 @@ from math import prod
 
 from pesto.split.geometry import Layouts, Need, Shape, divides
 from pesto.split.layouts import ONE, WHOLE, Layout, Rims, Strategy
-from pesto.split.ops.op_types import edition, strategies
-from pesto.split.ops.window_kernels import KernelOverrides, told
-from pesto.split.pieces import boxes
+from pesto.split.ops.op_types import descriptions_version, strategies
+from pesto.split.ops.window_kernels import KernelOverrides, kernel_overrides
+from pesto.split.pieces import worker_boxes
 from pesto.split.signature import Signature
 
 WHOLE_WAY, ONCE_WAY = "whole", "once"
@@ -38,7 +38,7 @@ class OpStrategy:
         return Need(self.needs[at], self.rims[at] if self.rims else ())
 
 
-def ways(
+def admissible_strategies(
     signature: Signature, made: OpStrategy, factors: Shape, *, whole: bool, once: bool, halo: bool = False
 ) -> tuple[OpStrategy, ...]:
     """How one more cut, the last of `factors`, can be made; `whole` admits none where others exist.
@@ -46,7 +46,7 @@ def ways(
     Without any the op is whole. An op that must run once runs on the first worker alone. halo: whether parts may read
     what their neighbours have.
     """
-    return _ways(signature, made, factors, (whole, once, halo), edition())
+    return _ways(signature, made, factors, (whole, once, halo), descriptions_version())
 
 
 @lru_cache(maxsize=1 << 16)
@@ -57,7 +57,7 @@ def _ways(
     del of_edition
     whole, once, halo = admitted
     if once:
-        return (once_way(signature, made),)
+        return (single_worker_strategy(signature, made),)
     k, found = factors[-1], []
     for strategy in strategies(signature, k, halo=halo).found:
         parts = k * prod(f for name, f in zip(made.names, factors, strict=False) if name == strategy.name)
@@ -67,7 +67,7 @@ def _ways(
             if _apart(way) and _even(signature, way, factors):
                 found.append(way)
     if whole or not found:
-        found.append(whole_way(signature, made))
+        found.append(replicated_strategy(signature, made))
     return tuple(found)
 
 
@@ -77,17 +77,17 @@ def cut_ops(found: Sequence[OpStrategy]) -> list[bool]:
     return [bool(way.gives or way.needs) and not whole.intersection(way.names) for way in found]
 
 
-def whole_way(signature: Signature, made: OpStrategy) -> OpStrategy:
+def replicated_strategy(signature: Signature, made: OpStrategy) -> OpStrategy:
     """Every worker of a group does all that the group does."""
     return _extended(made, WHOLE_WAY, (WHOLE,) * len(signature.inputs), (WHOLE,) * len(signature.outputs))
 
 
-def once_way(signature: Signature, made: OpStrategy) -> OpStrategy:
+def single_worker_strategy(signature: Signature, made: OpStrategy) -> OpStrategy:
     """The first worker alone does all of it."""
     return _extended(made, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs))
 
 
-def uncut(signature: Signature) -> OpStrategy:
+def uncut_strategy(signature: Signature) -> OpStrategy:
     """The way of an op before any cut."""
     return OpStrategy((), ((),) * len(signature.inputs), ((),) * len(signature.outputs))
 
@@ -147,16 +147,16 @@ def _shares(need: Need) -> Layouts:
     return tuple(WHOLE if any(layout == rim.dimension for rim in need.rims) else layout for layout in need.layouts)
 
 
-def told_of(signature: Signature, way: OpStrategy, factors: Shape, worker: int) -> KernelOverrides:
+def overrides_of_worker(signature: Signature, way: OpStrategy, factors: Shape, worker: int) -> KernelOverrides:
     """What the op of one worker has in place of the whole op's, where it reads windows."""
     if not way.rims:
         return KernelOverrides()
     given = [
-        boxes(operand.shape or (), way.needs[at], factors, way.rims[at])[worker]
+        worker_boxes(operand.shape or (), way.needs[at], factors, way.rims[at])[worker]
         for at, operand in enumerate(signature.inputs)
     ]
     made = [
-        boxes(shape or (), tuple(max(layout, WHOLE) for layout in gives), factors)[worker]
+        worker_boxes(shape or (), tuple(max(layout, WHOLE) for layout in gives), factors)[worker]
         for (shape, _), gives in zip(signature.outputs, way.gives, strict=True)
     ]
-    return told(signature, given, made, [rim.dimension for rims in way.rims for rim in rims])
+    return kernel_overrides(signature, given, made, [rim.dimension for rims in way.rims for rim in rims])

@@ -36,9 +36,9 @@ class PartAssembly:
 
 
 @lru_cache(maxsize=1 << 16)
-def boxes(shape: Shape, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tuple[Box | None, ...]:
+def worker_boxes(shape: Shape, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tuple[Box | None, ...]:
     """[K] each worker's part; None for those that have none."""
-    first, size = geometry.spans(shape, Need(layouts, rims), factors)
+    first, size = geometry.part_spans(shape, Need(layouts, rims), factors)
     found: list[Box | None] = [
         (tuple(begin), tuple(extents)) for begin, extents in zip(first.tolist(), size.tolist(), strict=True)
     ]
@@ -46,7 +46,7 @@ def boxes(shape: Shape, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tu
 
 
 @lru_cache(maxsize=1 << 16)
-def assembly(
+def assemble_part(
     shape: Shape, stored: Layouts, need: Box, worker: int, factors: Shape, summand: Shape = ()
 ) -> PartAssembly:
     """How a worker comes by a part of a tensor: its own part first, for the rest that of the nearest who has it.
@@ -76,8 +76,8 @@ def summands(stored: Layouts, factors: Shape) -> tuple[Shape, ...]:
 def _holders(shape: Shape, stored: Layouts, factors: Shape, summand: Shape) -> dict[Shape, list[int]]:
     """First element of a part -> the workers that have it."""
     found: dict[Shape, list[int]] = {}
-    digits = geometry.digits(factors).T.tolist()
-    for worker, box in enumerate(boxes(shape, stored, factors)):
+    digits = geometry.worker_digits(factors).T.tolist()
+    for worker, box in enumerate(worker_boxes(shape, stored, factors)):
         mine = tuple(d for d, layout in zip(digits[worker], stored, strict=True) if layout == PARTIAL)
         if box is not None and (not summand or mine == summand):
             found.setdefault(box[0], []).append(worker)
@@ -104,12 +104,12 @@ def _piece(cell: Shape, size: Shape, need: Box, holder: int) -> Piece:
 @lru_cache(maxsize=1 << 16)
 def fetching_blocks(shape: Shape, stored: Layouts, need: Need, factors: Shape) -> int:
     """Blocks that all workers receive to have what they need of a tensor that lies in one layout."""
-    own = boxes(shape, stored, factors)
+    own = worker_boxes(shape, stored, factors)
     return sum(
         piece.holder != worker
-        for worker, box in enumerate(boxes(shape, need.layouts, factors, need.rims))
+        for worker, box in enumerate(worker_boxes(shape, need.layouts, factors, need.rims))
         if box is not None and box != own[worker]
-        for piece in assembly(shape, stored, box, worker, factors).pieces
+        for piece in assemble_part(shape, stored, box, worker, factors).pieces
     )
 
 
@@ -119,12 +119,12 @@ def keeping_blocks(shape: Shape, computed: Layouts, kept: Layouts, factors: Shap
     if PARTIAL not in computed:
         return fetching_blocks(shape, computed, Need(kept), factors)
     two = geometry.summed_in_two_steps(shape, computed, kept, factors)
-    target = geometry.spread(shape, computed, kept, factors) if two else kept
+    target = geometry.spread_layout(shape, computed, kept, factors) if two else kept
     summed = sum(
         piece.holder != worker
-        for worker, box in enumerate(boxes(shape, target, factors))
+        for worker, box in enumerate(worker_boxes(shape, target, factors))
         if box is not None
         for summand in summands(computed, factors)
-        for piece in assembly(shape, computed, box, worker, factors, summand).pieces
+        for piece in assemble_part(shape, computed, box, worker, factors, summand).pieces
     )
     return summed + fetching_blocks(shape, target, Need(kept), factors)

@@ -20,7 +20,15 @@ from pesto.split import geometry, pieces
 from pesto.split.division import Division, cut_though_small, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import ONE, WHOLE
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, once_way, uncut, ways, whole_way
+from pesto.split.op_strategy import (
+    ONCE_WAY,
+    WHOLE_WAY,
+    OpStrategy,
+    admissible_strategies,
+    replicated_strategy,
+    single_worker_strategy,
+    uncut_strategy,
+)
 from pesto.split.ops.replicated_ops import FED
 from pesto.split.prices import Prices
 from pesto.split.signature import RANK, Signature
@@ -114,12 +122,12 @@ class CutProgram:
         )
 
 
-def program(shaped: TypedGraph, made: Division | None, k: int, rules: Rules) -> CutProgram:
+def build_program(shaped: TypedGraph, made: Division | None, k: int, rules: Rules) -> CutProgram:
     """The problem of cutting each group of workers in k more."""
-    return program_of(shaped, made, (k,), rules)
+    return build_joint_program(shaped, made, (k,), rules)
 
 
-def program_of(
+def build_joint_program(
     shaped: TypedGraph,
     made: Division | None,
     more: Shape,
@@ -206,7 +214,7 @@ class _ProgramBuilder:
             ) from error
 
     def _ways(self, op: int) -> tuple[OpStrategy, ...]:
-        found = [self.made.ways[op] if self.made else uncut(self.shaped.signature(op))]
+        found = [self.made.ways[op] if self.made else uncut_strategy(self.shaped.signature(op))]
         for at in self.cuts:
             found = [way for before in found for way in self._once_more(op, before, self.factors[: at + 1])]
         return tuple(found)
@@ -215,21 +223,21 @@ class _ProgramBuilder:
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
         tiny = _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small
         if tiny and not once and not rules.partial:
-            return (whole_way(signature, before),)
+            return (replicated_strategy(signature, before),)
         if rules.partial and not once:
             return self._if_it_pays(op, before, factors)
         update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
         whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
-        return ways(signature, before, factors, whole=whole, once=once, halo=rules.halo)
+        return admissible_strategies(signature, before, factors, whole=whole, once=once, halo=rules.halo)
 
     def _if_it_pays(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
         """Once, or cut; what is fed all have."""
         signature = self.shaped.signature(op)
         if signature.type in FED:
-            return (whole_way(signature, before),)
-        alone, found = once_way(signature, before), list[OpStrategy]()
+            return (replicated_strategy(signature, before),)
+        alone, found = single_worker_strategy(signature, before), list[OpStrategy]()
         if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
-            options = ways(signature, before, factors, whole=False, once=False)
+            options = admissible_strategies(signature, before, factors, whole=False, once=False)
             found = [way for way in options if way.names[-1] != WHOLE_WAY]
         return (alone, *found)
 
@@ -239,8 +247,11 @@ class _ProgramBuilder:
 
     def _of_handle(self, op: int) -> tuple[OpStrategy, ...]:
         """For each layout of its variable, where a handle is: on the worker that has it, or on all with their parts."""
-        signature, before = self.shaped.signature(op), uncut(self.shaped.signature(op))
-        return tuple((once_way if ONE in at else whole_way)(signature, before) for at in self.tied[self.handles[op]])
+        signature, before = self.shaped.signature(op), uncut_strategy(self.shaped.signature(op))
+        return tuple(
+            (single_worker_strategy if ONE in at else replicated_strategy)(signature, before)
+            for at in self.tied[self.handles[op]]
+        )
 
     def _hands_on(self, op: int) -> int:
         """The tie of the variable whose value an op hands on; -1 for any other op."""
@@ -397,7 +408,7 @@ def _keeping(
     item, block = price
     return [
         [
-            item * geometry.stored(shape, g, at, factors)
+            item * geometry.elements_to_store(shape, g, at, factors)
             + (block * pieces.keeping_blocks(shape, g, at, factors) if block else 0)
             for at in kept
         ]
@@ -413,7 +424,7 @@ def _fetching(
     item, block = price
     return [
         [
-            item * geometry.fetched(shape, at, need.layouts, factors, need.rims)
+            item * geometry.elements_to_fetch(shape, at, need.layouts, factors, need.rims)
             + (block * pieces.fetching_blocks(shape, at, need, factors) if block else 0)
             + (_feeding(shape, item, need, factors, feed) if any(feed) else 0)
             for need in needs
@@ -423,5 +434,5 @@ def _fetching(
 
 
 def _feeding(shape: Shape, item: int, need: Need, factors: Shape, feed: tuple[float, float]) -> int:
-    part = geometry.largest(shape, need, factors)
+    part = geometry.largest_extents(shape, need, factors)
     return round(feed[part[1:] != shape[1:]] * item * prod(part))

@@ -11,7 +11,7 @@ ROUNDED = frozenset(("float16", "bfloat16", "half"))
 """Data types in which the order of a sum is seen."""
 
 
-def remarks(shaped: TypedGraph, division: Division) -> list[str]:
+def reduction_warnings(shaped: TypedGraph, division: Division) -> list[str]:
     """One line for each data type of few bits whose values are reduced from parts."""
     summed: Counter[str] = Counter()
     for op, way in enumerate(division.ways):

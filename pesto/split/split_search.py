@@ -13,12 +13,12 @@ from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
-from pesto.split.methods.cut import CutChoice, CutTask, solved
+from pesto.split.methods.cut import CutChoice, CutTask, solve_labelling
 from pesto.split.methods.cut_methods import METHODS, CutMethod
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, cut_ops
 from pesto.split.ops.op_types import coverage
 from pesto.split.prices import Prices
-from pesto.split.program import CutGain, CutProgram, Rules, program_of
+from pesto.split.program import CutGain, CutProgram, Rules, build_joint_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
@@ -80,7 +80,7 @@ class Split:
         return self.cuts[-1].bound
 
 
-def factors_of(workers: str) -> Shape:
+def parse_factors(workers: str) -> Shape:
     """The cuts that `8` or `2x2x2` asks for, outermost first; UsageError for anything else."""
     if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4})*", workers):
         raise UsageError(f"workers {workers!r} - give a number, or numbers joined by x: 8, 2x2x2")
@@ -127,7 +127,7 @@ def divide(
     )
 
 
-def least_divided(
+def divide_with_or_without_halo(
     shaped: TypedGraph, factors: Shape, method: str, rules: Rules, *, seconds: float,
     found: Callable[[Split], None] = lambda _: None,
 ) -> Split:  # fmt: skip
@@ -162,9 +162,9 @@ def divide_partly(
     the time is too short; SolverError where HiGHS fails.
     """
     began = time.monotonic()
-    made = program_of(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
+    made = build_joint_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
     some = pinned(made.problem, _labels_of(made, start))
-    answer = solved(some.problem, "exact", seconds, deterministic=deterministic)
+    answer = solve_labelling(some.problem, "exact", seconds, deterministic=deterministic)
     if answer.labels is None:
         return None
     division = made.division(some.widened(answer.labels).tolist())
@@ -227,13 +227,13 @@ def _row(method: str, rules: Rules) -> CutMethod:
     return METHODS[method]
 
 
-def uncovered(shaped: TypedGraph) -> list[str]:
+def undescribed_types(shaped: TypedGraph) -> list[str]:
     """Op types of a step without a description: every worker does them whole."""
     types = {signature.type for signature in shaped.signatures}
     return [row.type for row in coverage(types) if not row.kind]
 
 
-def ways_by_type(shaped: TypedGraph, split: Split) -> list[tuple[str, int, str]]:
+def strategies_by_type(shaped: TypedGraph, split: Split) -> list[tuple[str, int, str]]:
     """Op type, how many there are, and how they are cut: the commonest first."""
     found: dict[str, Counter[str]] = {}
     for op, way in enumerate(split.division.ways):
@@ -242,7 +242,7 @@ def ways_by_type(shaped: TypedGraph, split: Split) -> list[tuple[str, int, str]]
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
-def ways_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int, int]]:
+def strategies_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int, int]]:
     """Class of op types, how many ops there are, and how many of them some cut divides: the commonest first."""
     kinds = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
     ops, cut = Counter[str](), Counter[str]()

@@ -29,7 +29,7 @@ _OUTPUTS_ALONE = frozenset(("Fill", "OnesLike", "Slice", "StridedSlice", "ZerosL
 """Op types that read no more than they write: their bytes are those of their outputs."""
 
 
-def split_step(graph: Graph, parts: WorkerParts, devices: Sequence[str]) -> Graph:
+def build_split_step(graph: Graph, parts: WorkerParts, devices: Sequence[str]) -> Graph:
     """The divided step of `graph`, worker w on `devices[w]`; what no accelerator runs stays on the host.
 
     A clone has its share of the op's work and bytes; blocks are copied, and summed, at the speed of the device's
@@ -178,7 +178,7 @@ class _StepBuilder:
         for op, kind in enumerate(shaped.signature_of.tolist()):
             key = (kind, division.ways[op], forms[op])
             if key not in known:
-                known[key] = share_of(shaped.signatures[kind], division.ways[op], forms[op], division.factors)
+                known[key] = work_share(shaped.signatures[kind], division.ways[op], forms[op], division.factors)
             rows.append(known[key])
         cuts, share, divisors = zip(*rows, strict=True)
         return np.array(cuts, dtype=np.float64), np.array(share, dtype=np.float64), np.array(divisors)
@@ -218,7 +218,7 @@ class _StepBuilder:
         return {dst: (src, output) for dst, src, output in rows}
 
 
-def share_of(signature: Signature, way: OpStrategy, form: int, factors: Shape) -> tuple[float, float, list[int]]:
+def work_share(signature: Signature, way: OpStrategy, form: int, factors: Shape) -> tuple[float, float, list[int]]:
     """(parts of an op's work, share of its bytes, what its kernel's sizes are divided by)."""
     cut = [(name, k) for name, k in zip(way.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
     whole = part = 0
@@ -228,7 +228,7 @@ def share_of(signature: Signature, way: OpStrategy, form: int, factors: Shape) -
     for shape, dtype, need in tensors:
         if shape is not None:
             whole += prod(shape) * item_bytes(dtype)
-            part += prod(geometry.largest(shape, need, factors)) * item_bytes(dtype)
+            part += prod(geometry.largest_extents(shape, need, factors)) * item_bytes(dtype)
     divisors = [1] * (1 + max(KERNEL_SIZES))
     for name, k in cut:
         for column in _columns(signature, form, name):

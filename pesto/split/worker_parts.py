@@ -13,7 +13,7 @@ from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.op_strategy import ONCE_WAY
 from pesto.split.ops.replicated_ops import FED
-from pesto.split.pieces import Box, PartAssembly, Piece, assembly, boxes, summands
+from pesto.split.pieces import Box, PartAssembly, Piece, assemble_part, summands, worker_boxes
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Bools, Ints, bools, ints
 
@@ -107,7 +107,7 @@ class WorkerParts:
         return sum(self.output_bytes(part, output) for part, output, _ in sent)
 
 
-def parts_of(shaped: TypedGraph, division: Division, results: Sequence[tuple[int, int]] = ()) -> WorkerParts:
+def build_worker_parts(shaped: TypedGraph, division: Division, results: Sequence[tuple[int, int]] = ()) -> WorkerParts:
     """The parts of a division's step; `results`, as (op, output), are brought to the first worker whole.
 
     ValueError where the division has places for another number of parts.
@@ -134,7 +134,7 @@ def _places(
     """[p] the device of each part; what is for results alone is where the first worker's clone is, or its own."""
     if not division.places:
         return ints([part.worker for part in parts])
-    alone = parts_of(shaped, replace(division, places=())).parts if results else parts
+    alone = build_worker_parts(shaped, replace(division, places=())).parts if results else parts
     given: dict[WorkerPart, list[int]] = defaultdict(list)
     for part, place in zip(alone, division.places, strict=True):
         given[part].append(place)
@@ -246,15 +246,15 @@ class _PartsBuilder:
             return have
         if shape is None or not item_bytes(dtype):
             return [have[worker if have[worker][0] >= 0 else 0] for worker in range(self.workers)]
-        own = boxes(shape, stored, self.factors)
+        own = worker_boxes(shape, stored, self.factors)
         found = []
-        for worker, box in enumerate(boxes(shape, needed.layouts, self.factors, needed.rims)):
+        for worker, box in enumerate(worker_boxes(shape, needed.layouts, self.factors, needed.rims)):
             if box is None or box == own[worker]:
                 found.append(have[worker])
                 continue
             key = (op, output, worker, box)
             if stored != self.division.kept[op][output] or key not in self.at:
-                grid = assembly(shape, stored, box, worker, self.factors)
+                grid = assemble_part(shape, stored, box, worker, self.factors)
                 self.at[key] = self._joined(have, grid, needed, WorkerPart(JOIN, worker, op, output, None))
             found.append(self.at[key])
         return found
@@ -267,17 +267,17 @@ class _PartsBuilder:
         if shape is None:
             raise ValueError(f"op {self.shaped.names[op]}: partial results without a shape")
         two = geometry.summed_in_two_steps(shape, gives, kept, self.factors)
-        target = geometry.spread(shape, gives, kept, self.factors) if two else kept
+        target = geometry.spread_layout(shape, gives, kept, self.factors) if two else kept
         results = summands(gives, self.factors)
         scale = len(results) if way.scaled else 1
         found = []
-        for worker, box in enumerate(boxes(shape, target, self.factors)):
+        for worker, box in enumerate(worker_boxes(shape, target, self.factors)):
             if box is None:
                 found.append((-1, output))
                 continue
             made = WorkerPart(JOIN, worker, op, output, None)
             ports = [
-                self._joined(have, assembly(shape, gives, box, worker, self.factors, s), Need(target), made)
+                self._joined(have, assemble_part(shape, gives, box, worker, self.factors, s), Need(target), made)
                 for s in results
             ]
             part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=reducer, scale=scale))

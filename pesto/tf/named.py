@@ -174,10 +174,10 @@ def partitioned(source: Source, found: "SplitFile", devices: Sequence[str], host
     MismatchError when the split is of another step, VerificationError when it is invalid.
     """
     captured, shaped, _ = _to_divide(source)
-    from pesto.split.files.split_check import verified
+    from pesto.split.files.split_check import verify_split
     from pesto.tf.partition.partitioned import partition
 
-    division = verified(found, shaped)
+    division = verify_split(found, shaped)
     return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices, host=host)
 
 
@@ -186,11 +186,11 @@ def run_parts(
 ) -> "PartsRan":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition.parts_run`); errors as of both."""
     captured, shaped, step = _to_divide(source)
-    from pesto.split.files.split_check import verified
+    from pesto.split.files.split_check import verify_split
     from pesto.tf.partition import parts_run
     from pesto.tf.run.own_batch import with_batch
 
-    division = verified(found, shaped)
+    division = verify_split(found, shaped)
     return parts_run.run_parts(captured, shaped, division, with_batch(step(), feeds), steps=steps, devices=devices)
 
 

@@ -175,11 +175,11 @@ def verify(artifact: Artifact, given: GivenStep, called: str, *, certificate: bo
             )
         case SplitFile():
             shaped = given.read_shapes(split_source(artifact, given.source))
-            split_check.verified(artifact, shaped)
-            bounds = split_check.certified(artifact, shaped, seconds=BOUND_SECONDS) if certificate else None
+            split_check.verify_split(artifact, shaped)
+            bounds = split_check.certify_bounds(artifact, shaped, seconds=BOUND_SECONDS) if certificate else None
             return CheckedSplit(split=artifact, shaped=shaped, certificate=certificate, bounds=bounds)
-    pattern_certificate.verified(artifact, called)
-    known = pattern_certificate.certified(artifact) if certificate else None
+    pattern_certificate.verify_pattern(artifact, called)
+    known = pattern_certificate.certify_pattern(artifact) if certificate else None
     return CheckedPattern(pattern=artifact, called=called, known=known)
 
 
@@ -325,7 +325,7 @@ class CheckedSplit:
         if self.certificate:
             lines += [
                 _split_bound(split, self.bounds),
-                f"{NOT_CHECKED}: {', '.join(split_check.unconfirmed(split, self.bounds))}",
+                f"{NOT_CHECKED}: {', '.join(split_check.unconfirmed_claims(split, self.bounds))}",
             ]
         return "\n".join(paragraph(f"{split.what}: {line}", 2) for line in lines)
 
@@ -341,7 +341,7 @@ def _split_bounds(split: SplitFile, bounds: split_check.SplitBounds | None) -> d
             for cut, bound in zip(split.cuts, bounds.found if bounds else [None] * len(split.cuts), strict=True)
         ],
         "rests_on": list(bounds.rests_on) if bounds else [],
-        "not_checked": split_check.unconfirmed(split, bounds),
+        "not_checked": split_check.unconfirmed_claims(split, bounds),
     }
 
 

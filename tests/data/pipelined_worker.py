@@ -30,8 +30,8 @@ from tensorflow.python.ops import resource_variable_ops  # noqa: E402
 from pesto.core.errors import PestoError  # noqa: E402
 from pesto.core.source import Cut, function_label  # noqa: E402
 from pesto.inputs.cluster_file import load_cluster  # noqa: E402
-from pesto.pipelining.late_pipeline import late_pipeline  # noqa: E402
-from pesto.pipelining.step_pipeline import PipelineOptions, step_pipeline  # noqa: E402
+from pesto.pipelining.late_pipeline import pipeline_without_flush  # noqa: E402
+from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.sources.sources import capture_keras, capture_pieces  # noqa: E402
 
@@ -214,7 +214,7 @@ def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", tur
         label = function_label(f"worker:{program}", many * EACH, cut)
         return build(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
 
-    found = late_pipeline(trace, load_cluster(cluster), PipelineOptions())
+    found = pipeline_without_flush(trace, load_cluster(cluster), PipelineOptions())
     late, flight = found.ground.late or (), found.chosen.schedule.in_flight
     step = api.pipeline(model, found.plan, devices="cpu")
     gave = [np.asarray(step(x, y)) for x, y in data]
@@ -303,7 +303,7 @@ def by_schedules(program: str, schedules: str) -> None:
     losses, after = [mean(each) for each in plain(model, data)], held(model)
     graph = graph_of(program)
     for schedule in schedules.split(","):
-        found = step_pipeline(graph, load_cluster("cpux3"), batches=None, wish=PipelineOptions(name=schedule))
+        found = pipeline_step(graph, load_cluster("cpux3"), batches=None, wish=PipelineOptions(name=schedule))
         model = compiled(program)
         step = api.pipeline(model, found.plan, devices="cpu")
         gave = [np.asarray(step(x, y)) for x, y in data]
@@ -372,7 +372,7 @@ def stepping(model: Any) -> Any:
 
 
 def planned(captured: Any) -> Any:
-    return step_pipeline(build(captured), load_cluster("cpux2"), batches=None, wish=PipelineOptions(name="1f1b")).plan
+    return pipeline_step(build(captured), load_cluster("cpux2"), batches=None, wish=PipelineOptions(name="1f1b")).plan
 
 
 def refused(case: str, act: Callable[[], Any], *plans: Any) -> None:

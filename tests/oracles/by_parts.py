@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from pesto.split.layouts import PARTIAL, WHOLE, Layout, Rims, Strategy
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, repeats
-from pesto.split.ops.window_kernels import told
-from pesto.split.pieces import boxes
+from pesto.split.ops.window_kernels import kernel_overrides
+from pesto.split.pieces import worker_boxes
 from pesto.split.signature import Signature
 from pesto.tf.private import op_def
 
@@ -91,7 +91,7 @@ def _attribute(kind: str, value: Any) -> Any:
 def cut(value: np.ndarray, layout: Layout, k: int, rims: Rims = ()) -> list[np.ndarray]:
     """The parts of the k workers."""
     if rims:
-        found = boxes(value.shape, (layout,), (k,), rims)
+        found = worker_boxes(value.shape, (layout,), (k,), rims)
         return [value[tuple(slice(a, a + n) for a, n in zip(*box, strict=True))] for box in found]
     return [value] * k if layout == WHOLE else np.split(value, k, axis=layout)
 
@@ -130,11 +130,12 @@ def _told(
     if not strategy.rims:
         return signature, inputs
     rows = zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
-    given = [boxes(operand.shape, (layout,), (k,), rims)[worker] for operand, layout, rims in rows]
+    given = [worker_boxes(operand.shape, (layout,), (k,), rims)[worker] for operand, layout, rims in rows]
     gives = [
-        boxes(s, (max(at, -1),), (k,))[worker] for (s, _), at in zip(signature.outputs, strategy.gives, strict=True)
+        worker_boxes(s, (max(at, -1),), (k,))[worker]
+        for (s, _), at in zip(signature.outputs, strategy.gives, strict=True)
     ]
-    found = told(signature, given, gives, [rim.dimension for rim in strategy.rims[0]])
+    found = kernel_overrides(signature, given, gives, [rim.dimension for rim in strategy.rims[0]])
     attributes = dict(signature.attributes)
     if found.padding:
         attributes |= {"padding": "EXPLICIT", "explicit_paddings": found.padding}

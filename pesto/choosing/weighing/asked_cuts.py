@@ -7,7 +7,7 @@ from pesto.choosing.weighing.timed_split import factorings
 from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError
 from pesto.split.geometry import Shape
-from pesto.split.split_search import factors_of
+from pesto.split.split_search import parse_factors
 
 RUNS_ALONE = "a split cuts them into parts and runs as a program of its own, beside no plan"
 """Why no split is made beside the plan of another step."""
@@ -19,7 +19,7 @@ def named_cuts(words: str) -> tuple[Shape, ...]:
     """The cuts of words such as 2x2,4, each once; none of `AUTO`; UsageError for what is no cut."""
     if words == AUTO:
         return ()
-    return tuple(dict.fromkeys(factors_of(word.strip()) for word in words.split(",")))
+    return tuple(dict.fromkeys(parse_factors(word.strip()) for word in words.split(",")))
 
 
 def cuts_of(words: str, cluster: Cluster) -> tuple[Shape, ...]:

@@ -18,9 +18,9 @@ from pesto.split.division import parameter_bytes
 from pesto.split.layouts import PARTIAL
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.split.split_step import split_step
+from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import CLONE, WorkerParts, parts_of
+from pesto.split.worker_parts import CLONE, WorkerParts, build_worker_parts
 from solvers.arrays import Bools, Ints, bools, ints
 
 
@@ -57,8 +57,10 @@ def data_parallel(
     split = divide(
         shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic
     )
-    alone = replica_of(parts_of(shaped, split.division))
-    found = run(split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order"))
+    alone = replica_of(build_worker_parts(shaped, split.division))
+    found = run(
+        build_split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order")
+    )
     gradients = _gradient_bytes(shaped, parameter_bytes(shaped, split.division).tolist())
     return DataParallel(
         replica=found.candidate,

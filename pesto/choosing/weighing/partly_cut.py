@@ -33,9 +33,9 @@ from pesto.split.division import Division
 from pesto.split.op_strategy import cut_ops
 from pesto.split.program import CutGain
 from pesto.split.split_search import Split, divide_partly
-from pesto.split.split_step import split_step
+from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import WorkerParts, parts_of
+from pesto.split.worker_parts import WorkerParts, build_worker_parts
 from solvers.arrays import Bools, Floats, ints
 from solvers.deadlines import Late
 from solvers.timing.idling import idle_under
@@ -215,9 +215,9 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
 def _tried(step: tuple[Graph, TypedGraph], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
     """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
     (graph, shaped), (cluster, placed) = step, placement
-    parts = parts_of(shaped, split.division)
+    parts = build_worker_parts(shaped, split.division)
     order = _order(placed, cluster, split)
-    made = split_step(graph, parts, order)
+    made = build_split_step(graph, parts, order)
     costs = modelled(made, cluster)
     problem = formulate(made, costs, cluster, Settings())
     bench = Bench.of(made, problem)

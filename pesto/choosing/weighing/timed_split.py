@@ -27,9 +27,9 @@ from pesto.split.methods.cut_methods import METHODS
 from pesto.split.prices import Prices
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide
-from pesto.split.split_step import split_step
+from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import parts_of
+from pesto.split.worker_parts import build_worker_parts
 from solvers.heuristics.devices_of_location import devices_at
 
 SECONDS = "seconds"
@@ -171,7 +171,7 @@ def timed(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, sett
     Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
     one after the other. UsageError where there are fewer than workers.
     """
-    step = split_step(graph, parts_of(shaped, split.division), accelerators_of(cluster))
+    step = build_split_step(graph, build_worker_parts(shaped, split.division), accelerators_of(cluster))
     name = f"split {'x'.join(map(str, split.division.factors))}"
     cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
     found = run(step, cluster, settings, (name, f"{cuts}, in list order"))

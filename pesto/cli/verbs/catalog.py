@@ -15,7 +15,7 @@ from pesto.inputs.cluster_file import cluster_names, described, load_cluster
 from pesto.reporting.show.cluster_page import cluster_object, cluster_page
 from pesto.reporting.show.facts.catalogue import clusters_object, models_object, solvers_object
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from pesto.tf.models.published_batches import GPUS
 
 
@@ -33,7 +33,7 @@ def models_command(*, build: bool, as_json: bool) -> None:
         for m in found["models"]
     ]
     click.echo(
-        "\n".join(aligned([("model", "variant", "ops", "", "batch on 1 to 16 GPUs"), *listed], "<<><<", (18, 12, 5)))
+        "\n".join(align_rows([("model", "variant", "ops", "", "batch on 1 to 16 GPUs"), *listed], "<<><<", (18, 12, 5)))
     )
 
 
@@ -72,7 +72,7 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
         return
     found = [load_cluster(name) for name in cluster_names()]
     listed = [(c.name, f"{_devices(c)}; {counted(len(c.links), 'link')}") for c in found]
-    click.echo("\n".join(aligned(listed, "<", (17,))))
+    click.echo("\n".join(align_rows(listed, "<", (17,))))
 
 
 def _devices(cluster: Cluster) -> str:
@@ -102,7 +102,7 @@ def solvers_command(*, as_json: bool) -> None:
         for row in found["solvers"]
         for programs in (", ".join(row["formulations"]),)
     ]
-    click.echo("\n".join(aligned(listed, "<", (17,))))
+    click.echo("\n".join(align_rows(listed, "<", (17,))))
 
 
 @click.command("studies")

@@ -15,7 +15,7 @@ from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
 from pesto.inputs.load import load_graph, load_shapes
 from pesto.reporting.show.lines import paragraph
-from pesto.split.files.typed_graph_file import save_shaped
+from pesto.split.files.typed_graph_file import save_typed_graph
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -113,7 +113,7 @@ def _shapes(file: Path | None, source: Source, out: Path, *, quiet: bool) -> Non
         raise UsageError(f"{file}: a graph of another program has no shapes - name the step by an option")
     check_outputs([out], [source.file] if source.file else [], as_json=False)
     shaped = load_shapes(source)
-    save_shaped(shaped, out)
+    save_typed_graph(shaped, out)
     kinds = counted(len(shaped.signatures), "kind")
     if not quiet:
         click.echo(paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} of {kinds} -> {out}", 2))

@@ -14,7 +14,7 @@ from pesto.core.errors import Exit
 from pesto.core.files.json import shown
 from pesto.planning.solving.ahead import beside, cache_folder, parts_there
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from pesto.verbs.compiling.parts import PARTS
 from solvers import Options, Problem, available, solve
 from solvers.api import SOLVERS
@@ -60,7 +60,7 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
         click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         there = "{parts} of {of} parts of what a solve needs, in {folder}".format_map(compiled)
         rows = {**versions, "compiled": shown(there), **checks}
-        click.echo("\n".join(paragraph(line, 27) for line in aligned(rows.items(), "<", (25,))))
+        click.echo("\n".join(paragraph(line, 27) for line in align_rows(rows.items(), "<", (25,))))
     if not well:
         raise click.exceptions.Exit(Exit.SOLVER)
 

@@ -16,7 +16,7 @@ from pesto.core.quantities import duration, percent
 from pesto.reporting.show.lines import command, fact
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.solve_report import VERIFIED
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from pesto.service.client.asking import failed
 from pesto.service.client.sync_client import Client
 from pesto.service.protocol.job_states import FINAL, State
@@ -55,7 +55,7 @@ def list_command(*, server: str, token: str | None, age_s: float | None, as_json
         click.echo(to_json({"jobs": [_object(job) for job in found]}))
         return
     head = ("id", "state", "kind", "of", "cluster", "best", "gap", "age", "label")
-    click.echo("\n".join(aligned([head, *map(_row, found)], "<<<<<>>><")))
+    click.echo("\n".join(align_rows([head, *map(_row, found)], "<<<<<>>><")))
 
 
 @jobs_command.command("show")

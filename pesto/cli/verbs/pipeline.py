@@ -18,13 +18,13 @@ from pesto.core.files.pattern_file import save_pattern
 from pesto.core.plans.plan_file import save
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_late
-from pesto.pipelining.late_pipeline import late_pipeline
-from pesto.pipelining.pattern_certificate import kept
-from pesto.pipelining.pipeline import Pipeline, curve, misfit, pipelined
+from pesto.pipelining.late_pipeline import pipeline_without_flush
+from pesto.pipelining.pattern_certificate import chosen_pattern
+from pesto.pipelining.pipeline import Pipeline, describe_shortfall, find_pipeline, period_curve
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, REPLICATED, ChainSchedule, PipelineRequest
 from pesto.pipelining.staged_step import BATCHES
-from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, step_pipeline
+from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, pipeline_step
 from pesto.pipelining.step_stages import step_stages
 from pesto.planning.solving.interrupt import hold, received, release
 from pesto.reporting.show.pipelines import pipeline_chart
@@ -123,7 +123,7 @@ def pipeline_command(
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    _tell_chain(pipelined(asked, schedule), instance, instance.name or str(chain), wanted, as_json=as_json)
+    _tell_chain(find_pipeline(asked, schedule), instance, instance.name or str(chain), wanted, as_json=as_json)
 
 
 def _machines(
@@ -143,11 +143,11 @@ def _machines(
 def _of_step(source: Source, cluster: str, wish: PipelineOptions, *, asynchronous: bool, quiet: bool) -> StepPipeline:
     devices = load_cluster(cluster)  # before the step, which takes seconds to read
     if asynchronous:
-        return late_pipeline(load_late(source, quiet=quiet), devices, wish)
+        return pipeline_without_flush(load_late(source, quiet=quiet), devices, wish)
     refuse("a step with a flush updates once", "updates_each")
     repeated = None if source.pieces else source.micro_batches
     graph = read_step(replace(source, micro_batches=source.pieces), quiet=quiet)
-    return step_pipeline(graph, devices, batches=repeated, wish=wish)
+    return pipeline_step(graph, devices, batches=repeated, wish=wish)
 
 
 def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:
@@ -172,7 +172,7 @@ def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None
 def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_Wanted", *, as_json: bool) -> None:
     hold()
     if wanted.out is not None and found.chosen.fits:
-        save_pattern(kept(found, instance), wanted.out)
+        save_pattern(chosen_pattern(found, instance), wanted.out)
     wanted.draw(found.asked, found.chosen)
     if wanted.actions is not None:
         _save_ranks(found.chosen, list(range(found.asked.devices)), wanted.actions)
@@ -185,7 +185,7 @@ def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_W
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     if not found.chosen.fits:
         kept_not = "; its pattern is not written" if wanted.out is not None else ""
-        raise NothingFoundError(f"{found.chosen.name} on the stages above: {misfit(found)}{kept_not}")
+        raise NothingFoundError(f"{found.chosen.name} on the stages above: {describe_shortfall(found)}{kept_not}")
 
 
 class _Wanted(NamedTuple):
@@ -219,7 +219,7 @@ class _Wanted(NamedTuple):
             return
         try:
             release()
-            points = [] if received() else curve(asked)
+            points = [] if received() else period_curve(asked)
         except KeyboardInterrupt:
             points = []
         hold()

@@ -14,7 +14,7 @@ from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show import drawing
 from pesto.reporting.show.screen import one_line
 from pesto.research.reproduction import results_folder
-from pesto.research.reproduction.artefacts import chosen
+from pesto.research.reproduction.artefacts import choose_artefacts
 
 
 @click.command("reproduce")
@@ -52,21 +52,21 @@ def reproduce_command(
     The folder keeps every finished piece of work by version, so that a later call goes on where it was, also after
     Ctrl-C. Its page, reproduction.md, shows what it has the work of; reproduction.json has all numbers.
     """
-    wanted = chosen(names)
+    wanted = choose_artefacts(names)
     check_outputs([page] if page else [], [], as_json=as_json)
-    opened = results_folder.opened(out, time_limit, tiny=tiny)
-    for other in results_folder.of_others(opened):
+    opened = results_folder.open_folder(out, time_limit, tiny=tiny)
+    for other in results_folder.other_versions(opened):
         aside(f"pesto: {shown(out)} has {other} of another version or other settings: kept, and not used")
     if not drawing.available():
         aside("pesto: no pictures without matplotlib - install it with pip install 'pesto[study]'")
     try:
-        failed = results_folder.work(opened, wanted, jobs, _hear(quiet=quiet))
+        failed = results_folder.run_missing_cells(opened, wanted, jobs, _hear(quiet=quiet))
     except KeyboardInterrupt:
-        lacks = sum(count for name, count in results_folder.left(opened).items() if name in wanted)
+        lacks = sum(count for name, count in results_folder.count_missing(opened).items() if name in wanted)
         aside(f"interrupted: what is done is kept, {lacks} pieces lack - run it again to go on")
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED) from None
     hold()
-    numbers = results_folder.written(opened, page)
+    numbers = results_folder.write_results(opened, page)
     if failed:
         more = f", and {len(failed) - 1} others" if len(failed) > 1 else ""
         raise SolverError(f"{one_line(failed[0])}{more} - what is done is kept: run it again to try the others anew")

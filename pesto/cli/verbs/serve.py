@@ -18,7 +18,7 @@ from pesto.core.files.disk import make_folder
 from pesto.core.files.json import quoted
 from pesto.core.quantities import counted, size
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from pesto.service.serve import tokens
 from pesto.service.serve.backup import Saved, back_up, restore
 from pesto.service.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
@@ -221,7 +221,7 @@ def list_command(*, data: Path, as_json: bool) -> None:
         for one in found
     ]  # fmt: skip
     head = ("name", "role", "jobs", "queued", "bytes", "hours a day", "priority", "expires", "last used")
-    click.echo("\n".join(aligned([head, *lines], "<<>>>>><<")))
+    click.echo("\n".join(align_rows([head, *lines], "<<>>>>><<")))
 
 
 def _expiry(token: tokens.Token) -> str:

@@ -33,9 +33,9 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import Earlier, Outcome, solve
 from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import of_solve
-from pesto.reporting.show.solve_glossary import words
-from pesto.reporting.show.solve_report import as_object, following, page
+from pesto.reporting.show.report.plan_facts import report_solve
+from pesto.reporting.show.solve_glossary import glossary_text
+from pesto.reporting.show.solve_report import as_object, following_command, page
 from pesto.reporting.show.status_line import LiveLine
 from solvers import FAILED
 
@@ -43,7 +43,7 @@ from solvers import FAILED
 def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     del param
     if asked:
-        click.echo(words())
+        click.echo(glossary_text())
         ctx.exit()
 
 
@@ -165,11 +165,11 @@ def solve_command(
     stages_s = {"start": started_s, "graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
     stages_s["write"] = time.perf_counter() - writes
     if report is not None:
-        write_atomic(report, html_report(graph, [of_solve(outcome, machine, out.name, stages_s)]))
+        write_atomic(report, html_report(graph, [report_solve(outcome, machine, out.name, stages_s)]))
     if as_json:
         click.echo(to_json(as_object(outcome, stages_s, out, report)))
     else:
-        click.echo(page(outcome, stages_s, out, following(source, cluster, costs, out, report), report))
+        click.echo(page(outcome, stages_s, out, following_command(source, cluster, costs, out, report), report))
     return _end(outcome)
 
 

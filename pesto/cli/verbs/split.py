@@ -28,10 +28,10 @@ from pesto.reporting.show.splits.split_op_page import op_object, op_page
 from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.op_explanation import ExplainedOp, explained_op, found_op
-from pesto.split.ops.op_types import coverage, described
+from pesto.split.op_explanation import ExplainedOp, explain_op, find_op
+from pesto.split.ops.op_types import coverage, described_types
 from pesto.split.program import Rules
-from pesto.split.split_search import Split, factors_of, least_divided, uncovered
+from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors, undescribed_types
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.undescribed_ops import refuse_undescribed
 
@@ -106,7 +106,7 @@ def split_command(
     if workers is None:
         raise UsageError("how many workers? - give --workers, such as 8 or 2x2x2")
     source = _named(what, source).checked()
-    factors, form = factors_of(workers), picture_format(picture)
+    factors, form = parse_factors(workers), picture_format(picture)
     rules = Rules(replicate=replicate, memory_bytes=_bytes(memory), halo=halo)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
@@ -115,13 +115,13 @@ def split_command(
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
     rules = ruled(rules, objective, (graph, machine), prod(factors))
-    found = least_divided(shaped, factors, method, rules, seconds=time_limit)
+    found = divide_with_or_without_halo(shaped, factors, method, rules, seconds=time_limit)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     _write(shaped, found, (out, time_limit), (picture, form))
     if export:
         click.echo(EXPORTS[export](shaped, found.division), nl=False)
     elif as_json or not quiet:
-        op = explained_op(shaped, found.division, explain, halo=halo) if explain is not None else None
+        op = explain_op(shaped, found.division, explain, halo=halo) if explain is not None else None
         _say(shaped, found, out, clocked, op, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         refuse_short(clocked, machine)
@@ -148,7 +148,7 @@ def _check(shaped: TypedGraph, explain: str | None, *, whole: bool) -> None:
     if not whole:
         refuse_undescribed(shaped, "accept that with --whole")
     if explain is not None:
-        found_op(shaped.names, explain)
+        find_op(shaped.names, explain)
 
 
 def _say(
@@ -161,7 +161,7 @@ def _say(
     as_json: bool,
 ) -> None:
     """The split, or one op of it."""
-    left = uncovered(shaped)
+    left = undescribed_types(shaped)
     if as_json:
         answer(split_object(shaped, found, left, out, clocked) | ({"op": op_object(op)} if op else {}))
     else:
@@ -180,7 +180,7 @@ def _named(file: str | None, source: Source) -> Source:
 
 def _ops(source: Source, *, named: bool, missing: bool, as_json: bool) -> None:
     """The table of op types: all that are described, or those of a step."""
-    types = described()
+    types = described_types()
     if named:
         source.checked()
         types = sorted({signature.type for signature in load_shapes(source).signatures})

@@ -27,7 +27,7 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show import sweep_chart
-from pesto.reporting.show.sweep_table import as_object, brief, page
+from pesto.reporting.show.sweep_table import as_object, page, progress_line
 
 
 @click.command("sweep")
@@ -99,7 +99,7 @@ def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
         if out is not None:
             write_atomic(out, to_json(as_object(found)).encode())
         if not quiet:
-            aside(brief(found))
+            aside(progress_line(found))
 
     return hear
 

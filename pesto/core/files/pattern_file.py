@@ -20,7 +20,7 @@ def read_pattern(data: bytes, what: str) -> PatternInstance:
 def load_pattern(path: str | os.PathLike[str]) -> PatternInstance:
     """Read a pattern, gzip or not; FileError when it cannot be read, InputError when its content is refused.
 
-    What is read need not be a valid schedule: `pesto.pipelining.pattern_certificate.verified` says so.
+    What is read need not be a valid schedule: `pesto.pipelining.pattern_certificate.verify_pattern` says so.
     """
     return read_pattern(read_bytes(path, LARGEST), str(path))
 

@@ -35,7 +35,7 @@ class Bottleneck:
     """How much shorter the step is at most when it is split over these, everything else as it is (simulated)."""
 
 
-def blockers(step: ExplainedStep) -> tuple[Bottleneck, ...]:
+def find_bottlenecks(step: ExplainedStep) -> tuple[Bottleneck, ...]:
     """The long ops of the path under which others idle, most idle time first; MOST of them at most."""
     ops = step.path_ops
     ops = ops[step.took[ops] >= max(1, LONG * step.makespan)]

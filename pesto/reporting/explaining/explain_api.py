@@ -22,7 +22,7 @@ from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining import explanation
 from pesto.reporting.explaining.explanation import Explanation
 from pesto.reporting.explaining.path_sums import CAUSES
-from pesto.reporting.explaining.waits import waits
+from pesto.reporting.explaining.waits import explain_waits
 
 
 def explain(
@@ -75,7 +75,7 @@ class ExplainContext:
         machine, costs = on_cluster(graph, plan_cluster(plan) if self.cluster is None else self.cluster, self.costs)
         settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
         timeline = Timeline(problem=formulate(graph, costs, machine, settings), schedule=plan.schedule)
-        found = waits(timeline, plan.rank)
+        found = explain_waits(timeline, plan.rank)
         return {
             "type": [graph.types[k] for k in graph.type_of.tolist()],
             "slack_s": (found.slack * TICK_S).tolist(),

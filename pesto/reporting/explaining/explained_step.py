@@ -15,7 +15,7 @@ from pesto.core.simulator import Timeline
 from pesto.planning.solving.candidates import Bench
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.name_scopes import name_scopes
-from pesto.reporting.explaining.waits import COMPUTE_LEG, PathSegment, Waits, critical_path, waits
+from pesto.reporting.explaining.waits import COMPUTE_LEG, PathSegment, Waits, critical_path, explain_waits
 from solvers.arrays import Ints, ints
 from solvers.timing.loop import Prepared, order_of
 from solvers.timing.replay import makespan
@@ -48,7 +48,7 @@ class ExplainedStep:
         problem = formulate(graph, price(cluster), cluster, Settings(per_edge=per_edge), plan.pins)
         verify(plan, graph, problem, cluster)
         timeline = Timeline(problem=problem, schedule=plan.schedule)
-        found = waits(timeline, plan.rank)
+        found = explain_waits(timeline, plan.rank)
         scope_of, scopes = name_scopes(graph.names, plan.schedule.finish - plan.schedule.start)
         return cls(
             plan=plan,

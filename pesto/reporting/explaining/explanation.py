@@ -9,13 +9,13 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import brief, duration, percent
-from pesto.reporting.explaining.bottlenecks import Bottleneck, blockers, split_saves
+from pesto.reporting.explaining.bottlenecks import Bottleneck, find_bottlenecks, split_saves
 from pesto.reporting.explaining.explained_step import ExplainedStep, Price
-from pesto.reporting.explaining.improvements import Improvement, helps
+from pesto.reporting.explaining.improvements import Improvement, find_improvements
 from pesto.reporting.explaining.name_scopes import NO_SCOPE
-from pesto.reporting.explaining.op_facts import OpFacts, op_facts
-from pesto.reporting.explaining.path_sums import PathSums, path_sums
-from pesto.reporting.explaining.tied_groups import TiedGroup, tied_groups
+from pesto.reporting.explaining.op_facts import OpFacts, describe_op
+from pesto.reporting.explaining.path_sums import PathSums, sum_path
+from pesto.reporting.explaining.tied_groups import TiedGroup, find_tied_groups
 from solvers.bounds import quick_bounds
 
 
@@ -32,7 +32,7 @@ class Explanation:
     split_all_ticks: int
     """How much shorter the step is at most when all of these are split."""
     quick_bound_ticks: int
-    """What no plan can beat by the quick bounds, which those of `helps` and `ties` are: to be held against these."""
+    """Quick lower bound of the step in ticks, to compare the quick bounds of improvements and ties with."""
     helps: tuple[Improvement, ...]
     """The same plan, and its bound, with one thing changed."""
     ties: tuple[TiedGroup, ...]
@@ -87,15 +87,15 @@ def explain(plan: Plan, graph: Graph, cluster: Cluster, price: Price, *, op: str
     UsageError when there is no such op; MismatchError and VerificationError as of `pesto.core.plans.plan.verify`.
     """
     step = ExplainedStep.of(plan, graph, cluster, price)
-    asked = None if op is None else op_facts(step, op)
-    sums, found = path_sums(step), blockers(step)
+    asked = None if op is None else describe_op(step, op)
+    sums, found = sum_path(step), find_bottlenecks(step)
     return Explanation(
         step=step,
         path=sums,
         blockers=found,
         split_all_ticks=split_saves(step, [plan.names.index(each.op) for each in found]),
         quick_bound_ticks=quick_bounds.best(step.timeline.problem)[0],
-        helps=helps(step, next((name for name in sums.scopes if name != NO_SCOPE), None)),
-        ties=tied_groups(step),
+        helps=find_improvements(step, next((name for name in sums.scopes if name != NO_SCOPE), None)),
+        ties=find_tied_groups(step),
         op=asked,
     )

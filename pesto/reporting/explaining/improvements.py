@@ -37,7 +37,7 @@ class Improvement:
     """What the numbers are of."""
 
 
-def helps(step: ExplainedStep, costly: str | None) -> tuple[Improvement, ...]:
+def find_improvements(step: ExplainedStep, costly: str | None) -> tuple[Improvement, ...]:
     """What each change comes to; `costly` is the scope to make faster, None where nothing computes."""
     rows = [_scope(step, costly)] if costly is not None else []
     return (*rows, _links(step), _devices(step), _memory(step))

@@ -76,7 +76,7 @@ class OpFacts:
     """To each other device."""
 
 
-def op_facts(step: ExplainedStep, name: str) -> OpFacts:
+def describe_op(step: ExplainedStep, name: str) -> OpFacts:
     """What there is to say of one op; UsageError, with the nearest names, where the plan has none of this name."""
     op, names, found = _index(step, name), step.plan.names, step.waits
     s, problem, graph = step.timeline.schedule, step.timeline.problem, step.bench.graph

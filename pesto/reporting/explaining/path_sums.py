@@ -25,7 +25,7 @@ class PathSums:
     """Ticks of compute by scope, the most first."""
 
 
-def path_sums(step: ExplainedStep) -> PathSums:
+def sum_path(step: ExplainedStep) -> PathSums:
     """Add up the critical path of a step."""
     ticks, legs = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
     for leg in step.path:

@@ -95,7 +95,7 @@ class PlanDiff:
         return bool(placed + self.new_neighbour + self.untimed_turned) or self.step_s[0] != self.step_s[1]
 
 
-def plan_diff(first: Plan, second: Plan, graphs: tuple[Graph | None, Graph | None]) -> PlanDiff:
+def compare_plans(first: Plan, second: Plan, graphs: tuple[Graph | None, Graph | None]) -> PlanDiff:
     """Compare two plans, neither of which is verified. graphs: of each, for the bytes; None where not at hand.
 
     Ops are known again by their names, and devices as where a plan is carried over to another cluster

@@ -43,7 +43,7 @@ class TiedGroup:
     """What to do; empty where nothing general can be said."""
 
 
-def tied_groups(step: ExplainedStep) -> tuple[TiedGroup, ...]:
+def find_tied_groups(step: ExplainedStep) -> tuple[TiedGroup, ...]:
     """The groups that hold several variables and much of their bytes, or much work; most work first, MOST at most."""
     graph, problem = step.bench.graph, step.timeline.problem
     whole = {graph.names.index(tie.op): tie for tie in ties(graph, problem, step.makespan, timed=False)}

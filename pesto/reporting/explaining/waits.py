@@ -74,7 +74,7 @@ class _ActivityGraph(NamedTuple):
     """[n + t] all activities in an order in which every one comes behind all that it waits for."""
 
 
-def waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
+def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
     """What each op of a step waited for, and its slack.
 
     timeline: a step in which all starts as early as it can behind what it waits for, as plans and `simulate` without

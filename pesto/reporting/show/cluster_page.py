@@ -7,7 +7,7 @@ from pesto.core.costs.presets import PRESETS
 from pesto.core.quantities import size
 from pesto.inputs.cluster_file import Described
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 
 _OF_A_DEVICE = ("name", "kind", "preset", "host", "memory_bytes", "speed", "cores")
 UNSAID = "the cluster's file, which names no source"
@@ -30,12 +30,12 @@ def cluster_page(found: Described) -> str:
     sources = {d.preset: PRESETS[d.preset].source for d in cluster.devices if d.preset in PRESETS}
     lines = [paragraph(f"{cluster.name} ({cluster.source})", 2)]
     lines += [paragraph(found.about, 2)] if found.about else []
-    lines += ["", "devices", *(f"  {line}" for line in aligned(devices, "<<>><<"))]
+    lines += ["", "devices", *(f"  {line}" for line in align_rows(devices, "<<>><<"))]
     lines += [fact(f"  {name}", f"modelled: {source}") for name, source in sources.items()]
     lines += ["", "times"]
     lines += [fact(f"  #{k}", f"{_time(path)}; {path.source or UNSAID}") for path, k in _examples(cluster, ways)]
     lines += ["", f"paths, and which of {len(cluster.links)} links each holds"]
-    return "\n".join([*lines, *(f"  {line}" for line in aligned(paths, "<<<"))])
+    return "\n".join([*lines, *(f"  {line}" for line in align_rows(paths, "<<<"))])
 
 
 def cluster_object(found: Described) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from pesto.choosing.comparison.contest import Comparison, Entry
-from pesto.reporting.show.drawing import BLUE, INK, RED, drawn_by, saved
+from pesto.reporting.show.drawing import BLUE, INK, RED, drawing_style, figure_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ def draw(contest: Comparison, form: str) -> bytes:
     from matplotlib.figure import Figure as Canvas
 
     entries = [entry for entry in contest.ranked() if entry.candidate is not None]
-    with drawn_by("pesto compare"):
+    with drawing_style("pesto compare"):
         canvas = Canvas(figsize=(15.0, 1.6 + 0.28 * max(4, len(entries))), layout="constrained")
         panels = canvas.subplots(1, 5, sharey=True, width_ratios=(2.2, 1.3, 1, 1, 1))
         canvas.suptitle(f"{contest.graph.source} on {contest.cluster.name} (hatched: out of memory)", x=0.01, ha="left")
@@ -26,7 +26,7 @@ def draw(contest: Comparison, form: str) -> bytes:
         panels[2].set_title("crossing, GB", loc="left", fontsize=9)
         _uses(panels[3], entries)
         _seconds(panels[4], entries)
-        return saved(canvas, form, "pesto compare")
+        return figure_bytes(canvas, form, "pesto compare")
 
 
 def _uses(axis: "Axes", entries: list[Entry]) -> None:

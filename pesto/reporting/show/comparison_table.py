@@ -9,7 +9,7 @@ from pesto.core.cluster import Cluster
 from pesto.core.quantities import change, counted, duration, size_unit, time_unit
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 
 _WORDS = (
     "to best: more than the shortest that fits; peak, full: of the fullest device; OOM: does not fit; cut: sent "
@@ -115,7 +115,7 @@ def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:
     head = ("method", "step", "to", "peak", "full", "cut", "busy", "links", "place")
     units = ("", time[0], "best", peak[0], "", cut[0], "", "", "s")
     ones = (time[1], peak[1], cut[1])
-    return aligned([head, units, *(_cells(cluster, entry, best, ones) for entry in entries)], "<>")
+    return align_rows([head, units, *(_cells(cluster, entry, best, ones) for entry in entries)], "<>")
 
 
 def _cells(cluster: Cluster, entry: Entry, best: float | None, ones: tuple[float, int, int]) -> tuple[str, ...]:

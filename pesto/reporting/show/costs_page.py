@@ -12,7 +12,7 @@ from pesto.core.graph import Graph
 from pesto.core.quantities import counted, duration, percent, size
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.reporting.show.table import Column, Table, aligned, to_csv
+from pesto.reporting.show.table import Column, Table, align_rows, to_csv
 
 _LARGEST = 20
 """Rows of a page."""
@@ -129,7 +129,7 @@ def _sum_lines(times: OpTimes, rest: str) -> list[str]:
          shown(s.label, 200) or _OUTSIDE)
         for s in sums[:_LARGEST]
     ]  # fmt: skip
-    return aligned([head, *rows], ">>>>><") + _more(len(sums), sum(s.seconds for s in sums[_LARGEST:]), "rows", rest)
+    return align_rows([head, *rows], ">>>>><") + _more(len(sums), sum(s.seconds for s in sums[_LARGEST:]), "rows", rest)
 
 
 def _more(count: int, seconds: float, what: str, rest: str) -> list[str]:

@@ -24,7 +24,7 @@ def available() -> bool:
     return True
 
 
-def drawn_by(made_by: str, **more: float) -> AbstractContextManager[None]:
+def drawing_style(made_by: str, **more: float) -> AbstractContextManager[None]:
     """Inside, text is taken as it is and drawn as paths, and an SVG's names follow from what makes the picture.
 
     more: sizes, `font_size` for matplotlib's font.size.
@@ -36,7 +36,7 @@ def drawn_by(made_by: str, **more: float) -> AbstractContextManager[None]:
     return mpl.rc_context({**look, **sizes})
 
 
-def saved(figure: "Figure", form: str, made_by: str) -> bytes:
+def figure_bytes(figure: "Figure", form: str, made_by: str) -> bytes:
     """The figure in one of FORMATS, with the name of what made it; the same figure gives the same bytes."""
     still = {"Date": None, "Creator": made_by} if form == "svg" else {"Software": made_by}
     out = io.BytesIO()

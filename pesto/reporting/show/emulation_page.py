@@ -33,7 +33,7 @@ class Rival:
     """Why it has no plan, or was not emulated."""
 
 
-def swapped(rivals: Sequence[Rival]) -> list[tuple[str, str]]:
+def swapped_pairs(rivals: Sequence[Rival]) -> list[tuple[str, str]]:
     """Pairs of methods of which the emulation has the second quicker and the prediction the first."""
     timed = [
         (r.predicted_s, r.emulated_s, r.method)
@@ -72,7 +72,7 @@ def as_object(run: "Emulated", rivals: Sequence[Rival], what: str) -> dict[str, 
             {"method": r.method, "predicted_step_s": r.predicted_s, "emulated_step_s": r.emulated_s, "why": r.why}
             for r in rivals
         ],
-        "ranked_otherwise": [list(pair) for pair in swapped(rivals)],
+        "ranked_otherwise": [list(pair) for pair in swapped_pairs(rivals)],
     }
 
 
@@ -83,7 +83,7 @@ def page(run: "Emulated", rivals: Sequence[Rival], source: str, what: str) -> st
         "this is": what,
         "of": _WAYS[run.how.way],
         "clock": _clock(run),
-        "step": f"{duration(run.step_s)} emulated, {duration(run.predicted_s)} predicted ({signed(run.error)})",
+        "step": f"{duration(run.step_s)} emulated, {duration(run.predicted_s)} predicted ({signed_percent(run.error)})",
         "order": f"{counted(len(run.op_inversions), 'op')} and {counted(len(run.link_inversions), 'transfer')} "
         f"of one link out of the plan's order{''.join(f'; {line}' for line in first)}",
         "starts": f"ops begin {percent(run.drift_max)} of the step from the planned start at most, "
@@ -102,7 +102,7 @@ def page(run: "Emulated", rivals: Sequence[Rival], source: str, what: str) -> st
     return "\n".join([*lines, *(_ranking(rivals) if rivals else [])])
 
 
-def signed(share: float) -> str:
+def signed_percent(share: float) -> str:
     """A difference in percent, with its sign."""
     return f"{100 * share:+.2f} %"
 
@@ -122,10 +122,10 @@ def _ranking(rivals: Sequence[Rival]) -> list[str]:
     rows = []
     for r in sorted(rivals, key=lambda r: r.predicted_s or float("inf")):
         if r.predicted_s and r.emulated_s is not None:
-            apart = signed(r.emulated_s / r.predicted_s - 1.0)
+            apart = signed_percent(r.emulated_s / r.predicted_s - 1.0)
             rows.append(f"{r.method:18s}{duration(r.predicted_s):>12s}{duration(r.emulated_s):>12s}{apart:>12s}")
         else:
             why = f"{duration(r.predicted_s):>12s}, not emulated: {r.why}" if r.predicted_s else f"no plan: {r.why}"
             rows.append(paragraph(f"{r.method:18s}{why}", 18))
-    other = [f"{b} before {a}, predicted after it" for a, b in swapped(rivals)]
+    other = [f"{b} before {a}, predicted after it" for a, b in swapped_pairs(rivals)]
     return ["", head, *rows, "", fact("ranking", "; ".join(other[:3]) or "as predicted")]

@@ -7,10 +7,10 @@ from pesto.choosing.weighing.choice import Choice, Kind
 from pesto.core.quantities import duration, size
 from pesto.core.source import Source
 from pesto.reporting.show.lines import command, fact
-from pesto.reporting.show.solve_report import as_object, following, page, source_words
+from pesto.reporting.show.solve_report import as_object, following_command, page, source_words
 from pesto.reporting.show.split_page import split_object, split_page
-from pesto.reporting.show.table import aligned
-from pesto.split.split_search import uncovered
+from pesto.reporting.show.table import align_rows
+from pesto.split.split_search import undescribed_types
 from pesto.split.typed_graph import TypedGraph
 
 
@@ -21,16 +21,18 @@ def choice_object(shaped: TypedGraph | str, choice: Choice, out: Path) -> dict[s
         return {**as_object(outcome, outcome.stages_s, out), **kinds_object(choice)}
     if timed is None or isinstance(shaped, str):
         raise ValueError("a kind is a split or a placement")
-    return {**split_object(shaped, timed.split, uncovered(shaped), out, timed), **kinds_object(choice)}
+    return {**split_object(shaped, timed.split, undescribed_types(shaped), out, timed), **kinds_object(choice)}
 
 
 def choice_page(shaped: TypedGraph | str, choice: Choice, out: Path, source: Source, cluster: str) -> str:
     """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
-        text = page(outcome, outcome.stages_s, out, following(source, cluster, None, out))
+        text = page(outcome, outcome.stages_s, out, following_command(source, cluster, None, out))
     elif timed is not None and not isinstance(shaped, str):
-        text = "\n".join([split_page(shaped, timed.split, uncovered(shaped), timed=timed), *split_closing(out, source)])
+        text = "\n".join(
+            [split_page(shaped, timed.split, undescribed_types(shaped), timed=timed), *split_closing(out, source)]
+        )
     else:
         raise ValueError("a kind is a split or a placement")
     return f"{text}\n\n{kinds_page(choice)}"
@@ -67,7 +69,7 @@ def kinds_page(choice: Choice) -> str:
     shown = sorted(choice.kinds, key=lambda kind: (not kind.fits, kind.makespan_s or 0.0))
     rows = [("kind", "step", "peak", "sent", "found in s"), *map(_cells, shown)]
     lines = [
-        *aligned(rows, "<>"),
+        *align_rows(rows, "<>"),
         "",
         *(fact(kind.name, kind.why) for kind in shown if kind.why),
         fact("chosen", f"{choice.chosen.name}: {choice.reason}"),

@@ -40,7 +40,7 @@ LINES = (
 """What the lines below the table mean."""
 
 
-def words() -> str:
+def glossary_text() -> str:
     """All of it, for a terminal."""
     return "\n".join(
         [

@@ -22,7 +22,7 @@ from pesto.reporting.show.facts.layers_line import layers_lines
 from pesto.reporting.show.facts.open_batch import open_batch, open_batch_key
 from pesto.reporting.show.facts.trust_lines import trust_keys, trust_line
 from pesto.reporting.show.lines import command, fact, paragraph
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 
 VERIFIED = "verified"
 """How the last lines of a page begin."""
@@ -145,7 +145,7 @@ def page(
         fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs.said)),
         *([fact("batch", open_batch(plan))] if open_batch(plan) else []),
         "",
-        *aligned(_rows(outcome), "<><", (16, 12)),
+        *align_rows(_rows(outcome), "<><", (16, 12)),
         "",
         fact("words", "pesto solve --explain-output says what these names and lines mean"),
         fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
@@ -162,7 +162,7 @@ def page(
         *contribution_lines(outcome.first, outcome.contributions),
         *([] if outcome.compiled else [fact("compiled", UNCOMPILED)]),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
-        *closing(out, following, report),
+        *closing_lines(out, following, report),
     ]
     return "\n".join(lines)
 
@@ -182,7 +182,7 @@ def _peaks(plan: Plan) -> str:
     return ", ".join(held) + (f"; {idle}" if idle else "")
 
 
-def closing(out: Path, following: Iterable[object], report: Path | None = None) -> list[str]:
+def closing_lines(out: Path, following: Iterable[object], report: Path | None = None) -> list[str]:
     """The last lines of a page: where the plan is, and the command to follow."""
     return [
         fact(VERIFIED, f"by the independent checker; written to {out}"),
@@ -191,7 +191,9 @@ def closing(out: Path, following: Iterable[object], report: Path | None = None) 
     ]
 
 
-def following(source: Source, cluster: str, costs: Path | None, out: Path, report: Path | None = None) -> list[object]:
+def following_command(
+    source: Source, cluster: str, costs: Path | None, out: Path, report: Path | None = None
+) -> list[object]:
     """The command that shows the plan, or with its page written verifies it anew.
 
     A plan names a built-in model and a cluster preset itself.

@@ -9,11 +9,11 @@ from pesto.core.problem import TICK_S
 from pesto.core.quantities import counted, duration, percent, size
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.splits.split_tables import tables, tables_object
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import OpTypeRow
-from pesto.split.reduction_warnings import remarks
-from pesto.split.split_search import PARTIAL, Objective, Split, ways_by_type
+from pesto.split.reduction_warnings import reduction_warnings
+from pesto.split.split_search import PARTIAL, Objective, Split, strategies_by_type
 from pesto.split.typed_graph import TypedGraph
 
 _WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
@@ -47,7 +47,7 @@ def split_object(
         "seconds": split.seconds,
         "uncovered": uncovered,
         **tables_object(shaped, split),
-        "notes": remarks(shaped, split.division),
+        "notes": reduction_warnings(shaped, split.division),
         "split": str(out) if out else None,
     }
 
@@ -57,10 +57,10 @@ def split_page(
 ) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors = "x".join(map(str, split.division.factors))
-    rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in ways_by_type(shaped, split))]
+    rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in strategies_by_type(shaped, split))]
     lines = [
         paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),
-        *aligned(rows, "<><", (24, 6)),
+        *align_rows(rows, "<><", (24, 6)),
         "",
         *tables(shaped, split),
         fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
@@ -69,7 +69,7 @@ def split_page(
         fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
         *([] if timed is None else _step(timed)),
         *([fact("uncovered", f"{', '.join(uncovered)}: done whole by {_whom(split)}")] if uncovered else []),
-        *(fact("note", note) for note in remarks(shaped, split.division)),
+        *(fact("note", note) for note in reduction_warnings(shaped, split.division)),
         fact("seconds", f"{split.seconds:.2f}"),
         *([fact("split", str(out))] if out else []),
     ]
@@ -143,4 +143,4 @@ def coverage_object(rows: Iterable[OpTypeRow]) -> dict[str, Any]:
 def coverage_page(rows: Iterable[OpTypeRow]) -> str:
     """Op types with their classes."""
     shown = [("op type", "class", "why"), *((row.type, row.kind or "none", row.why) for row in rows)]
-    return "\n".join(aligned(shown, "<<<", (36, 16)))
+    return "\n".join(align_rows(shown, "<<<", (36, 16)))

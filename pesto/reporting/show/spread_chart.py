@@ -3,7 +3,7 @@
 import numpy as np
 
 from pesto.core.costs.measured import Profile, spread_quantiles
-from pesto.reporting.show.drawing import BLUE, GREY, drawn_by, saved
+from pesto.reporting.show.drawing import BLUE, GREY, drawing_style, figure_bytes
 
 LEVELS = tuple(np.linspace(0.0, 1.0, 201).tolist())
 """Shares of the ops at which the curves are drawn."""
@@ -16,7 +16,7 @@ def draw(profile: Profile, form: str) -> bytes:
     """
     from matplotlib.figure import Figure as Canvas
 
-    with drawn_by("pesto profile"):
+    with drawing_style("pesto profile"):
         canvas = Canvas(figsize=(6.0, 4.0), layout="constrained")
         axis = canvas.subplots()
         for raw, colour, label in ((False, BLUE, "without the slowest tenth"), (True, GREY, "all samples")):
@@ -30,4 +30,4 @@ def draw(profile: Profile, form: str) -> bytes:
         axis.set_xlabel("standard deviation / mean")
         axis.set_ylabel("share of ops of 10 µs or more")
         axis.set_title(f"{profile.source} on {profile.device}", loc="left", fontsize=9)
-        return saved(canvas, form, "pesto profile")
+        return figure_bytes(canvas, form, "pesto profile")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from pesto.choosing.whatif.grid import AXES
 from pesto.choosing.whatif.points import Row, Step, Sweep
-from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
+from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawing_style, figure_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ def draw(sweep: Sweep, form: str) -> bytes:
     from matplotlib.figure import Figure
 
     axes = list(sweep.grid.values)
-    with drawn_by("pesto sweep", font_size=9.0, axes_titlesize=9.0):
+    with drawing_style("pesto sweep", font_size=9.0, axes_titlesize=9.0):
         figure = Figure(figsize=(1.6 + 3.9 * max(len(axes), 2), 6.6), layout="constrained")
         panels = figure.subplots(2, len(axes), squeeze=False, sharey="row", sharex="col", height_ratios=(3, 2))
         figure.suptitle(f"{sweep.graph.source}: what if {sweep.cluster.name} were different", x=0.01, ha="left")
@@ -41,7 +41,7 @@ def draw(sweep: Sweep, form: str) -> bytes:
         panels[1][0].set_title("saved of Expert's step, %", loc="left")
         if not crossed:
             figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower left", frameon=False, ncols=8)
-        return saved(figure, form, "pesto sweep")
+        return figure_bytes(figure, form, "pesto sweep")
 
 
 def _methods(panel: "Axes", sweep: Sweep, axis: str) -> None:

@@ -7,7 +7,7 @@ from pesto.choosing.whatif.points import Row, Step, Sweep
 from pesto.core.quantities import counted, duration, percent, time_unit
 from pesto.reporting.show.facts.costs_note import note_key
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 
 _WORDS = (
     "expert: as by hand; single: all on one device; saved: of the shorter of these two that fits; OOM: does not fit "
@@ -87,7 +87,7 @@ def _table(rows: list[Row], axes: list[str]) -> list[str]:
     unit, one = time_unit(max(steps, default=0.0))
     head = (*axes, "step", "expert", "single", "saved", "gap", "took")
     units = (*("" if axis == "devices" else "x" for axis in axes), unit, unit, unit, "", "", "s")
-    return aligned([head, units, *(_cells(row, axes, one) for row in rows)], ">")
+    return align_rows([head, units, *(_cells(row, axes, one) for row in rows)], ">")
 
 
 def _cells(row: Row, axes: list[str], one: float) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def _time(step: Step | None, one: float) -> str:
     return f"{step.seconds / one:.2f}{'' if step.fits else ' OOM'}"
 
 
-def brief(sweep: Sweep) -> str:
+def progress_line(sweep: Sweep) -> str:
     """The last row on one line, as progress."""
     row = sweep.rows[-1]
     where = f"[{len(sweep.rows)}/{len(sweep.grid.points())}] {row.point.text(sweep.grid.values)}"

@@ -58,7 +58,7 @@ def texts(*names: str) -> tuple[Column, ...]:
     return tuple(Column(key=name, title=name, kind="text") for name in names)
 
 
-def aligned(rows: Iterable[Sequence[str]], sides: str, least: Sequence[int] = ()) -> list[str]:
+def align_rows(rows: Iterable[Sequence[str]], sides: str, least: Sequence[int] = ()) -> list[str]:
     """Rows as lines of a terminal, two blanks between columns, each as wide as its widest text and as `least` says.
 
     `sides` has "<" for a column to the left and ">" for one to the right; its last holds for all further columns.
@@ -70,7 +70,7 @@ def aligned(rows: Iterable[Sequence[str]], sides: str, least: Sequence[int] = ()
     return ["  ".join(format(text, form) for text, form in zip(row, forms, strict=True)).rstrip() for row in table]
 
 
-def written(value: Value, kind: Kind) -> str:
+def format_value(value: Value, kind: Kind) -> str:
     """A value for people: three significant digits or more, whole numbers in full."""
     if value is None:
         return NONE
@@ -130,18 +130,18 @@ def _harmless(text: str) -> str:
 def to_markdown(table: Table, most: int) -> str:
     """A table of GitHub's Markdown with at most `most` rows; numbers to the right."""
     lines = [
-        "| " + " | ".join(escaped(c.title) for c in table.columns) + " |",
+        "| " + " | ".join(escape_markdown(c.title) for c in table.columns) + " |",
         "|" + "|".join("---" if c.kind == "text" else "---:" for c in table.columns) + "|",
     ]
     for row in table.rows[:most]:
-        cells = (escaped(written(v, c.kind)) for v, c in zip(row, table.columns, strict=True))
+        cells = (escape_markdown(format_value(v, c.kind)) for v, c in zip(row, table.columns, strict=True))
         lines.append("| " + " | ".join(cells) + " |")
     if len(table.rows) > most:
         lines.append(f"\n{len(table.rows) - most} more rows are in {table.key}.csv.")
     return "\n".join(lines)
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Any text as one line of Markdown that shows it and does nothing else."""
     line = _MARKUP.sub(r"\\\1", shown(text, 400))
     for mark, entity in _ENTITIES.items():

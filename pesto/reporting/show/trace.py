@@ -44,7 +44,7 @@ def trace(plan: Plan, simulation: Simulation) -> bytes:
     A slice an op on the track of its processor and a slice a transfer on that of each link that it holds; an arrow from
     the sender over the transfer to its first reader; a counter of the bytes alive on each device.
     """
-    held = tracks(simulation)
+    held = assign_tracks(simulation)
     events = chain(
         _tracks(plan.lanes, held.names),
         _ops(plan, simulation),
@@ -58,12 +58,12 @@ def trace(plan: Plan, simulation: Simulation) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode() + b"\n"
 
 
-def packed(text: bytes) -> bytes:
+def gzip_bytes(text: bytes) -> bytes:
     """The bytes gzipped; the same ones give the same."""
     return gzip.compress(text, _LEVEL, mtime=0)
 
 
-def tracks(simulation: Simulation) -> TransferTracks:
+def assign_tracks(simulation: Simulation) -> TransferTracks:
     """On which track each transfer is."""
     problem, s = simulation.bench.problem, simulation.run.timeline.schedule
     source = problem.location[s.device[problem.producer[s.sent_payload]]]

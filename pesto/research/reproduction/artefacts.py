@@ -76,7 +76,7 @@ ARTEFACTS: dict[str, Artefact] = {
 """By the name that the command line has. Add one: a row here, and its printed numbers in `printed.toml`."""
 
 
-def chosen(names: Iterable[str]) -> list[str]:
+def choose_artefacts(names: Iterable[str]) -> list[str]:
     """The names that are asked for, in the order of the table; UsageError, with the nearest, for an unknown one."""
     asked = list(names)
     for name in asked:

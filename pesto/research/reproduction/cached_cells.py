@@ -97,7 +97,7 @@ class ResultStore:
         return self.folder / f"{table}.jsonl"
 
 
-def lacking(cells: Iterable[WorkCell], kept: ResultStore) -> list[WorkCell]:
+def missing_cells(cells: Iterable[WorkCell], kept: ResultStore) -> list[WorkCell]:
     """The cells that are not kept yet, each once."""
     once = {(cell.table, cell.key): cell for cell in cells}
     known = {table: kept.of(table) for table in {cell.table for cell in once.values()}}
@@ -109,7 +109,7 @@ def run(cells: Sequence[WorkCell], kept: ResultStore, asked: CellSettings, jobs:
 
     One at a time is in this process. However a run ends, what it has done is kept.
     """
-    todo, failed = lacking(cells, kept), []
+    todo, failed = missing_cells(cells, kept), []
     with _pool(jobs) if jobs > 1 and len(todo) > 1 else _here() as results:
         for at, (cell, done) in enumerate(results(todo, asked), 1):
             name = " ".join((cell.table, *cell.key))
@@ -130,7 +130,7 @@ def _here() -> Iterator[Results]:
     def results(cells: Sequence[WorkCell], asked: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
         for cell in cells:
             try:
-                yield cell, measured(cell, asked)
+                yield cell, measure_cell(cell, asked)
             except Exception as error:
                 yield cell, error
 
@@ -142,7 +142,7 @@ def _pool(jobs: int) -> Iterator[Results]:
     """Processes of their own, which end with this one, and at once where it is interrupted."""
 
     def results(cells: Sequence[WorkCell], asked: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
-        running = {pool.submit(measured, cell, asked): cell for cell in cells}
+        running = {pool.submit(measure_cell, cell, asked): cell for cell in cells}
         for future in as_completed(running):
             error = future.exception()
             if error is not None and not isinstance(error, Exception):
@@ -175,7 +175,7 @@ def _apart(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def measured(cell: WorkCell, asked: CellSettings) -> CellResult:
+def measure_cell(cell: WorkCell, asked: CellSettings) -> CellResult:
     """Do a cell's work in this process, and say what it took."""
     before, began, load = _cpu(), time.perf_counter(), os.getloadavg()[0]
     found = cell.work(cell.key, asked)
@@ -188,7 +188,7 @@ def _cpu() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def spent(done: Iterable[CellResult]) -> str:
+def spent_text(done: Iterable[CellResult]) -> str:
     """What cells took, and how busy the machine was; empty of none."""
     rows = list(done)
     if not rows:

@@ -37,22 +37,22 @@ class StepOnCluster(NamedTuple):
         return build(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
 
 
-def named(model: str, asked: CellSettings) -> str:
+def model_name(model: str, asked: CellSettings) -> str:
     """The model that is worked on in this run: FAMILY/VARIANT or FAMILY/VARIANT@BATCH, or the family's tiny variant."""
     return f"{model.split('/', maxsplit=1)[0]}/tiny" if asked.tiny else model
 
 
 def file_of(model: str, asked: CellSettings) -> Path:
     """Where the graph of a model is."""
-    return asked.graphs / f"{named(model, asked).replace('/', '-').replace('@', '-batch-')}.json"
+    return asked.graphs / f"{model_name(model, asked).replace('/', '-').replace('@', '-batch-')}.json"
 
 
 def step(model: str, cluster: str, asked: CellSettings) -> StepOnCluster:
     """A model on a cluster preset, or on the first N accelerators of one: PRESET:N."""
-    return on(model, machine(cluster), asked)
+    return step_on(model, machine(cluster), asked)
 
 
-def on(model: str, cluster: Cluster, asked: CellSettings) -> StepOnCluster:
+def step_on(model: str, cluster: Cluster, asked: CellSettings) -> StepOnCluster:
     """A model on any cluster."""
     graph = _loaded(file_of(model, asked))
     return StepOnCluster(graph, cluster, load_costs(graph, cluster, None))
@@ -74,20 +74,20 @@ def _loaded(path: Path) -> Graph:
 def graph_cells(models: Iterable[str], asked: CellSettings) -> list[WorkCell]:
     """A cell for each graph file that is not there, each file once."""
     files = {file_of(model, asked): model for model in models}
-    return [WorkCell("graphs", (model,), imported) for path, model in files.items() if not path.exists()]
+    return [WorkCell("graphs", (model,), import_graph) for path, model in files.items() if not path.exists()]
 
 
-def imported(key: Key, asked: CellSettings) -> Found:
+def import_graph(key: Key, asked: CellSettings) -> Found:
     """Build the graph file of a model."""
-    name, _, batch = named(key[0], asked).partition("@")
+    name, _, batch = model_name(key[0], asked).partition("@")
     family, variant = name.split("/")
     asked.graphs.mkdir(parents=True, exist_ok=True)
     words = ("import", "--model", family, "--variant", variant, *(("--batch", batch) if batch else ()))
-    ran([*words, "-o", str(file_of(key[0], asked))])
+    run_pesto([*words, "-o", str(file_of(key[0], asked))])
     return {}
 
 
-def ran(words: list[str]) -> str:
+def run_pesto(words: list[str]) -> str:
     """What `pesto WORDS` prints, run in a process of its own; RuntimeError with what it says where it fails."""
     done = subprocess.run([sys.executable, "-m", "pesto", *words], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, saved
+from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, figure_bytes
 from pesto.research.reproduction.cell_lists import LARGE, PCIE, PROFILED, SMALL, SPEEDS, SWEPT, TWO
 from pesto.research.reproduction.graph_steps import PAPER
 from pesto.research.reproduction.grids import Results
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MADE_BY = "pesto reproduce"
 
 
-def drawn(size: tuple[float, float], parts: tuple[int, int], fill: Callable[[Any], None], **shape: Any) -> bytes:
+def draw_figure(size: tuple[float, float], parts: tuple[int, int], fill: Callable[[Any], None], **shape: Any) -> bytes:
     """A figure of so many inches with rows and columns of axes, which `fill` is given, as PNG."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ def drawn(size: tuple[float, float], parts: tuple[int, int], fill: Callable[[Any
     with mpl.rc_context(look):
         figure: Figure = Figure(figsize=size, layout="constrained")
         fill(figure.subplots(*parts, squeeze=False, **shape))
-        return saved(figure, "png", MADE_BY)
+        return figure_bytes(figure, "png", MADE_BY)
 
 
 def plain(axis: "Axes", title: str) -> None:
@@ -62,7 +62,7 @@ def fig2(results: Results) -> bytes:
             axis.set_xlim(0, 21)
             plain(axis, f"{name}: {found['makespan'][name]} ticks")
 
-    return drawn((6.0, 4.6), (3, 1), fill, sharex=True)
+    return draw_figure((6.0, 4.6), (3, 1), fill, sharex=True)
 
 
 def fig4(results: Results) -> bytes:
@@ -94,7 +94,7 @@ def fig4(results: Results) -> bytes:
         right.legend(frameon=False)
         plain(right, "published fits")
 
-    return drawn((9.0, 3.4), (1, 2), fill)
+    return draw_figure((9.0, 3.4), (1, 2), fill)
 
 
 def fig5(results: Results) -> bytes:
@@ -108,7 +108,7 @@ def fig5(results: Results) -> bytes:
                 axis.set_xlim(0, max(each["step_s"] for each in found.values()) * 1e3)
                 plain(axis, f"{cluster}, {name} congestion constraints: {one['step_s'] * 1e3:.0f} ms")
 
-    return drawn((11.0, 5.0), (2, 2), fill)
+    return draw_figure((11.0, 5.0), (2, 2), fill)
 
 
 def _timeline(axis: "Axes", rows: dict[str, list[list[float]]]) -> None:
@@ -143,7 +143,7 @@ def fig7(results: Results) -> bytes:
         axis.legend(frameon=False)
         plain(axis, "step in ms on two V100s with NVLink, modelled")
 
-    return drawn((11.0, 3.6), (1, 1), fill)
+    return draw_figure((11.0, 3.6), (1, 1), fill)
 
 
 def fig8(results: Results) -> bytes:
@@ -164,7 +164,7 @@ def fig8(results: Results) -> bytes:
             below(axis)
             plain(axis, "saved of Expert's step, % (dotted: without search)")
 
-    return drawn((9.0, 3.4), (1, 2), fill)
+    return draw_figure((9.0, 3.4), (1, 2), fill)
 
 
 def fig6_1(results: Results) -> bytes:
@@ -187,4 +187,4 @@ def fig6_1(results: Results) -> bytes:
             below(axis)
             plain(axis, f"examples a second over those of {least} GPU{'s' * (least > 1)}, modelled")
 
-    return drawn((9.0, 3.6), (1, 2), fill)
+    return draw_figure((9.0, 3.6), (1, 2), fill)

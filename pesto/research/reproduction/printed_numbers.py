@@ -40,7 +40,7 @@ class _PaperFile:
 
 
 @cache
-def printed() -> dict[str, PaperNumbers]:
+def load_printed() -> dict[str, PaperNumbers]:
     """By name, in the order of the papers; UsageError where the file is not as it should be."""
     path = Path(__file__).with_name("printed.toml")
     found = toml.load(path, _PaperFile)

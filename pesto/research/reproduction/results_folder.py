@@ -17,13 +17,13 @@ from pesto.research.reproduction.cached_cells import (
     Hear,
     ResultStore,
     WorkCell,
-    lacking,
+    missing_cells,
     run,
-    spent,
+    spent_text,
 )
 from pesto.research.reproduction.graph_steps import graph_cells
 from pesto.research.reproduction.grids import Results, TextGrid
-from pesto.research.reproduction.printed_numbers import PaperNumbers, printed
+from pesto.research.reproduction.printed_numbers import PaperNumbers, load_printed
 
 PAGE, NUMBERS, FORMAT = "reproduction.md", "reproduction.json", "pesto-reproduction"
 SHOWN = ("fig2", "fig5", "fig7", "fig8", "pardnn-fig6.1")
@@ -50,26 +50,26 @@ class ResultsFolder:
         return Results({cell.table: self.kept.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells()})
 
 
-def opened(folder: Path, seconds: float, *, tiny: bool) -> ResultsFolder:
+def open_folder(folder: Path, seconds: float, *, tiny: bool) -> ResultsFolder:
     """The folder, made where it is not there. FileError where that cannot be."""
     check_folder(folder)
     make_folder(folder)
     settings = f"{seconds:g}s{'-tiny' if tiny else ''}"
-    cells = folder / f"cells-{versions.of_results()}-{settings}"
-    graphs = folder / f"graphs-{versions.of_graphs()}{'-tiny' if tiny else ''}"
+    cells = folder / f"cells-{versions.results_version()}-{settings}"
+    graphs = folder / f"graphs-{versions.graphs_version()}{'-tiny' if tiny else ''}"
     return ResultsFolder(
         folder, CellSettings(graphs=graphs, drawn=cells, seconds=seconds, tiny=tiny), ResultStore(cells)
     )
 
 
-def of_others(book: ResultsFolder) -> list[str]:
+def other_versions(book: ResultsFolder) -> list[str]:
     """Names of what the folder has of other versions or settings."""
     return sorted(path.name for path in book.folder.glob("cells-*") if path != book.kept.folder and path.is_dir())
 
 
-def work(book: ResultsFolder, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
+def run_missing_cells(book: ResultsFolder, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
     """Do the cells of these that are not kept: graph files, what must be alone, the rest; returns what failed."""
-    cells = lacking((cell for name in names for cell in ARTEFACTS[name].cells()), book.kept)
+    cells = missing_cells((cell for name in names for cell in ARTEFACTS[name].cells()), book.kept)
     models = dict.fromkeys(word for cell in cells for word in cell.key if "/" in word)
     failed = run(graph_cells(models, book.asked), book.kept, book.asked, jobs, hear)
     alone = [cell for cell in cells if cell.table in cell_lists.ALONE]
@@ -77,13 +77,13 @@ def work(book: ResultsFolder, names: Iterable[str], jobs: int, hear: Hear) -> li
     return failed + run([cell for cell in cells if cell not in alone], book.kept, book.asked, jobs, hear)
 
 
-def left(book: ResultsFolder) -> dict[str, int]:
+def count_missing(book: ResultsFolder) -> dict[str, int]:
     """How many cells lack of each table or figure that cannot be made yet."""
-    counts = {name: len(lacking(artefact.cells(), book.kept)) for name, artefact in ARTEFACTS.items()}
+    counts = {name: len(missing_cells(artefact.cells(), book.kept)) for name, artefact in ARTEFACTS.items()}
     return {name: count for name, count in counts.items() if count}
 
 
-def written(book: ResultsFolder, page: Path | None = None) -> dict[str, Any]:
+def write_results(book: ResultsFolder, page: Path | None = None) -> dict[str, Any]:
     """Write the page, the pictures and the numbers of all that can be made, and return the numbers.
 
     `page`: another place for the page, with few of the pictures in a folder `pictures` beside it.
@@ -106,13 +106,13 @@ def written(book: ResultsFolder, page: Path | None = None) -> dict[str, Any]:
 
 def section(book: ResultsFolder, name: str) -> list[str]:
     """What the page says of one table or figure, whose cells are all kept."""
-    results, it = book.results(), printed()[name]
+    results, it = book.results(), load_printed()[name]
     return list(_section(it, ARTEFACTS[name].grids(results, it), _done(ARTEFACTS[name], results), None))
 
 
 def _made(book: ResultsFolder) -> dict[str, Artefact]:
     """What can be made of what is kept."""
-    lacks = left(book)
+    lacks = count_missing(book)
     return {name: artefact for name, artefact in ARTEFACTS.items() if name not in lacks}
 
 
@@ -127,9 +127,9 @@ def _text(book: ResultsFolder, pictures: dict[str, str]) -> str:
     graphs = [done for key, done in book.kept.of("graphs").items() if key[0] in models]
     lines = list(_head(book, [*graphs, *(results.tables[table][key] for table, key in used)]))
     for name, artefact in made.items():
-        it = printed()[name]
+        it = load_printed()[name]
         lines += _section(it, artefact.grids(results, it), _done(artefact, results), pictures.get(name))
-    lacks = left(book)
+    lacks = count_missing(book)
     if lacks:
         lines += ["", "## Not made yet", ""]
         lines += [f"- {name}: {count} of {len(ARTEFACTS[name].cells())} cells lack" for name, count in lacks.items()]
@@ -144,7 +144,7 @@ def _head(book: ResultsFolder, done: Iterable[CellResult]) -> Iterator[str]:
     if book.asked.tiny:
         yield from ("", "**A rehearsal with tiny models: no number here says anything of the papers' models.**")
     yield from ("", INTRODUCTION[1], "")
-    yield f"Pesto {version('pesto')}, {where}, cells of version {versions.of_results()}; {spent(done)}."
+    yield f"Pesto {version('pesto')}, {where}, cells of version {versions.results_version()}; {spent_text(done)}."
 
 
 def _section(it: PaperNumbers, grids: list[TextGrid], done: list[CellResult], picture: str | None) -> Iterator[str]:
@@ -159,13 +159,13 @@ def _section(it: PaperNumbers, grids: list[TextGrid], done: list[CellResult], pi
     if it.reasons:
         yield from ("", "Why they differ:", "")
         yield from (f"- {reason}" for reason in it.reasons)
-    yield from ("", f"{spent(done)}.")
+    yield from ("", f"{spent_text(done)}.")
 
 
 def _numbers(book: ResultsFolder) -> dict[str, Any]:
     results, found = book.results(), {}
     for name, artefact in _made(book).items():
-        it = printed()[name]
+        it = load_printed()[name]
         cells = [_cell(cell, results) for cell in artefact.cells()]
         found[name] = {**asdict(it), "grids": [asdict(each) for each in artefact.grids(results, it)], "cells": cells}
     return {
@@ -173,11 +173,11 @@ def _numbers(book: ResultsFolder) -> dict[str, Any]:
         "format_version": 1,
         "pesto": version("pesto"),
         "commit": versions.commit(),
-        "version": versions.of_results(),
+        "version": versions.results_version(),
         "time_limit_s": book.asked.seconds,
         "tiny": book.asked.tiny,
         "artefacts": found,
-        "lacking": left(book),
+        "lacking": count_missing(book),
     }
 
 

@@ -18,7 +18,7 @@ GRAPHS = ("tf", "core/files", "core/graph.py", "core/source.py")
 
 
 @cache
-def of_results() -> str:
+def results_version() -> str:
     """The version of cells: package, sources and the libraries that numbers follow from."""
     apart = [PACKAGES[0] / room for room in APART]
     rooms = (path for path in _files(PACKAGES[:1]) if not any(path.is_relative_to(room) for room in apart))
@@ -27,7 +27,7 @@ def of_results() -> str:
 
 
 @cache
-def of_graphs() -> str:
+def graphs_version() -> str:
     """The version of graph files."""
     return _hash(_files(PACKAGES[0] / name for name in GRAPHS), ("pesto", "tensorflow"))
 

@@ -26,7 +26,7 @@ _LOOK = 10_000
 """Steps after which the reader looks whether it may go on, and hears of signals."""
 
 
-def consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
+def read_consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
     """What `read` makes of the file; it may be called several times, and what it sees is one state of the file.
 
     FileError when the file cannot be read, InputError when it is no database; and what `read` raises.

@@ -24,7 +24,7 @@ def element_bytes(dtype: str) -> int:
     return ITEM_BYTES.get(dtype.removeprefix("resource:"), 0)
 
 
-def fits(shape: Sizes, layouts: Sizes, factors: Sizes) -> bool:
+def divides_evenly(shape: Sizes, layouts: Sizes, factors: Sizes) -> bool:
     """Whether every worker's part is of one size, and the layout's dimensions are there."""
     left = dict(enumerate(shape))
     for dimension, k in zip(layouts, factors, strict=True):
@@ -36,7 +36,7 @@ def fits(shape: Sizes, layouts: Sizes, factors: Sizes) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def held(shape: Sizes, layouts: Sizes, factors: Sizes) -> tuple[Ranges | None, ...]:
+def held_parts(shape: Sizes, layouts: Sizes, factors: Sizes) -> tuple[Ranges | None, ...]:
     """[K] what each worker holds of a tensor; None for all but the first where it lies on ONE."""
     found = []
     for worker in range(prod(factors)):
@@ -52,22 +52,22 @@ def held(shape: Sizes, layouts: Sizes, factors: Sizes) -> tuple[Ranges | None, .
 
 
 @lru_cache(maxsize=1 << 16)
-def wanted(shape: Sizes, layouts: Sizes, rims: Rims, factors: Sizes) -> tuple[Ranges | None, ...]:
+def needed_parts(shape: Sizes, layouts: Sizes, rims: Rims, factors: Sizes) -> tuple[Ranges | None, ...]:
     """[K] what each worker must have of a tensor: its share, along rims its window."""
     if not rims:
-        return held(shape, layouts, factors)
+        return held_parts(shape, layouts, factors)
     found = []
     for worker in range(prod(factors)):
         shares = tuple(WHOLE if any(at == rim.dimension for rim in rims) else at for at in layouts)
-        ranges = list((held(shape, shares, factors)[worker]) or ())
+        ranges = list((held_parts(shape, shares, factors)[worker]) or ())
         for rim in rims:
-            begin = place(worker, tuple(at == rim.dimension for at in layouts), factors) * rim.step + rim.low
+            begin = part_number(worker, tuple(at == rim.dimension for at in layouts), factors) * rim.step + rim.low
             ranges[rim.dimension] = range(max(begin, 0), min(begin + rim.size, shape[rim.dimension]))
         found.append(tuple(ranges))
     return tuple(found)
 
 
-def place(worker: int, cuts: tuple[bool, ...], factors: Sizes) -> int:
+def part_number(worker: int, cuts: tuple[bool, ...], factors: Sizes) -> int:
     """Which part a worker has of what some of the cuts divide."""
     found, rest = 0, prod(factors)
     for here, k in zip(cuts, factors, strict=True):
@@ -90,8 +90,8 @@ def _elements(part: Ranges | None) -> int:
 @lru_cache(maxsize=1 << 16)
 def _wanted(shape: Sizes, have: Sizes, want: frozenset[Need], factors: Sizes) -> int:
     """Elements that workers receive to have all parts that they want: two that are one part are one."""
-    own = held(shape, have, factors)
-    all_parts = zip(*(wanted(shape, need.layouts, need.rims, factors) for need in want), strict=True)
+    own = held_parts(shape, have, factors)
+    all_parts = zip(*(needed_parts(shape, need.layouts, need.rims, factors) for need in want), strict=True)
     return sum(
         _elements(part) - _both(mine, part) for mine, parts in zip(own, all_parts, strict=True) for part in set(parts)
     )
@@ -110,7 +110,7 @@ def _kept(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
 def _summed(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
     """Where every worker sums the part that it keeps: so many summands of each element, less those of its own."""
     summands = prod(k for layout, k in zip(made, factors, strict=True) if layout == PARTIAL)
-    parts = zip(held(shape, made, factors), held(shape, kept, factors), strict=True)
+    parts = zip(held_parts(shape, made, factors), held_parts(shape, kept, factors), strict=True)
     return sum(summands * _elements(part) - _both(own, part) for own, part in parts)
 
 
@@ -118,14 +118,14 @@ def _spread(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> Sizes:
     """A layout to sum in before all is gathered: what is kept whole is cut along the longest dimension that is left."""
     between = list(kept)
     for at, (was, now, k) in enumerate(zip(made, kept, factors, strict=True)):
-        left = held(shape, tuple(between), factors)[0] or ()
+        left = held_parts(shape, tuple(between), factors)[0] or ()
         along = [d for d, extent in enumerate(left) if len(extent) % k == 0]
         if was == PARTIAL and now == WHOLE and along:
             between[at] = max(along, key=lambda d: len(left[d]))
     return tuple(between)
 
 
-def recounted_bytes(shaped: TypedGraph, division: Division) -> int:
+def recount_bytes(shaped: TypedGraph, division: Division) -> int:
     """Bytes that all workers receive in a step."""
     read_as: dict[tuple[int, int], set[Need]] = defaultdict(set)
     for tail, output, head, at in zip(
@@ -147,7 +147,7 @@ def recounted_bytes(shaped: TypedGraph, division: Division) -> int:
     return total
 
 
-def recounted_parameters(shaped: TypedGraph, division: Division) -> int:
+def recount_parameters(shaped: TypedGraph, division: Division) -> int:
     """Bytes of all variables with their slots that one worker holds: of the first, all parts being of one size."""
     found: dict[int, int] = {}
     for op, at, variable in zip(
@@ -155,6 +155,6 @@ def recounted_parameters(shaped: TypedGraph, division: Division) -> int:
     ):
         operand = shaped.signature(op).inputs[at]
         if operand.shape is not None:
-            part = held(operand.shape, division.variables[variable], division.factors)[0]
+            part = held_parts(operand.shape, division.variables[variable], division.factors)[0]
             found[variable] = _elements(part) * element_bytes(operand.dtype)
     return sum(found.values())

@@ -11,17 +11,17 @@ import numpy as np
 from pesto.core.errors import SolverError, VerificationError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
-from pesto.split.files.recount import fits, recounted_bytes, recounted_parameters
+from pesto.split.files.recount import divides_evenly, recount_bytes, recount_parameters
 from pesto.split.files.split_file import CutRecord, SplitFile, division_of
-from pesto.split.files.strategy_check import way_fault
+from pesto.split.files.strategy_check import strategy_fault
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, WHOLE
-from pesto.split.methods.memory_limited_cut import limited_cut
+from pesto.split.methods.memory_limited_cut import solve_limited_cut
 from pesto.split.op_strategy import ONCE_WAY, OpStrategy
-from pesto.split.program import CutProgram, program_of
+from pesto.split.program import CutProgram, build_joint_program
 from pesto.split.signature import RANK
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import parts_of
+from pesto.split.worker_parts import build_worker_parts
 from solvers.labels.label_methods import solve
 from solvers.labels.label_result import LabelResult
 
@@ -35,7 +35,7 @@ _AT_ONCE = (_DESCRIBED, f"the labelling problem of all cuts, {_PROBLEM}")
 _TOLD = 3
 
 
-def verified(found: SplitFile, shaped: TypedGraph) -> Division:
+def verify_split(found: SplitFile, shaped: TypedGraph) -> Division:
     """The division that a file says of its step, all but the bound of which is confirmed.
 
     MismatchError when the file is of another step; VerificationError, one line, when an op has no such way or what it
@@ -80,7 +80,7 @@ def _ways(shaped: TypedGraph, division: Division, *, halo: bool) -> Iterator[str
         key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
         if key not in seen:
             seen.add(key)
-            wrong = way_fault(shaped.signature(op), way, division.factors, once=key[2], halo=halo)
+            wrong = strategy_fault(shaped.signature(op), way, division.factors, once=key[2], halo=halo)
             if wrong:
                 yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
 
@@ -94,7 +94,7 @@ def _kept(shaped: TypedGraph, division: Division) -> Iterator[str]:
             bounded = signature.bounded_output(output)
             if bounded and any(layout >= 0 and (layout in bounded or RANK in bounded) for layout in at):
                 yield f"output {output} of {_op(shaped, op)} lies in parts along a dimension whose extent data decide"
-            if not alone and (min(at) < WHOLE or not fits(shape or (), at, division.factors)):
+            if not alone and (min(at) < WHOLE or not divides_evenly(shape or (), at, division.factors)):
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
 
 
@@ -128,7 +128,7 @@ def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:
         if any(ONCE_WAY in way.names for way, once in zip(division.ways, shaped.once, strict=True) if not once):
             yield "it has no places, and ops that are whole"
         return
-    parts = parts_of(shaped, replace(division, places=()))
+    parts = build_worker_parts(shaped, replace(division, places=()))
     if len(division.places) != len(parts.parts):
         yield f"it has {len(division.places)} places, and {len(parts.parts)} parts"
         return
@@ -146,15 +146,15 @@ def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:
 
 def _miscounts(found: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
     for what, said, counted in (
-        ("bytes", found.bytes, recounted_bytes(shaped, division)),
-        ("parameter bytes a worker", found.params_per_worker_bytes, recounted_parameters(shaped, division)),
+        ("bytes", found.bytes, recount_bytes(shaped, division)),
+        ("parameter bytes a worker", found.params_per_worker_bytes, recount_parameters(shaped, division)),
     ):
         if said != counted:
             yield f"it says {said} {what}, and there are {counted}"
     ends = range(1, 1 + len(found.factors)) if len(found.cuts) == len(found.factors) else (len(found.factors),)
     for at, (cuts, cut) in enumerate(zip(ends, found.cuts[-len(ends) :], strict=True), start=1):
         before = division if cuts == len(found.factors) else _before(found, shaped, cuts)
-        sent = recounted_bytes(shaped, before) if before is not None else 0
+        sent = recount_bytes(shaped, before) if before is not None else 0
         if cut.bytes < sent:
             yield f"cut {at} counts {cut.bytes} bytes, and {sent} are sent once it is made"
 
@@ -187,7 +187,7 @@ class SplitBounds:
         return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
 
 
-def certified(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
+def certify_bounds(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
     """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
     None where cuts were made in groups, or for seconds, or some ops alone are cut. seconds: for all cuts; where it is
@@ -200,7 +200,7 @@ def certified(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitB
     groups = [found.factors] if at_once else [(k,) for k in found.factors]
     bounds = []
     for at, (more, cut) in enumerate(zip(groups, _claimed(found), strict=True)):
-        made = program_of(shaped, _before(found, shaped, at), more, found.rules)
+        made = build_joint_program(shaped, _before(found, shaped, at), more, found.rules)
         limit = found.rules.before(found.factors[at + 1 :]).memory_bytes
         try:
             again = _again(shaped, made, limit, seconds / len(found.cuts), at_once=at_once)
@@ -219,7 +219,7 @@ def certified(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitB
 
 def _again(shaped: TypedGraph, made: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> LabelResult:
     if limit is not None and not at_once:
-        return limited_cut(shaped, made, limit, seconds=seconds).answer
+        return solve_limited_cut(shaped, made, limit, seconds=seconds).answer
     return solve(made.problem, "trws" if at_once else "exact", seconds=seconds)
 
 
@@ -240,7 +240,7 @@ def _before(found: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
     return division_of(first, shaped)
 
 
-def unconfirmed(found: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
+def unconfirmed_claims(found: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
     """What a file says and nothing at hand confirms, by key."""
     said = {"method": found.method, "notes": list(found.notes), "made": msgspec.to_builtins(found.made)}
     return said if bounds is not None and bounds.confirmed else {"bound_bytes": found.bound_bytes, **said}

@@ -18,9 +18,17 @@ from pesto.core.files.labels import apart, check_labels
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, once_way, uncut, ways, whole_way
+from pesto.split.op_strategy import (
+    ONCE_WAY,
+    WHOLE_WAY,
+    OpStrategy,
+    admissible_strategies,
+    replicated_strategy,
+    single_worker_strategy,
+    uncut_strategy,
+)
 from pesto.split.program import Rules
-from pesto.split.reduction_warnings import remarks
+from pesto.split.reduction_warnings import reduction_warnings
 from pesto.split.split_search import MOST_WORKERS, Split
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints, ints, offsets
@@ -121,7 +129,7 @@ class SplitFile:
     layouts: tuple[Layouts, ...]
     """The distinct layouts."""
     way_of: Ints
-    """[n] index into `ways`."""
+    """[n] index into `admissible_strategies`."""
     kept: Ints
     """Index into `layouts` of each output, op after op."""
     variables: Ints
@@ -187,7 +195,7 @@ def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> byt
             cuts=[
                 CutRecord(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
             ],
-            notes=remarks(shaped, division), ways=[list(names) for names in named],
+            notes=reduction_warnings(shaped, division), ways=[list(names) for names in named],
             layouts=[list(at) for at in layouts], ops=_SplitOps(way=way_of, kept=laid[:outputs]),
             variables=laid[outputs:], places=list(division.places) or msgspec.UNSET,
             made=SplitProvenance(time_limit_s=time_limit_s, pesto_version=version("pesto")),
@@ -330,13 +338,13 @@ def _same_step(found: SplitFile, shaped: TypedGraph, outputs: int) -> None:
 def _way(found: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
     """The way of an op, cut by cut."""
     signature, names, once = shaped.signature(op), found.ways[found.way_of[op]], bool(shaped.once[op])
-    made = uncut(signature)
+    made = uncut_strategy(signature)
     for at, name in enumerate(names):
         factors = found.factors[: at + 1]
         if name in (WHOLE_WAY, ONCE_WAY) and not once:
-            made = (whole_way if name == WHOLE_WAY else once_way)(signature, made)
+            made = (replicated_strategy if name == WHOLE_WAY else single_worker_strategy)(signature, made)
             continue
-        admitted = ways(signature, made, factors, whole=True, once=once, halo=found.rules.halo)
+        admitted = admissible_strategies(signature, made, factors, whole=True, once=once, halo=found.rules.halo)
         options = {way.names[-1]: way for way in admitted}
         if name not in options:
             raise VerificationError(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
-from pesto.split.files.recount import place, wanted
+from pesto.split.files.recount import needed_parts, part_number
 from pesto.split.geometry import Shape
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
@@ -24,7 +24,7 @@ _MEAN = "mean"
 
 
 @lru_cache(maxsize=1 << 16)
-def way_fault(signature: Signature, way: OpStrategy, factors: Shape, *, once: bool, halo: bool = False) -> str:
+def strategy_fault(signature: Signature, way: OpStrategy, factors: Shape, *, once: bool, halo: bool = False) -> str:
     """What is wrong with a way of an op; empty where it is one. halo: whether windows may be read."""
     if len(way.needs) != len(signature.inputs) or len(way.gives) != len(signature.outputs):
         return "it is of another number of inputs or outputs"
@@ -163,7 +163,7 @@ class _StrategyCheck:
             reads = [read.at for read in self._reads() if read.tensor == number]
             spaced = any(read.spaced for read in self._reads() if read.tensor == number)
             for d in self._rims(number):
-                parts = wanted(operand.shape or (), self.way.needs[number], self.way.rims[number], self.factors)
+                parts = needed_parts(operand.shape or (), self.way.needs[number], self.way.rims[number], self.factors)
                 for worker, part in enumerate(parts):
                     read = [self._span(at[d], worker, spaced=spaced) for at in reads]
                     low, high = min(a for a, _ in read), max(b for _, b in read)
@@ -178,7 +178,7 @@ class _StrategyCheck:
         low = high = index.offset
         for name, times in index.terms:
             many = _steps(self.extents[name], self._cuts(name), self.factors)[0]
-            begin = place(worker, self._cuts(name), self.factors) * many
+            begin = part_number(worker, self._cuts(name), self.factors) * many
             ends = times * begin, times * (begin + many - 1)
             low, high = low + min(ends), high + max(ends)
         return math.ceil(low) if spaced else math.floor(low), math.floor(high)

@@ -96,19 +96,19 @@ class _TypedGraphObject(msgspec.Struct, kw_only=True):
     uses: _UseColumns = msgspec.field(default_factory=_UseColumns)
 
 
-def save_shaped(shaped: TypedGraph, path: str | os.PathLike[str]) -> None:
-    """Write it whole or not at all, as gzip when its name ends in .gz; FileError, or InputError as `dumps_shaped`."""
+def save_typed_graph(shaped: TypedGraph, path: str | os.PathLike[str]) -> None:
+    """Write the file atomically, gzipped if its name ends in .gz; FileError, or InputError as `dumps_typed_graph`."""
     say_writing(path, shaped.ops)
-    data = dumps_shaped(shaped)
+    data = dumps_typed_graph(shaped)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
 
-def load_shaped(path: str | os.PathLike[str]) -> TypedGraph:
+def load_typed_graph(path: str | os.PathLike[str]) -> TypedGraph:
     """Read such a file, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
-    return loads_shaped(read_bytes(path), str(path))
+    return loads_typed_graph(read_bytes(path), str(path))
 
 
-def dumps_shaped(shaped: TypedGraph) -> bytes:
+def dumps_typed_graph(shaped: TypedGraph) -> bytes:
     """As canonical JSON: loading it gives an equal value. InputError for a name that a file must not hold."""
     check_labels(shaped.names, lambda k: f"the name of op {k}")
     check_labels([shaped.source, shaped.fingerprint], lambda k: ("source", "fingerprint")[k], empty=True)
@@ -136,7 +136,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def loads_shaped(data: bytes, what: str) -> TypedGraph:
+def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
     """From JSON bytes; InputError naming `what`, the place and a remedy when it is refused.
 
     `what` is the step's source, too, where the file names none.

@@ -57,7 +57,7 @@ class CoarseLabelling(NamedTuple):
         return np.array([own[labels[c]] for own, c in zip(self.labels, self.of.tolist(), strict=True)], dtype=np.int64)
 
 
-def coarse(shaped: TypedGraph, made: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
+def coarsen_labelling(shaped: TypedGraph, made: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
     """The coarse graph of a problem in which every reader is charged its own fetch."""
     return _Coarsener(shaped, made).coarse(settings)
 

@@ -8,7 +8,7 @@ import numpy as np
 from pesto.core.errors import SolverError
 from pesto.split.division import Division
 from pesto.split.geometry import Shape
-from pesto.split.program import CutProgram, Rules, program_of
+from pesto.split.program import CutProgram, Rules, build_joint_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
@@ -35,7 +35,7 @@ class CutTask:
 
     def program(self, *, each: bool = False) -> CutProgram:
         """Its problem."""
-        return program_of(self.shaped, self.made, self.more, self.rules, each=each)
+        return build_joint_program(self.shaped, self.made, self.more, self.rules, each=each)
 
 
 class CutChoice(NamedTuple):
@@ -45,7 +45,7 @@ class CutChoice(NamedTuple):
     answer: LabelResult
 
 
-def solved(problem: Labelling, method: str, seconds: float, *, deterministic: bool = False) -> LabelResult:
+def solve_labelling(problem: Labelling, method: str, seconds: float, *, deterministic: bool = False) -> LabelResult:
     """By a method of `solvers.labels`; SolverError where its process fails."""
     try:
         return solve(problem, method, seconds=max(0.1, seconds), deterministic=deterministic)
@@ -56,10 +56,10 @@ def solved(problem: Labelling, method: str, seconds: float, *, deterministic: bo
 def by_solver(cut: CutTask, method: str) -> CutChoice:
     """A method of `solvers.labels`, asked for the whole problem."""
     made = cut.program()
-    return CutChoice(made, solved(made.problem, method, cut.seconds, deterministic=cut.deterministic))
+    return CutChoice(made, solve_labelling(made.problem, method, cut.seconds, deterministic=cut.deterministic))
 
 
-def completed(cut: CutTask, labels: Ints | None, method: str) -> CutChoice:
+def complete_labels(cut: CutTask, labels: Ints | None, method: str) -> CutChoice:
     """A rule's choice for ties, tensors and ops as an answer, which no bound goes with; what is fetched follows.
 
     -1 where the rule leaves the choice open: the rest is chosen to send least.
@@ -68,7 +68,7 @@ def completed(cut: CutTask, labels: Ints | None, method: str) -> CutChoice:
     if labels is None:
         return CutChoice(made, _nothing(method))
     some = pinned(made.problem, labels)
-    found = solved(some.problem, "exact", cut.seconds, deterministic=cut.deterministic)
+    found = solve_labelling(some.problem, "exact", cut.seconds, deterministic=cut.deterministic)
     if found.labels is None:
         return CutChoice(made, _nothing(method))
     whole = np.asarray(some.widened(found.labels))

@@ -9,7 +9,7 @@ from pesto.split.geometry import Shape
 from pesto.split.methods.coarse_graph import CoarseGraphOptions
 from pesto.split.methods.cut import CutChoice, CutTask, by_solver
 from pesto.split.methods.joint import joint
-from pesto.split.methods.memory_limited_cut import within_memory
+from pesto.split.methods.memory_limited_cut import cut_within_memory
 from pesto.split.methods.parallelism_rules import data_parallel, megatron
 from pesto.split.methods.row_rules import rows, rows_random, spartan
 from pesto.split.methods.tofu import tofu
@@ -51,7 +51,7 @@ def _without(what: str, settings: CoarseGraphOptions, name: str) -> CutMethod:
 
 def _exact(cut: CutTask) -> CutChoice:
     memory_bytes = cut.rules.memory_bytes
-    return by_solver(cut, "exact") if memory_bytes is None else within_memory(cut, memory_bytes)
+    return by_solver(cut, "exact") if memory_bytes is None else cut_within_memory(cut, memory_bytes)
 
 
 METHODS = {

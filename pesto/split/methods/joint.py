@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from pesto.core.errors import UsageError
-from pesto.split.methods.cut import CutChoice, CutTask, by_solver, solved
+from pesto.split.methods.cut import CutChoice, CutTask, by_solver, solve_labelling
 from pesto.split.methods.tensors import tensors_of
 from pesto.split.program import CutProgram
 from solvers import Limit, Status
@@ -103,7 +103,7 @@ def _improved(cut: CutTask, made: CutProgram, labels: Ints, ends: float) -> Ints
 def _exactly(cut: CutTask, problem: Labelling, ends: float) -> LabelResult:
     """Solve one problem of several: in what is left of the time, or with a third of the work for each cut."""
     seconds = cut.seconds / 3 / len(cut.more) if cut.deterministic else ends - time.monotonic()
-    return solved(problem, "exact", seconds, deterministic=cut.deterministic)
+    return solve_labelling(problem, "exact", seconds, deterministic=cut.deterministic)
 
 
 class _Agreeing:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.split.division import readers
 from pesto.split.layouts import ONE, PARTIAL, WHOLE
-from pesto.split.op_strategy import OpStrategy, uncut, ways
+from pesto.split.op_strategy import OpStrategy, admissible_strategies, uncut_strategy
 from pesto.split.program import CutProgram
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints
@@ -72,7 +72,9 @@ class Spreading:
         if len(found) > 1 or self.shaped.once[op]:
             return found
         signature = self.shaped.signature(op)
-        return ways(signature, uncut(signature), (prod(self.made.factors),), whole=True, once=False)
+        return admissible_strategies(
+            signature, uncut_strategy(signature), (prod(self.made.factors),), whole=True, once=False
+        )
 
     def take(self, op: int, number: int) -> None:
         """Divide an op in one of its ways, and note where its outputs are."""

@@ -16,14 +16,14 @@ from solvers.arrays import Ints, ints
 from solvers.labels.limited import LimitedResult, limited
 
 
-def within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
+def cut_within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
     """The cut that sends least under the limit, with the bound of the Lagrangian relaxation.
 
     InfeasibleError where it is the first cut and every way to make it holds more, NothingFoundError where others after
     those before it do.
     """
     made = cut.program()
-    found = limited_cut(cut.shaped, made, memory_bytes, seconds=cut.seconds)
+    found = solve_limited_cut(cut.shaped, made, memory_bytes, seconds=cut.seconds)
     if found.answer.status is Status.INFEASIBLE and found.least is not None:
         error = NothingFoundError if cut.made else InfeasibleError
         raise error(
@@ -34,7 +34,7 @@ def within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
     return CutChoice(made, found.answer)
 
 
-def limited_cut(shaped: TypedGraph, made: CutProgram, memory_bytes: int, *, seconds: float) -> LimitedResult:
+def solve_limited_cut(shaped: TypedGraph, made: CutProgram, memory_bytes: int, *, seconds: float) -> LimitedResult:
     """The problem of a cut solved under the limit; SolverError where a solver's process fails."""
     try:
         return limited(made.problem, held_bytes(shaped, made), memory_bytes, seconds=seconds)

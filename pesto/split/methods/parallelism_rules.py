@@ -7,7 +7,7 @@ from math import prod
 from pesto.core.errors import NothingFoundError
 from pesto.split.geometry import Shape
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.methods.cut import CutChoice, CutTask, completed
+from pesto.split.methods.cut import CutChoice, CutTask, complete_labels
 from pesto.split.methods.layout_propagation import Port, Spreading
 from pesto.split.methods.tensors import tensors_of
 from pesto.split.op_strategy import OpStrategy
@@ -37,7 +37,7 @@ def data_parallel(cut: CutTask) -> CutChoice:
         spread.op(op)
         if batch in shapes.get(op, ()):
             spread.cut[op, 0] = shapes[op].index(batch)
-    return completed(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
+    return complete_labels(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
 
 
 def _batch(shaped: TypedGraph, shapes: Sequence[Shape]) -> int:
@@ -82,7 +82,7 @@ def megatron(cut: CutTask) -> CutChoice:
     labels = pairs.spread.labels(tensors_of(cut.shaped, made).count)
     for tie in pairs.beside:
         labels[tie] = -1
-    return completed(cut, labels, "megatron")
+    return complete_labels(cut, labels, "megatron")
 
 
 class _MatmulPairs:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pesto.split.methods.cut import CutChoice, CutTask, completed
+from pesto.split.methods.cut import CutChoice, CutTask, complete_labels
 from pesto.split.methods.tensors import Tensors, tensors_of
 from solvers.arrays import Ints
 from solvers.labels.factor_graph import NEVER, FactorGraph, costs_beside, incidence, net_of
@@ -30,9 +30,9 @@ def _by_rows(cut: CutTask, method: str) -> CutChoice:
         cost = costs.of(v)
         allowed = np.flatnonzero(cost < NEVER)
         if not len(allowed):
-            return completed(cut, None, method)
+            return complete_labels(cut, None, method)
         costs.labels[v] = draw.choice(allowed) if method == "rows-random" else cost.argmin()
-    return completed(cut, costs.labels[: tensors.count], method)
+    return complete_labels(cut, costs.labels[: tensors.count], method)
 
 
 def spartan(cut: CutTask) -> CutChoice:
@@ -44,11 +44,11 @@ def spartan(cut: CutTask) -> CutChoice:
     tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
     for v in sorted(tensors.layouts, key=lambda v: (-tensors.size[v], v)):
         if not _largest_next(tensors, costs, v):
-            return completed(cut, None, "spartan")
+            return complete_labels(cut, None, "spartan")
     for v in tensors.ops:
         if costs.labels[v] < 0:
             costs.labels[v] = costs.of(v).argmin()
-    return completed(cut, costs.labels[: tensors.count], "spartan")
+    return complete_labels(cut, costs.labels[: tensors.count], "spartan")
 
 
 def _largest_next(tensors: Tensors, costs: "_Costs", v: int) -> bool:

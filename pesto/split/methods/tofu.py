@@ -2,8 +2,8 @@
 
 import time
 
-from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarse
-from pesto.split.methods.cut import CutChoice, CutTask, completed, solved
+from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarsen_labelling
+from pesto.split.methods.cut import CutChoice, CutTask, complete_labels, solve_labelling
 from solvers.arrays import Ints
 from solvers.labels.critical import by_paths
 from solvers.labels.labelling import Labelling
@@ -19,13 +19,13 @@ def tofu(cut: CutTask, *, settings: CoarseGraphOptions = _PAPER, paths: bool = T
     """
     ends = time.monotonic() + 0.8 * cut.seconds
     made = cut.program(each=True)
-    found = coarse(cut.shaped, made, settings)
+    found = coarsen_labelling(cut.shaped, made, settings)
     share = 0.8 * cut.seconds / (1 + int(found.group.max(initial=0)))
 
     def best(part: Labelling) -> Ints | None:
         left = share if cut.deterministic else ends - time.monotonic()
-        labels = solved(part, "exact", left, deterministic=cut.deterministic).labels if left > 0 else None
-        return solved(part, "greedy", 1.0).labels if labels is None else labels
+        labels = solve_labelling(part, "exact", left, deterministic=cut.deterministic).labels if left > 0 else None
+        return solve_labelling(part, "greedy", 1.0).labels if labels is None else labels
 
     labels = by_paths(found.problem, found.group, found.length, best, order=paths)
-    return completed(cut, None if labels is None else found.widened(labels), name)
+    return complete_labels(cut, None if labels is None else found.widened(labels), name)

@@ -14,7 +14,7 @@ def matmul(op: OpOperands) -> list[Body]:
     return [lambda m, n: Sum(lambda k: (a[k, m] if ta else a[m, k]) * (b[n, k] if tb else b[k, n]))]
 
 
-def batches(op: OpOperands) -> list[Lambda]:
+def batch_matmul(op: OpOperands) -> list[Lambda]:
     """BatchMatMulV2: leading dimensions broadcast."""
     a, b = op[0], op[1]
     ta, tb = op.attribute("adj_x"), op.attribute("adj_y")
@@ -57,9 +57,9 @@ def bias(op: OpOperands) -> list[Body]:
 
 ROWS: Mapping[str, Description] = {
     "MatMul": matmul,
-    "BatchMatMul": batches,
-    "BatchMatMulV2": batches,
-    "BatchMatMulV3": batches,
+    "BatchMatMul": batch_matmul,
+    "BatchMatMulV2": batch_matmul,
+    "BatchMatMulV3": batch_matmul,
     "BiasAdd": bias,
     "Einsum": einsum,
 }

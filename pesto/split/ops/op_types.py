@@ -64,7 +64,7 @@ def _changed() -> None:
     strategies.cache_clear()
 
 
-def edition() -> int:
+def descriptions_version() -> int:
     """A number that is another after each change of descriptions; what is kept of them is kept for one of these."""
     return len(_EDITIONS)
 
@@ -76,7 +76,7 @@ def description(op_type: str) -> Description | None:
     return next((found[op_type] for found in CLASSES.values() if op_type in found), None)
 
 
-def described() -> list[str]:
+def described_types() -> list[str]:
     """Every op type that is known, in order."""
     return sorted({*_OWN, *replicated_ops.ROWS, *(op_type for found in CLASSES.values() for op_type in found)})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pesto.split.layouts import Strategy
 from pesto.split.ops.formats import before, listed, spatial
-from pesto.split.pieces import Box, boxes
+from pesto.split.pieces import Box, worker_boxes
 from pesto.split.signature import Number, Signature
 from pesto.split.tdl import OpOperands
 
@@ -40,7 +40,7 @@ class KernelOverrides:
     """Input -> the constant that it is."""
 
 
-def told(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> KernelOverrides:
+def kernel_overrides(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> KernelOverrides:
     """What one part is told, by its parts of inputs and outputs; windows: the dimensions along which it has some."""
     if signature.type in _PADDED:
         return KernelOverrides(padding=tuple(n for sides in _sides(signature, given, made) for n in sides))
@@ -74,11 +74,11 @@ def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
 def _parts(signature: Signature, strategy: Strategy, k: int) -> tuple[list[Boxes], list[Boxes]]:
     """[k] of each worker its parts of the inputs, and of the outputs."""
     given = [
-        boxes(operand.shape or (), (layout,), (k,), rims)
+        worker_boxes(operand.shape or (), (layout,), (k,), rims)
         for operand, layout, rims in zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
     ]
     made = [
-        boxes(shape or (), (max(layout, -1),), (k,))
+        worker_boxes(shape or (), (max(layout, -1),), (k,))
         for (shape, _), layout in zip(signature.outputs, strategy.gives, strict=True)
     ]
     return [[row[w] for row in given] for w in range(k)], [[row[w] for row in made] for w in range(k)]

@@ -10,11 +10,11 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.core.errors import InputError
-from pesto.split.op_strategy import told_of
+from pesto.split.op_strategy import overrides_of_worker
 from pesto.split.ops.replicated_ops import FED
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
 from pesto.split.ops.window_kernels import KernelOverrides
-from pesto.split.pieces import boxes
+from pesto.split.pieces import worker_boxes
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, WorkerPart, WorkerParts
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.partition.late_fetches import waits
@@ -211,7 +211,7 @@ class Writer:
                 value = np.asarray(repeats(value.tolist(), shape or (), part_shape or ()), dtype=value.dtype)
             elif max(way.needs[at], default=-1) >= 0:
                 layouts, rims = way.need(at)
-                lies = boxes(value.shape, layouts, self.parts.division.factors, rims)
+                lies = worker_boxes(value.shape, layouts, self.parts.division.factors, rims)
                 begin, extents = lies[part.worker] or ((), ())
                 value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]
             found.append(self._constant(value, place))
@@ -220,7 +220,7 @@ class Writer:
     def _told(self, part: WorkerPart) -> KernelOverrides:
         """What the clone of an op that reads windows has in place of the whole op's."""
         way = self.parts.division.ways[part.op]
-        return told_of(self.parts.shaped.signature(part.op), way, self.parts.division.factors, part.worker)
+        return overrides_of_worker(self.parts.shaped.signature(part.op), way, self.parts.division.factors, part.worker)
 
     def _device(self, number: int) -> str:
         """TensorFlow's device of a part."""

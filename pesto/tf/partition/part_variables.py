@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.pieces import Box, boxes
+from pesto.split.pieces import Box, worker_boxes
 
 Array = Any
 
@@ -31,7 +31,7 @@ class PartVariable:
     @property
     def boxes(self) -> tuple[Box, ...]:
         """Which part each holds."""
-        found = boxes(self.shape, self.layouts, self.factors)
+        found = worker_boxes(self.shape, self.layouts, self.factors)
         return tuple(box for box in found[: len(self.parts)] if box is not None)
 
     def cut(self, value: Array) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import WorkerParts, parts_of
+from pesto.split.worker_parts import WorkerParts, build_worker_parts
 from pesto.tf.partition.checkpoint_nodes import Checkpoints, add_checkpoints
 from pesto.tf.partition.part_nodes import Writer
 from pesto.tf.partition.part_variables import PartVariable
@@ -59,7 +59,7 @@ def partition(
     index = {name: op for op, name in enumerate(shaped.names)}
     fetched = [index[name] for name in fetches]
     results = [(op, output) for op in fetched for output in range(len(shaped.signature(op).outputs))]
-    parts = parts_of(shaped, division, results)
+    parts = build_worker_parts(shaped, division, results)
     writer = Writer(_defs(program, shaped), parts, where, host, _prefix(shaped.names))
     variables = _variables(parts, writer)
     writer.write({name: variable for variable in variables for name in variable.parts})

@@ -15,7 +15,7 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.first_look import first_look
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.split_search import factors_of
+from pesto.split.split_search import parse_factors
 from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, PlanFile, SweepOptions, plans_of
 from solvers.api import SOLVERS
 
@@ -201,7 +201,7 @@ def _split(request: JobRequest) -> None:
     options = request.split
     if options is None:
         raise UsageError('how many workers? - give split, such as {"workers": "2x2"}')
-    factors_of(options.workers)
+    parse_factors(options.workers)
     if options.method not in METHODS:
         raise UsageError(f"no method is called {quoted(options.method)} - {closest(options.method, METHODS)}")
     if asked_settings(request).time_limit_s < LEAST_S:

@@ -12,9 +12,9 @@ from pesto.planning.solving.ahead import LAST, beside, parts_there
 from pesto.planning.solving.flow import solve
 from pesto.reporting.explaining.explanation_object import explanation_object
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import of_solve
-from pesto.reporting.show.solve_report import as_object, following, page
-from pesto.reporting.show.trace import packed, trace
+from pesto.reporting.show.report.plan_facts import report_solve
+from pesto.reporting.show.solve_report import as_object, following_command, page
+from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.tf.start import tensorflow
 from pesto.verbs.api import explain, simulate
 from pesto.verbs.jobs import job_entry  # noqa: F401 - what jobs of all kinds need is loaded
@@ -42,7 +42,7 @@ def _solve_once() -> None:
     out, stages_s = Path("ready"), outcome.stages_s
     dumps(outcome.plan)
     encode_json(as_object(outcome, stages_s, out))
-    page(outcome, stages_s, out, following(Source(file=out), PRESET, None, out))
-    html_report(graph, [of_solve(outcome, machine, out.name, stages_s)])
-    packed(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
+    page(outcome, stages_s, out, following_command(Source(file=out), PRESET, None, out))
+    html_report(graph, [report_solve(outcome, machine, out.name, stages_s)])
+    gzip_bytes(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
     encode_json(explanation_object(explain(outcome.plan, graph, cluster=machine)))

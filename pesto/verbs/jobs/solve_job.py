@@ -12,9 +12,9 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import Earlier, Outcome, solve
 from pesto.reporting.explaining.explanation_object import explanation_object
 from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import of_solve
-from pesto.reporting.show.solve_report import as_object, following, page
-from pesto.reporting.show.trace import packed, trace
+from pesto.reporting.show.report.plan_facts import report_solve
+from pesto.reporting.show.solve_report import as_object, following_command, page
+from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.verbs.api import explain, simulate
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.cut_job import cut_job
@@ -62,15 +62,15 @@ def _say(work: Work, outcome: Outcome, graph: Graph, machine: Cluster, stages_s:
     if coarse is not None and coarse.status in FAILED:
         work.telling.log(f"{coarse.solver} {coarse.status}: {coarse.detail} - see pesto doctor", "warning")
     out = work.shown_out(PLAN)
-    after = following(work.shown_source(), work.shown_cluster(), work.shown_costs(), out)
+    after = following_command(work.shown_source(), work.shown_cluster(), work.shown_costs(), out)
     work.answer(as_object(outcome, stages_s, out), page(outcome, stages_s, out, after))
-    work.keep(REPORT, html_report(graph, [of_solve(outcome, machine, out.name, stages_s)]))
+    work.keep(REPORT, html_report(graph, [report_solve(outcome, machine, out.name, stages_s)]))
 
 
 def _explain(work: Work, outcome: Outcome, graph: Graph, machine: Cluster) -> None:
     """The step for trace viewers, and why it takes as long as it does."""
     costs: Path | None = work.given.costs
-    work.keep(TRACE, packed(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine, costs=costs))))
+    work.keep(TRACE, gzip_bytes(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine, costs=costs))))
     said = explain(outcome.plan, graph, cluster=machine, costs=costs)
     work.keep(EXPLANATION, encode_json(explanation_object(said)))
 

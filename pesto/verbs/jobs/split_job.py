@@ -11,7 +11,7 @@ from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.split_page import split_object, split_page
 from pesto.split.files.split_file import dumps_split
 from pesto.split.program import Rules
-from pesto.split.split_search import Split, factors_of, least_divided, uncovered
+from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors, undescribed_types
 from pesto.split.undescribed_ops import refuse_undescribed
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import SPLIT
@@ -23,7 +23,7 @@ def split_job(work: Work) -> dict[str, Any]:
     options, source, cluster = work.request.split, work.given.source, work.given.cluster
     if options is None:
         raise UsageError("how many workers? - give split")
-    factors = factors_of(options.workers)
+    factors = parse_factors(options.workers)
     machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
     memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
     rules, seconds = Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo), _seconds(work)
@@ -40,11 +40,11 @@ def split_job(work: Work) -> dict[str, Any]:
         """Write a split: the worker may be killed while a shorter one is looked for, or this one is timed."""
         work.keep(SPLIT, dumps_split(shaped, split, time_limit_s=seconds))
 
-    found = least_divided(shaped, factors, options.method, rules, seconds=seconds, found=save)
+    found = divide_with_or_without_halo(shaped, factors, options.method, rules, seconds=seconds, found=save)
     save(found)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     hold()
-    left, out = uncovered(shaped), work.shown_out(SPLIT)
+    left, out = undescribed_types(shaped), work.shown_out(SPLIT)
     said = split_object(shaped, found, left, out, clocked)
     work.answer(said, split_page(shaped, found, left, out, clocked))
     if clocked is not None and machine is not None and not clocked.candidate.fits:

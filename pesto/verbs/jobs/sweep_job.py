@@ -9,7 +9,7 @@ from pesto.core.errors import UsageError
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show import drawing, sweep_chart
-from pesto.reporting.show.sweep_table import as_object, brief, page
+from pesto.reporting.show.sweep_table import as_object, page, progress_line
 from pesto.verbs.jobs.checks import asked_settings, axes_of
 from pesto.verbs.jobs.work import Work
 
@@ -32,7 +32,7 @@ def sweep_job(work: Work) -> dict[str, Any]:
 
     def hear(found: Sweep) -> None:
         work.answer(as_object(found), page(found))
-        work.telling.log(brief(found))
+        work.telling.log(progress_line(found))
 
     work.telling.begins("points")
     found = sweep(task, hear)

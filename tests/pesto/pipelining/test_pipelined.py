@@ -12,10 +12,10 @@ from pipelines import chain_with_idle_layers
 
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining import schedules
-from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, curve, pipelined
+from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, find_pipeline, period_curve
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, PipelineRequest
-from pesto.pipelining.unrolled import unrolled
+from pesto.pipelining.unrolled import unroll
 from solvers.families.chain_table import make_case
 from solvers.pipelining.any_allocation import LoadAllocation, greatest_load
 from solvers.pipelining.anywhere import within_memory
@@ -46,7 +46,7 @@ def asked(memory=None, devices=4, **more):
 @pytest.mark.parametrize(("memory", "period"), [(None, 52), (160, 58), (100, 72), (70, Fraction(201, 2)), (50, 171)])
 def test_the_least_period_that_fits_is_chosen(memory, period):
     """As docs/internals/stages.md says of this chain; what is chosen fits, what does not is said to lack memory."""
-    found = pipelined(asked(memory))
+    found = find_pipeline(asked(memory))
     assert found.chosen.period == period and found.chosen.fits and found.chosen.periodic
     assert found.bound.value <= found.stage_bound.value <= period
     assert found.gap == pytest.approx(float(period / found.bound.value) - 1)
@@ -85,13 +85,13 @@ def searches(monkeypatch):
 
 def test_the_time_is_of_all_searches_together(searches):
     """Half of 40 s for the exact schedule, 5 for loads, the rest for stages in memory; of 8 s the loads have 2."""
-    found = pipelined(asked(100, k=2, contiguous=False, seconds=40.0))
+    found = find_pipeline(asked(100, k=2, contiguous=False, seconds=40.0))
     assert searches == [20.0, 5.0, 15.0] and found.chosen.fits
     searches.clear()
-    pipelined(asked(100, k=2, contiguous=False, seconds=8.0))
+    find_pipeline(asked(100, k=2, contiguous=False, seconds=8.0))
     assert searches == [4.0, 2.0, 2.0]
     searches.clear()
-    pipelined(asked(100, k=2, seconds=40.0))
+    find_pipeline(asked(100, k=2, seconds=40.0))
     assert searches == [40.0]
 
 
@@ -99,17 +99,17 @@ def test_no_search_begins_once_the_time_is_over(searches, monkeypatch):
     """Making contiguous stages took longer than the time; a time of 0 is no limit that was reached."""
     late = asked(100, k=2, contiguous=False, seconds=40.0).begun()
     monkeypatch.setattr(schedules, "CLOCK", lambda: 50.0)
-    found = {each.name: each for each in pipelined(late).schedules}
+    found = {each.name: each for each in find_pipeline(late).schedules}
     assert searches == [] and found["exact"].why == found["free"].why == schedules.TIME_OVER
     assert found["1f1b*"].fits
-    pipelined(asked(100, k=2, contiguous=False, seconds=0.0))
+    find_pipeline(asked(100, k=2, contiguous=False, seconds=0.0))
     assert searches == [0.0, 0.0, 0.0]
 
 
 def test_stages_that_need_not_be_contiguous(monkeypatch):
     """Without memory they are as short as any can be; where that exceeds the memory, contiguous ones are taken."""
     monkeypatch.setattr(schedules, "MOST_SECONDS", 600.0)
-    found = pipelined(asked(contiguous=False, seconds=600))
+    found = find_pipeline(asked(contiguous=False, seconds=600))
     assert (found.chosen.name, found.chosen.period, found.optimal_among) == ("free", 45, ALL)
     assert not found.chosen.allocation.contiguous and found.chosen.fits and found.gap == 0
 
@@ -127,7 +127,7 @@ def test_stages_that_need_not_be_contiguous_fit_the_memory(monkeypatch):
     """They are shorter than contiguous ones, their bound holds for all; what was found before Ctrl-C is kept."""
     monkeypatch.setattr(schedules, "least_load", other_stages(0, 1, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3))
     monkeypatch.setattr(within_memory, "streamed", lambda *_, **__: ())
-    found = pipelined(asked(160, contiguous=False, seconds=600))
+    found = find_pipeline(asked(160, contiguous=False, seconds=600))
     assert found.chosen.name == "free" and found.chosen.fits and int(found.chosen.peaks.max()) <= 160
     assert 46 <= found.chosen.period < 58 and not found.chosen.allocation.contiguous
     assert (found.bound.name, found.bound.value) == ("CP-SAT", 46)
@@ -136,10 +136,10 @@ def test_stages_that_need_not_be_contiguous_fit_the_memory(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(schedules, "least_load", struck)
-    found = pipelined(asked(160, contiguous=False))
+    found = find_pipeline(asked(160, contiguous=False))
     assert found.interrupted and found.chosen.period == 58
     assert [each.name for each in found.schedules] == ["1f1b*", "thinned", "exact", "free"], "and nothing after it"
-    assert pipelined(asked(160, contiguous=False), "1f1b").chosen.name == "1f1b", "what was asked for is made"
+    assert find_pipeline(asked(160, contiguous=False), "1f1b").chosen.name == "1f1b", "what was asked for is made"
 
 
 def test_a_search_that_fails_costs_nothing_else(monkeypatch):
@@ -150,7 +150,7 @@ def test_a_search_that_fails_costs_nothing_else(monkeypatch):
 
     monkeypatch.setattr(schedules, "least_load", failing)
     monkeypatch.setattr(schedules, "exact", failing)
-    found = pipelined(asked(160, contiguous=False, k=1))
+    found = find_pipeline(asked(160, contiguous=False, k=1))
     said = [each.why for each in found.schedules if each.name in {"exact", "free"}]
     assert said == ["its solver failed: CP-SAT failed (-9): "] * 2
     assert found.chosen.period == 58 and not found.interrupted
@@ -159,44 +159,44 @@ def test_a_search_that_fails_costs_nothing_else(monkeypatch):
 def test_what_is_called_optimal_is():
     """Of one layer a device nothing is shorter at all; without memory none of these stages; else of fewer schedules."""
     same = Chain(forward=[1, 1], backward=[2, 2], weights=[1, 1], activation=[1, 1], output=[1, 1, 1], transfers=[0])
-    assert pipelined(PipelineRequest(chain=same, machines=Machines.alike(2))).optimal_among == ALL
-    assert pipelined(asked()).optimal_among == THESE_STAGES
-    assert pipelined(asked(100)).optimal_among == PERIODIC
-    one = pipelined(asked(60, devices=13, model=MemoryModel.RECEIVED))
+    assert find_pipeline(PipelineRequest(chain=same, machines=Machines.alike(2))).optimal_among == ALL
+    assert find_pipeline(asked()).optimal_among == THESE_STAGES
+    assert find_pipeline(asked(100)).optimal_among == PERIODIC
+    one = find_pipeline(asked(60, devices=13, model=MemoryModel.RECEIVED))
     assert (one.optimal_among, one.stage_bound.name) == (WHOLE_HALVES, "in flight")
-    assert pipelined(asked(70)).optimal_among == f"{PERIODIC} and its thinnings"
-    assert pipelined(asked(100), "gpipe").optimal_among is None
+    assert find_pipeline(asked(70)).optimal_among == f"{PERIODIC} and its thinnings"
+    assert find_pipeline(asked(100), "gpipe").optimal_among is None
 
 
 def test_a_named_schedule_is_taken():
     """Also one that does not fit; one that there is not, and one that was not made, are refused."""
-    found = pipelined(asked(100), "1f1b")
+    found = find_pipeline(asked(100), "1f1b")
     assert found.chosen.name == "1f1b" and not found.chosen.fits and "device 0" in found.chosen.why
     with pytest.raises(UsageError, match="gpipe"):
-        pipelined(asked(), "gpip")
+        find_pipeline(asked(), "gpip")
     with pytest.raises(UsageError, match="give k too"):
-        pipelined(asked(), "exact")
+        find_pipeline(asked(), "exact")
     with pytest.raises(NothingFoundError, match="two stages a device need 26 layers"):
-        pipelined(asked(devices=13), "interleaved-2")
+        find_pipeline(asked(devices=13), "interleaved-2")
 
 
 def test_memory_that_nothing_fits_is_told_with_what_does():
     """The remedy works; a device of one byte less fits nothing."""
     with pytest.raises(InfeasibleError, match="give 50 bytes"):
-        pipelined(asked(40))
-    assert pipelined(asked(50)).chosen.fits
+        find_pipeline(asked(40))
+    assert find_pipeline(asked(50)).chosen.fits
     with pytest.raises(InfeasibleError):
-        pipelined(asked(49))
+        find_pipeline(asked(49))
 
 
 def test_memory_that_may_be_enough_is_not_called_too_little():
     """Between what nothing is below and what is found, where received inputs count, no proof is claimed."""
     received = {"model": MemoryModel.RECEIVED}
     with pytest.raises(NothingFoundError, match=r"were found that fit 52 bytes .* give 53 bytes"):
-        pipelined(asked(52, **received))
+        find_pipeline(asked(52, **received))
     with pytest.raises(InfeasibleError):
-        pipelined(asked(51, **received))
-    assert pipelined(asked(53, **received)).chosen.fits
+        find_pipeline(asked(51, **received))
+    assert find_pipeline(asked(53, **received)).chosen.fits
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -205,7 +205,7 @@ def test_two_stages_a_device_hold_all_layers(seed):
     rng = np.random.default_rng(seed)
     ticks = rng.integers(0, 2, 9) * rng.integers(1, 2**50, 9)
     chain = replace(TWELVE, forward=[*ticks.tolist(), 0, 0, 7], weight_gradient=[])
-    named = {each.name: each for each in pipelined(asked(chain=chain)).schedules}
+    named = {each.name: each for each in find_pipeline(asked(chain=chain)).schedules}
     assert len(named["interleaved-2"].allocation.stages) == len(named["zero-bubble-v"].allocation.stages) + 1 == 8
 
 
@@ -217,7 +217,7 @@ def test_two_stages_a_device_are_cut_by_their_sum():
         output=[0, *none], transfers=none[1:],
     )  # fmt: skip
     for name, before in (("interleaved-2", 29100), ("zero-bubble-v", 27780)):
-        found = pipelined(asked(chain=chain, batches=16), name)
+        found = find_pipeline(asked(chain=chain, batches=16), name)
         loads = np.bincount(found.chosen.allocation.device, weights=chain.loads)
         assert loads.max() == 1500 and found.chosen.step < before  # of stages of equal shares
 
@@ -228,7 +228,7 @@ def test_a_step_is_its_pattern(seed):
     chain = make_case("random-chain", seed, layers=7, devices=3).chain
     cut = Allocation(device=np.array([0, 0, 1, 1, 1, 2, 2]), devices=3)
     for pattern in (thinned(chain, cut, 2 * int(chain.loads.sum()), (2, 3)), gpipe(chain, cut, 5)):
-        run = unrolled(chain, pattern, 5)
+        run = unroll(chain, pattern, 5)
         keys = list(zip(run.kind.tolist(), run.layer.tolist(), run.batch.tolist(), strict=True))
         at = {key: k for k, key in enumerate(keys)}
         assert len(at) == len(keys) and {batch for _, _, batch in at} == set(range(5))
@@ -246,14 +246,14 @@ def test_a_step_is_its_pattern(seed):
 
 def test_devices_without_a_layer_idle():
     """More devices than layers are no error."""
-    found = pipelined(asked(devices=20))
+    found = find_pipeline(asked(devices=20))
     assert found.chosen.allocation.devices == 20 and len(found.chosen.allocation.stages) <= 12
     assert {each.name for each in found.schedules if each.pattern is None} >= {"interleaved-2", "zero-bubble-v"}
 
 
 def test_ranks_do_what_the_schedule_does():
     """A row a rank; each stage's halves of each batch once, in the order in which they start."""
-    found = pipelined(asked(batches=4), "zero-bubble")
+    found = find_pipeline(asked(batches=4), "zero-bubble")
     rows = [
         line.split(",")
         for line in rank_actions(found.chosen.rows, range(found.asked.devices), found.chosen.run).splitlines()
@@ -278,7 +278,7 @@ def test_more_memory_is_never_longer(contiguous):
 
     Stages that need not be contiguous are never above these, and fit less memory.
     """
-    points = curve(asked(contiguous=contiguous, seconds=2.0), 6 if contiguous else 3)
+    points = period_curve(asked(contiguous=contiguous, seconds=2.0), 6 if contiguous else 3)
     assert [memory for memory, _ in points] == sorted({memory for memory, _ in points})
     for (_, one), (_, other) in combinations(points, 2):
         assert all(other[key] <= one[key] for key in one if one[key] is not None)
@@ -293,7 +293,7 @@ def test_what_cannot_be_asked():
         with pytest.raises(ValueError, match="give"):
             asked(**wrong)
     with pytest.raises(ValueError, match="0 batches"):
-        unrolled(TWELVE, pipelined(asked()).chosen.pattern, 0)
+        unroll(TWELVE, find_pipeline(asked()).chosen.pattern, 0)
 
 
 @pytest.mark.parametrize("batches", [1, 4])
@@ -312,7 +312,7 @@ def test_layers_that_take_no_time_do_not_lengthen_a_step(batches):
         )
         allocation = Allocation(device=device, devices=4)
         made = (gpipe(chain, allocation, batches), one_f_one_b(chain, allocation, batches))
-        steps.append([unrolled(chain, pattern, batches).step for pattern in made])
+        steps.append([unroll(chain, pattern, batches).step for pattern in made])
     assert steps[0] == steps[1]
 
 
@@ -325,7 +325,7 @@ def test_what_fits_is_planned_also_where_layers_take_no_time(seed):
     runs = [device for device in partitions(chain.layers, devices) if list(device) == sorted(device)]
     fitting = [device for device in runs if one_fits(chain, device, memory, model is MemoryModel.PAPER)]
     try:
-        found = pipelined(given)
+        found = find_pipeline(given)
     except InfeasibleError:
         assert not fitting
     except NothingFoundError as error:
@@ -342,4 +342,4 @@ def test_a_chain_without_ticks_is_refused():
     """In a line with a remedy."""
     none = [0] * 12
     with pytest.raises(InputError, match="no layer takes any ticks - give"):
-        pipelined(asked(chain=replace(TWELVE, forward=none, backward=none, weight_gradient=[])))
+        find_pipeline(asked(chain=replace(TWELVE, forward=none, backward=none, weight_gradient=[])))

@@ -8,10 +8,10 @@ from training_steps import training_step
 
 from pesto.inputs.load import load_cluster
 from pesto.pipelining import step_search
-from pesto.pipelining.replica_run import in_flight, replica_run, shared_step
-from pesto.pipelining.replicas import Replicas, divisions, replicas
+from pesto.pipelining.replica_run import in_flight, run_replicas, shared_step
+from pesto.pipelining.replicas import Replicas, place_replicas, stage_divisions
 from pesto.pipelining.schedules import ChainSchedule
-from pesto.pipelining.step_pipeline import PipelineOptions, step_pipeline
+from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
 from pesto.pipelining.step_stages import step_stages
 from solvers.arrays import ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
@@ -44,7 +44,7 @@ def test_divisions_are_the_best_of_all(seeds):
     for seed in seeds(40):
         rng = np.random.default_rng(seed)
         chain, devices = _chain(rng, int(rng.integers(2, 6))), int(rng.integers(2, 5))
-        found = divisions(chain, devices)
+        found = stage_divisions(chain, devices)
         assert [len(first) for first, _ in found] == list(range(1, min(devices, chain.layers) + 1))
         for first, counts in found:
             assert counts.sum() == devices and first[0] == 0 and (np.diff(first) > 0).all()
@@ -75,7 +75,7 @@ def test_every_half_is_done_once_and_in_order(seeds):
         rng = np.random.default_rng(seed)
         chain, devices, batches = _chain(rng, int(rng.integers(2, 7))), int(rng.integers(1, 5)), int(rng.integers(1, 9))
         stages = _random_stages(rng, chain, devices)
-        run = replica_run(chain, stages, batches)
+        run = run_replicas(chain, stages, batches)
         assert len(run.kind) == 2 * chain.layers * batches
         at = {
             (kind, layer, b): o for o, (kind, layer, b) in enumerate(zip(run.kind, run.layer, run.batch, strict=True))
@@ -113,9 +113,9 @@ def test_one_stage_on_all_devices():
     chain = _chain(np.random.default_rng(1), 5)
     cluster = load_cluster("v100x4")
     for in_turn, second in ((True, [0, 1, 2, 3, 0, 1]), (False, [0, 0, 1, 2, 2, 3])):
-        stages = replicas(chain, (ints([0]), ints([4])), cluster, ints([1, 2, 3, 4]), in_turn=in_turn)
+        stages = place_replicas(chain, (ints([0]), ints([4])), cluster, ints([1, 2, 3, 4]), in_turn=in_turn)
         assert stages.taker(6).tolist() == [second]
-        run = replica_run(chain, stages, 6)
+        run = run_replicas(chain, stages, 6)
         assert run.step == 2 * chain.loads.sum() == shared_step(chain, stages, 6).value
         held = np.bincount(stages.homes, weights=chain.weights, minlength=4)
         assert held.max() - held.min() <= chain.weights.max()
@@ -131,8 +131,8 @@ def _heavy(make_graph):
 def test_devices_share_a_stage_where_that_is_shorter(heavy):
     """Whole batches are where they are taken, variables where they live; shorter than any stages of one device each."""
     cluster = load_cluster("v100x4")
-    found = step_pipeline(heavy, cluster, batches=8, wish=PipelineOptions(search=0))
-    alone = step_pipeline(heavy, cluster, batches=8, wish=PipelineOptions(search=0, contiguous=True))
+    found = pipeline_step(heavy, cluster, batches=8, wish=PipelineOptions(search=0))
+    alone = pipeline_step(heavy, cluster, batches=8, wish=PipelineOptions(search=0, contiguous=True))
     schedule, candidate = found.chosen.schedule, found.chosen.candidate
     assert schedule.name == "replicated" and candidate.makespan < alone.chosen.candidate.makespan
     assert "replicated" not in {each.candidate.name for each in alone.laid if each.candidate}
@@ -162,10 +162,10 @@ def test_search_is_never_longer_and_says_where_it_began(heavy):
         PipelineOptions(search=600, name="1f1b"),
         PipelineOptions(search=600, name="replicated"),
     ):
-        plain = step_pipeline(
+        plain = pipeline_step(
             heavy, cluster, batches=4, wish=PipelineOptions(search=0, name=wish.name, contiguous=wish.contiguous)
         )
-        found = step_pipeline(heavy, cluster, batches=4, wish=wish)
+        found = pipeline_step(heavy, cluster, batches=4, wish=wish)
         assert found.bound_ticks <= found.chosen.candidate.makespan <= plain.chosen.candidate.makespan
         if found.search is not None:
             assert found.chosen.candidate.makespan < plain.chosen.candidate.makespan
@@ -186,10 +186,10 @@ def test_ctrl_c_keeps_what_was_found(heavy, monkeypatch, when):
 
     whole = step_search.places
     monkeypatch.setattr(step_search, "places", interrupted)
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
+    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.chosen.fits and len(calls) == when
     monkeypatch.setattr("pesto.pipelining.step_pipeline.replicated", lambda _: interrupted())
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
+    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.search is None and found.chosen.schedule.name != "replicated"
 
 
@@ -197,7 +197,7 @@ def test_after_ctrl_c_nothing_more_is_laid_out(heavy, monkeypatch):
     """But for what was asked for, which is laid out where it comes later."""
     ended = ChainSchedule(name="free", why="interrupted", interrupted=True)
     monkeypatch.setattr("pesto.pipelining.schedules._free", lambda *_: ended)
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4)
+    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4)
     assert found.interrupted and [each.schedule.name for each in found.laid][-1] == "free"
-    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(name="1f1b"))
+    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(name="1f1b"))
     assert found.interrupted and found.chosen.schedule.name == "1f1b" == found.laid[-1].schedule.name

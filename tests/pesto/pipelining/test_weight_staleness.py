@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pesto.pipelining.step_chain import StepChain
-from pesto.pipelining.weight_staleness import lateness, with_versions
+from pesto.pipelining.weight_staleness import add_weight_versions, weight_staleness
 from solvers.pipelining.chain import Chain
 
 OPS = [
@@ -34,7 +34,7 @@ def _chain() -> StepChain:
 @pytest.mark.parametrize("every", [1, 4])
 def test_versions_are_counted(make_graph, flight, every):
     """Beside the variable one for each further batch in flight, or one; each batch has its part of the ticks."""
-    found = with_versions(_chain(), make_graph(OPS), every)
+    found = add_weight_versions(_chain(), make_graph(OPS), every)
     held = found.chain.weights + found.chain.activation * flight
     more = flight - 1 if every == 1 else 1
     assert (held == WEIGHTS + ACTIVATION * flight + more * np.array([40, 24])).all()
@@ -45,5 +45,5 @@ def test_versions_are_counted(make_graph, flight, every):
 def test_how_late_each_variable_is(make_graph):
     """As batches are in flight where it is, less 1, and no more than there are; by one where updates have several."""
     given = (_chain(), make_graph(OPS), np.array([5, 1]))
-    assert lateness(*given, 8, 1) == (4, 0) and lateness(*given, 3, 1) == (2, 0)
-    assert lateness(*given, 8, 4) == (1, 1)
+    assert weight_staleness(*given, 8, 1) == (4, 0) and weight_staleness(*given, 3, 1) == (2, 0)
+    assert weight_staleness(*given, 8, 4) == (1, 1)

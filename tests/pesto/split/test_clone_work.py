@@ -12,10 +12,10 @@ from pesto.core.costs.presets import preset
 from pesto.core.graph import PASSES
 from pesto.split import geometry
 from pesto.split.geometry import Need
-from pesto.split.op_strategy import WHOLE_WAY, uncut, ways
+from pesto.split.op_strategy import WHOLE_WAY, admissible_strategies, uncut_strategy
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
 from pesto.split.signature import Operand, Signature
-from pesto.split.split_step import share_of
+from pesto.split.split_step import work_share
 from pesto.tf.private import op_def
 from pesto.tf.sources import sources
 from pesto.tf.start import tensorflow
@@ -151,11 +151,11 @@ def _given(number, operand):
 def part(signature, way, k):
     """The op of the first worker."""
     inputs = [
-        replace(operand, shape=tuple(geometry.largest(operand.shape, way.need(at), (k,))))
+        replace(operand, shape=tuple(geometry.largest_extents(operand.shape, way.need(at), (k,))))
         for at, operand in enumerate(signature.inputs)
     ]
     outputs = tuple(
-        (tuple(geometry.largest(shape, Need(gives), (k,))), dtype)
+        (tuple(geometry.largest_extents(shape, Need(gives), (k,))), dtype)
         for (shape, dtype), gives in zip(signature.outputs, way.gives, strict=True)
     )
     told = SHAPE_OPERAND.get(signature.type), REPEATS.get(signature.type)
@@ -177,7 +177,7 @@ def column(values, at, value):
 def clone(graph, at, signature, way, k):
     """The graph with a worker's part in place of the op, by the shares that splits count."""
     row = graph.kernels[at]
-    cuts, share, divisors = share_of(signature, way, int(row[0]), (k,))
+    cuts, share, divisors = work_share(signature, way, int(row[0]), (k,))
     kernel = -(-row // np.array(divisors))
     if row[0] == PASSES:
         kernel[2] = int(row[2] * share)
@@ -203,7 +203,9 @@ def test_a_part_costs_what_an_op_of_its_shapes_costs(signature):
     """Along every index variable: work, bytes and kernel as imported, and a half takes less than MOST of the whole."""
     graph, at = imported(signature)
     found = [
-        way for way in ways(signature, uncut(signature), (2,), whole=False, once=False) if way.names != (WHOLE_WAY,)
+        way
+        for way in admissible_strategies(signature, uncut_strategy(signature), (2,), whole=False, once=False)
+        if way.names != (WHOLE_WAY,)
     ]
     assert found
     for way in found:

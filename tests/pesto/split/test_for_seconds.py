@@ -15,7 +15,7 @@ from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
 from pesto.split.prices import Prices
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.split.worker_parts import CLONE, parts_of
+from pesto.split.worker_parts import CLONE, build_worker_parts
 from pesto.tf import named
 
 MESSAGE, KERNEL, WORK = 5_000, 300, 1_700
@@ -48,7 +48,7 @@ def blocks(parts):
 
 def cost(shaped, division):
     """Of a division, from its parts alone: bytes, blocks, and the work of each clone."""
-    parts = parts_of(shaped, division)
+    parts = build_worker_parts(shaped, division)
     work = 0
     for part in parts.parts:
         if part.kind == CLONE and shaped.signature(part.op).type not in ("VarHandleOp", "NoOp"):
@@ -62,7 +62,7 @@ def cost(shaped, division):
 def test_blocks_are_counted_as_parts_send_them(rnnlm, factors):
     priced = rules(rnnlm, kernel=0, ops=(0,) * rnnlm.ops)
     split = divide(rnnlm, factors, "exact", priced, seconds=60)
-    parts = parts_of(rnnlm, split.division)
+    parts = build_worker_parts(rnnlm, split.division)
     assert split.objective.value_s == split.moved_bytes + MESSAGE * blocks(parts)
     assert blocks(parts) > 0
 
@@ -79,7 +79,7 @@ def test_a_split_for_seconds_costs_no_more_than_one_for_bytes(rnnlm, factors):
 @pytest.mark.slow
 def test_known_constants_are_the_only_ops_whose_clones_are_not_there(rnnlm):
     split = divide(rnnlm, (2,), "exact", rules(rnnlm), seconds=60)
-    left_out = (parts_of(rnnlm, split.division).clone < 0).all(axis=1)
+    left_out = (build_worker_parts(rnnlm, split.division).clone < 0).all(axis=1)
     assert split.objective.value_s - cost(rnnlm, split.division) == 2 * WORK * np.count_nonzero(left_out)
 
 

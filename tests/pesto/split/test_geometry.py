@@ -29,14 +29,14 @@ def held(shape, layouts, factors):
 def test_a_cut_of_two() -> None:
     """The costs of the labelling problem, s bytes by k workers: 0, s(1 - 1/k), s(k - 1), s(k - 1), 2s(k - 1)."""
     s, k = prod(SHAPE), (2,)
-    assert geometry.fetched(SHAPE, (0,), (0,), k) == geometry.fetched(SHAPE, (WHOLE,), (1,), k) == 0
-    assert geometry.fetched(SHAPE, (0,), (1,), k) == s // 2
-    assert geometry.fetched(SHAPE, (0,), (WHOLE,), k) == s
-    assert geometry.stored(SHAPE, (PARTIAL,), (0,), k) == s
-    assert geometry.stored(SHAPE, (PARTIAL,), (WHOLE,), k) == 2 * s
-    assert geometry.fetched(SHAPE, (ONE,), (0,), k) == s // 2
-    assert geometry.fetched(SHAPE, (0,), (ONE,), k) == s // 2
-    assert geometry.fetched(SHAPE, (ONE,), (ONE,), k) == 0
+    assert geometry.elements_to_fetch(SHAPE, (0,), (0,), k) == geometry.elements_to_fetch(SHAPE, (WHOLE,), (1,), k) == 0
+    assert geometry.elements_to_fetch(SHAPE, (0,), (1,), k) == s // 2
+    assert geometry.elements_to_fetch(SHAPE, (0,), (WHOLE,), k) == s
+    assert geometry.elements_to_store(SHAPE, (PARTIAL,), (0,), k) == s
+    assert geometry.elements_to_store(SHAPE, (PARTIAL,), (WHOLE,), k) == 2 * s
+    assert geometry.elements_to_fetch(SHAPE, (ONE,), (0,), k) == s // 2
+    assert geometry.elements_to_fetch(SHAPE, (0,), (ONE,), k) == s // 2
+    assert geometry.elements_to_fetch(SHAPE, (ONE,), (ONE,), k) == 0
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 8])
@@ -44,11 +44,11 @@ def test_a_cut_of_many(k: int) -> None:
     """The same for more workers; what no dimension divides goes straight to all."""
     shape = (2 * k, 3 * k)
     s = prod(shape)
-    assert geometry.fetched(shape, (0,), (1,), (k,)) * k == s * (k - 1)
-    assert geometry.fetched(shape, (1,), (WHOLE,), (k,)) == s * (k - 1)
-    assert geometry.stored(shape, (PARTIAL,), (1,), (k,)) == s * (k - 1)
-    assert geometry.stored(shape, (PARTIAL,), (WHOLE,), (k,)) == 2 * s * (k - 1)
-    assert geometry.stored((), (PARTIAL,), (WHOLE,), (k,)) == k * (k - 1)
+    assert geometry.elements_to_fetch(shape, (0,), (1,), (k,)) * k == s * (k - 1)
+    assert geometry.elements_to_fetch(shape, (1,), (WHOLE,), (k,)) == s * (k - 1)
+    assert geometry.elements_to_store(shape, (PARTIAL,), (1,), (k,)) == s * (k - 1)
+    assert geometry.elements_to_store(shape, (PARTIAL,), (WHOLE,), (k,)) == 2 * s * (k - 1)
+    assert geometry.elements_to_store((), (PARTIAL,), (WHOLE,), (k,)) == k * (k - 1)
 
 
 FACTORS = st.sampled_from([(2,), (3,), (2, 2), (2, 3), (2, 2, 2)])
@@ -71,14 +71,16 @@ def test_what_workers_receive_is_what_they_need_and_do_not_hold(case) -> None:
     """Against sets of elements, cut level by level."""
     shape, factors, kept, needed, computed = case
     have, need = held(shape, kept, factors), held(shape, needed, factors)
-    assert geometry.fetched(shape, kept, needed, factors) == sum(len(n - h) for h, n in zip(have, need, strict=True))
-    first = geometry.starts(shape, needed, factors)
+    assert geometry.elements_to_fetch(shape, kept, needed, factors) == sum(
+        len(n - h) for h, n in zip(have, need, strict=True)
+    )
+    first = geometry.part_starts(shape, needed, factors)
     for w, part in enumerate(need):
         assert min(part) == np.ravel_multi_index(tuple(first[w]), shape)
         assert len(part) == prod(geometry.part_shape(shape, needed, factors))
     made = held(shape, computed, factors)
     times = prod(k for layout, k in zip(computed, factors, strict=True) if layout == PARTIAL)
     straight = sum(times * len(h) - len(h & m) for h, m in zip(have, made, strict=True))
-    assert geometry.stored(shape, computed, kept, factors) <= straight
+    assert geometry.elements_to_store(shape, computed, kept, factors) <= straight
     if not geometry.summed_in_two_steps(shape, computed, kept, factors):
-        assert geometry.stored(shape, computed, kept, factors) == straight
+        assert geometry.elements_to_store(shape, computed, kept, factors) == straight

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pesto.core.errors import VerificationError
 from pesto.split import geometry, split_search
 from pesto.split.division import tensor_bytes
-from pesto.split.files.recount import recounted_bytes, wanted
-from pesto.split.files.split_check import certified, verified
+from pesto.split.files.recount import needed_parts, recount_bytes
+from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.strategy_check import way_fault
+from pesto.split.files.strategy_check import strategy_fault
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, WHOLE, Rim
-from pesto.split.op_strategy import uncut, ways
+from pesto.split.op_strategy import admissible_strategies, uncut_strategy
 from pesto.split.ops import op_types
-from pesto.split.pieces import boxes
+from pesto.split.pieces import worker_boxes
 from pesto.split.program import Rules
 from pesto.split.regions import analyse
 from pesto.split.signature import Operand, Signature
@@ -58,7 +58,10 @@ def test_shift_two() -> None:
     """With a halo each half of what it returns is of a window; a kernel of one's own cannot be told where to begin."""
     kind = signature([(10,)], [(8,)])
     (cut,) = analyse(shift_two, kind, 2, halo=True).found
-    assert cut.rims == ((Rim(0, 4, 2, 4),),) and boxes((10,), (0,), (2,), cut.rims[0]) == (((2,), (4,)), ((6,), (4,)))
+    assert cut.rims == ((Rim(0, 4, 2, 4),),) and worker_boxes((10,), (0,), (2,), cut.rims[0]) == (
+        ((2,), (4,)),
+        ((6,), (4,)),
+    )
     op_types.register("Mine", shift_two)
     try:
         found = op_types.strategies(kind, 2, halo=True)
@@ -129,7 +132,7 @@ def test_windows_are_the_elements_read(case) -> None:
             continue
         cut = "ij".index(strategy.name)
         many = out[cut] // k
-        for p, box in enumerate(boxes(shape, strategy.needs, (k,), strategy.rims[0])):
+        for p, box in enumerate(worker_boxes(shape, strategy.needs, (k,), strategy.rims[0])):
             places = product(*(range(p * many, p * many + many) if d == cut else range(n) for d, n in enumerate(out)))
             (d,) = [rim.dimension for rim in strategy.rims[0]]
             every = [index(read[d], *place) for place in places for read in forms]
@@ -192,14 +195,15 @@ def test_bytes_of_windows_are_the_elements_that_lack(case) -> None:
     factors, shape, kept, needs = case
     lies = [
         set() if box is None else set(product(*(range(a, a + n) for a, n in zip(*box, strict=True))))
-        for box in boxes(shape, kept, factors)
+        for box in worker_boxes(shape, kept, factors)
     ]
     want = [elements(shape, need, factors) for need in needs]
     for need, each in zip(needs, want, strict=True):
         lacks = sum(len(mine - has) for mine, has in zip(each, lies, strict=True))
-        assert geometry.fetched(shape, kept, need.layouts, factors, need.rims) == lacks
+        assert geometry.elements_to_fetch(shape, kept, need.layouts, factors, need.rims) == lacks
         for box, ranges, mine in zip(
-            boxes(shape, need.layouts, factors, need.rims), wanted(shape, need.layouts, need.rims, factors), each,
+            worker_boxes(shape, need.layouts, factors, need.rims),
+            needed_parts(shape, need.layouts, need.rims, factors), each,
             strict=True,
         ):  # fmt: skip
             assert set(product(*(range(a, a + n) for a, n in zip(*box, strict=True)))) == mine
@@ -218,22 +222,33 @@ CONV = Signature(
 
 def test_a_dimension_is_cut_once_more() -> None:
     """Windows of nested cuts are of all parts; the other dimension keeps its own."""
-    once = {way.names[-1]: way for way in ways(CONV, uncut(CONV), (2,), whole=False, once=False, halo=True)}
-    assert "x0" not in {w.names[-1] for w in ways(CONV, uncut(CONV), (2,), whole=False, once=False)}
-    twice = {way.names[-1]: way for way in ways(CONV, once["x0"], (2, 2), whole=True, once=False, halo=True)}
+    once = {
+        way.names[-1]: way
+        for way in admissible_strategies(CONV, uncut_strategy(CONV), (2,), whole=False, once=False, halo=True)
+    }
+    assert "x0" not in {
+        w.names[-1] for w in admissible_strategies(CONV, uncut_strategy(CONV), (2,), whole=False, once=False)
+    }
+    twice = {
+        way.names[-1]: way for way in admissible_strategies(CONV, once["x0"], (2, 2), whole=True, once=False, halo=True)
+    }
     assert twice["x0"].need(0) == Need((1, 1), (Rim(1, 2, -1, 4),))
     assert twice["x1"].need(0) == Need((1, 2), (Rim(1, 4, -1, 6), Rim(2, 4, -1, 6)))
     assert twice["whole"].need(0) == Need((1, WHOLE), (Rim(1, 4, -1, 6),))
     for way in twice.values():
-        assert way_fault(CONV, way, (2, 2), once=False, halo=True) == ""
-        assert not way.rims or way_fault(CONV, way, (2, 2), once=False)
+        assert strategy_fault(CONV, way, (2, 2), once=False, halo=True) == ""
+        assert not way.rims or strategy_fault(CONV, way, (2, 2), once=False)
 
 
 @pytest.mark.parametrize("rim", [Rim(1, 4, -1, 5), Rim(1, 4, -1, 7), Rim(1, 4, 0, 6), Rim(1, 3, -1, 6)])
 def test_windows_that_are_not_read_are_found(rim) -> None:
     """Too short, too long, elsewhere, by another step: what the check finds by the ranges that each worker reads."""
-    made = next(w for w in ways(CONV, uncut(CONV), (2,), whole=False, once=False, halo=True) if w.names == ("x0",))
-    assert "is not its window" in way_fault(CONV, replace(made, rims=((rim,), ())), (2,), once=False, halo=True)
+    made = next(
+        w
+        for w in admissible_strategies(CONV, uncut_strategy(CONV), (2,), whole=False, once=False, halo=True)
+        if w.names == ("x0",)
+    )
+    assert "is not its window" in strategy_fault(CONV, replace(made, rims=((rim,), ())), (2,), once=False, halo=True)
 
 
 def step_of_two():
@@ -254,15 +269,15 @@ def test_a_file_says_that_there_is_a_halo() -> None:
     shaped, rules = step_of_two(), Rules(halo=True)
     split, plain = (divide(shaped, (2,), "exact", each, seconds=60) for each in (rules, Rules()))
     assert any(way.rims for way in split.division.ways) and split.moved_bytes < plain.moved_bytes
-    assert recounted_bytes(shaped, split.division) == split.moved_bytes
+    assert recount_bytes(shaped, split.division) == split.moved_bytes
     text = dumps_split(shaped, split, time_limit_s=60.0)
     found = loads_split(text, "split")
-    assert found.rules == rules and verified(found, shaped) == split.division
-    assert certified(found, shaped, seconds=60).confirmed
+    assert found.rules == rules and verify_split(found, shaped) == split.division
+    assert certify_bounds(found, shaped, seconds=60).confirmed
     said = json.loads(text)
     assert said["rules"].pop("halo") is True
     with pytest.raises(VerificationError, match="cannot be cut in 2 along"):
-        verified(loads_split(json.dumps(said).encode(), "split"), shaped)
+        verify_split(loads_split(json.dumps(said).encode(), "split"), shaped)
     assert "halo" not in json.loads(dumps_split(shaped, plain, time_limit_s=60.0))["rules"]
 
 
@@ -277,10 +292,12 @@ def test_a_halo_that_sends_more_is_not_taken(monkeypatch):
     for sent, taken in ((12, False), (10, False), (8, True)):
         told[True] = sent
         heard = []
-        found = split_search.least_divided(None, (2,), "exact", Rules(halo=True), seconds=1, found=heard.append)
+        found = split_search.divide_with_or_without_halo(
+            None, (2,), "exact", Rules(halo=True), seconds=1, found=heard.append
+        )
         assert found.halo == taken and [split.halo for split in heard] == [False]
     told[True] = 0
-    assert not split_search.least_divided(None, (2,), "exact", Rules(), seconds=1).halo
+    assert not split_search.divide_with_or_without_halo(None, (2,), "exact", Rules(), seconds=1).halo
 
 
 def test_splits_with_a_halo_and_without_share_the_limit(monkeypatch):
@@ -297,5 +314,5 @@ def test_splits_with_a_halo_and_without_share_the_limit(monkeypatch):
     for spent, seconds in ((4.0, [5.0, 6.0]), (10.0, [5.0])):
         took[0] = spent
         asked.clear()
-        assert not split_search.least_divided(None, (2,), "exact", Rules(halo=True), seconds=10).halo
+        assert not split_search.divide_with_or_without_halo(None, (2,), "exact", Rules(halo=True), seconds=10).halo
         assert asked == seconds

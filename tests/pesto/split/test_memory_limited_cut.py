@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError, VerificationError
-from pesto.split.files.split_check import certified, verified
+from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.methods.memory_limited_cut import held_bytes
-from pesto.split.program import Rules, program
+from pesto.split.program import Rules, build_program
 from pesto.split.split_search import divide
 from pesto.tf.start import tensorflow
 from solvers.labels.label_methods import solve
@@ -60,7 +60,7 @@ def within(shaped, memory_bytes, factors=(2,)):
 
 def test_bytes_against_memory(shaped) -> None:
     """Enumerated over the layouts of all weights: bound, optimum, bytes; more memory sends no more; least is proven."""
-    made = program(shaped, None, 2, Rules(replicate=True))
+    made = build_program(shaped, None, 2, Rules(replicate=True))
     held, first = held_bytes(shaped, made), made.problem.first
     points = []
     for labels in product(*(range(len(found)) for found in made.tied)):
@@ -98,12 +98,12 @@ def test_a_split_under_a_limit_is_verified(shaped) -> None:
     split = within(shaped, limit)
     text = dumps_split(shaped, split, time_limit_s=30)
     found = loads_split(text, "split")
-    assert found.rules == rules and verified(found, shaped) == split.division
-    assert certified(found, shaped, seconds=30).confirmed
+    assert found.rules == rules and verify_split(found, shaped) == split.division
+    assert certify_bounds(found, shaped, seconds=30).confirmed
     less = Rules(replicate=True, memory_bytes=split.parameter_bytes - 1)
     tight = dumps_split(shaped, replace(split, rules=less), time_limit_s=30)
     with pytest.raises(VerificationError, match="by its rules"):
-        verified(loads_split(tight, "split"), shaped)
+        verify_split(loads_split(tight, "split"), shaped)
 
 
 def test_the_verb_and_its_limit(monkeypatch) -> None:

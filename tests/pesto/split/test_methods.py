@@ -13,11 +13,11 @@ from pesto.split import geometry
 from pesto.split.division import moved_bytes
 from pesto.split.layouts import WHOLE
 from pesto.split.methods import joint, tofu
-from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarse, forward_ops
+from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarsen_labelling, forward_ops
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.program import Rules, program_of
+from pesto.split.program import Rules, build_joint_program
 from pesto.split.split_search import divide
-from pesto.split.worker_parts import parts_of
+from pesto.split.worker_parts import build_worker_parts
 from pesto.tf import named
 from pesto.tf.shaping.shaping import shape
 from pesto.tf.sources.sources import capture_v1
@@ -50,7 +50,7 @@ def valid(shaped, found):
     for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
         assert division.ways[op].needs[at] == division.variables[v]
     assert found.bound_bytes <= found.counted_bytes and found.moved_bytes <= found.counted_bytes
-    assert found.moved_bytes == moved_bytes(shaped, division) == parts_of(shaped, division).moved_bytes()
+    assert found.moved_bytes == moved_bytes(shaped, division) == build_worker_parts(shaped, division).moved_bytes()
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "greedy", "joint", "megatron"}))
@@ -139,13 +139,13 @@ def test_pairs_of_matmuls(transformer, rnnlm) -> None:
 
 def test_the_coarse_graph(rnnlm) -> None:
     """Time steps and element-wise runs share labels, forward and backward ops groups; what is left out stays apart."""
-    made = program_of(rnnlm, None, (2,), Rules(), each=True)
+    made = build_joint_program(rnnlm, None, (2,), Rules(), each=True)
     sizes = {}
     for name, settings in (
         ("all", CoarseGraphOptions()), ("no steps", CoarseGraphOptions(steps=False)),
         ("nothing", CoarseGraphOptions(False, False, False)),
     ):  # fmt: skip
-        found = coarse(rnnlm, made, settings)
+        found = coarsen_labelling(rnnlm, made, settings)
         sizes[name] = (found.problem.variables, int(found.group.max()) + 1)
         labels = np.zeros(found.problem.variables, dtype=np.int64)
         assert len(found.widened(labels)) == len(found.of) == made.problem.variables

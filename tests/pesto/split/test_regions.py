@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pesto.core.errors import InputError
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.op_strategy import uncut, ways
+from pesto.split.op_strategy import admissible_strategies, uncut_strategy
 from pesto.split.ops import op_types
 from pesto.split.regions import ReadsBeyondError, analyse
 from pesto.split.signature import Operand, Signature
@@ -175,7 +175,9 @@ def test_ways_follow_descriptions() -> None:
     mine = signature([(4,)], [(4,)])
 
     def found() -> set[str]:
-        return {way.names[-1] for way in ways(mine, uncut(mine), (2,), whole=False, once=False)}
+        return {
+            way.names[-1] for way in admissible_strategies(mine, uncut_strategy(mine), (2,), whole=False, once=False)
+        }
 
     assert found() == {"whole"}
     op_types.register("Mine", lambda op: [lambda i: op[0][i]])

@@ -15,11 +15,11 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.division import Division, cut_though_small, moved_bytes
-from pesto.split.files.typed_graph_file import save_shaped
+from pesto.split.files.typed_graph_file import save_typed_graph
 from pesto.split.layouts import WHOLE
-from pesto.split.program import Rules, program
+from pesto.split.program import Rules, build_program
 from pesto.split.signature import Operand, Signature
-from pesto.split.split_search import divide, factors_of
+from pesto.split.split_search import divide, parse_factors
 from pesto.split.typed_graph import TypedGraph
 from pesto.tf import named
 from pesto.tf.shaping.shaping import shape
@@ -88,7 +88,7 @@ def test_an_op_that_reads_a_tensor_twice_is_charged_for_both(k):
 
 def least(shaped, k):
     """By every choice of ways and layouts there is, counted by sets of parts."""
-    made = program(shaped, None, k, Rules())
+    made = build_program(shaped, None, k, Rules())
     best = None
     ways = [range(len(found)) for found in made.ways]
     kept = [range(len(found[0])) for found in made.layouts]
@@ -186,8 +186,8 @@ def test_variables_that_are_not_seen_through_handles_are_refused() -> None:
 def test_workers_that_are_none(bad: str) -> None:
     """Numbers of 2 or more joined by x, 1024 workers at most."""
     with pytest.raises(UsageError, match="workers"):
-        factors_of(bad)
-    assert factors_of("2x3") == (2, 3)
+        parse_factors(bad)
+    assert parse_factors("2x3") == (2, 3)
 
 
 def test_workers_that_divide_nothing(nmt) -> None:
@@ -264,7 +264,7 @@ def test_small_variables_are_cut_where_they_are_much_of_all() -> None:
 
 def test_quiet_split_prints_nothing_and_writes_its_file(tmp_path: Path) -> None:
     found, shapes = tmp_path / "split.json", tmp_path / "chain.shaped.json"
-    save_shaped(step(2), shapes)
+    save_typed_graph(step(2), shapes)
     done = run("split", shapes, "--workers", 2, "-q", "-o", found)
     assert (done.exit_code, done.output) == (0, "") and found.exists()
     assert run("split", shapes, "--workers", 2).output

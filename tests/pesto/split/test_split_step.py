@@ -11,8 +11,8 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.split.split_step import split_step
-from pesto.split.worker_parts import CLONE, parts_of
+from pesto.split.split_step import build_split_step
+from pesto.split.worker_parts import CLONE, build_worker_parts
 from pesto.tf import named
 
 
@@ -20,8 +20,8 @@ from pesto.tf import named
 def divided():
     """The step, its parts for two workers, and the divided step."""
     graph, shaped = named.shaped(Source(model="nmt", variant="tiny"))
-    parts = parts_of(shaped, divide(shaped, (2,), "exact", Rules(), seconds=60).division)
-    return graph, parts, split_step(graph, parts, ("gpu:0", "gpu:1"))
+    parts = build_worker_parts(shaped, divide(shaped, (2,), "exact", Rules(), seconds=60).division)
+    return graph, parts, build_split_step(graph, parts, ("gpu:0", "gpu:1"))
 
 
 def test_bytes_across_devices_are_the_planned_ones(divided):
@@ -67,7 +67,7 @@ def test_workers_need_devices(divided):
     """Fewer devices than workers are refused; so is a device that the cluster does not have."""
     graph, parts, step = divided
     with pytest.raises(UsageError, match="2 workers for 1 accelerators"):
-        split_step(graph, parts, ("gpu:0",))
+        build_split_step(graph, parts, ("gpu:0",))
     cluster = load_cluster("cpux2")
     with pytest.raises(InputError, match="pinned to gpu:0, the cluster has"):
         build(step, modelled(step, cluster), cluster, memory=step.param_bytes)
@@ -76,5 +76,5 @@ def test_workers_need_devices(divided):
 def test_pins_are_in_the_fingerprint(divided):
     """The same step on other devices is another one."""
     graph, parts, step = divided
-    assert step.fingerprint() != split_step(graph, parts, ("gpu:1", "gpu:0")).fingerprint()
-    assert step.fingerprint() == split_step(graph, parts, ("gpu:0", "gpu:1")).fingerprint()
+    assert step.fingerprint() != build_split_step(graph, parts, ("gpu:1", "gpu:0")).fingerprint()
+    assert step.fingerprint() == build_split_step(graph, parts, ("gpu:0", "gpu:1")).fingerprint()

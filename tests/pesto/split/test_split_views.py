@@ -18,11 +18,11 @@ from pesto.reporting.show.splits import split_picture
 from pesto.split.exports import _axes, _joined, jax_text
 from pesto.split.files.split_check import SplitBounds
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.typed_graph_file import save_shaped
+from pesto.split.files.typed_graph_file import save_typed_graph
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.op_explanation import explained_op, found_op
+from pesto.split.op_explanation import explain_op, find_op
 from pesto.split.program import Rules
-from pesto.split.split_search import divide, ways_by_class
+from pesto.split.split_search import divide, strategies_by_class
 from pesto.split.undescribed_ops import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
 from pesto.tf import named
@@ -50,7 +50,7 @@ def run(*words: object) -> Result:
 
 def test_parts_of_kept_outputs_cover_the_tensor(shaped, found):
     """The parts of all workers have together what the tensor has, or each all of it."""
-    op = explained_op(shaped, found.division, OP)
+    op = explain_op(shaped, found.division, OP)
     (made,) = op.outputs
     elements = {box: math.prod(box[1]) for box in made.parts}
     assert sum(elements.values()) == math.prod(made.shape)
@@ -73,7 +73,7 @@ def test_a_first_cut_without_a_proof_is_named(shaped, found):
 
 def test_every_variable_of_the_lambda_is_found_or_refused(shaped, found):
     """A product of matrices has m, n and k."""
-    op = explained_op(shaped, found.division, OP)
+    op = explain_op(shaped, found.division, OP)
     ((k, all_ways),) = op.strategies
     assert k == 2
     assert {s.name for s in all_ways.found} | {r.variable for r in all_ways.refused} == {"m", "n", "k"}
@@ -82,11 +82,11 @@ def test_every_variable_of_the_lambda_is_found_or_refused(shaped, found):
 def test_an_op_is_found_by_its_end_and_others_are_told():
     """The exact name goes first; an end that several have is refused, and so is none, each with names near it."""
     names = ("a/x", "b/x", "b/y", "x")
-    assert (found_op(names, "x"), found_op(names, "y"), found_op(names, "a/x")) == (3, 2, 0)
+    assert (find_op(names, "x"), find_op(names, "y"), find_op(names, "a/x")) == (3, 2, 0)
     with pytest.raises(UsageError, match=r"2 ops end in 'x' - give one: a/x, b/x"):
-        found_op(names[:3], "x")
+        find_op(names[:3], "x")
     with pytest.raises(UsageError, match=r"no op 'b/z' - give one: "):
-        found_op(names, "b/z")
+        find_op(names, "b/z")
 
 
 def test_variables_add_up_to_the_parameters(shaped, found):
@@ -98,7 +98,7 @@ def test_variables_add_up_to_the_parameters(shaped, found):
 
 def test_classes_count_every_op_once(shaped, found):
     """Ops by class are all ops, and no more are cut than there are."""
-    rows = ways_by_class(shaped, found)
+    rows = strategies_by_class(shaped, found)
     assert sum(many for _, many, _ in rows) == shaped.ops
     assert all(0 <= cut <= many for _, many, cut in rows)
 
@@ -150,7 +150,7 @@ def test_undescribed_types_that_matter_are_refused(shaped, tmp_path):
     assert undescribed_shares(mine)["MyMul"] > MATTERS
     with pytest.raises(UsageError, match=r"no description of MyMul, .*register, or say so"):
         refuse_undescribed(mine, "say so")
-    save_shaped(mine, tmp_path / "step.json")
+    save_typed_graph(mine, tmp_path / "step.json")
     words = ("split", str(tmp_path / "step.json"), "--workers", "2", "--method", "greedy", "--json")
     refused, accepted = CliRunner().invoke(pesto, words), CliRunner().invoke(pesto, [*words, "--whole"])
     assert isinstance(refused.exception, UsageError)

@@ -14,12 +14,12 @@ from pesto.split.division import Division, moved_bytes
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
 from pesto.split.op_strategy import OpStrategy
-from pesto.split.pieces import boxes, summands
+from pesto.split.pieces import summands, worker_boxes
 from pesto.split.program import Rules
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import CLONE, JOIN, SLICE, parts_of
+from pesto.split.worker_parts import CLONE, JOIN, SLICE, build_worker_parts
 from pesto.tf import named
 
 REDUCE = {"sum": np.add.reduce, "max": np.maximum.reduce}
@@ -76,7 +76,7 @@ def run(parts, whole, computed, factors, reducer):
     rng = np.random.default_rng(0)
     each = {s: rng.integers(-9, 9, shape) for s in results}
     total = REDUCE[reducer](list(each.values())) if PARTIAL in computed else whole
-    found, digits = {}, geometry.digits(factors).T.tolist()
+    found, digits = {}, geometry.worker_digits(factors).T.tolist()
     inputs = {part: [] for part in range(len(parts.parts))}
     for src, _, dst, place in sorted(
         zip(parts.src, parts.output, parts.dst, parts.input, strict=True), key=lambda e: e[2:]
@@ -86,7 +86,7 @@ def run(parts, whole, computed, factors, reducer):
     for number, part in enumerate(parts.parts):
         given = [found[src] for src in inputs[number]]
         if part.kind == CLONE:
-            box = boxes(shape, computed, factors)[part.worker]
+            box = worker_boxes(shape, computed, factors)[part.worker]
             mine = tuple(d for d, layout in zip(digits[part.worker], computed, strict=True) if layout == PARTIAL)
             source = each[mine] if PARTIAL in computed else whole
             found[number] = cut(source, box) if part.op == 0 else given[0]
@@ -118,10 +118,10 @@ def test_all_have_the_part_that_they_need(case):
     ways = [OpStrategy(named_as(computed), (), (computed,), reducer if PARTIAL in computed else "")]
     ways += [OpStrategy(named_as(need.layouts), (need.layouts,), (), rims=(need.rims,)) for need in needs]
     division = Division(factors=factors, ways=tuple(ways), kept=((kept,), (), ()), variables=())
-    parts = parts_of(shaped, division)
+    parts = build_worker_parts(shaped, division)
     found, total = run(parts, np.arange(prod(shape)).reshape(shape), computed, factors, reducer)
     for reader, need in enumerate(needs, 1):
-        for worker, box in enumerate(boxes(shape, need.layouts, factors, need.rims)):
+        for worker, box in enumerate(worker_boxes(shape, need.layouts, factors, need.rims)):
             assert (box is None) == (parts.clone[reader, worker] < 0)
             assert box is None or (found[parts.clone[reader, worker]] == cut(total, box)).all()
     assert parts.moved_bytes() == moved_bytes(shaped, division)
@@ -133,7 +133,7 @@ def test_steps_are_built_as_planned(factors):
     """Of a whole step what is planned is what its parts send; what is known as a constant has no part."""
     _, shaped = named.shaped(Source(model="nmt", variant="tiny"))
     found = divide(shaped, factors, "exact", Rules(), seconds=60)
-    parts = parts_of(shaped, found.division)
+    parts = build_worker_parts(shaped, found.division)
     assert parts.moved_bytes() == found.moved_bytes
     assert (parts.src < parts.dst).all()
     runs = (parts.clone >= 0).sum(axis=1)
@@ -148,7 +148,7 @@ def test_results_come_together():
     division = Division(
         factors=(2,), ways=(way, *[OpStrategy(("x",), ((0,),), ())] * 2), kept=(((0,),), (), ()), variables=()
     )
-    parts = parts_of(shaped, division, [(0, 0)])
+    parts = build_worker_parts(shaped, division, [(0, 0)])
     found, total = run(parts, np.arange(96).reshape(8, 12), (0,), (2,), "sum")
     assert (found[parts.results[0][0]] == total).all()
     assert parts.parts[parts.results[0][0]].worker == 0

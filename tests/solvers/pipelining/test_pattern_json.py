@@ -15,8 +15,8 @@ from nearly_valid import edited, torn, without_warnings
 
 from pesto.core.errors import InputError, VerificationError
 from pesto.core.files.pattern_file import load_pattern, save_pattern
-from pesto.pipelining.pattern_certificate import certified, kept, verified
-from pesto.pipelining.pipeline import pipelined
+from pesto.pipelining.pattern_certificate import certify_pattern, chosen_pattern, verify_pattern
+from pesto.pipelining.pipeline import find_pipeline
 from pesto.pipelining.schedules import NAMES, PipelineRequest
 from solvers.families.chain_table import make_case
 from solvers.pipelining import pattern_json
@@ -106,7 +106,7 @@ def test_a_nearly_valid_file_is_a_pattern_or_one_line(data) -> None:
     VALIDATOR.validate(json.loads(data.removeprefix(b"\xef\xbb\xbf")))
     assert columns(loads_pattern(dumps_pattern(found))) == columns(found)
     try:
-        verified(found, "it")
+        verify_pattern(found, "it")
     except VerificationError as error:
         assert str(error).isprintable()
 
@@ -120,8 +120,8 @@ def test_the_documented_example() -> None:
     """It satisfies the schema, is a schedule with the bytes that it claims meets its bound; the page names all keys."""
     VALIDATOR.validate(example())
     found = loads_pattern(json.dumps(example()).encode())
-    verified(found, "it")
-    assert (found.pattern.period, certified(found).bound.value, certified(found).gap) == (3, 3, 0)
+    verify_pattern(found, "it")
+    assert (found.pattern.period, certify_pattern(found).bound.value, certify_pattern(found).gap) == (3, 3, 0)
     for reader, schema in ((pattern_json._PatternDocument, SCHEMA), (pattern_json._PatternRow, SCHEMA["$defs"]["row"])):
         known = {f.name: f.required for f in msgspec.structs.fields(reader)}
         assert [key for key in schema["properties"] if key != "$schema"] == list(known)
@@ -204,7 +204,7 @@ def test_rows_elsewhere_are_not_written() -> None:
 def test_breaches_are_found(document, said) -> None:
     """A file that was tampered with is told by what is broken."""
     with pytest.raises(VerificationError, match=rf"it: the pattern is invalid: {said}.* - make it anew"):
-        verified(loads_pattern(json.dumps(document).encode()), "it")
+        verify_pattern(loads_pattern(json.dumps(document).encode()), "it")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "exact"])
@@ -212,17 +212,17 @@ def test_every_named_schedule_is_kept(name, tmp_path) -> None:
     """Packed or not, it comes back and is verified; under another schedule's name it is refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
     asked = PipelineRequest(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
-    found = kept(pipelined(asked, name), ChainInstance(chain=chain))
+    found = chosen_pattern(find_pipeline(asked, name), ChainInstance(chain=chain))
     for path in (tmp_path / "pattern.json", tmp_path / "pattern.json.gz"):
         save_pattern(found, path)
         again = load_pattern(path)
-        verified(again, "it")
+        verify_pattern(again, "it")
         assert columns(again) == columns(found) and again.schedule == name
         same = {name, "free", *(["exact"] if again.allocation.contiguous else [])}
         for other in set(NAMES) - (same | {"1f1b*", "thinned"} if again.pattern.k == 1 else same):
             with pytest.raises(VerificationError, match="its rows are not those of"):
-                verified(replace(again, schedule=other), "it")
-        assert certified(again).bound.value <= certified(again).stage_bound.value
+                verify_pattern(replace(again, schedule=other), "it")
+        assert certify_pattern(again).bound.value <= certify_pattern(again).stage_bound.value
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InputError, match=r"bad\.json: no format is named, expected 'pesto-pattern' - give"):
         load_pattern(tmp_path / "bad.json")
@@ -231,8 +231,8 @@ def test_every_named_schedule_is_kept(name, tmp_path) -> None:
 def test_what_does_not_fit_is_not_kept() -> None:
     """A file would be refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    least = int(pipelined(PipelineRequest(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
-    found = pipelined(PipelineRequest(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
+    least = int(find_pipeline(PipelineRequest(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
+    found = find_pipeline(PipelineRequest(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
     assert not found.chosen.fits
     with pytest.raises(ValueError, match=r"gpipe: out of memory on device \d - give more memory"):
-        kept(found, ChainInstance(chain=chain))
+        chosen_pattern(found, ChainInstance(chain=chain))

@@ -12,7 +12,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.source import Source, named_by
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
-from pesto.reporting.explaining.plan_diff import plan_diff
+from pesto.reporting.explaining.plan_diff import compare_plans
 from pesto.reporting.show.lines import fact
 from pesto.verbs.artifacts import load_plan
 
@@ -37,7 +37,7 @@ def diff_command(*, first: Path, second: Path, source: Source, exit_code: bool, 
     """
     plans = load_plan(first, "diff"), load_plan(second, "diff")
     given = load_graph(plan_source(plans[0], source)) if source != Source() else None
-    found = plan_diff(*plans, _graphs(plans, given))
+    found = compare_plans(*plans, _graphs(plans, given))
     if as_json:
         click.echo(to_json({"plans": [str(first), str(second)], **diff_object(found)}))
     else:

@@ -13,8 +13,8 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.show import drawing
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.plan_graph.boxes import BY, NODE, boxes
-from pesto.reporting.show.plan_graph.plan_export import FORMATS, exported
+from pesto.reporting.show.plan_graph.boxes import BY, NODE, plan_boxes
+from pesto.reporting.show.plan_graph.plan_export import FORMATS, export_plan
 from pesto.reporting.show.plan_graph.plan_picture import MOST_BOXES, draw
 from pesto.verbs.artifacts import load_plan
 
@@ -51,9 +51,9 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
     check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
     found = load_plan(plan, "draw")
     graph = load_graph(plan_source(found, source))
-    shown = boxes(found, graph, by, nodes or _NODES)
+    shown = plan_boxes(found, graph, by, nodes or _NODES)
     if form in FORMATS:
-        write_atomic(out, exported(found, graph, shown, form))
+        write_atomic(out, export_plan(found, graph, shown, form))
     elif len(shown.labels) > MOST_BOXES:
         raise UsageError(
             f"{len(shown.labels)} boxes, a picture has {MOST_BOXES} at most - draw it --by scope, or --by node"

@@ -10,7 +10,7 @@ from pesto.core.files.disk import check_folder, write_atomic
 from pesto.core.quantities import counted, size
 from pesto.core.source import Source
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.trace import packed, trace
+from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.verbs.artifacts import GivenStep, load_plan, simulate
 
 
@@ -50,7 +50,7 @@ def trace_command(
     found = load_plan(plan, "trace")
     graph, run = simulate(found, GivenStep(source=source, cluster=cluster or None, costs=costs))
     text = trace(found, run)
-    text = packed(text) if out.suffix == ".gz" else text
+    text = gzip_bytes(text) if out.suffix == ".gz" else text
     write_atomic(out, text)
     click.echo(
         paragraph(f"{out}: {counted(graph.ops, 'op')}, {counted(run.transfers, 'transfer')}, {size(len(text))}", 2)

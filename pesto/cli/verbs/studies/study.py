@@ -20,7 +20,7 @@ from pesto.core.files.json import shown
 from pesto.core.quantities import counted, percent
 from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from pesto.research.study import store
 from pesto.research.study.cells import StudyCell, cells_of
 from pesto.research.study.run import runner
@@ -120,7 +120,7 @@ def status_command(*, db: Path, as_json: bool) -> None:
         (f"  {shown(f'{solver} {formulation}'.rstrip())}", one_line(", ".join(f"{n} {s}" for s, n in statuses.items())))
         for (solver, formulation), statuses in found.statuses.items()
     ]
-    for line in aligned(rows, "<", (17,)):
+    for line in align_rows(rows, "<", (17,)):
         click.echo(line)
 
 

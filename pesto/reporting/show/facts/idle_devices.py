@@ -11,12 +11,12 @@ def idle_devices(plan: Plan) -> str:
     """Such as "gpu:4 to 7 hold nothing": accelerators without an op and without a byte; "" where there is none."""
     used = {plan.lane_device[lane] for lane in np.unique(plan.schedule.device).tolist()}
     idle = [name for name, peak in plan.peak_bytes.items() if not peak and name not in used]
-    named = spans([name for name in idle if not name.startswith("cpu")])
+    named = name_ranges([name for name in idle if not name.startswith("cpu")])
     many = len(named) > 1 or any(" to " in name for name in named)
     return f"{' and '.join(named)} hold{'' if many else 's'} nothing" if named else ""
 
 
-def spans(names: list[str]) -> list[str]:
+def name_ranges(names: list[str]) -> list[str]:
     """Names that count on, as gpu:4, gpu:5, gpu:6, are one: "gpu:4 to 6"."""
     numbered = sorted((kind, int(number)) for kind, _, number in (name.rpartition(":") for name in names))
     found = []

@@ -6,7 +6,7 @@ from typing import Any
 from pesto.core.quantities import counted, duration, durations, percent
 from pesto.planning.solving.trust import Trust
 from pesto.reporting.show.lines import fact
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 
 _HARDLY = 0.05
 """Share of the variance below which a page names no kind."""
@@ -34,7 +34,7 @@ def trust_table(trust: Trust) -> list[str]:
     rows = [(f"  {name}", *times[4 * k : 4 * k + 4], percent(named[name].best)) for k, name in enumerate(named)]
     head = ("", "step", "p10", "p50", "p90", "shortest in")
     most = _most(trust, len(trust.kinds) + len(trust.links))
-    return ["", *aligned([head, *rows], "<>"), "", fact("trust", "; ".join([_noise(trust), *_stays(trust), *most]))]
+    return ["", *align_rows([head, *rows], "<>"), "", fact("trust", "; ".join([_noise(trust), *_stays(trust), *most]))]
 
 
 def _noise(trust: Trust) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 
 from pesto.core.quantities import size
 from pesto.pipelining.schedules import MOST_HALVES, ChainSchedule, PipelineRequest
-from pesto.pipelining.unrolled import Unrolled, unrolled
-from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
+from pesto.pipelining.unrolled import Unrolled, unroll
+from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawing_style, figure_bytes
 from solvers.arrays import Bools, Floats, Ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain
 from solvers.pipelining.unequal_devices import Machines
@@ -79,7 +79,7 @@ def draw(asked: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartU
         raise ValueError("nothing to draw")
     seen = _seen(asked, chosen, chosen.run)
     rows = _rows(asked.devices, seen.run.resource, chosen.rows)
-    with drawn_by(_MADE_BY):
+    with drawing_style(_MADE_BY):
         highest = _HIGHEST / (1 if seen.large is None else 2)
         height = min(highest, 0.4 * sum(0.4 if row >= asked.devices else 1 for row in rows))
         heights = [height + 0.6, *([height + 0.9] if seen.large is not None else []), 1.8]
@@ -103,7 +103,7 @@ def draw(asked: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartU
         below.set_xlabel(units.time)
         top.set_title(_title(chosen, seen.run, chosen.run, units), loc="left", fontsize=10)
         top.set_title(_shades(seen.run), loc="right", fontsize=8, color=GREY)
-        return saved(canvas, form, _MADE_BY)
+        return figure_bytes(canvas, form, _MADE_BY)
 
 
 def _title(chosen: ChainSchedule, drawn: Unrolled, run: Unrolled, units: ChartUnits) -> str:
@@ -142,7 +142,7 @@ def _seen(asked: PipelineRequest, chosen: ChainSchedule, run: Unrolled) -> _Draw
     ticks = [finish - start for _, kind, _, _, start, finish in _merged(drawn, chosen.rows) if kind not in _SENDS]
     if np.median(ticks) / drawn.step * _POINTS >= _THIN or full > MOST_HALVES // chain.layers:
         return _DrawnSchedule(drawn, _steady(drawn, pattern.T), None)
-    wide = unrolled(chain, pattern, full)
+    wide = unroll(chain, pattern, full)
     period = _steady(wide, pattern.T)
     if period is None:
         raise RuntimeError("a period is full where the last of so many batches begins")
@@ -323,7 +323,7 @@ def draw_curve(
     """Least period over the bytes of a device, of each way that was tried, and the bound; the same bytes each time."""
     from matplotlib.figure import Figure as Canvas
 
-    with drawn_by(_MADE_BY):
+    with drawing_style(_MADE_BY):
         canvas = Canvas(figsize=(7.0, 4.4), layout="constrained")
         axis = canvas.subplots()
         # The last step has a width, too.
@@ -349,4 +349,4 @@ def draw_curve(
         axis.legend(frameon=False, fontsize=8)
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
-        return saved(canvas, form, _MADE_BY)
+        return figure_bytes(canvas, form, _MADE_BY)

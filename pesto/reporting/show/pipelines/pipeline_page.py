@@ -11,7 +11,7 @@ from pesto.core.quantities import counted, percent
 from pesto.pipelining.pipeline import AT_ONCE, Pipeline
 from pesto.pipelining.schedules import ChainSchedule
 from pesto.reporting.show.lines import fact
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 from solvers.pipelining.pipeline_bounds import PeriodBound
 from solvers.pipelining.unequal_devices import Machines
 
@@ -52,9 +52,9 @@ def pipeline_page(found: Pipeline, name: str) -> str:
         fact("chain", f"{name}: {counted(asked.chain.layers, 'layer')} on {_devices(asked.machines)}"),
         *([fact("idle", counted(idle, "device"))] if idle else []),
         "",
-        *aligned(_table(asked.machines, stages), "<" + 7 * ">"),
+        *align_rows(_table(asked.machines, stages), "<" + 7 * ">"),
         "",
-        *aligned([ran, *(_row(each, found.chosen) for each in found.schedules)], "<>>>><"),
+        *align_rows([ran, *(_row(each, found.chosen) for each in found.schedules)], "<>>>><"),
         "",
         *_proven(found),
     ]

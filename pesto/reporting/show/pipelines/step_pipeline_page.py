@@ -14,7 +14,7 @@ from pesto.pipelining.step_pipeline import StepPipeline
 from pesto.pipelining.step_search import SEARCH
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.pipelines.pipeline_page import load_keys, load_lines, period_object
-from pesto.reporting.show.table import aligned
+from pesto.reporting.show.table import align_rows
 
 
 def step_object(found: StepPipeline, out: Path | None) -> dict[str, Any]:
@@ -67,10 +67,10 @@ def step_page(found: StepPipeline, out: Path | None) -> str:
         fact("cluster", f"{found.ground.cluster.name}: {counted(len(found.accelerators), 'stage device')}"),
         *([fact("unused", f"{', '.join(idle)}: there are fewer stages")] if idle else []),
         "",
-        *aligned([("layers", "device", "load", "weights", "in flight", "most", "begins with"),
+        *align_rows([("layers", "device", "load", "weights", "in flight", "most", "begins with"),
                   *(_cells(stage) for stage in stages)], "<<>>>><"),
         "",
-        *aligned([("schedule", "step", "", "by the chain", "fullest device", ""), *_rows(found)], "<>>>><"),
+        *align_rows([("schedule", "step", "", "by the chain", "fullest device", ""), *_rows(found)], "<>>>><"),
         "",
         *_said(found, out),
         *_far(found),

@@ -44,7 +44,7 @@ class BoxLayout:
         return len(self.columns) * (WIDTH + APART) - APART, self.bands[-1][2]
 
 
-def laid_out(boxes: Boxes) -> BoxLayout:
+def lay_out(boxes: Boxes) -> BoxLayout:
     """Place the boxes; those of one column and band stand in order of time, from the top."""
     few = len(boxes.labels) <= _DEPTH
     shown = np.flatnonzero((boxes.busy_s > 0) | few)

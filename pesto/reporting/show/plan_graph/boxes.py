@@ -8,7 +8,7 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan, refuse_another_graph
 from pesto.planning.coarsen import coarsen
 from pesto.reporting.explaining.name_scopes import GRADIENT, common_scope, without_scope
-from pesto.reporting.show.plan_graph.scope_grouping import heaviest, scopes
+from pesto.reporting.show.plan_graph.scope_grouping import group_scopes, heaviest
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints
 
@@ -58,7 +58,7 @@ class Boxes:
         return np.asarray(self.device[self.src] != self.device[self.dst], dtype=np.bool_)
 
 
-def boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200) -> Boxes:
+def plan_boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200) -> Boxes:
     """The plan in boxes: by default ops where they are few, else scopes where names have them, else nodes.
 
     most: runs of ops at most, by node; what crosses devices may keep more of them apart. MismatchError when the plan is
@@ -72,7 +72,7 @@ def boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200) -> B
     if by == OP:
         box_of, labels = ints(np.arange(graph.ops)), list(graph.names)
     elif by == SCOPE:
-        box_of, labels = scopes(graph.names, device, took)
+        box_of, labels = group_scopes(graph.names, device, took)
         labels = _shortened(labels, graph.names)
     else:
         box_of = _runs(plan, graph, device, most)

@@ -19,7 +19,7 @@ _PALE = "55"
 FORMATS = ("graphml", "dot", "gv")
 
 
-def exported(plan: Plan, graph: Graph, boxes: Boxes, form: str) -> bytes:
+def export_plan(plan: Plan, graph: Graph, boxes: Boxes, form: str) -> bytes:
     """The file in one of FORMATS: of ops all that `Graph.to_networkx` says, and of every box where and when it runs."""
     made = plan.provenance
     found = _ops(plan, graph) if boxes.by == OP else _groups(boxes)

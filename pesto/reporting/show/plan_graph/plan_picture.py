@@ -8,8 +8,8 @@ from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.quantities import brief, counted, duration, percent, time_unit
 from pesto.reporting.explaining.name_scopes import GRADIENT
-from pesto.reporting.show.drawing import COLOURS, GREY, INK, drawn_by, saved
-from pesto.reporting.show.plan_graph.box_layout import APART, WIDTH, BoxLayout, laid_out
+from pesto.reporting.show.drawing import COLOURS, GREY, INK, drawing_style, figure_bytes
+from pesto.reporting.show.plan_graph.box_layout import APART, WIDTH, BoxLayout, lay_out
 from pesto.reporting.show.plan_graph.boxes import NODE, OP, SCOPE, Boxes
 from solvers.arrays import Ints
 
@@ -33,10 +33,10 @@ def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
     """The picture in one of `drawing.FORMATS`; the same plan gives the same bytes."""
     from matplotlib.figure import Figure
 
-    page = laid_out(boxes)
+    page = lay_out(boxes)
     wide, high = page.size
     wide, high = max(wide, _NARROWEST) + _MARGIN + 0.5, high + _HEAD + _FOOT
-    with drawn_by("pesto draw", font_size=_TEXT):
+    with drawing_style("pesto draw", font_size=_TEXT):
         figure = Figure(figsize=(wide, high))
         axis = figure.add_axes((0, 0, 1, 1))
         axis.set_xlim(-_MARGIN, wide - _MARGIN)
@@ -46,7 +46,7 @@ def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
         said = _edges(axis, boxes, page)
         _boxes(axis, boxes, page)
         _words(axis, plan, boxes, page, said)
-        return saved(figure, form, "pesto draw")
+        return figure_bytes(figure, form, "pesto draw")
 
 
 def colours(devices: tuple[str, ...]) -> list[str]:

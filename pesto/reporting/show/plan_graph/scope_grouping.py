@@ -15,7 +15,7 @@ _DEPTH = 3
 Prefix = tuple[str, ...]
 
 
-def scopes(names: tuple[str, ...], device: Ints, took: Ints, most: int = MOST_SCOPES) -> tuple[Ints, list[str]]:
+def group_scopes(names: tuple[str, ...], device: Ints, took: Ints, most: int = MOST_SCOPES) -> tuple[Ints, list[str]]:
     """([n] box of each op, the scope of each box): ops of one scope and device together.
 
     From the whole graph on, the scope that takes the most time is taken apart into the scopes within it, but for those

@@ -22,7 +22,7 @@ class PackedColumns(NamedTuple):
     """Base64 of the deflated bytes (RFC 1951, no header)."""
 
 
-def packed(columns: Mapping[str, Ints]) -> PackedColumns:
+def pack_columns(columns: Mapping[str, Ints]) -> PackedColumns:
     """The columns, in order; entries are 64-bit integers, small ones cost least."""
     squeezed = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
     data = b"".join(squeezed.compress(varints(column)) for column in columns.values()) + squeezed.flush()

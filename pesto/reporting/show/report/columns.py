@@ -21,7 +21,7 @@ _SLOTS = 64
 """Inputs of an op that are told apart; edges of later ones are compared with each other."""
 
 
-def of_graph(graph: Graph, names: OpNameTree, group: Ints) -> dict[str, Ints]:
+def graph_columns(graph: Graph, names: OpNameTree, group: Ints) -> dict[str, Ints]:
     """What all plans of a graph have: names, types, kinds of device with a kernel, edges; group: [n] of the problem."""
     alike = names.pattern[len(names.scopes) :]
     src, dst = graph.edge_src, graph.edge_dst
@@ -41,7 +41,7 @@ def of_graph(graph: Graph, names: OpNameTree, group: Ints) -> dict[str, Ints]:
     }
 
 
-def of_plan(plan: Plan, graph: Graph, problem: Problem, found: Waits, alike: Ints) -> dict[str, Ints]:
+def plan_columns(plan: Plan, graph: Graph, problem: Problem, found: Waits, alike: Ints) -> dict[str, Ints]:
     """Times, waits, transfers and bytes alive of one plan; alike: [n] the class of each op's name."""
     s = plan.schedule
     order = np.lexsort((plan.rank, s.finish, s.start, s.device))

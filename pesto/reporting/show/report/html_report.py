@@ -9,13 +9,13 @@ import numpy as np
 
 from pesto.core.graph import Graph
 from pesto.reporting.explaining.name_scopes import common_scope
-from pesto.reporting.explaining.waits import waits
-from pesto.reporting.show.plan_graph.scope_grouping import scopes
-from pesto.reporting.show.report.column_encoding import PackedColumns, packed
-from pesto.reporting.show.report.columns import of_graph, of_plan
-from pesto.reporting.show.report.op_names import OpNameTree, as_tree
-from pesto.reporting.show.report.plan_facts import ReportedPlan, facts
-from pesto.reporting.show.report.single_file_page import asset, policy_hash, script_of, with_marks
+from pesto.reporting.explaining.waits import explain_waits
+from pesto.reporting.show.plan_graph.scope_grouping import group_scopes
+from pesto.reporting.show.report.column_encoding import PackedColumns, pack_columns
+from pesto.reporting.show.report.columns import graph_columns, plan_columns
+from pesto.reporting.show.report.op_names import OpNameTree, build_name_tree
+from pesto.reporting.show.report.plan_facts import ReportedPlan, describe_plan
+from pesto.reporting.show.report.single_file_page import asset, fill_template, join_scripts, policy_hash
 from solvers.arrays import Ints
 
 SCRIPTS = (
@@ -28,18 +28,19 @@ _MOST_SCOPES = 48
 
 def html_report(graph: Graph, plans: Sequence[ReportedPlan]) -> bytes:
     """The page of the first plan, and of how the others differ; all are of `graph`, and verified."""
-    names, first = as_tree(graph.names), plans[0]
+    names, first = build_name_tree(graph.names), plans[0]
     alike = names.pattern[len(names.scopes) :]
-    found = [waits(each.timeline, each.plan.rank) for each in plans]
-    shown = [packed(of_graph(graph, names, first.problem.group))]
+    found = [explain_waits(each.timeline, each.plan.rank) for each in plans]
+    shown = [pack_columns(graph_columns(graph, names, first.problem.group))]
     shown += [
-        packed(of_plan(each.plan, graph, each.problem, why, alike)) for each, why in zip(plans, found, strict=True)
+        pack_columns(plan_columns(each.plan, graph, each.problem, why, alike))
+        for each, why in zip(plans, found, strict=True)
     ]
     took = first.plan.schedule.finish - first.plan.schedule.start
     said = {
         "graph": {**_of_graph(graph, names, took), "columns": shown[0].lengths},
         "plans": [
-            {**facts(each, why), "columns": columns.lengths}
+            {**describe_plan(each, why), "columns": columns.lengths}
             for each, why, columns in zip(plans, found, shown[1:], strict=True)
         ],
     }
@@ -48,7 +49,7 @@ def html_report(graph: Graph, plans: Sequence[ReportedPlan]) -> bytes:
 
 def _of_graph(graph: Graph, names: OpNameTree, took: Ints) -> dict[str, Any]:
     """What the graph is, and the scopes that ops are gathered by: those that take most of the time."""
-    _, labels = scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
+    _, labels = group_scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
     return {
         "source": graph.source,
         "batch": graph.batch,
@@ -68,7 +69,7 @@ def _parts(label: str) -> tuple[str, ...]:
 
 def _page(title: str, said: dict[str, Any], shown: Sequence[PackedColumns]) -> str:
     style = asset("report.css")
-    script = script_of([asset(name) for name in SCRIPTS])
+    script = join_scripts([asset(name) for name in SCRIPTS])
     values = {
         "title": html.escape(title.encode(errors="replace").decode()),
         "style": style,
@@ -78,7 +79,7 @@ def _page(title: str, said: dict[str, Any], shown: Sequence[PackedColumns]) -> s
         "facts": _as_data(said),
         "columns": "\n".join(f'<script type="text/plain" class="packed">{each.text}</script>' for each in shown),
     }
-    return with_marks(asset("report.html"), values)
+    return fill_template(asset("report.html"), values)
 
 
 def _as_data(said: dict[str, Any]) -> str:

@@ -57,7 +57,7 @@ class _TreeBuilder:
         return found
 
 
-def as_tree(names: tuple[str, ...]) -> OpNameTree:
+def build_name_tree(names: tuple[str, ...]) -> OpNameTree:
     """The names as a tree; the name of a node is its part behind that of its scope and a slash."""
     tree = _TreeBuilder()
     split = [tuple(name.split("/")) for name in names]

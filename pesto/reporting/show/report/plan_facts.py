@@ -49,7 +49,7 @@ class ReportedPlan:
         return Timeline(problem=self.problem, schedule=self.plan.schedule)
 
 
-def facts(shown: ReportedPlan, found: Waits) -> dict[str, Any]:
+def describe_plan(shown: ReportedPlan, found: Waits) -> dict[str, Any]:
     """The JSON object of one plan; times in ticks, bytes of bytes."""
     plan, timeline = shown.plan, shown.timeline
     made = plan.provenance
@@ -150,7 +150,7 @@ def _coarse(plan: Plan) -> str:
     return f"{c.nodes} nodes; {c.solver} {c.version}: {c.status}, {step}, bound {bound} of the coarse graph alone"
 
 
-def of_solve(outcome: Outcome, cluster: Cluster, label: str, stages_s: dict[str, float]) -> ReportedPlan:
+def report_solve(outcome: Outcome, cluster: Cluster, label: str, stages_s: dict[str, float]) -> ReportedPlan:
     """The plan of a solve, with what its file does not keep: seconds, trust, ties."""
     notes = [trust_line(outcome.trust)] if outcome.trust else []
     notes += [enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced else []

@@ -16,12 +16,12 @@ def asset(name: str, package: str = "pesto.reporting.show.report") -> str:
     return files(package).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def script_of(parts: Sequence[str]) -> str:
+def join_scripts(parts: Sequence[str]) -> str:
     """Parts of a script as one, whose names are nobody else's."""
     return "(() => {\n" + "".join(parts) + "})();\n"
 
 
-def with_marks(template: str, values: Mapping[str, str]) -> str:
+def fill_template(template: str, values: Mapping[str, str]) -> str:
     """The template with each @name@ replaced."""
     return _MARK.sub(lambda mark: values[mark[1]], template)
 

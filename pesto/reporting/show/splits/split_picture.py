@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from pesto.core.quantities import brief, size
-from pesto.reporting.show.drawing import COLOURS, INK, drawn_by, saved
+from pesto.reporting.show.drawing import COLOURS, INK, drawing_style, figure_bytes
 from pesto.split.division import Division
-from pesto.split.pieces import Box, boxes
+from pesto.split.pieces import Box, worker_boxes
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.variable_rows import VariableRow, layout_words, variable_rows, whole_bytes
 
@@ -23,7 +23,7 @@ def draw(shaped: TypedGraph, division: Division, form: str) -> bytes:
 
     rows = sorted(variable_rows(shaped, division), key=lambda row: (-whole_bytes(row), row.name))[:_MOST]
     down = max(1, -(-len(rows) // _COLUMNS))
-    with drawn_by("pesto split", font_size=8.0):
+    with drawing_style("pesto split", font_size=8.0):
         figure = Figure(figsize=(2.6 * _COLUMNS, 0.6 + 2.5 * down), layout="constrained")
         factors = "x".join(map(str, division.factors))
         figure.suptitle(f"{shaped.source} in {factors}: the largest variables, by the worker that has each part",
@@ -32,7 +32,7 @@ def draw(shaped: TypedGraph, division: Division, form: str) -> bytes:
             panel.set_axis_off()
             if at < len(rows):
                 _grid(panel, rows[at], division)
-        return saved(figure, form, "pesto split")
+        return figure_bytes(figure, form, "pesto split")
 
 
 def _grid(panel: "Axes", row: VariableRow, division: Division) -> None:
@@ -46,7 +46,7 @@ def _grid(panel: "Axes", row: VariableRow, division: Division) -> None:
     panel.set_ylim(1, 0)
     down, across = _dimensions(row)
     holders: dict[Box, list[int]] = {}
-    for worker, box in enumerate(boxes(row.shape, row.layouts, division.factors)):
+    for worker, box in enumerate(worker_boxes(row.shape, row.layouts, division.factors)):
         if box is not None:
             holders.setdefault(box, []).append(worker)
     for box, workers in holders.items():

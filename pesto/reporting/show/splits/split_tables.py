@@ -3,8 +3,8 @@
 from typing import Any
 
 from pesto.core.quantities import brief, counted, size
-from pesto.reporting.show.table import aligned
-from pesto.split.split_search import Split, ways_by_class, ways_by_type
+from pesto.reporting.show.table import align_rows
+from pesto.split.split_search import Split, strategies_by_class, strategies_by_type
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.variable_rows import layout_words, variable_rows
 
@@ -15,8 +15,8 @@ _VARIABLES = 10
 def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
     """The keys `classes`, `types` and `variables` of `pesto split --json`; all rows."""
     return {
-        "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in ways_by_class(shaped, split)],
-        "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in ways_by_type(shaped, split)],
+        "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in strategies_by_class(shaped, split)],
+        "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in strategies_by_type(shaped, split)],
         "variables": [
             {
                 "name": row.name,
@@ -32,7 +32,7 @@ def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
 
 def tables(shaped: TypedGraph, split: Split) -> list[str]:
     """Classes of ops, and the variables of which a worker holds most; how many more there are."""
-    kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in ways_by_class(shaped, split)]
+    kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in strategies_by_class(shaped, split)]
     rows = variable_rows(shaped, split.division)
     told = [
         (
@@ -45,9 +45,9 @@ def tables(shaped: TypedGraph, split: Split) -> list[str]:
     ]
     more = len(rows) - len(told)
     return [
-        *aligned([("class", "ops", "of them cut"), *kinds], "<>>", (24, 6)),
+        *align_rows([("class", "ops", "of them cut"), *kinds], "<>>", (24, 6)),
         "",
-        *aligned([("variable", "shape", "cut along", "a worker"), *told], "<<<>"),
+        *align_rows([("variable", "shape", "cut along", "a worker"), *told], "<<<>"),
         *([f"and {counted(more, 'more variable')} in the JSON"] if more else []),
         "",
     ]

@@ -9,7 +9,7 @@ from pesto.choosing.comparison.step_shape import shape_of
 from pesto.core.memory.peaks import footprint
 from pesto.core.problem import TICK_S, build
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from pesto.research.reproduction.graph_steps import StepOnCluster, machine, on, step
+from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on
 from solvers import Options, Problem
 from solvers.heuristics.overflow.relief import Relief, relieve
 from solvers.heuristics.pardnn.emulator import emulate
@@ -80,7 +80,7 @@ def _fullest(problem: Problem, relief: Relief) -> float:
 
 def rivalled(key: Key, asked: CellSettings) -> Found:
     """Steps by each of RIVALS where memory does not matter, in the order that list scheduling gives."""
-    graph, cluster, costs = on(key[0], machine(key[1], memory=ROOMY), asked)
+    graph, cluster, costs = step_on(key[0], machine(key[1], memory=ROOMY), asked)
     found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
     return {
         "steps_s": {e.method: e.makespan_s for e in found.entries},

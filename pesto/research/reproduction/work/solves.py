@@ -14,7 +14,7 @@ from pesto.planning.solving.flow import Outcome, formulate, solve
 from pesto.planning.solving.levels import levels
 from pesto.planning.solving.tracker import Tracker
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from pesto.research.reproduction.graph_steps import StepOnCluster, machine, on, step
+from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on
 from solvers import Options, Problem, Schedule
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS
@@ -47,7 +47,7 @@ def solved(key: Key, asked: CellSettings) -> Found:
 def swept(key: Key, asked: CellSettings) -> Found:
     """The same on a cluster whose compute or links are VALUE times as fast: model, cluster, axis, value."""
     model, cluster, axis, value = key
-    return _solved(on(model, machine(cluster, **{axis: float(value)}), asked), asked)
+    return _solved(step_on(model, machine(cluster, **{axis: float(value)}), asked), asked)
 
 
 def _solved(at: StepOnCluster, asked: CellSettings) -> Found:

@@ -5,7 +5,7 @@ import numpy as np
 from pesto.core.costs.measured import load_profile, spread_quantiles
 from pesto.core.files.graph_file import load
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from pesto.research.reproduction.graph_steps import file_of, named, ran
+from pesto.research.reproduction.graph_steps import file_of, model_name, run_pesto
 
 LEVELS = tuple(k / 40 for k in range(41))
 """Shares of the ops of 10 us or more."""
@@ -15,12 +15,12 @@ ITERATIONS = 100
 
 def measured(key: Key, asked: CellSettings) -> Found:
     """Quantiles of the normalised standard deviation, without the slowest tenth of the samples and of all."""
-    name, _, batch = named(key[0], asked).partition("@")
+    name, _, batch = model_name(key[0], asked).partition("@")
     family, variant = name.split("/")
     path = asked.drawn / f"{family}-{variant}.profile.json"
     words = ["profile", "--model", family, "--variant", variant, *(["--batch", batch] if batch else [])]
     steps = str(3 if asked.tiny else ITERATIONS)
-    ran([*words, "--iterations", steps, "--keep-disturbed", "-o", str(path)])
+    run_pesto([*words, "--iterations", steps, "--keep-disturbed", "-o", str(path)])
     profile = load_profile(path, load(file_of(key[0], asked)))
     trimmed, raw = (spread_quantiles(profile, LEVELS, raw=raw) for raw in (False, True))
     seen = profile.seconds[~np.isnan(profile.seconds)]

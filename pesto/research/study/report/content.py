@@ -13,7 +13,7 @@ from pesto.research.study.cell_answer import FAILED
 from pesto.research.study.report import tables
 from pesto.research.study.report.figures import Figure, comparison_figures, formulation_figure, plan_figure
 from pesto.research.study.report.rows import StudyRows
-from pesto.research.study.report.runs import OPTIMAL, StageRuns, common, runs_of, said
+from pesto.research.study.report.runs import OPTIMAL, StageRuns, comparable, group_runs, parameter_text
 
 MOST_NAMED = 12
 """Names in a list that is meant to be read."""
@@ -57,9 +57,9 @@ class Report:
         return tuple(figure for section in self.sections for figure in section.figures)
 
 
-def report_of(rows: StudyRows) -> Report:
+def build_report(rows: StudyRows) -> Report:
     """The report of a study as far as it has run."""
-    solves, whole = runs_of(rows, plans=False), runs_of(rows, plans=True)
+    solves, whole = group_runs(rows, plans=False), group_runs(rows, plans=True)
     found = [*_comparison(solves), *_plans(whole)]
     failed = tables.failures(solves, whole)
     sections = [section for section, _ in found] + ([Section(tables=(failed,))] if failed.rows else [])
@@ -110,7 +110,7 @@ def _ungrouped(column: Column) -> bool:
 
 def _compared(runs: StageRuns, drawn: bool) -> str:
     """What the pictures leave out."""
-    ran, problems = common(runs)
+    ran, problems = comparable(runs)
     silent = [c.label for k, c in enumerate(runs.configurations) if k not in set(ran.tolist())]
     said = f"Not drawn, because no cell of theirs has run: {_listed(silent)}. " if silent else ""
     if not len(problems):
@@ -150,7 +150,7 @@ def _several_versions(runs: StageRuns) -> Iterator[str]:
     for k, cell in zip(runs.configuration.tolist(), runs.cells, strict=True):
         if cell.outcome:
             found[k][""].add(shown(cell.outcome.version, 40))
-            found[k]["pesto "].add(shown(said(cell.outcome.measures.get("pesto", "")), 40))
+            found[k]["pesto "].add(shown(parameter_text(cell.outcome.measures.get("pesto", "")), 40))
     named = [
         f"{c.label} ({', '.join(f'{what}{v}' for v in sorted(versions - {''}))})"
         for c, kinds in zip(runs.configurations, found, strict=True)

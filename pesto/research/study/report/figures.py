@@ -14,8 +14,8 @@ from pesto.research.study.report.runs import (
     Configuration,
     RunProgress,
     StageRuns,
-    common,
-    paired,
+    comparable,
+    paired_cells,
     pairs_of_formulations,
 )
 from pesto.research.study.report.tables import SECONDS, Measured, is_number, measure, stem
@@ -80,7 +80,7 @@ class Figure:
 
 def comparison_figures(runs: StageRuns) -> tuple[Figure, ...]:
     """Profiles and curves over the problems that every configuration has finished; none without such a problem."""
-    drawn, problems = common(runs)
+    drawn, problems = comparable(runs)
     if not len(problems):
         return ()
     over = f"Over the problems that all of the drawn configurations have finished: {len(problems)}."
@@ -107,7 +107,7 @@ def comparison_figures(runs: StageRuns) -> tuple[Figure, ...]:
     )
 
 
-def looks(configurations: Iterable[Configuration]) -> list[tuple[int, int]]:
+def line_styles(configurations: Iterable[Configuration]) -> list[tuple[int, int]]:
     """Colour and dash of each: the colour says the solver and the dash its settings, if there are several solvers."""
     listed = list(configurations)
     solvers = list(dict.fromkeys(c.solver for c in listed))
@@ -133,7 +133,7 @@ def _profile(runs: StageRuns, drawn: Ints, ratio: Floats, x_title: str) -> Panel
     most = ratio[np.isfinite(ratio)].max()
     end = most * 1.1 if most > LOG_FROM else 1 + max(1.05 * (most - 1), 0.01)
     lines = []
-    for k, (c, (colour, dash)) in enumerate(zip(listed, looks(listed), strict=True)):
+    for k, (c, (colour, dash)) in enumerate(zip(listed, line_styles(listed), strict=True)):
         tau, rho = curves.profile(ratio[:, k])
         x, y = np.append(tau, end), np.append(rho, rho[-1])
         lines.append(FigureLine(label=c.label, colour=colour, dash=dash, x=x, y=y))
@@ -147,7 +147,7 @@ def _curves(runs: StageRuns, over: tuple[Ints, Ints], said: str) -> tuple[Figure
     listed = [runs.configurations[k] for k in drawn]
     lines: tuple[list[FigureLine], ...] = ([], [], [])
     shared = _times(progress.seconds[np.isin(runs.configuration[progress.run], drawn)], max(c.limit_s for c in listed))
-    for k, (c, (colour, dash)) in zip(drawn.tolist(), zip(listed, looks(listed), strict=True), strict=True):
+    for k, (c, (colour, dash)) in zip(drawn.tolist(), zip(listed, line_styles(listed), strict=True), strict=True):
         mine = np.flatnonzero((runs.configuration == k) & np.isin(runs.problem, problems) & runs.posed)
         when = np.append(shared[shared < c.limit_s], c.limit_s)
         for series, y in zip(lines, _means(progress, mine, when), strict=True):
@@ -198,7 +198,7 @@ def formulation_figure(runs: StageRuns) -> Figure | None:
     limits = {runs.configurations[a].limit_s for a, _ in pairs}
     lines = []
     for k, (a, b) in enumerate(pairs):
-        first, second = paired(runs, a, b)
+        first, second = paired_cells(runs, a, b)
         x, y = runs.own_gap[first], runs.own_gap[second]
         c = runs.configurations[a]
         limit = [f"{c.limit_s:g} s"] if len(limits) > 1 else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pesto.reporting.show.drawing import INK
-from pesto.reporting.show.table import Column, Value, written
+from pesto.reporting.show.table import Column, Value, format_value
 from pesto.research.study.report import text as words
 from pesto.research.study.report.content import Report
 from pesto.research.study.report.figures import Figure
@@ -48,7 +48,9 @@ def to_page(report: Report, drawn: Mapping[str, bytes], database: str) -> str:
     style, script = (Markup(loader.get_source(made, name)[0]) for name in ("page.css", "page.js"))  # noqa: S704
     return made.get_template("page.html").render(
         report=report,
-        pictures={figure.key: inlined(figure, drawn[figure.key]) for figure in report.figures if figure.key in drawn},
+        pictures={
+            figure.key: inline_svg(figure, drawn[figure.key]) for figure in report.figures if figure.key in drawn
+        },
         words=words,
         queries="\n".join(words.queries(database)),
         most=MOST_ROWS,
@@ -58,7 +60,7 @@ def to_page(report: Report, drawn: Mapping[str, bytes], database: str) -> str:
     )
 
 
-def inlined(figure: Figure, svg: bytes) -> "Markup":
+def inline_svg(figure: Figure, svg: bytes) -> "Markup":
     """An SVG document as an element: without prolog and comments, its names its own, text in the page's colour."""
     from markupsafe import Markup, escape
 
@@ -75,7 +77,7 @@ def inlined(figure: Figure, svg: bytes) -> "Markup":
 def _cells(row: tuple[Value, ...], columns: tuple[Column, ...]) -> Iterator[tuple[str, str, str | None]]:
     """Text and classes of each cell, and what it is sorted by where that is not its text."""
     for value, column in zip(row, columns, strict=True):
-        text = written(value, column.kind)
+        text = format_value(value, column.kind)
         state = _STATES.match(text) if isinstance(value, str) else None
         colour = _COLOURED.get(state[1], "bad") if state else ""
         classes = ("text" if column.kind == "text" else "", colour, "long" if len(text) > 60 else "")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pesto.reporting.show.drawing import COLOURS, INK, saved
+from pesto.reporting.show.drawing import COLOURS, INK, figure_bytes
 from pesto.research.study.report.figures import SUMMARY, Figure, FigureLine, Panel
 from pesto.research.study.report.rows import Floats
 
@@ -54,7 +54,7 @@ def draw(figure: Figure, formats: tuple[str, ...]) -> dict[str, bytes]:
         for _ in range(PASSES):
             canvas.draw_without_rendering()
         canvas.set_layout_engine("none")  # or the second file would look different from the first
-        return {form: saved(canvas, form, MADE_BY) for form in formats}
+        return {form: figure_bytes(canvas, form, MADE_BY) for form in formats}
 
 
 def _size(figure: Figure, rows: int, columns: int) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def _name_lines(canvas: "Canvas", figure: Figure, axes: list["Axes"]) -> None:
 def _at_the_ends(axis: "Axes", panel: Panel) -> None:
     low, high = axis.get_ylim()
     ends = np.array([(line.y[-1] - low) / (high - low) for line in panel.lines])
-    places = spread(ends, 0.075)
+    places = spread_labels(ends, 0.075)
     for line, place in zip(panel.lines, places, strict=True):
         colour = COLOURS[line.colour % len(COLOURS)]
         axis.annotate(
@@ -162,7 +162,7 @@ def _at_the_ends(axis: "Axes", panel: Panel) -> None:
         )  # fmt: skip
 
 
-def spread(places: Floats, apart: float) -> Floats:
+def spread_labels(places: Floats, apart: float) -> Floats:
     """The places moved up until neighbours are `apart`; none above HIGHEST."""
     order = np.argsort(places, kind="stable")
     steps = apart * np.arange(len(places))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.research.study.cell_answer import SCHEMA, CellAnswer
-from pesto.research.study.read_only_database import REMEDY, consistently
+from pesto.research.study.read_only_database import REMEDY, read_consistently
 from pesto.research.study.schema import check_tables
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ def read(path: Path) -> StudyRows:
 
     FileError when it cannot be read; InputError when it is no study, newer than this program, damaged or empty.
     """
-    return consistently(path, lambda connection: _read(connection, path))
+    return read_consistently(path, lambda connection: _read(connection, path))
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:

@@ -41,7 +41,7 @@ class Configuration:
 
     def settings(self, but: str = "") -> list[str]:
         """The parameters for people, less one of them."""
-        return [f"{p}={said(v)}" for p, v in self.parameters if p != but]
+        return [f"{p}={parameter_text(v)}" for p, v in self.parameters if p != but]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class StageRuns:
         )
 
 
-def runs_of(rows: StudyRows, *, plans: bool) -> StageRuns:
+def group_runs(rows: StudyRows, *, plans: bool) -> StageRuns:
     """The cells of stage "plan", or all others, grouped."""
     at = np.array([k for k, c in enumerate(rows.cells) if (c.stage == PLAN) == plans], dtype=np.int64)
     cells = tuple(rows.cells[k] for k in at)
@@ -287,7 +287,7 @@ def runs_of(rows: StudyRows, *, plans: bool) -> StageRuns:
     )
 
 
-def common(runs: StageRuns) -> tuple[Ints, Ints]:
+def comparable(runs: StageRuns) -> tuple[Ints, Ints]:
     """What can be compared: (configurations of which a run ran, problems that each was given and has finished)."""
     drawn = np.unique(runs.configuration[runs.ran])
     kept = runs.posed & np.isin(runs.configuration, drawn)
@@ -306,7 +306,7 @@ def pairs_of_formulations(runs: StageRuns) -> list[tuple[int, int]]:
     return [pair for group in ordered for pair in combinations(group, 2)]
 
 
-def paired(runs: StageRuns, a: int, b: int) -> tuple[Ints, Ints]:
+def paired_cells(runs: StageRuns, a: int, b: int) -> tuple[Ints, Ints]:
     """Cells of configurations `a` and `b` on each problem that both were given and have finished, in one order."""
     mine = [np.flatnonzero((runs.configuration == k) & runs.posed) for k in (a, b)]
     _, first, second = np.intersect1d(runs.problem[mine[0]], runs.problem[mine[1]], return_indices=True)
@@ -359,7 +359,7 @@ def _varied(cells: tuple[CellRow, ...]) -> list[str]:
     return [p for p in names if p in several]
 
 
-def said(value: Any) -> str:
+def parameter_text(value: Any) -> str:
     """A parameter's value for people."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -368,7 +368,7 @@ def _label(cell: CellRow, varied: list[str], several: list[bool]) -> str:
     parts = [cell.solver] if several[0] or not (varied or any(several)) else []
     parts += [cell.formulation] if several[1] and cell.formulation else []
     parts += [f"{cell.limit_s:g} s"] if several[2] else []
-    parts += [f"{p}={said(cell.parameters.get(p))}" for p in varied]
+    parts += [f"{p}={parameter_text(cell.parameters.get(p))}" for p in varied]
     return shown(" ".join(parts), LONGEST)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pesto.core.files.json import shown
-from pesto.reporting.show.table import Column, Kind, Table, Value, texts, written
+from pesto.reporting.show.table import Column, Kind, Table, Value, format_value, texts
 from pesto.research.study.cell_answer import FAILED
 from pesto.research.study.report.curves import shifted_geometric_mean
 from pesto.research.study.report.rows import Floats, Ints
@@ -21,9 +21,9 @@ from pesto.research.study.report.runs import (
     STATUSES,
     Configuration,
     StageRuns,
-    paired,
+    paired_cells,
     pairs_of_formulations,
-    said,
+    parameter_text,
 )  # fmt: skip
 
 DETAIL = 160
@@ -119,7 +119,7 @@ def formulations(runs: StageRuns) -> Table:
 
 
 def _side_by_side(runs: StageRuns, a: int, b: int) -> tuple[Value, ...]:
-    cells = paired(runs, a, b)
+    cells = paired_cells(runs, a, b)
     one, other = runs.configurations[a], runs.configurations[b]
     made = [np.where(np.isnan(runs.makespan[k]), np.inf, runs.makespan[k]) for k in cells]
     gaps = [np.round(runs.own_gap[k], 6) for k in cells]
@@ -140,7 +140,7 @@ def compact(table: Table) -> Table:
     rows = []
     for row in table.rows:
         line = dict(zip(kinds, row, strict=True))
-        joined = (" / ".join(written(line[key], kinds[key]) for key in keys) for keys in merged.values())
+        joined = (" / ".join(format_value(line[key], kinds[key]) for key in keys) for keys in merged.values())
         rows.append((*row[:3], *joined))
     columns = (*table.columns[:3], *texts(*merged))
     return Table(key=table.key, title=table.title, columns=columns, rows=tuple(rows), note=table.note)
@@ -178,9 +178,9 @@ def summary(statuses: Sequence[str]) -> str:
 
 def _glance(status: str | None, gap: float | None, seconds: float | None) -> str | None:
     if status == OPTIMAL:
-        return f"0 % in {written(seconds, 'seconds')} s"
+        return f"0 % in {format_value(seconds, 'seconds')} s"
     bare = (*FAILED, PENDING, INFEASIBLE, CONTRADICTED, "unknown", None)
-    return status if status in bare else written(gap, "percent")
+    return status if status in bare else format_value(gap, "percent")
 
 
 def _matrix(runs: StageRuns, what: tuple[str, str, Kind], values: Sequence[Value]) -> Table:
@@ -369,7 +369,7 @@ def _together(values: list[Value]) -> Value:
     found = [v for v in values if v is not None]
     numbers = [v for v in found if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(found):
-        return ", ".join(dict.fromkeys(shown(said(v), 60) for v in found))
+        return ", ".join(dict.fromkeys(shown(parameter_text(v), 60) for v in found))
     if len(set(numbers)) < 2:
         return numbers[0] if numbers else None
     return math.fsum(numbers) / len(numbers)
@@ -387,4 +387,4 @@ def _varied(runs: StageRuns) -> dict[str, Kind]:
 
 def _setting(configuration: Configuration, name: str) -> Value:
     value = getattr(configuration, name) if name in _SETTINGS else dict(configuration.parameters)[name]
-    return value if isinstance(value, int | float) else shown(said(value), 60)
+    return value if isinstance(value, int | float) else shown(parameter_text(value), 60)

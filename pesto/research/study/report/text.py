@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from pesto.reporting.show.table import Table, escaped, to_markdown
+from pesto.reporting.show.table import Table, escape_markdown, to_markdown
 from pesto.research.study.report.content import Report, Section
 
 MOST_ROWS = 200
@@ -52,7 +52,7 @@ DEFINITIONS = (
 
 def to_text(report: Report, *, pictures: bool, database: str) -> str:
     """report.md; `pictures` says whether there are PNG files beside it."""
-    lines = [f"# {escaped(report.name)}", "", *(f"- {escaped(fact)}" for fact in report.facts)]
+    lines = [f"# {escape_markdown(report.name)}", "", *(f"- {escape_markdown(fact)}" for fact in report.facts)]
     if report.conflicts:
         lines += [
             "",
@@ -60,13 +60,18 @@ def to_text(report: Report, *, pictures: bool, database: str) -> str:
             "",
             CONFLICTS,
             "",
-            *(f"- {escaped(c)}" for c in report.conflicts[:MOST_ROWS]),
+            *(f"- {escape_markdown(c)}" for c in report.conflicts[:MOST_ROWS]),
         ]
     if not pictures and report.figures:
         lines += ["", NO_PICTURES]
     for section in report.sections:
         lines += _section(section, pictures=pictures)
-    lines += ["", "## What the words mean", "", *(f"- **{word}**: {escaped(text)}" for word, text in DEFINITIONS)]
+    lines += [
+        "",
+        "## What the words mean",
+        "",
+        *(f"- **{word}**: {escape_markdown(text)}" for word, text in DEFINITIONS),
+    ]
     lines += ["", "## Ask the file itself", "", QUERIES, "", "```sh", *queries(database), "```", ""]
     return "\n".join(lines)
 
@@ -104,15 +109,21 @@ def _word(text: str) -> str:
 
 def _section(section: Section, *, pictures: bool) -> Iterator[str]:
     for k, table in enumerate(section.tables):
-        yield from ("", f"## {escaped(table.title)}", "", *_table(table))
+        yield from ("", f"## {escape_markdown(table.title)}", "", *_table(table))
         if k == 0 and section.note:
-            yield from ("", escaped(section.note))
+            yield from ("", escape_markdown(section.note))
     for figure in section.figures if pictures else ():
-        yield from ("", f"### {escaped(figure.title)}", "", f"![{escaped(figure.title)}]({figure.key}.png)", "")
-        yield escaped(figure.caption)
+        yield from (
+            "",
+            f"### {escape_markdown(figure.title)}",
+            "",
+            f"![{escape_markdown(figure.title)}]({figure.key}.png)",
+            "",
+        )
+        yield escape_markdown(figure.caption)
 
 
 def _table(table: Table) -> Iterator[str]:
     yield to_markdown(table, MOST_ROWS)
     if table.note:
-        yield from ("", escaped(table.note))
+        yield from ("", escape_markdown(table.note))

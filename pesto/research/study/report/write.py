@@ -11,7 +11,7 @@ from pesto.core.files.json import shown
 from pesto.reporting.show.drawing import available
 from pesto.reporting.show.table import to_csv
 from pesto.research.study.report import page
-from pesto.research.study.report.content import Report, report_of
+from pesto.research.study.report.content import Report, build_report
 from pesto.research.study.report.pictures import MADE_BY, draw
 from pesto.research.study.report.rows import read
 from pesto.research.study.report.text import INSTALL, to_text
@@ -62,7 +62,7 @@ def write_report(database: Path, folder: Path, formats: Iterable[str] = FORMATS)
     FileError when something cannot be read or written, InputError when the database is no study
     (`pesto.research.study.report.rows.read`).
     """
-    report, wanted = report_of(read(database)), set(formats)
+    report, wanted = build_report(read(database)), set(formats)
     drawn, hint = _drawn(report, wanted)
     if "html" in wanted and not page.available():
         wanted, hint = wanted - {"html"}, f"{hint}\nno page: jinja2 is not installed - {INSTALL}".strip()

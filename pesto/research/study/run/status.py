@@ -8,7 +8,7 @@ from typing import Any
 from pesto.core.errors import FileError, InputError
 from pesto.core.files.json import shown
 from pesto.research.study.cell_answer import SCHEMA
-from pesto.research.study.read_only_database import REMEDY, consistently
+from pesto.research.study.read_only_database import REMEDY, read_consistently
 from pesto.research.study.schema import check_tables
 from pesto.research.study.store import StudyTally, tally
 
@@ -35,7 +35,7 @@ def peeked(path: Path) -> Peek:
     """The state of the study at `path`. FileError when it cannot be read, InputError when it is no study."""
     if not path.is_file():
         raise FileError(f"cannot read {shown(path)}: there is no such file - {REMEDY}")
-    return consistently(path, lambda connection: _peek(connection, path))
+    return read_consistently(path, lambda connection: _peek(connection, path))
 
 
 def _peek(connection: sqlite3.Connection, path: Path) -> Peek:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from litestar import MediaType, Response, Router, get
 
-from pesto.reporting.show.report.single_file_page import asset, policy_hash, script_of, with_marks
+from pesto.reporting.show.report.single_file_page import asset, fill_template, join_scripts, policy_hash
 
 SCRIPTS = ("sha256.js", "in_place.js", "service.js", "submit.js", "queue.js", "watch.js", "begin.js")
 """The page's script, in this order, after the words of a plan's page."""
@@ -34,12 +34,12 @@ class _Page(NamedTuple):
 @cache
 def _page() -> _Page:
     style = asset("report.css") + _own("page.css")
-    script = script_of([asset("words.js"), *map(_own, SCRIPTS)])
+    script = join_scripts([asset("words.js"), *map(_own, SCRIPTS)])
     policy = (
         f"default-src 'none'; script-src '{policy_hash(script)}'; style-src '{policy_hash(style)}'; "
         "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return _Page(with_marks(_own("page.html"), {"style": style, "script": script}).encode(), policy)
+    return _Page(fill_template(_own("page.html"), {"style": style, "script": script}).encode(), policy)
 
 
 def _own(name: str) -> str:

@@ -30,7 +30,7 @@ from pesto.split.files.split_file import loads_split
 from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.split.worker_parts import CLONE, REDUCE, parts_of
+from pesto.split.worker_parts import CLONE, REDUCE, build_worker_parts
 from pesto.tf import named
 from pesto.verbs.jobs.telling import Telling
 
@@ -278,7 +278,7 @@ def test_data_parallelism_is_a_replica_and_a_ring(step):
 def test_a_replica_takes_what_the_whole_step_takes(step):
     """Every clone of the first worker has all of its inputs, from itself; sums of gradients are left out."""
     _, shaped = step
-    whole = parts_of(shaped, divide(shaped, (2,), "data-parallel", Rules(), seconds=60).division)
+    whole = build_worker_parts(shaped, divide(shaped, (2,), "data-parallel", Rules(), seconds=60).division)
     alone = replica_of(whole)
     mine = [part for part in whole.parts if part.worker == 0 and part.kind == CLONE]
     assert [part for part in alone.parts if part.kind == CLONE] == mine

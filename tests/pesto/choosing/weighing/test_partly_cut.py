@@ -20,7 +20,7 @@ from pesto.planning.solving.flow import solve
 from pesto.split.op_strategy import ONCE_WAY, cut_ops
 from pesto.split.program import CutGain
 from pesto.split.split_search import divide_partly
-from pesto.split.worker_parts import parts_of
+from pesto.split.worker_parts import build_worker_parts
 from pesto.tf import named
 from pesto.tf.start import tensorflow
 
@@ -80,7 +80,7 @@ def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
     long, cut = graph.names.index("long"), cut_ops(found.split.division.ways)
     assert cut[long] and sum(cut) <= 6
     assert found.candidate.fits and found.candidate.makespan < 0.9 * placed.plan.schedule.makespan
-    parts = parts_of(shaped, found.split.division)
+    parts = build_worker_parts(shaped, found.split.division)
     assert len(set(parts.place[parts.clone[long]].tolist())) == 2
     whole = [
         op for op, way in enumerate(found.split.division.ways) if ONCE_WAY in way.names and "MatMul" in graph.names[op]
@@ -134,7 +134,7 @@ def test_nothing_is_cut_that_is_worth_nothing(step):
     assert divide_partly(shaped, 2, CutGain(), seconds=10) is None
     worth = [1 << 40 if name == "long" else 0 for name in shaped.names]
     found = divide_partly(shaped, 2, CutGain(worth=worth), seconds=10)
-    assert found.moved_bytes == parts_of(shaped, found.division).moved_bytes() > 0
+    assert found.moved_bytes == build_worker_parts(shaped, found.division).moved_bytes() > 0
     assert (found.status, found.bound_bytes, found.counted_bytes) == ("feasible", 0, found.moved_bytes)
 
 

@@ -9,7 +9,7 @@ import pytest
 from pesto.core.errors import InputError, MismatchError, UsageError
 from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
 from pesto.reporting.explaining.inversions import inversions
-from pesto.reporting.explaining.plan_diff import plan_diff
+from pesto.reporting.explaining.plan_diff import compare_plans
 from pesto.reporting.show.screen import visible
 
 ROW = [
@@ -23,7 +23,7 @@ ROW = [
 def test_a_plan_does_not_differ_from_itself(made) -> None:
     """Nothing moved, nothing turned, no byte more or less."""
     case = made(ROW, places={"net/c": "gpu:1"})
-    found = plan_diff(case.plan, case.plan, (case.graph, case.graph))
+    found = compare_plans(case.plan, case.plan, (case.graph, case.graph))
     assert not found.differ
     assert (found.both, found.alone, found.moved_ops, found.turned, found.new_neighbour) == (4, (0, 0), 0, 0, 0)
     assert found.sent_bytes[0] == found.sent_bytes[1] == 1300
@@ -33,7 +33,7 @@ def test_a_plan_does_not_differ_from_itself(made) -> None:
 def test_a_moved_op_is_told_with_its_scope_work_and_bytes(made) -> None:
     """c goes to the other GPU: the tensor of a and its own are sent then, and gpu:0 has 3 ms less to do."""
     one, other = made(ROW), made(ROW, places={"net/c": "gpu:1"})
-    found = plan_diff(one.plan, other.plan, (one.graph, other.graph))
+    found = compare_plans(one.plan, other.plan, (one.graph, other.graph))
     (group,) = found.moved
     assert (group.scope, group.before, group.after, group.ops) == ("net", "gpu:0", "gpu:1", 1)
     assert group.seconds == pytest.approx(3e-3)
@@ -51,7 +51,7 @@ def test_the_order_is_compared_on_what_stayed_and_takes_time(made) -> None:
     case = made(ROW)
     rank = case.plan.rank.copy()
     rank[[1, 2]] = rank[[2, 1]]
-    found = plan_diff(case.plan, replace(case.plan, rank=rank), (None, None))
+    found = compare_plans(case.plan, replace(case.plan, rank=rank), (None, None))
     assert (found.stayed, found.pairs, found.turned, found.new_neighbour) == (4, 6, 1, 3)
     assert not found.untimed_turned
     assert found.differ
@@ -63,7 +63,7 @@ def test_ops_of_no_time_in_another_order_are_a_difference_of_their_own(made) -> 
     case = made([{"name": "a", "s": 0.0}, {"name": "b", "s": 0.0}, {"name": "c", "s": 1e-3}])
     rank = case.plan.rank.copy()
     rank[[0, 1]] = rank[[1, 0]]
-    found = plan_diff(case.plan, replace(case.plan, rank=rank), (None, None))
+    found = compare_plans(case.plan, replace(case.plan, rank=rank), (None, None))
     assert (found.turned, found.new_neighbour, found.untimed_turned, found.differ) == (0, 0, True, True)
 
 
@@ -71,15 +71,15 @@ def test_plans_of_two_graphs_and_clusters_are_matched_as_a_start_is(made) -> Non
     """Ops by name, devices by name or as the next of their kind; what one has alone is counted."""
     one = made(ROW, places={"net/c": "gpu:1", "net/b": "gpu:2"}, gpus=3)
     other = made([*ROW[:3], {"name": "e", "inputs": ["net/b"], "s": 1e-3}], places={"net/c": "gpu:1"})
-    found = plan_diff(one.plan, other.plan, (one.graph, other.graph))
+    found = compare_plans(one.plan, other.plan, (one.graph, other.graph))
     assert (found.same_graph, found.both, found.alone) == (False, 3, (1, 1))
     assert [(each.before, each.after, each.ops) for each in found.moved] == [("gpu:2", "gpu:0", 1)]
     assert [each.name for each in found.devices] == ["cpu:0", "gpu:0", "gpu:1", "gpu:2"]
     assert found.devices[-1].ops == (1, 0)
     with pytest.raises(UsageError, match="no op in common"):
-        plan_diff(one.plan, made([{"name": "other"}]).plan, (None, None))
+        compare_plans(one.plan, made([{"name": "other"}]).plan, (None, None))
     with pytest.raises(MismatchError, match=r"1 ops more .* solve this one"):
-        plan_diff(one.plan, other.plan, (other.graph, None))
+        compare_plans(one.plan, other.plan, (other.graph, None))
 
 
 def test_a_plan_that_sends_what_its_graph_lacks_is_refused(made) -> None:
@@ -89,7 +89,7 @@ def test_a_plan_that_sends_what_its_graph_lacks_is_refused(made) -> None:
     for payload in (99, -1):
         damaged = replace(case.plan, schedule=replace(s, sent_payload=np.full(len(s.sent_payload), payload)))
         with pytest.raises(InputError, match="damaged"):
-            plan_diff(case.plan, damaged, (case.graph, case.graph))
+            compare_plans(case.plan, damaged, (case.graph, case.graph))
 
 
 def test_inversions_are_those_of_a_double_loop(seeds) -> None:
@@ -104,7 +104,7 @@ def test_names_of_ops_and_devices_are_text(made) -> None:
     """No control character and no direction mark of a scope reaches a terminal as itself."""
     ops = [{"name": f"a\u202eb\n{'y' * 5000}/<script>{k}", "s": 1e-3} for k in range(2)]
     one, other = made(ops), made(ops, places={ops[1]["name"]: "gpu:1"})
-    found = plan_diff(one.plan, other.plan, (None, None))
+    found = compare_plans(one.plan, other.plan, (None, None))
     for _, sentence in diff_sentences(found):
         assert visible(sentence) == sentence
         assert "\n" not in sentence

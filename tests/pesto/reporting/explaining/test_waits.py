@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.core.simulator import Timeline, simulate
-from pesto.reporting.explaining.waits import BEGIN, DATA, DEVICE, KINDS, TRANSFER, Waits, critical_path, waits
+from pesto.reporting.explaining.waits import BEGIN, DATA, DEVICE, KINDS, TRANSFER, Waits, critical_path, explain_waits
 from solvers.arrays import rank_of
 from solvers.instances.random import generate
 from solvers.problem import Problem
@@ -75,7 +75,7 @@ class Slow:
 
 
 def agree(timeline: Timeline, rank: np.ndarray) -> None:
-    slow, found, s = Slow(timeline, rank), waits(timeline, rank), timeline.schedule
+    slow, found, s = Slow(timeline, rank), explain_waits(timeline, rank), timeline.schedule
     ends = slow.ends()
     assert max((ends[t] for t in range(timeline.problem.tasks)), default=0) == s.makespan
     assert [ends[t] for t in range(timeline.problem.tasks)] == s.finish.tolist()
@@ -143,13 +143,13 @@ def test_without_a_rank_the_path_is_as_long() -> None:
     """Who was first of ops of no time changes no path's length, as it changes no tick."""
     for seed in range(50):
         timeline, _ = random_step(seed)
-        _path(timeline, waits(timeline))
+        _path(timeline, explain_waits(timeline))
 
 
 def test_a_busy_link_is_a_leg_of_its_own_and_says_who_held_it() -> None:
     """Two tensors cross one link: task 0's, asked for at 14, waits until task 1's has crossed from 4 to 23."""
     timeline = simulate(chain(transfer=[[5], [19]]), np.array([0, 0, 1]), np.array([1, 0, 2]))
-    found = waits(timeline)
+    found = explain_waits(timeline)
     legs = [(leg.kind, leg.op, leg.begin, leg.end) for leg in critical_path(timeline, found)]
     assert legs == [("compute", 1, 0, 4), ("link wait", 1, 4, 23), ("transfer", 0, 23, 28), ("compute", 2, 28, 58)]
     assert found.held_by.tolist() == [-1, 0]
@@ -161,7 +161,7 @@ def test_a_busy_link_is_a_leg_of_its_own_and_says_who_held_it() -> None:
 def test_a_tensor_that_finds_its_link_free_waits_for_its_sender() -> None:
     """The same with a short first tensor: the path has both ops of the sending device, and one transfer."""
     timeline = simulate(chain(transfer=[[5], [9]]), np.array([0, 0, 1]), np.array([1, 0, 2]))
-    legs = [(leg.kind, leg.op, leg.begin, leg.end) for leg in critical_path(timeline, waits(timeline))]
+    legs = [(leg.kind, leg.op, leg.begin, leg.end) for leg in critical_path(timeline, explain_waits(timeline))]
     assert legs == [("compute", 1, 0, 4), ("compute", 0, 4, 14), ("transfer", 0, 14, 19), ("compute", 2, 19, 49)]
 
 
@@ -169,7 +169,7 @@ def test_a_step_without_ops_has_no_path() -> None:
     """Nothing to wait for, and nothing that fails."""
     none = generate(np.random.default_rng(0), tasks=0)
     timeline = simulate(none, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    assert critical_path(timeline, waits(timeline)) == ()
+    assert critical_path(timeline, explain_waits(timeline)) == ()
 
 
 def test_a_step_with_a_gap_or_an_overlap_is_refused() -> None:
@@ -183,4 +183,4 @@ def test_a_step_with_a_gap_or_an_overlap_is_refused() -> None:
             sent_to=s.sent_to, sent_start=s.sent_start, sent_finish=s.sent_finish,
         )  # fmt: skip
         with pytest.raises(ValueError, match="what it waits for ends"):
-            waits(Timeline(problem=timeline.problem, schedule=moved))
+            explain_waits(Timeline(problem=timeline.problem, schedule=moved))

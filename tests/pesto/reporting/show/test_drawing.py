@@ -15,7 +15,7 @@ def test_settings_hold_inside_alone() -> None:
     mpl = pytest.importorskip("matplotlib")
     names = ("svg.hashsalt", "svg.fonttype", "text.parse_math", "font.size")
     before = [mpl.rcParams[name] for name in names]
-    with drawing.drawn_by("a test", font_size=3.5):
+    with drawing.drawing_style("a test", font_size=3.5):
         assert [mpl.rcParams[name] for name in names] == ["a test", "path", False, 3.5]
     assert [mpl.rcParams[name] for name in names] == before
 

@@ -15,8 +15,8 @@ from pesto.cli.main import pesto as command
 from pesto.core.files import graph_file
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
-from pesto.reporting.show.plan_graph.box_layout import LEAST, MOST, WIDTH, laid_out
-from pesto.reporting.show.plan_graph.boxes import BY, NODE, OP, SCOPE, Boxes, boxes
+from pesto.reporting.show.plan_graph.box_layout import LEAST, MOST, WIDTH, lay_out
+from pesto.reporting.show.plan_graph.boxes import BY, NODE, OP, SCOPE, Boxes, plan_boxes
 from pesto.reporting.show.plan_graph.scope_grouping import MOST_SCOPES
 
 QUICK = {"cluster": "v100x2-nvlink", "solver": "list", "search": False, "time_limit_s": 0}
@@ -61,7 +61,7 @@ def small() -> tuple[pesto.Graph, pesto.Plan]:
 def test_every_op_is_in_one_box_of_its_device(step: Any, by: str) -> None:
     """Ops, seconds and bytes of the boxes are those of the plan."""
     graph, plan = step
-    found = boxes(plan, graph, by, 20)
+    found = plan_boxes(plan, graph, by, 20)
     where = plan.device_names()
     assert [found.devices[found.device[b]] for b in found.box_of] == where
     assert found.ops.sum() == graph.ops and len(found.labels) == int(found.box_of.max()) + 1
@@ -87,7 +87,7 @@ def test_an_arrow_leads_to_the_first_reader_on_each_device() -> None:
     network.add_edges_from(("made", f"read{k}", {"control": True}) for k in (6, 7))
     graph = pesto.graph_from_networkx(network)
     plan = pesto.solve(graph, **QUICK)
-    found = boxes(plan, graph, OP)
+    found = plan_boxes(plan, graph, OP)
     where, start = plan.device_names(), plan.schedule.start.tolist()
     earliest = {d: min(start[k] for k in range(1, 7) if where[k] == d) for d in set(where[1:7])}
     assert len(earliest) == 2
@@ -98,7 +98,7 @@ def test_an_arrow_leads_to_the_first_reader_on_each_device() -> None:
 def test_runs_follow_each_other_on_their_device(step: Any) -> None:
     """No two runs of a processor overlap, and together with the order they form no cycle; at most as many as asked."""
     graph, plan = step
-    found = boxes(plan, graph, NODE, 20)
+    found = plan_boxes(plan, graph, NODE, 20)
     timed = found.busy_s > 0
     assert 4 <= timed.sum() <= 20
     for d in (k for k, name in enumerate(found.devices) if name.startswith("gpu")):
@@ -111,7 +111,7 @@ def test_runs_follow_each_other_on_their_device(step: Any) -> None:
 def test_scopes_are_few_and_the_longest_are_taken_apart(step: Any) -> None:
     """A scope a device; what takes little stays with what is around it."""
     graph, plan = step
-    found = boxes(plan, graph, SCOPE)
+    found = plan_boxes(plan, graph, SCOPE)
     assert len(found.labels) <= MOST_SCOPES
     assert len(set(zip(found.labels, found.device.tolist(), strict=True))) == len(found.labels)
     for name, b in zip(graph.names, found.box_of.tolist(), strict=True):
@@ -121,17 +121,17 @@ def test_scopes_are_few_and_the_longest_are_taken_apart(step: Any) -> None:
 
 def test_few_ops_are_boxes_of_their_own(step: Any, small: Any) -> None:
     """Else scopes, and runs where names have none."""
-    assert boxes(small[1], small[0]).by == OP
-    assert boxes(step[1], step[0]).by == SCOPE
+    assert plan_boxes(small[1], small[0]).by == OP
+    assert plan_boxes(step[1], step[0]).by == SCOPE
     plain = pesto.graph_from_networkx(nx.relabel_nodes(towers(30), lambda name: name.replace("/", "_")))
-    assert boxes(pesto.solve(plain, **QUICK), plain).by == NODE
+    assert plan_boxes(pesto.solve(plain, **QUICK), plain).by == NODE
 
 
 @pytest.mark.parametrize("by", BY)
 def test_boxes_do_not_overlap_on_the_page(step: Any, by: str) -> None:
     """Each in the band of its device; heights are times, and within a column later boxes are lower."""
-    found = boxes(step[1], step[0], by, 20)
-    page = laid_out(found)
+    found = plan_boxes(step[1], step[0], by, 20)
+    page = lay_out(found)
     spots = list(zip(page.left, page.top, page.height, strict=True))
     for k, (left, top, high) in enumerate(spots):
         for other_left, other_top, other_high in spots[:k]:
@@ -149,8 +149,8 @@ def test_boxes_do_not_overlap_on_the_page(step: Any, by: str) -> None:
 
 def test_levels_of_a_small_graph_are_its_columns(small: Any) -> None:
     """Where the longest path is short, every edge leads to the right."""
-    found = boxes(small[1], small[0], OP)
-    page = laid_out(found)
+    found = plan_boxes(small[1], small[0], OP)
+    page = lay_out(found)
     left = dict(zip(page.shown.tolist(), page.left.tolist(), strict=True))
     ends = [(left[a], left[b]) for a, b in zip(found.src.tolist(), found.dst.tolist(), strict=True) if a in left]
     assert ends and all(a < b for a, b in ends)
@@ -193,7 +193,7 @@ def test_scopes_are_written_with_their_edges(step: Any, tmp_path: Path) -> None:
     pesto.save_plan(step[1], tmp_path / "plan.json")
     out = tmp_path / "scopes.graphml"
     assert run(tmp_path / "plan.json", "--graph", tmp_path / "step.json", "-o", out).exit_code == 0
-    found, expected = nx.read_graphml(out), boxes(step[1], step[0], SCOPE)
+    found, expected = nx.read_graphml(out), plan_boxes(step[1], step[0], SCOPE)
     assert [said["label"] for _, said in found.nodes(data=True)] == list(expected.labels)
     assert found.number_of_edges() == len(expected.src)
     crossing = [said["bytes"] for _, _, said in found.edges(data=True) if said["crosses"]]
@@ -250,8 +250,8 @@ def test_without_time_or_edges(tmp_path: Path) -> None:
     graph = pesto.graph_from_networkx(one())
     plan = pesto.solve(graph, **QUICK)
     for by in BY:
-        found: Boxes = boxes(plan, graph, by)
-        assert len(laid_out(found).shown) == 1 and not len(found.src)
+        found: Boxes = plan_boxes(plan, graph, by)
+        assert len(lay_out(found).shown) == 1 and not len(found.src)
 
 
 def one() -> nx.DiGraph:

@@ -28,10 +28,10 @@ from pesto.core.plans.order_worth import order_worth
 from pesto.core.settings import Settings
 from pesto.inputs.given import on_cluster
 from pesto.planning.solving.flow import formulate
-from pesto.reporting.explaining.waits import TRANSFER, waits
+from pesto.reporting.explaining.waits import TRANSFER, explain_waits
 from pesto.reporting.show.report.column_encoding import since_alike, varints
 from pesto.reporting.show.report.html_report import SCRIPTS, html_report
-from pesto.reporting.show.report.op_names import as_tree
+from pesto.reporting.show.report.op_names import build_name_tree
 from pesto.reporting.show.report.plan_facts import ReportedPlan
 from solvers.memory.usage import over_time
 
@@ -144,7 +144,12 @@ PART = st.text(alphabet="ab/_0123\0<\u202e²", max_size=12)
 @given(st.lists(PART, unique=True))
 def test_names_are_put_together_again(names: list[str]) -> None:
     """With slashes at either end, numbers with zeros before them, digits that are no numbers, and no name at all."""
-    tree, numbers, last, whole = as_tree(tuple(names)), iter(as_tree(tuple(names)).steps.tolist()), {}, []
+    tree, numbers, last, whole = (
+        build_name_tree(tuple(names)),
+        iter(build_name_tree(tuple(names)).steps.tolist()),
+        {},
+        [],
+    )
     for parent, pattern in zip(tree.parent.tolist(), tree.pattern.tolist(), strict=True):
         pieces = tree.patterns[pattern]
         before = last.get(pattern, [0] * (len(pieces) - 1))
@@ -198,7 +203,7 @@ def edges(graph: pesto.Graph, shared: Columns, alike: list[int]) -> None:
 def test_waits_are_those_of_the_analysis(graph: pesto.Graph, shown: ReportedPlan) -> None:
     """What each op waited for and its slack, and the kinds of the critical path sum to the step."""
     facts, (_, own) = opened(html_report(graph, [shown]))
-    found, plan = waits(shown.timeline, shown.plan.rank), facts["plans"][0]
+    found, plan = explain_waits(shown.timeline, shown.plan.rank), facts["plans"][0]
     order = list(accumulate(own["order"]))
     place = {op: k for k, op in enumerate(order)}
     after = {1: lambda op, why: op - why, 3: lambda op, why: order[place[op] - 1 - why]}

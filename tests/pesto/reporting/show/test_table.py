@@ -2,16 +2,16 @@
 
 import pytest
 
-from pesto.reporting.show.table import Column, Table, aligned, escaped, to_markdown, written
+from pesto.reporting.show.table import Column, Table, align_rows, escape_markdown, format_value, to_markdown
 
 
 def test_columns_on_a_terminal_are_as_wide_as_their_widest_text() -> None:
     """Names to the left, numbers to the right, at least as wide as asked for, nothing behind the last text."""
     rows = [("name", "ms", ""), ("a", "1.5", "best"), ("longer", "10.25", "")]
-    assert aligned(rows, "<><") == ["name       ms", "a         1.5  best", "longer  10.25"]
-    assert aligned(rows, "<><", (8, 7)) == ["name           ms", "a             1.5  best", "longer      10.25"]
-    assert aligned([("a", "b", "c")] * 2, ">", (2, 2, 2)) == [" a   b   c"] * 2
-    assert aligned([], "<") == []
+    assert align_rows(rows, "<><") == ["name       ms", "a         1.5  best", "longer  10.25"]
+    assert align_rows(rows, "<><", (8, 7)) == ["name           ms", "a             1.5  best", "longer      10.25"]
+    assert align_rows([("a", "b", "c")] * 2, ">", (2, 2, 2)) == [" a   b   c"] * 2
+    assert align_rows([], "<") == []
 
 
 def test_a_brief_table_has_the_wanted_columns_that_say_something() -> None:
@@ -22,9 +22,9 @@ def test_a_brief_table_has_the_wanted_columns_that_say_something() -> None:
 
 
 def test_escaped_text_is_one_line() -> None:
-    assert escaped("a|b\n<c>&`*_d_*") == r"a\|b\\n&lt;c&gt;&amp;\`\*\_d\_\*"
-    assert escaped("lstm_grid 4x20") == "lstm_grid 4x20"
-    assert escaped("see www.x.example") == "see www&#46;x.example"
+    assert escape_markdown("a|b\n<c>&`*_d_*") == r"a\|b\\n&lt;c&gt;&amp;\`\*\_d\_\*"
+    assert escape_markdown("lstm_grid 4x20") == "lstm_grid 4x20"
+    assert escape_markdown("see www.x.example") == "see www&#46;x.example"
 
 
 def test_a_table_refuses_a_row_of_another_width() -> None:
@@ -38,9 +38,9 @@ def test_long_tables_end_with_where_the_rest_is() -> None:
 
 
 def test_numbers_for_people() -> None:
-    assert written(0.0004, "percent") == "0.04 %"
-    assert written(0.123, "percent") == "12.3 %"
-    assert written(1234567, "number") == "1,234,567"
-    assert written(37.6, "number") == "37.60"
-    assert written(None, "number") == "\u2013"
-    assert (written(0.25, "seconds"), written(1234.5, "seconds")) == ("0.25", "1,234")
+    assert format_value(0.0004, "percent") == "0.04 %"
+    assert format_value(0.123, "percent") == "12.3 %"
+    assert format_value(1234567, "number") == "1,234,567"
+    assert format_value(37.6, "number") == "37.60"
+    assert format_value(None, "number") == "\u2013"
+    assert (format_value(0.25, "seconds"), format_value(1234.5, "seconds")) == ("0.25", "1,234")

@@ -8,7 +8,7 @@ from pesto.research.reproduction.artefacts import ARTEFACTS
 from pesto.research.reproduction.cached_cells import CellResult, Found, WorkCell
 from pesto.research.reproduction.cell_lists import batches
 from pesto.research.reproduction.grids import Results, share
-from pesto.research.reproduction.printed_numbers import printed
+from pesto.research.reproduction.printed_numbers import load_printed
 from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
 
 
@@ -76,7 +76,7 @@ def results() -> Results:
 def test_every_artefact_makes_whole_tables(results: Results) -> None:
     """Each row has as many cells as its table has columns, in text of one line; numbers of the papers are in them."""
     for name, artefact in ARTEFACTS.items():
-        grids = artefact.grids(results, printed()[name])
+        grids = artefact.grids(results, load_printed()[name])
         assert grids and all(grid.rows for grid in grids), name
         for grid in grids:
             assert {len(row) for row in grid.rows} == {len(grid.columns)}, (name, grid.title)
@@ -85,7 +85,7 @@ def test_every_artefact_makes_whole_tables(results: Results) -> None:
 
 
 def row(results: Results, name: str, start: str, table: int = 0) -> tuple[str, ...]:
-    rows = ARTEFACTS[name].grids(results, printed()[name])[table].rows
+    rows = ARTEFACTS[name].grids(results, load_printed()[name])[table].rows
     return next(each for each in rows if each[0] == start)
 
 

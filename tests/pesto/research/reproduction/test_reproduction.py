@@ -16,7 +16,7 @@ from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.problem import TICK_S
 from pesto.research.reproduction import cell_lists, grids, pesto_figures, pesto_tables, versions
-from pesto.research.reproduction.artefacts import ARTEFACTS, chosen
+from pesto.research.reproduction.artefacts import ARTEFACTS, choose_artefacts
 from pesto.research.reproduction.cached_cells import (
     CellResult,
     CellSettings,
@@ -24,11 +24,11 @@ from pesto.research.reproduction.cached_cells import (
     Key,
     ResultStore,
     WorkCell,
-    lacking,
+    missing_cells,
     run,
 )
 from pesto.research.reproduction.graph_steps import file_of, graph_cells, machine
-from pesto.research.reproduction.printed_numbers import PaperNumbers, printed
+from pesto.research.reproduction.printed_numbers import PaperNumbers, load_printed
 from pesto.research.reproduction.work import solves, toys
 from pesto.research.reproduction.work.solves import _stripes
 from solvers import Options
@@ -81,15 +81,15 @@ def test_pardnns_toys() -> None:
 
 def test_every_artefact_has_printed_numbers_and_cells() -> None:
     """One entry each, in one order, with a source; each reason and sentence ends as one."""
-    assert list(printed()) == list(ARTEFACTS)
-    for name, it in printed().items():
+    assert list(load_printed()) == list(ARTEFACTS)
+    for name, it in load_printed().items():
         assert it.source.startswith(("Pesto,", "ParDNN (thesis),", "Tofu,")) and it.ours.endswith(".")
         assert all(reason.endswith(".") for reason in it.reasons)
         cells = ARTEFACTS[name].cells()
         assert cells and len({(cell.table, cell.key) for cell in cells}) == len(cells)
-    assert printed()["table1"].numbers["nmt/2x1024"] == {"short": 21243, "middle": 8114, "long": 703}
-    assert printed()["table2"].number("nmt/4x1024", "Placeto") == 4120
-    assert printed()["table3"].number("nmt/2x1024", "Placeto") is None
+    assert load_printed()["table1"].numbers["nmt/2x1024"] == {"short": 21243, "middle": 8114, "long": 703}
+    assert load_printed()["table2"].number("nmt/4x1024", "Placeto") == 4120
+    assert load_printed()["table3"].number("nmt/2x1024", "Placeto") is None
 
 
 def test_printed_numbers_are_read_strictly() -> None:
@@ -106,8 +106,8 @@ def test_effort_is_steps_and_time_to_place_over_experts() -> None:
 
 def test_the_papers_own_efforts_follow_from_its_minutes() -> None:
     """Placeto's 1.0008 is 50 minutes over 375 000 steps of 10 s, as the page says, not of the half second here."""
-    it = printed()["table3"]
-    minutes, steps = printed()["table2"].number("nasnet/6x148", "Placeto"), it.number("nasnet/6x148", "steps")
+    it = load_printed()["table3"]
+    minutes, steps = load_printed()["table2"].number("nasnet/6x148", "Placeto"), it.number("nasnet/6x148", "steps")
     assert pesto_tables.effort(10.0, 60 * minutes, 10.0, steps) == pytest.approx(1.0008)
     assert pesto_tables.effort(0.493, 60 * minutes, 0.493, steps) == pytest.approx(1.016, abs=5e-4)
 
@@ -132,7 +132,7 @@ def test_baechi_is_the_best_of_its_methods_that_fits() -> None:
     """What runs out of memory is no rival, and what is saved is over the better of Expert and Baechi."""
     assert pesto_tables.best_of_baechi(filled(), "nmt/2x1024") == ("m-sct", 0.9)
     assert pesto_figures.savings(filled(), "nmt/2x1024") == pytest.approx((0.25, 1 / 6, 1 / 6))
-    row = pesto_tables.table3(filled(), printed()["table3"])[0].rows[0]
+    row = pesto_tables.table3(filled(), load_printed()["table3"])[0].rows[0]
     assert row == ("nmt/2x1024", "1000.0", "m-sct", "0.90", "0.75", "0.94", "-", "-", "0.89")
 
 
@@ -145,12 +145,12 @@ def test_mean_savings_are_of_ratios() -> None:
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     """And `all` is all, in the order of the papers."""
     with pytest.raises(UsageError, match="no table or figure is called 'figure7' - did you mean fig7"):
-        chosen(["figure7"])
+        choose_artefacts(["figure7"])
     with pytest.raises(UsageError, match="no table or figure is named"):
-        chosen([])
-    assert chosen(["fig2", "table1"]) == ["table1", "fig2"] and chosen(["all"]) == list(ARTEFACTS)
+        choose_artefacts([])
+    assert choose_artefacts(["fig2", "table1"]) == ["table1", "fig2"] and choose_artefacts(["all"]) == list(ARTEFACTS)
     parts = ("table1", "fig9a", "fig9b", "fig9c", "fig10", "fig11")
-    assert chosen(["tofu", "fig2"]) == ["fig2", *(f"tofu-{part}" for part in parts)]
+    assert choose_artefacts(["tofu", "fig2"]) == ["fig2", *(f"tofu-{part}" for part in parts)]
 
 
 def test_graph_files_are_built_once_for_each_model_and_batch(tmp_path: Path) -> None:
@@ -189,19 +189,22 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     """Nor one that is asked for twice; lines that are no results count as absent."""
     asked, kept = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), ResultStore(tmp_path / "kept")
     cells = [WorkCell("traces", (name,), traced) for name in ("a", "b", "a")]
-    assert len(lacking(cells, kept)) == 2
+    assert len(missing_cells(cells, kept)) == 2
     heard: list[str] = []
     assert run(cells, kept, asked, 1, heard.append) == [] and run(cells, kept, asked, 1, heard.append) == []
     assert heard == ["1 of 2: traces a", "2 of 2: traces b"] and (tmp_path / "done").read_text() == "a\nb\n"
     (tmp_path / "kept" / "traces.jsonl").write_text('{"key": ["a"]}\n[1]\nnull\n')
-    assert len(lacking(cells, kept)) == 2
+    assert len(missing_cells(cells, kept)) == 2
 
 
 def test_the_version_is_of_what_numbers_follow_from() -> None:
     """The rooms that only show are apart; the work of cells is not."""
     assert all((versions.PACKAGES[0] / room).is_dir() for room in versions.APART)
     assert {"planning/solving", "core/costs", "choosing/comparison"}.isdisjoint(versions.APART)
-    assert re.fullmatch(r"[0-9a-f]{10}", versions.of_results()) and versions.of_results() != versions.of_graphs()
+    assert (
+        re.fullmatch(r"[0-9a-f]{10}", versions.results_version())
+        and versions.results_version() != versions.graphs_version()
+    )
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from pesto.inputs.load import load_cluster, load_costs, load_shaped
 from pesto.planning.solving.candidates import Bench
 from pesto.research.reproduction.cached_cells import CellSettings
 from pesto.research.reproduction.cell_lists import RNN, TOFU_FAMILIES, WRN
-from pesto.research.reproduction.printed_numbers import printed
+from pesto.research.reproduction.printed_numbers import load_printed
 from pesto.research.reproduction.work import tofu_runs
 from pesto.research.reproduction.work.low_memory_order import lean_order
 from solvers.memory.usage import usage
@@ -81,7 +81,7 @@ def test_weights_are_those_that_are_trained(recurrent):
 
 def test_the_printed_weights_follow_from_the_layers_sizes() -> None:
     """Table 1: three times (8 (L - 1) + 4) H^2 numbers of 4 bytes, in GiB, but for RNN-8-6K, whose digit is another."""
-    numbers = printed()["tofu-table1"].numbers
+    numbers = load_printed()["tofu-table1"].numbers
     assert len(numbers) == len(RNN) + len(WRN) == sum(map(len, TOFU_FAMILIES.values()))
     for variant in RNN:
         layers, hidden = map(int, variant.split("x"))

@@ -72,7 +72,7 @@ def test_what_never_ends_is_ended(tmp_path: Path) -> None:
     """Whatever a check of the schema may have missed: a small file has some millions of steps, and no more."""
     path = study(tmp_path / "s.sqlite")
     with pytest.raises(InputError, match="takes longer than any study of its size"):
-        read_only_database.consistently(path, lambda connection: connection.execute(ENDLESS).fetchone())
+        read_only_database.read_consistently(path, lambda connection: connection.execute(ENDLESS).fetchone())
 
 
 def test_a_signal_ends_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_a_signal_ends_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         connection.execute(ENDLESS).fetchone()
 
     with pytest.raises(KeyboardInterrupt):
-        read_only_database.consistently(path, read)
+        read_only_database.read_consistently(path, read)
 
 
 def test_a_large_study_is_read_within_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from pesto.core.errors import Exit, FileError, InputError
 from pesto.research.study import read_only_database, store
 from pesto.research.study.report import rows as report_rows
 from pesto.research.study.report import write
-from pesto.research.study.report.content import report_of
+from pesto.research.study.report.content import build_report
 from pesto.research.study.report.figures import comparison_figures
-from pesto.research.study.report.runs import runs_of
+from pesto.research.study.report.runs import group_runs
 
 TABLES = """
 CREATE TABLE study (name, spec_json, created_by_version);
@@ -128,7 +128,7 @@ def test_what_was_streamed_but_not_delivered_does_not_count(tmp_path: Path) -> N
     """A makespan of 90 that the judge threw away, a bound of 110 that it cut, and a step past the limit."""
     trace = [START, (1.0, 90, 110), (2.0, 100, 60), (11.0, 10, 100)]
     rows = report_rows.read(study(tmp_path / "s.sqlite", [stuck(makespan=100, bound=60, trace=trace)]))
-    progress = runs_of(rows, plans=False).progress
+    progress = group_runs(rows, plans=False).progress
     assert progress.seconds.tolist() == [0.0, 0.0, 1.0, 2.0, 10.0]
     assert progress.gap.tolist() == pytest.approx([0.75, 0.75, 0.4, 0.4, 0.4])
 
@@ -137,7 +137,7 @@ def test_gap_over_time_is_the_mean_step_function(tmp_path: Path) -> None:
     """At 6 s `x` has (100 - 50)/100 on a and 80/160 on b; at 1 s 3/4 on both; `y` crashed on one: (1 + .5)/2."""
     cells = [solved(solver="x"), stuck(solver="x", instance="b"), stuck(solver="y")]
     rows = report_rows.read(study(tmp_path / "s.sqlite", [*cells, {"solver": "y", "instance": "b", "status": "hung"}]))
-    runs = runs_of(rows, plans=False)
+    runs = group_runs(rows, plans=False)
     curve = {f.key: f for f in comparison_figures(runs)}["gap_over_time"].panels[0]
     x, y = curve.lines
     assert np.interp([1.0, 6.0, 9.0], x.x, x.y).tolist() == pytest.approx([0.75, 0.5, 0.25])
@@ -269,7 +269,7 @@ def test_the_runner_makes_the_schema_that_is_read(tmp_path: Path) -> None:
         db.execute("INSERT INTO results VALUES ('k', 'optimal', '', 3, 3, '', 4, .5, '', '', 1, 1, 0, '{}')")
         db.execute("INSERT INTO traces VALUES ('k', 0.0, 4, 1)")
         db.commit()
-    assert report_of(report_rows.read(tmp_path / "s.sqlite")).done == 1
+    assert build_report(report_rows.read(tmp_path / "s.sqlite")).done == 1
 
 
 def test_the_file_is_only_read_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
                 db.commit()
         return names[-1]
 
-    assert read_only_database.consistently(path, read) == "changed"
+    assert read_only_database.read_consistently(path, read) == "changed"
     assert names == ["tiny", "changed"]
 
 
@@ -321,7 +321,7 @@ def test_a_file_that_always_changes_is_read_in_the_end(tmp_path: Path) -> None:
                 db.commit()
         return seen[-1]
 
-    assert read_only_database.consistently(path, read) == f"{read_only_database.TRIES}"
+    assert read_only_database.read_consistently(path, read) == f"{read_only_database.TRIES}"
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.reporting.show.table import Table, escaped
+from pesto.reporting.show.table import Table, escape_markdown
 from pesto.research.study import cell_answer
 from pesto.research.study.report import pictures, write
 from pesto.research.study.report import rows as report_rows
-from pesto.research.study.report.content import Report, report_of
+from pesto.research.study.report.content import Report, build_report
 from pesto.research.study.report.figures import MOST_LINES, comparison_figures, plan_figure
 from pesto.research.study.report.rows import CellRow, ProgressTrace, StudyRows
-from pesto.research.study.report.runs import FAILED, PLAN, StageRuns, common, runs_of
+from pesto.research.study.report.runs import FAILED, PLAN, StageRuns, comparable, group_runs
 from pesto.research.study.report.tables import measured_of, multiples, plans
 from pesto.research.study.report.text import DEFINITIONS
 
@@ -49,7 +49,7 @@ def rows(cells: Sequence[CellRow]) -> StudyRows:
 
 
 def told(cells: Sequence[CellRow], table: str) -> list[dict[str, Any]]:
-    (found,) = [t for t in report_of(rows(cells)).files if t.key == table]
+    (found,) = [t for t in build_report(rows(cells)).files if t.key == table]
     return lines(found)
 
 
@@ -62,7 +62,7 @@ def planned(n: int, measures: dict[str, Any], status: str = "feasible", instance
 
 
 def plan_runs(cells: Sequence[CellRow]) -> StageRuns:
-    return runs_of(rows(cells), plans=True)
+    return group_runs(rows(cells), plans=True)
 
 
 def test_an_instance_that_could_not_be_built_is_nobody_s_failure() -> None:
@@ -72,8 +72,8 @@ def test_an_instance_that_could_not_be_built_is_nobody_s_failure() -> None:
     assert [(line["cells"], line["refused"]) for line in whole] == [(2, 1), (2, 1)]
     for before, after in zip(without, whole, strict=True):
         assert {k: v for k, v in before.items() if k not in ("cells", "refused")}.items() <= after.items()
-    found = runs_of(rows(cells), plans=False)
-    drawn, problems = common(found)
+    found = group_runs(rows(cells), plans=False)
+    drawn, problems = comparable(found)
     assert (drawn.tolist(), problems.tolist()) == ([0, 1], [0])
     assert all("finished: 1." in figure.caption for figure in comparison_figures(found))
     sides = [
@@ -82,7 +82,7 @@ def test_an_instance_that_could_not_be_built_is_nobody_s_failure() -> None:
         *(cell("refused", instance="b", formulation=w) for w in ("tight", "paper")),
     ]
     assert [(line["problems"], line["failed_a"]) for line in told(sides, "formulations")] == [(1, 0)]
-    assert any("1 of 1 instance" in fact for fact in report_of(rows(cells)).facts)
+    assert any("1 of 1 instance" in fact for fact in build_report(rows(cells)).facts)
 
 
 def test_a_contradicted_bound_is_no_truth() -> None:
@@ -101,7 +101,7 @@ def test_a_contradicted_bound_is_no_truth() -> None:
         (80, ""),
         (120, "yes"),
     ]
-    assert any("solved by at least one configuration: 0 of 1" in fact for fact in report_of(rows(cells)).facts)
+    assert any("solved by at least one configuration: 0 of 1" in fact for fact in build_report(rows(cells)).facts)
 
 
 def test_a_refuted_proof_of_infeasibility_is_no_proof() -> None:
@@ -166,7 +166,7 @@ def test_a_file_that_was_renamed_stays_one_instance() -> None:
         {"type": "model", "model": m, "cluster": c, "sha256": "3"} for m, c in (("m", "p"), ("m", "q"), ("n", "p"))
     ]
     names = ["a", "b", "c", "m p", "m q", "n p"]
-    found = runs_of(
+    found = group_runs(
         rows(
             [solved("xy"[k % 2], i, parameters={"of": of}) for k, (i, of) in enumerate(zip(names, made, strict=True))]
         ),
@@ -213,7 +213,7 @@ def test_a_panel_whose_drawn_instances_have_no_number_is_empty() -> None:
 
 def test_cells_of_several_versions_are_said_aloud() -> None:
     def facts(cells: Sequence[CellRow]) -> list[str]:
-        return [fact for fact in report_of(rows(cells)).facts if "several versions" in fact]
+        return [fact for fact in build_report(rows(cells)).facts if "several versions" in fact]
 
     one, two = solved(version="1", measures={"pesto": "7"}), solved(instance="b", version="2", measures={"pesto": "8"})
     assert facts([one, two]) == ["cells of several versions: x (1, 2), x (pesto 7, pesto 8)"]
@@ -258,5 +258,5 @@ def test_every_file_of_a_report_is_known_to_a_later_one(tmp_path: Path, monkeypa
 
 def test_no_text_of_the_report_is_too_long_for_a_line() -> None:
     """Markdown cuts what is longer."""
-    texts = [text for _, text in DEFINITIONS] + [table.note for table in report_of(rows([solved()])).files]
-    assert not [text for text in texts if text and not escaped(text).endswith(escaped(text[-9:]))]
+    texts = [text for _, text in DEFINITIONS] + [table.note for table in build_report(rows([solved()])).files]
+    assert not [text for text in texts if text and not escape_markdown(text).endswith(escape_markdown(text[-9:]))]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pesto.research.study.report import curves
-from pesto.research.study.report.pictures import HIGHEST, spread
+from pesto.research.study.report.pictures import HIGHEST, spread_labels
 
 INF, NAN = np.inf, np.nan
 
@@ -109,8 +109,8 @@ def test_the_mean_of_integrals_is_the_integral_of_the_mean() -> None:
 
 
 def test_names_at_the_ends_of_lines_are_moved_apart_and_stay_in_order() -> None:
-    placed = spread(np.array([0.5, 0.1, 0.52, 1.0, 1.0]), 0.1)
+    placed = spread_labels(np.array([0.5, 0.1, 0.52, 1.0, 1.0]), 0.1)
     order = np.argsort([0.5, 0.1, 0.52, 1.0, 1.0], kind="stable")
     assert (np.diff(placed[order]) >= 0.1 - 1e-12).all()
     assert placed.max() == pytest.approx(HIGHEST)
-    assert spread(np.array([0.2, 0.8]), 0.1).tolist() == pytest.approx([0.2, 0.8])
+    assert spread_labels(np.array([0.2, 0.8]), 0.1).tolist() == pytest.approx([0.2, 0.8])

@@ -212,14 +212,14 @@ def test_ten_lines_are_told_apart_and_have_a_legend_outside() -> None:
     mpl = pytest.importorskip("matplotlib.figure")
     from pesto.reporting.show.drawing import COLOURS
     from pesto.research.study.report import pictures
-    from pesto.research.study.report.figures import looks
+    from pesto.research.study.report.figures import line_styles
     from pesto.research.study.report.runs import Configuration
 
     ten = [
         Configuration(solver=s, formulation=f, limit_s=60.0, parameters=(), label=f"{s} {f}")
         for s in ("cbc", "highs", "scip", "gurobi", "cplex") for f in ("tight", "paper")
     ]  # fmt: skip
-    found = looks(ten)
+    found = line_styles(ten)
     assert len({(c % len(COLOURS), d % len(pictures.DASHES)) for c, d in found}) == 10
     x = np.array([0.0, 1.0])
     lines = tuple(FigureLine(label=c.label, colour=a, dash=b, x=x, y=x) for c, (a, b) in zip(ten, found, strict=True))

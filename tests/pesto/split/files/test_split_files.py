@@ -18,13 +18,13 @@ from pesto.cli.main import pesto
 from pesto.core.errors import Exit, InputError, MismatchError, PestoError, VerificationError
 from pesto.core.source import Source
 from pesto.split.division import moved_bytes, parameter_bytes
-from pesto.split.files.recount import recounted_bytes, recounted_parameters
-from pesto.split.files.split_check import certified, verified
+from pesto.split.files.recount import recount_bytes, recount_parameters
+from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import division_of, dumps_split, load_split, loads_split, save_split
-from pesto.split.files.strategy_check import way_fault
-from pesto.split.files.typed_graph_file import dumps_shaped, load_shaped, loads_shaped, save_shaped
+from pesto.split.files.strategy_check import strategy_fault
+from pesto.split.files.typed_graph_file import dumps_typed_graph, load_typed_graph, loads_typed_graph, save_typed_graph
 from pesto.split.layouts import WHOLE
-from pesto.split.program import Rules, program_of
+from pesto.split.program import Rules, build_joint_program
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
 from pesto.split.typed_graph import TypedGraph
@@ -68,9 +68,9 @@ def changed(text, **keys):
 @pytest.mark.parametrize("name", ["step.json", "step.json.gz"])
 def test_shapes_come_back_as_they_were(shaped, tmp_path, name):
     """Every column, constant and attribute; and what is cut from the file is what is cut from the step."""
-    save_shaped(shaped, tmp_path / name)
-    again = load_shaped(tmp_path / name)
-    assert dumps_shaped(again) == dumps_shaped(shaped)
+    save_typed_graph(shaped, tmp_path / name)
+    again = load_typed_graph(tmp_path / name)
+    assert dumps_typed_graph(again) == dumps_typed_graph(shaped)
     assert again.signatures == shaped.signatures and again.names == shaped.names
     assert (
         divide(again, (2,), "greedy", Rules(), seconds=60).division
@@ -80,7 +80,7 @@ def test_shapes_come_back_as_they_were(shaped, tmp_path, name):
 
 def test_files_are_as_their_schemas_say(shaped, text):
     """Of shapes and of splits."""
-    jsonschema.Draft202012Validator(SCHEMA["shaped"]).validate(json.loads(dumps_shaped(shaped)))
+    jsonschema.Draft202012Validator(SCHEMA["shaped"]).validate(json.loads(dumps_typed_graph(shaped)))
     jsonschema.Draft202012Validator(SCHEMA["split"]).validate(json.loads(text))
 
 
@@ -88,7 +88,7 @@ def test_a_split_comes_back_as_it_was(shaped, split, text, tmp_path):
     """The division, and what is known of it; the same split gives the same bytes."""
     save_split(shaped, split, tmp_path / "split.json.gz", time_limit_s=60.0)
     found = load_split(tmp_path / "split.json.gz")
-    assert division_of(found, shaped) == split.division == verified(found, shaped)
+    assert division_of(found, shaped) == split.division == verify_split(found, shaped)
     assert (found.bytes, found.bound_bytes) == (split.moved_bytes, split.bound_bytes)
     assert gzip.decompress((tmp_path / "split.json.gz").read_bytes()) == text
 
@@ -96,13 +96,13 @@ def test_a_split_comes_back_as_it_was(shaped, split, text, tmp_path):
 def test_a_bound_is_found_once_more(shaped, text):
     """And one that is too high is refused."""
     found = loads_split(text, "split")
-    again = certified(found, shaped, seconds=60)
+    again = certify_bounds(found, shaped, seconds=60)
     assert again.confirmed and again.found[-1] == found.bound_bytes
     cuts = json.loads(text)["cuts"]
     for cut in cuts:
         cut.update(bytes=cut["bytes"] + 8, bound_bytes=cut["bound_bytes"] + 8)
     with pytest.raises(VerificationError, match="can be made to send"):
-        certified(loads_split(changed(text, cuts=cuts), "split"), shaped, seconds=60)
+        certify_bounds(loads_split(changed(text, cuts=cuts), "split"), shaped, seconds=60)
 
 
 def test_bytes_that_were_changed_are_found(shaped, text):
@@ -110,14 +110,14 @@ def test_bytes_that_were_changed_are_found(shaped, text):
     said = json.loads(text)
     for key in ("bytes", "params_per_worker_bytes"):
         with pytest.raises(VerificationError, match="and there are"):
-            verified(loads_split(changed(text, **{key: said[key] + 4}), "split"), shaped)
+            verify_split(loads_split(changed(text, **{key: said[key] + 4}), "split"), shaped)
 
 
 def test_a_bound_that_is_not_that_of_the_last_cut_is_found(shaped, text):
     """Also a lower one, which would hold."""
     forged = changed(text, bound_bytes=json.loads(text)["bound_bytes"] - 4)
     with pytest.raises(VerificationError, match="its bound is not that of its last cut"):
-        verified(loads_split(forged, "split"), shaped)
+        verify_split(loads_split(forged, "split"), shaped)
 
 
 def test_bytes_of_a_cut_that_were_changed_are_found(shaped, text):
@@ -128,7 +128,7 @@ def test_bytes_of_a_cut_that_were_changed_are_found(shaped, text):
         cuts = [*said[:at], less, *said[at + 1 :]]
         forged = changed(text, cuts=cuts, status="feasible", bound_bytes=cuts[-1]["bound_bytes"])
         with pytest.raises(VerificationError, match=f"cut {at + 1} counts {cut['bytes'] - 4} bytes, and "):
-            verified(loads_split(forged, "split"), shaped)
+            verify_split(loads_split(forged, "split"), shaped)
 
 
 def test_a_limit_below_nothing_is_refused(text):
@@ -143,26 +143,26 @@ def test_layouts_that_were_changed_are_found(shaped, text):
         other = [1 - layouts[0] if layouts[0] in (0, 1) else 0, *layouts[1:]]
         rows = [*said["layouts"][:at], other, *said["layouts"][at + 1 :]]
         with pytest.raises((VerificationError, InputError)):
-            verified(loads_split(changed(text, layouts=rows), "split"), shaped)
+            verify_split(loads_split(changed(text, layouts=rows), "split"), shaped)
     for at in range(len(said["ways"])):
         rows = [*said["ways"][:at], ["nothing", *said["ways"][at][1:]], *said["ways"][at + 1 :]]
         with pytest.raises((VerificationError, InputError)):
-            verified(loads_split(changed(text, ways=rows), "split"), shaped)
+            verify_split(loads_split(changed(text, ways=rows), "split"), shaped)
 
 
 def test_a_split_of_another_step(shaped, text):
     """Is known by its fingerprint."""
     with pytest.raises(MismatchError):
-        verified(loads_split(changed(text, fingerprint="0" * 64), "split"), shaped)
+        verify_split(loads_split(changed(text, fingerprint="0" * 64), "split"), shaped)
 
 
 @given(st.integers(0, 2**20), st.integers(0, 255), st.booleans())
 def test_broken_files_are_refused_in_one_line(shaped, text, place, byte, of_shapes):
     """A byte that is another: refused with an error of the project, or still a file."""
-    data = bytearray(dumps_shaped(shaped) if of_shapes else text)
+    data = bytearray(dumps_typed_graph(shaped) if of_shapes else text)
     data[place % len(data)] = byte
     try:
-        loads_shaped(bytes(data), "file") if of_shapes else verified(loads_split(bytes(data), "file"), shaped)
+        loads_typed_graph(bytes(data), "file") if of_shapes else verify_split(loads_split(bytes(data), "file"), shaped)
     except PestoError as error:
         assert "\n" not in str(error)
 
@@ -172,13 +172,15 @@ def test_the_bound_of_all_cuts_at_once_is_found_once_more(shaped, split, text):
     """By messages, in whole numbers; one that is above what they find a way to send is refused."""
     cut = {"status": "feasible", "bytes": split.moved_bytes, "bound_bytes": 1}
     said = {"status": "feasible", "cuts": [cut], "bound_bytes": 1}
-    again = certified(loads_split(changed(text, **said), "split"), shaped, seconds=60)
+    again = certify_bounds(loads_split(changed(text, **said), "split"), shaped, seconds=60)
     assert again.confirmed and 1 < again.found[-1] <= split.moved_bytes
     assert not any("HiGHS" in word for word in again.rests_on)
     higher = replace(again, claimed=(msgspec.structs.replace(again.claimed[0], bound_bytes=again.found[-1] + 1),))
     assert not higher.confirmed
     with pytest.raises(VerificationError, match="can be made to send"):
-        certified(loads_split(changed(text, **said | {"bound_bytes": split.moved_bytes}), "split"), shaped, seconds=60)
+        certify_bounds(
+            loads_split(changed(text, **said | {"bound_bytes": split.moved_bytes}), "split"), shaped, seconds=60
+        )
 
 
 def test_ways_that_are_none_are_found(shaped, split):
@@ -186,8 +188,8 @@ def test_ways_that_are_none_are_found(shaped, split):
     tried = 0
     for signature, way in {(shaped.signature(op), way) for op, way in enumerate(split.division.ways)}:
         once = "once" in way.names
-        assert way_fault(signature, way, (2, 2), once=once) == ""
-        assert once or way_fault(signature, way, (2, 2), once=True)
+        assert strategy_fault(signature, way, (2, 2), once=once) == ""
+        assert once or strategy_fault(signature, way, (2, 2), once=True)
         for at, (name, layouts) in product(
             range(2), [*(("needs", n) for n in way.needs), *(("gives", g) for g in way.gives)]
         ):
@@ -195,7 +197,7 @@ def test_ways_that_are_none_are_found(shaped, split):
             place = rows.index(layouts)
             other = (*layouts[:at], 0 if layouts[at] else WHOLE, *layouts[at + 1 :])
             wrong = replace(way, **{name: (*rows[:place], other, *rows[place + 1 :])})
-            assert way_fault(signature, wrong, (2, 2), once=once), (signature, wrong)
+            assert strategy_fault(signature, wrong, (2, 2), once=once), (signature, wrong)
             tried += 1
     assert tried > 500
 
@@ -204,12 +206,12 @@ def test_bytes_are_counted_alike_by_two_counts(shaped):
     """That of the search, by boxes in numpy, and that of the check, by ranges; for divisions that are far from good."""
     rng = np.random.default_rng(5)
     for factors in ((2, 3), (4,), (2, 2, 2)):
-        made = program_of(shaped, None, factors, Rules(replicate=True))
+        made = build_joint_program(shaped, None, factors, Rules(replicate=True))
         for _ in range(3):
             labels = [int(rng.integers(many)) for many in made.problem.labels]
             division = made.division(labels)
-            assert recounted_bytes(shaped, division) == moved_bytes(shaped, division) > 0
-            assert recounted_parameters(shaped, division) == parameter_bytes(shaped, division).sum()
+            assert recount_bytes(shaped, division) == moved_bytes(shaped, division) > 0
+            assert recount_parameters(shaped, division) == parameter_bytes(shaped, division).sum()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_more_bytes_than_can_be_counted():
             "src": tails, "output": [0] * len(tails), "dst": [op + 1 for op in tails], "input": [0, 1] * layers,
         },
     }  # fmt: skip
-    step = loads_shaped(json.dumps(doc).encode(), "step")
+    step = loads_typed_graph(json.dumps(doc).encode(), "step")
     with pytest.raises(InputError, match="give fewer workers"):
         divide(step, (1024,), "greedy", Rules(), seconds=10)
     assert divide(step, (2,), "greedy", Rules(), seconds=10).moved_bytes > 2**40
@@ -265,11 +267,11 @@ def test_more_bytes_than_can_be_counted():
 def test_every_family_comes_back(family):
     """Shapes of all built-in families, and their splits, are read as they were written, and confirmed."""
     step = named.shaped(Source(model=family, variant="tiny"))[1]
-    again = loads_shaped(dumps_shaped(step), "step")
-    assert again.signatures == step.signatures and dumps_shaped(again) == dumps_shaped(step)
+    again = loads_typed_graph(dumps_typed_graph(step), "step")
+    assert again.signatures == step.signatures and dumps_typed_graph(again) == dumps_typed_graph(step)
     split = divide(again, (2, 2), "greedy", Rules(), seconds=60)
     text = dumps_split(again, split, time_limit_s=60.0)
-    assert verified(loads_split(text, "split"), step) == split.division
+    assert verify_split(loads_split(text, "split"), step) == split.division
 
 
 def test_the_verbs(tmp_path):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from nearly_valid import edited, torn, without_warnings
 
 from pesto.core.errors import InputError, PestoError
-from pesto.split.files.split_check import verified
+from pesto.split.files.split_check import verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.typed_graph_file import dumps_shaped, loads_shaped
+from pesto.split.files.typed_graph_file import dumps_typed_graph, loads_typed_graph
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 
@@ -93,13 +93,13 @@ def documents(draw):
 def outcome(data):
     """The step, which comes back as it was written; None where the file is refused, with a place and a remedy."""
     try:
-        found = loads_shaped(data, "fuzz")
+        found = loads_typed_graph(data, "fuzz")
     except InputError as error:
         message = str(error)
         assert message.startswith("fuzz: ") and " - " in message and message.isprintable()
         return None
-    again = loads_shaped(dumps_shaped(found), "again")
-    assert dumps_shaped(again) == dumps_shaped(found)
+    again = loads_typed_graph(dumps_typed_graph(found), "again")
+    assert dumps_typed_graph(again) == dumps_typed_graph(found)
     assert repr(again.signatures) == repr(found.signatures) and again.names == found.names
     assert all(np.array_equal(getattr(again, name), getattr(found, name)) for name in COLUMNS)
     return found
@@ -112,7 +112,7 @@ def cut(found):
     except PestoError as error:
         assert "\n" not in str(error)
         return
-    verified(loads_split(dumps_split(found, split, time_limit_s=5), "split"), found)
+    verify_split(loads_split(dumps_split(found, split, time_limit_s=5), "split"), found)
 
 
 @given(documents())
@@ -122,7 +122,7 @@ def test_valid_files_load(doc):
     found = outcome(json.dumps(doc).encode())
     assert found is not None and found.names == tuple(doc["ops"]["name"])
     assert len(found.src) == sum(len(kind["inputs"]) for kind in doc["kinds"])
-    VALIDATOR.validate(json.loads(dumps_shaped(found)))
+    VALIDATOR.validate(json.loads(dumps_typed_graph(found)))
     cut(found)
 
 

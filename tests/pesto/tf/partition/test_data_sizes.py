@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from pesto.core.errors import InputError, VerificationError
-from pesto.split.files.split_check import verified
+from pesto.split.files.split_check import verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.strategy_check import way_fault
-from pesto.split.files.typed_graph_file import dumps_shaped, loads_shaped
+from pesto.split.files.strategy_check import strategy_fault
+from pesto.split.files.typed_graph_file import dumps_typed_graph, loads_typed_graph
 from pesto.split.op_strategy import OpStrategy, cut_ops
 from pesto.split.program import CutGain, Rules
 from pesto.split.signature import RANK
@@ -55,7 +55,7 @@ def captured_step(loss):
 
 def check(shaped, split):
     """What `pesto check` says of it, kept in a file."""
-    verified(loads_split(dumps_split(shaped, split, time_limit_s=1.0), "a split"), shaped)
+    verify_split(loads_split(dumps_split(shaped, split, time_limit_s=1.0), "a split"), shaped)
 
 
 def left(mask):
@@ -178,13 +178,13 @@ def test_a_rank_that_depends_on_the_data_is_no_value():
 def test_bounds_are_kept_in_files():
     """A step read from its file is divided as the step itself; a bound of no dimension is refused."""
     _, shaped, _ = captured_step(rows_of_a_mask)
-    data = dumps_shaped(shaped)
-    again = loads_shaped(data, "a file")
-    assert again.signatures == shaped.signatures and dumps_shaped(again) == data
+    data = dumps_typed_graph(shaped)
+    again = loads_typed_graph(data, "a file")
+    assert again.signatures == shaped.signatures and dumps_typed_graph(again) == data
     with pytest.raises(InputError, match="no dimensions of it in ascending order"):
-        loads_shaped(data.replace(b'"bounded":[0]', b'"bounded":[7]', 1), "a file")
+        loads_typed_graph(data.replace(b'"bounded":[0]', b'"bounded":[7]', 1), "a file")
     with pytest.raises(InputError, match="is not what input"):
-        loads_shaped(data.replace(b'"bounded":[0]', b'"bounded":[]', 1), "a file")
+        loads_typed_graph(data.replace(b'"bounded":[0]', b'"bounded":[]', 1), "a file")
 
 
 def test_a_split_along_a_size_of_the_data_is_refused():
@@ -204,7 +204,7 @@ def test_a_split_along_a_size_of_the_data_is_refused():
     )
     signature = shaped.signature(square)
     way = OpStrategy(("i0",), ((0,),) * len(signature.inputs), ((0,),))
-    assert "extent depends on the data" in way_fault(signature, way, (2,), once=False)
+    assert "extent depends on the data" in strategy_fault(signature, way, (2,), once=False)
 
 
 def test_a_tensor_of_no_elements_is_brought_in_parts():

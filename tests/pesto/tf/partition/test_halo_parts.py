@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from partition_bytes import moved
 
 from pesto.cli.main import pesto
-from pesto.split.files.recount import recounted_bytes
-from pesto.split.files.typed_graph_file import save_shaped
+from pesto.split.files.recount import recount_bytes
+from pesto.split.files.typed_graph_file import save_typed_graph
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.tf.start import tensorflow
@@ -56,7 +56,7 @@ def check(net, factors):
     devices = [f"/device:CPU:{k + 1}" for k in range(split.division.workers)]
     made = partition(captured.graph_def, shaped, split.division, captured.fetches, devices=devices)
     assert moved(made.graph_def) == split.moved_bytes == made.parts.moved_bytes()
-    assert recounted_bytes(shaped, split.division) == split.moved_bytes
+    assert recount_bytes(shaped, split.division) == split.moved_bytes
     ran = run_parts(captured, shaped, split.division, step, steps=3)
     assert ran.as_whole and ran.finite and not ran.moves, ran
     assert ran.variables_distance <= TOLERANCE
@@ -82,7 +82,7 @@ def test_a_convnet_runs_with_its_picture_in_parts(net, factors):
 
 def test_the_command_cuts_checks_and_explains(net, tmp_path):
     """A file of shapes is cut, the split confirmed with its bound, and an op says what windows it reads."""
-    save_shaped(net[1], tmp_path / "net.shaped.json")
+    save_typed_graph(net[1], tmp_path / "net.shaped.json")
 
     def run(*words):
         found = CliRunner().invoke(pesto, [str(word) for word in words])

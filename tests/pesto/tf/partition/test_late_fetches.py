@@ -6,7 +6,7 @@ import pytest
 
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.split.worker_parts import CLONE, parts_of
+from pesto.split.worker_parts import CLONE, build_worker_parts
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -42,7 +42,7 @@ def long():
 def test_late_is_shortly_before_its_use(long):
     """Who is waited for is of the reader's worker, before its op, and long after what is sent was made."""
     _, shaped, division = long
-    parts = parts_of(shaped, division)
+    parts = build_worker_parts(shaped, division)
     level, before = levels(parts)
     found = waits(parts)
     assert found
@@ -91,4 +91,4 @@ def test_graphs_have_no_circle(long, monkeypatch):
 def test_short_steps_send_at_once(long):
     """What is used within the gap does not wait."""
     _, shaped, division = long
-    assert waits(parts_of(shaped, division), gap=1000) == ()
+    assert waits(build_worker_parts(shaped, division), gap=1000) == ()

@@ -7,12 +7,12 @@ import pytest
 from partition_bytes import moved
 
 from pesto.core.errors import VerificationError
-from pesto.split.files.split_check import verified
+from pesto.split.files.split_check import verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.op_strategy import ONCE_WAY, cut_ops
 from pesto.split.program import CutGain
 from pesto.split.split_search import divide_partly
-from pesto.split.worker_parts import parts_of
+from pesto.split.worker_parts import build_worker_parts
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -43,7 +43,7 @@ def partly(shaped, workers, seed, share=0.2):
 def scattered(shaped, split, devices, seed):
     """The split with every part on a device by lot: variables with what takes them, the parts of an op apart."""
     random = np.random.default_rng(seed)
-    parts = parts_of(shaped, split.division)
+    parts = build_worker_parts(shaped, split.division)
     on = random.permutation(devices)
     home = random.integers(devices, size=len(shaped.handle))[shaped.tie]
     places = random.integers(devices, size=len(parts.parts))
@@ -61,10 +61,10 @@ def check(name, workers, devices, seed):
     """A run of a scattered partial split, and its file."""
     captured, shaped, step = model(name)
     split = partly(shaped, workers, seed)
-    assert parts_of(shaped, split.division).moved_bytes() == split.moved_bytes
+    assert build_worker_parts(shaped, split.division).moved_bytes() == split.moved_bytes
     split = scattered(shaped, split, devices, seed)
     found = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split.json")
-    division = verified(found, shaped)
+    division = verify_split(found, shaped)
     assert division == split.division
     ran = run_parts(captured, shaped, division, step, steps=3, devices="cpu")
     assert ran.as_whole and ran.finite and not ran.moves, ran
@@ -109,7 +109,7 @@ def refused(kept, division):
     shaped, split, _ = kept
     data = dumps_split(shaped, replace(split, division=division), time_limit_s=1.0)
     with pytest.raises(VerificationError) as error:
-        verified(loads_split(data, "split.json"), shaped)
+        verify_split(loads_split(data, "split.json"), shaped)
     return str(error.value)
 
 
@@ -119,7 +119,7 @@ def test_wrong_places_are_found(kept):
     assert "ops that are whole" in refused(kept, replace(division, places=()))
     assert "places, and" in refused(kept, replace(division, places=division.places[:-1]))
     assert "on one device" in refused(kept, replace(division, places=(0,) * len(division.places)))
-    parts = parts_of(shaped, division)
+    parts = build_worker_parts(shaped, division)
     alone = next(op for op in shaped.use_op.tolist() if ONCE_WAY in division.ways[op].names and parts.clone[op, 0] >= 0)
     places = list(division.places)
     places[parts.clone[alone, 0]] ^= 1

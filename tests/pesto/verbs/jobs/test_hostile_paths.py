@@ -18,7 +18,7 @@ from pesto.core.plans.plan_file import loads
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, plan_cluster
 from pesto.split.files.split_file import dumps_split
-from pesto.split.files.typed_graph_file import loads_shaped
+from pesto.split.files.typed_graph_file import loads_typed_graph
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.verbs import artifacts
@@ -182,7 +182,7 @@ PATTERN = {
 @pytest.fixture(scope="module")
 def documents(plan):
     """Files that a check takes, and a chain, which it refuses."""
-    step = loads_shaped(json.dumps(SHAPED).encode(), "step.json")
+    step = loads_typed_graph(json.dumps(SHAPED).encode(), "step.json")
     split = dumps_split(step, divide(step, (2,), "greedy", Rules(), seconds=10), time_limit_s=10)
     return {"plan": plan, "split": json.loads(split), "pattern": PATTERN, "chain": CHAIN}
 
