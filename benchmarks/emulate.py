@@ -18,13 +18,13 @@ from pesto.core.graph import FUNCTION, SESSION
 from pesto.core.plans.ways import GRAPHDEF
 from pesto.core.source import Source
 from pesto.inputs.load import planned_step
-from pesto.tf.emulate.emulate_options import REACHED, WALL, How
-from pesto.tf.start import tensorflow
+from pesto.tf.emulate.emulate_options import REACHED, WALL, EmulationOptions
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
 if TYPE_CHECKING:
-    from pesto.tf.emulate.emulation import Run
-    from pesto.tf.emulate.reservations import Work
+    from pesto.tf.emulate.emulation import EmulatedRun
+    from pesto.tf.emulate.reservations import EmulatedWork
 
 NEAR, SLOWER, RUNS = 0.05, 4.0, 3
 WAYS = (SESSION, GRAPHDEF, FUNCTION)
@@ -37,17 +37,17 @@ HEAD = (
 def rows(source: Source, gpus: int, seconds: float, *, wall: bool) -> Iterator[tuple[object, ...]]:
     """The cells of one plan: in a session, as the GraphDef that `pesto apply` writes, and as a tf.function."""
     from pesto.tf.emulate import emulation
-    from pesto.tf.emulate.enforced import enforced
-    from pesto.tf.emulate.partition_work import work_of
+    from pesto.tf.emulate.enforced_graph import enforce_step
+    from pesto.tf.emulate.partition_work import build_work
 
     graph, step = planned_step(source)
     plan = api.solve(graph, cluster=CLUSTERS[gpus], time_limit_s=seconds)
     whole = api.simulate(plan, graph)
-    predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
+    predicted = emulation.predict_step(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
     for way in WAYS:
-        ran = emulation.emulate(step, plan, predicted, How(way=way))
-        work = work_of(enforced(step, plan, way=way, order=True), predicted)
-        reached = emulation.run_work(work, ran.predicted_s, How(way=way, ties=REACHED)).step_s
+        ran = emulation.emulate(step, plan, predicted, EmulationOptions(way=way))
+        work = build_work(enforce_step(step, plan, way=way, order=True), predicted)
+        reached = emulation.run_work(work, ran.predicted_s, EmulationOptions(way=way, ties=REACHED)).step_s
         slept = slowed(work, ran.predicted_s, way) if wall else []
         apart = [f"{100 * (s / ran.predicted_s - 1):+.2f} %" for s in (ran.step_s, reached)]
         yield (
@@ -59,14 +59,14 @@ def rows(source: Source, gpus: int, seconds: float, *, wall: bool) -> Iterator[t
         )  # fmt: skip
 
 
-def slowed(work: "Work", predicted_s: float, way: str) -> list["Run"]:
+def slowed(work: "EmulatedWork", predicted_s: float, way: str) -> list["EmulatedRun"]:
     """Runs by the wall clock, each at SLOWER times the scale of the one before it, until one is at most NEAR off."""
     from pesto.tf.emulate import emulation
 
-    runs = [emulation.run_work(work, predicted_s, How(way=way, clock=WALL))]
+    runs = [emulation.run_work(work, predicted_s, EmulationOptions(way=way, clock=WALL))]
     while runs[-1].step_s > (1 + NEAR) * predicted_s and len(runs) < RUNS:
         scale = SLOWER * (runs[-1].scale or 1.0)
-        runs.append(emulation.run_work(work, predicted_s, How(way=way, clock=WALL), scale))
+        runs.append(emulation.run_work(work, predicted_s, EmulationOptions(way=way, clock=WALL), scale))
     return runs
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     asked = parser(__doc__, models="rnnlm,nmt,transformer,wrn", gpus="2,4,8", seconds=10.0)
     asked.add_argument("--wall", action="store_true")
     given = asked.parse_args()
-    tensorflow()
+    load_tensorflow()
     print(head(HEAD))
     for model, gpus in cases(given):
         for cells in rows(Source(model=model, variant=given.variant), gpus, given.time_limit, wall=given.wall):

@@ -31,21 +31,21 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
+from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
+from pesto.tf.apply_placement.placement import StepPlacement, place_trace  # noqa: E402
+from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
+from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
+from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
 from pesto.tf.enforce import context, steps  # noqa: E402
-from pesto.tf.enforce.apply_options import Options  # noqa: E402
-from pesto.tf.enforce.edits import edits, make, write  # noqa: E402
-from pesto.tf.enforce.partitions import Expected, examine  # noqa: E402
-from pesto.tf.laying.fetch_closure import apart  # noqa: E402
-from pesto.tf.laying.placement import Placement, lay  # noqa: E402
-from pesto.tf.laying.relays import laid  # noqa: E402
-from pesto.tf.laying.step_graph import trace  # noqa: E402
-from pesto.tf.laying.targets import targets  # noqa: E402
+from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
+from pesto.tf.enforce.edits import apply_edits, compute_edits, write_edits  # noqa: E402
+from pesto.tf.enforce.partitions import ExpectedPlacement, examine  # noqa: E402
 from pesto.tf.optimize import grappler  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.sources.sources import capture_v1  # noqa: E402
@@ -78,18 +78,18 @@ def inject() -> Iterator[dict[str, Any]]:
     with _timed(took, "capture"):
         captured = capture_v1(step.graph, plan.names, source="nmt")
     with _timed(took, "trace"):
-        traced = trace(captured, None)
+        traced = trace_step(captured, None)
     with _timed(took, "lay"):
-        wanted = targets(plan, "cpu")
-        placement = laid(plan, traced, wanted, apart(step.graph, traced))
+        wanted = device_targets(plan, "cpu")
+        placement = place_with_relays(plan, traced, wanted, ops_outside_chains(step.graph, traced))
     with _timed(took, "edits"):
-        changes = edits(placement, traced, step.graph.as_graph_def().node)
+        changes = compute_edits(placement, traced, step.graph.as_graph_def().node)
     with _timed(took, "make"):
-        undo = make(step.graph, changes)
+        undo = apply_edits(step.graph, changes)
     # The nodes by their planned devices, in place of TensorFlow's own partitions of a step that is not run here.
     parts = _split(step.graph.as_graph_def(), changes.device)
     with _timed(took, "examine"):
-        found = examine(parts, Expected(placement=placement, loops=traced.loops))
+        found = examine(parts, ExpectedPlacement(placement=placement, loops=traced.loops))
     with _timed(took, "undo"):
         undo()
     yield {
@@ -107,7 +107,7 @@ def _open_s(graph: Any) -> float:
 
 def _open_placed_s(graph: Any, plan: Plan) -> float:
     took = 0.0
-    with suppress(MismatchError), context.apply((plan,), Options(devices="cpu")):
+    with suppress(MismatchError), context.apply((plan,), ApplyOptions(devices="cpu")):
         took = _open_s(graph)
     return took  # the context's own complaint is that nothing ran, which here is so
 
@@ -150,18 +150,18 @@ def chain() -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _opened(program: Any, plan: Plan, *, threads: int, order: bool) -> tuple[Any, Placement]:
+def _opened(program: Any, plan: Plan, *, threads: int, order: bool) -> tuple[Any, StepPlacement]:
     """A stock session of the program with the plan's edits in it."""
     graph_def = program.as_graph_def(add_shapes=True)
-    traced = trace(capture_v1(program, plan.names, source="tiny ops"), None)
-    placement = lay(plan, traced.graph, targets(plan, "cpu"), order=order)
-    write(graph_def, edits(placement, traced, graph_def.node))
+    traced = trace_step(capture_v1(program, plan.names, source="tiny ops"), None)
+    placement = place_trace(plan, traced.graph, device_targets(plan, "cpu"), order=order)
+    write_edits(graph_def, compute_edits(placement, traced, graph_def.node))
     copy = tf.Graph()
     with copy.as_default():
         tf.import_graph_def(graph_def, name="")
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=threads)
     config.use_per_session_threads = True
-    return v1.Session(graph=copy, config=steps.configured(config, targets(plan, "cpu"))), placement
+    return v1.Session(graph=copy, config=steps.configure_session(config, device_targets(plan, "cpu"))), placement
 
 
 def _compared(free_s: float, ordered_s: float, edges: int) -> dict[str, float]:
@@ -203,7 +203,7 @@ def _stock(graph_def: Any, step: Any, *, off: bool) -> Any:
     with copy.as_default():
         tf.import_graph_def(graph_def, name="")
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
-    session = v1.Session(graph=copy, config=steps.configured(config, {}) if off else config)
+    session = v1.Session(graph=copy, config=steps.configure_session(config, {}) if off else config)
     session.run(step.init)
     return session
 

@@ -28,12 +28,12 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 from solvers.instances.random import random_order
 from solvers.problem import Problem
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402

@@ -19,7 +19,7 @@ import numpy as np
 from pesto.core.costs.kernels.launched import times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import MATMUL, Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from solvers.arrays import Floats
 
 BATCH, LENGTH, WIDTH, HEADS, INNER, LAYERS, CLASSES = 32, 128, 1024, 16, 4096, 2, 1000
@@ -47,7 +47,7 @@ def traced(policy: str) -> Graph:
     """The training step of the encoder under a policy."""
     from pesto.tf.sources import sources
 
-    tf = tensorflow()
+    tf = load_tensorflow()
     keras = tf.keras
     keras.mixed_precision.set_global_policy(policy)
     try:

@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models import FAMILIES, Step, build
+from pesto.tf.models import FAMILIES, ModelStep, build
 
 SHARED = frozenset({"Identity", "Reshape", "ReadVariableOp", "Squeeze", "ExpandDims", "StopGradient"})
 
@@ -40,7 +40,7 @@ def main(names: Sequence[str]) -> None:
             print(f"| {family.name} | {variant} | {_sizes(step)} | {seconds:.1f} s |", flush=True)
 
 
-def _sizes(step: Step) -> str:
+def _sizes(step: ModelStep) -> str:
     """The table's cells between the names and the build time."""
     pruned = tf.graph_util.extract_sub_graph(step.graph.as_graph_def(), step.fetches)
     kept = {node.name for node in pruned.node}

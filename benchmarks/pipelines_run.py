@@ -83,12 +83,12 @@ def _model(given: argparse.Namespace) -> Any:
 
 def _graph(given: argparse.Namespace, data: list[Any]) -> Graph:
     """The step in micro-batches, as `pesto pipeline --function` has it."""
-    from pesto.tf.importer.importer import build
+    from pesto.tf.importer.importer import build_graph
     from pesto.tf.sources.sources import capture_keras
 
     cut = Cut(given.micro_batches)
     label = function_label("pipelines_run:model", given.rows, cut)
-    return build(capture_keras(_model(given), given.rows, data=tuple(data), source=label, cut=cut))
+    return build_graph(capture_keras(_model(given), given.rows, data=tuple(data), source=label, cut=cut))
 
 
 def _serial(graph: Graph, like: Plan) -> Plan:

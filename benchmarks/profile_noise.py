@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from pesto.core.costs.disturbance import Watch, watched
 from pesto.core.source import Source
-from pesto.tf import named
-from pesto.tf.start import tensorflow
+from pesto.tf import named_sources
+from pesto.tf.tensorflow_start import load_tensorflow
 
 COLUMNS = ("others", "minimum", "decile", "median", "trimmed", "mean", "least step", "median step")
 
@@ -41,13 +41,13 @@ def main() -> None:
 
 def profiles(given: argparse.Namespace) -> NDArray[np.float64]:
     """[profiles, columns] cores and milliseconds."""
-    graph, step = named.runs(Source(model=given.model, variant=given.variant))
+    graph, step = named_sources.load_runnable(Source(model=given.model, variant=given.variant))
     from pesto.tf.run import profiler
 
     rows = []
-    with tensorflow().compat.v1.Session(graph=step.graph, config=profiler.one_thread()) as session:
+    with load_tensorflow().compat.v1.Session(graph=step.graph, config=profiler.single_thread_config()) as session:
         session.run(step.graph.get_operation_by_name(step.init))
-        runs = profiler.StepRuns(graph, step, session, np.random.default_rng(0), "cpu")
+        runs = profiler.ProfiledStep(graph, step, session, np.random.default_rng(0), "cpu")
         profiler.warm_up(runs.untraced, 5, 5, time.perf_counter)
         for k in range(given.profiles):
             time.sleep(given.pause if k else 0)
@@ -58,7 +58,7 @@ def profiles(given: argparse.Namespace) -> NDArray[np.float64]:
 def _row(runs: "object", iterations: int) -> list[float]:
     from pesto.tf.run import profiler
 
-    assert isinstance(runs, profiler.StepRuns)
+    assert isinstance(runs, profiler.ProfiledStep)
 
     def untraced() -> float:
         began = time.perf_counter()
@@ -69,7 +69,7 @@ def _row(runs: "object", iterations: int) -> list[float]:
     found, steps = watched(runs.traced, iterations, keep), watched(untraced, iterations, keep)
     samples = profiler.op_seconds(np.array(found.samples))
     each = (samples.min(axis=0), profiler.lower_decile(samples), np.median(samples, axis=0),
-            profiler.trimmed(samples)[0], samples.mean(axis=0))  # fmt: skip
+            profiler.trimmed_mean(samples)[0], samples.mean(axis=0))  # fmt: skip
     sums = [float(np.nansum(one)) * 1e3 for one in each]
     others = found.others.cores if found.others is not None else float("nan")
     return [others, *sums, min(steps.samples) * 1e3, float(np.median(steps.samples)) * 1e3]

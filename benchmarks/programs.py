@@ -184,11 +184,11 @@ def priced(plan: Any) -> Row:
 
 def apart_by(one: Row, other: Row) -> tuple[float, float, str]:
     """The largest relative difference of a loss, and of a variable; which that is."""
-    from pesto.tf.run.stepping import distance
+    from pesto.tf.run.step_runs import relative_distance
 
     assert one["values"].keys() == other["values"].keys()
-    losses = [distance(np.array(a), np.array(b)) for a, b in zip(one["losses"], other["losses"], strict=True)]
-    variables = {name: distance(value, other["values"][name]) for name, value in one["values"].items()}
+    losses = [relative_distance(np.array(a), np.array(b)) for a, b in zip(one["losses"], other["losses"], strict=True)]
+    variables = {name: relative_distance(value, other["values"][name]) for name, value in one["values"].items()}
     furthest = max(variables, key=lambda name: variables[name])
     return max(losses), variables[furthest], furthest
 
@@ -197,7 +197,7 @@ def of_saved_model(limit_s: float, steps: int) -> Row:
     """The row of a SavedModel, by what `pesto solve` and `pesto run` do."""
     from pesto.core.source import Source
     from pesto.inputs.load import run_plan
-    from pesto.tf.run.run_options import How
+    from pesto.tf.run.run_options import RunOptions
     from pesto.verbs import api
 
     row: Row = {}
@@ -206,8 +206,8 @@ def of_saved_model(limit_s: float, steps: int) -> Row:
         source = Source(saved_model=Path(folder), signature="train")
         graph = timed(row, "record_s", lambda: api.load_graph(saved_model=folder, signature="train"))
         plan = timed(row, "solve_s", lambda: api.solve(graph, cluster=CLUSTER, time_limit_s=limit_s))
-        ran = run_plan(plan, source, How(steps=steps, devices="cpu"))
-        stock = run_plan(plan, source, How(steps=steps, devices="cpu", reference="stock"))
+        ran = run_plan(plan, source, RunOptions(steps=steps, devices="cpu"))
+        stock = run_plan(plan, source, RunOptions(steps=steps, devices="cpu", reference="stock"))
     equal = ran.losses_equal and ran.variables_equal
     return row | priced(plan) | {
         "ops": graph.ops, "first_s": ran.inject_s + ran.verify_s + ran.step_s, "step_s": ran.step_s,

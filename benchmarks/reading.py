@@ -54,7 +54,7 @@ def read(name: str) -> Row:
         return result
 
     timed("start", _start)
-    from pesto.tf.importer.importer import build
+    from pesto.tf.importer.importer import build_graph
     from pesto.tf.sources import sources
     from pesto.tf.sources.keras_step import keras_step
 
@@ -62,7 +62,7 @@ def read(name: str) -> Row:
     step, specs = timed("build", lambda: keras_step(model, None))
     concrete = timed("trace", lambda: _traced(step, specs))
     captured = timed("capture", lambda: sources.capture_func_graph(concrete.graph, name))
-    row["ops"] = timed("graph", lambda: build(captured, batch=BATCH)).ops
+    row["ops"] = timed("graph", lambda: build_graph(captured, batch=BATCH)).ops
     row["all"] = sum(row.values()) - row["ops"]
     return row
 
@@ -74,9 +74,9 @@ def _apart(name: str) -> Row:
 
 
 def _start() -> None:
-    from pesto.tf.start import tensorflow
+    from pesto.tf.tensorflow_start import load_tensorflow
 
-    tensorflow()
+    load_tensorflow()
     import keras
 
     assert keras.applications

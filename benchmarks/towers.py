@@ -19,7 +19,7 @@ from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import solve
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
 STEPS = {
     "float32": ("float32", None),
@@ -67,7 +67,7 @@ def traced(policy: str, accumulated: int | None, given: argparse.Namespace) -> G
     """The training step of the two towers."""
     from pesto.tf.sources import sources
 
-    keras = tensorflow().keras
+    keras = load_tensorflow().keras
     keras.mixed_precision.set_global_policy(policy)
     try:
         fed = keras.Input((given.units,))

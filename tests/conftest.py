@@ -67,7 +67,7 @@ def seeds() -> Callable[[int], range]:
 
 
 def pytest_configure() -> None:
-    """oneDNN off, as `pesto.tf.start` has it, whichever test imports TensorFlow first: it decides bits and scratch.
+    """oneDNN off, as `pesto.tf.tensorflow_start` has it, whichever test imports TensorFlow first: it decides bits.
 
     And the oracles for programs that tests start, as pyproject.toml has them for the tests themselves.
     """

@@ -68,9 +68,9 @@ class PeakRow:
 
 def main() -> None:
     """Print the table, then mean and worst error of each way."""
-    from pesto.tf.start import tensorflow
+    from pesto.tf.tensorflow_start import load_tensorflow
 
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.models import FAMILIES
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -111,12 +111,12 @@ def compared(name: str, asked: Any) -> Iterator[PeakRow]:
     """The rows of one model."""
     from benchmarks.allocator.workspaces import workspaces
     from pesto.core.costs.disturbance import Watch
-    from pesto.tf import named
+    from pesto.tf import named_sources
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run import profiler
     from pesto.tf.sources import sources
 
-    graph, step = named.runs(Source(model=name, variant=asked.variant))
+    graph, step = named_sources.load_runnable(Source(model=name, variant=asked.variant))
     cluster = inputs.load_cluster("cpux2")
     profile = profiler.profile(graph, step, iterations=20, watch=Watch(keep=True))
     scratch = workspaces(graph, known_nodes(sources.capture_v1(step.graph, step.fetches), None))

@@ -15,15 +15,15 @@ import tensorflow as tf
 
 from benchmarks.allocator.copies import ReceivedCopy, pin, with_copies
 from pesto.core.plans.plan import Plan
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.gone_names import rename
-from pesto.tf.enforce.partitions import repeats
-from pesto.tf.enforce.rewrite import rewritten
-from pesto.tf.enforce.steps import configured
-from pesto.tf.laying.targets import covers, targets
+from pesto.tf.apply_placement.targets import covers, device_targets
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.partitions import is_duplicate_device
+from pesto.tf.enforce.removed_names import rename_nodes
+from pesto.tf.enforce.rewrite import rewrite_with_report
+from pesto.tf.enforce.steps import configure_session
 from pesto.tf.nodes.fetches import op_name
-from pesto.tf.run.runnable import Runs
-from pesto.tf.unoptimized import unoptimized
+from pesto.tf.run.runnable import RunnableStep
+from pesto.tf.session_config import disable_optimizers
 from solvers.arrays import Ints, ints
 
 v1 = tf.compat.v1
@@ -69,16 +69,16 @@ class HeldMemory:
         return max(self.variables + self.constants, int(self.level.max(initial=0)))
 
 
-def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> TracedSteps:
+def trace(step: RunnableStep, plan: Plan, *, steps: int = 5, pinned: bool = False) -> TracedSteps:
     """Run some steps by `plan` on logical CPUs and trace them; what crosses or is fed is copied (`copies.py`).
 
     The plan's order is enforced as `pesto run` does, Grappler is off and each op has one core. With `pinned` no
     op starts before what the plan has ended by then on the other devices, so that these keep step as it predicts. What
     `pesto.rewrite` raises when the plan does not fit.
     """
-    wanted = targets(plan, LOGICAL)
-    done = rewritten(step.graph.as_graph_def(add_shapes=True), plan, Options(devices=LOGICAL))
-    rename(done.graph_def.node, {written: name for name, written in done.renamed.items()})
+    wanted = device_targets(plan, LOGICAL)
+    done = rewrite_with_report(step.graph.as_graph_def(add_shapes=True), plan, ApplyOptions(devices=LOGICAL))
+    rename_nodes(done.graph_def.node, {written: name for name, written in done.renamed.items()})
     copies = with_copies(done.graph_def, plan, wanted, done.placement.relays)
     if pinned:
         names = np.array(done.placement.graph.names)
@@ -87,7 +87,7 @@ def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> Tr
         tf.import_graph_def(done.graph_def, name="")
         values = _values(graph, plan.names)
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, len(wanted)))
-    with v1.Session(graph=graph, config=configured(unoptimized(config), wanted)) as session:
+    with v1.Session(graph=graph, config=configure_session(disable_optimizers(config), wanted)) as session:
         session.run(graph.get_operation_by_name(step.init))
         size = {name: int(np.asarray(value).nbytes) for name, value in session.run(values).items()}
         found = tuple(_traces(session, step, steps))
@@ -124,7 +124,7 @@ def held(traced: TracedSteps, stats: Any, device: str, *, scratch: bool = True) 
 
 def _entries(stats: Any, target: str) -> Iterator[Any]:
     for device in stats.dev_stats:
-        if not repeats(device.device) and covers(target, tf.DeviceSpec.from_string(device.device)):
+        if not is_duplicate_device(device.device) and covers(target, tf.DeviceSpec.from_string(device.device)):
             yield from device.node_stats
 
 
@@ -143,7 +143,7 @@ def _records(entry: Any, *, scratch: bool) -> Iterator[tuple[int, int]]:
             yield when, change
 
 
-def _traces(session: Any, step: Runs, steps: int) -> Iterator[Any]:
+def _traces(session: Any, step: RunnableStep, steps: int) -> Iterator[Any]:
     ops = [session.graph.get_operation_by_name(op_name(name)) for name in step.fetches]
     rng = np.random.default_rng(0)
     for k in range(WARMUP + steps):

@@ -13,8 +13,8 @@ import numpy as np
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.core.plans.plan import Plan
-from pesto.tf.laying.placement import FED, Relay
-from pesto.tf.nodes.needed_nodes import Nodes, parse, producer
+from pesto.tf.apply_placement.placement import FED, SendRelay
+from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes, producer
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 
 PREFIX = "pesto_copy_"
@@ -61,14 +61,14 @@ class _Copies:
 
 
 def with_copies(
-    graph_def: Any, plan: Plan, wanted: Mapping[str, str], relays: Collection[Relay]
+    graph_def: Any, plan: Plan, wanted: Mapping[str, str], relays: Collection[SendRelay]
 ) -> tuple[ReceivedCopy, ...]:
     """Put the copies into `graph_def`, which is placed by `plan`; `wanted` is TensorFlow's device for each of its own.
 
     Handles, variants and strings are not copied: the first two never cross, and strings have no known size. What is
     read through one of the `relays` counts as read from the op behind it.
     """
-    nodes = parse(graph_def, plan.names)
+    nodes = parse_nodes(graph_def, plan.names)
     index = {node.name: i for i, node in enumerate(nodes.defs)}
     device = {name: wanted[at] for name, at in zip(plan.names, plan.device_names(), strict=True)}
     device.update((relay.name, device[producer(relay.tensor)]) for relay in relays)
@@ -86,7 +86,7 @@ def with_copies(
 
 def _read(
     copies: _Copies,
-    nodes: Nodes,
+    nodes: StepNodes,
     tensor: tuple[int, int],
     behind: tuple[int, int],
     device: Mapping[str, str],

@@ -9,7 +9,7 @@ from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.core.problem import payloads
 from pesto.core.simulator import Timeline
-from pesto.tf.enforce.partitions import repeats
+from pesto.tf.enforce.partitions import is_duplicate_device
 from solvers.schedule import Schedule
 
 _UNTRACED = ("Const", "HostConst")
@@ -46,7 +46,7 @@ def _spans(stats: Any) -> dict[str, tuple[int, int]]:
     return {
         e.node_name: (e.all_start_nanos, e.all_start_nanos + e.all_end_rel_nanos)
         for device in stats.dev_stats
-        if not repeats(device.device)
+        if not is_duplicate_device(device.device)
         for e in device.node_stats
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from pesto.core.graph import Graph
-from pesto.tf.nodes.needed_nodes import Nodes, Shape
+from pesto.tf.nodes.needed_nodes import Shape, StepNodes
 from pesto.tf.variables.variables import size_of
 from solvers.arrays import Ints
 
@@ -20,7 +20,7 @@ _L2 = 256 << 10
 """Bytes of cache that the convolutions' gradients assume (conv_grad_filter_ops.cc, conv_grad_input_ops.h)."""
 
 
-def workspaces(graph: Graph, nodes: Nodes) -> Ints:
+def workspaces(graph: Graph, nodes: StepNodes) -> Ints:
     """[n] bytes that each op of `graph` allocates beside its outputs on a CPU with one thread an op.
 
     `nodes` are the step's nodes with known shapes, by the graph's names. Ops of loops' bodies are left out.

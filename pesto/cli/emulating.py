@@ -17,13 +17,13 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
 from pesto.reporting.show.emulation_page import Rival, as_object, page
-from pesto.tf.emulate.emulate_options import WHAT, How, check_size
+from pesto.tf.emulate.emulate_options import WHAT, EmulationOptions, check_size
 from pesto.verbs import api
 
 if TYPE_CHECKING:
     from pesto.planning.solving.candidates import Candidate
-    from pesto.tf.emulate.emulation import Emulated
-    from pesto.tf.emulate.enforced import Step
+    from pesto.tf.emulate.emulation import EmulationResult
+    from pesto.tf.emulate.enforced_graph import PlannedStep
 
 _METHOD_S = 30.0
 """Seconds of each method that searches, as of `pesto compare`."""
@@ -54,15 +54,15 @@ class _Stage:
     """What all plans are emulated on."""
 
     graph: Graph
-    step: "Step"
+    step: "PlannedStep"
     cluster: Cluster
-    how: How
+    how: EmulationOptions
 
-    def run(self, plan: Plan, candidate: "Candidate") -> "Emulated":
+    def run(self, plan: Plan, candidate: "Candidate") -> "EmulationResult":
         """Emulate one plan, which the simulator ran as `candidate`."""
-        from pesto.tf.emulate.emulation import emulate, prediction
+        from pesto.tf.emulate.emulation import emulate, predict_step
 
-        predicted = prediction(plan, self.graph, self.cluster, candidate.timeline, candidate.rank)
+        predicted = predict_step(plan, self.graph, self.cluster, candidate.timeline, candidate.rank)
         return emulate(self.step, plan, predicted, self.how)
 
 
@@ -71,7 +71,7 @@ def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None
     names = chosen_methods(asked.against) if asked.against is not None else ()
     machine = load_cluster(asked.cluster or plan_cluster(plan))
     check_size(plan)
-    how = How(clock=asked.clock, scale=asked.scale, ties=asked.ties)
+    how = EmulationOptions(clock=asked.clock, scale=asked.scale, ties=asked.ties)
     graph, step = planned_step(source)
     how = replace(how, way=asked.way or step.meant(graph.way))
     whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
@@ -84,7 +84,7 @@ def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None
         click.echo(page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
 
 
-def _rivals(stage: _Stage, asked: Asked, mine: "Emulated", names: tuple[str, ...]) -> Iterator[Rival]:
+def _rivals(stage: _Stage, asked: Asked, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:
     """The plan, and the plan of each method on the same graph, cluster and costs."""
     yield Rival(method="plan", predicted_s=mine.predicted_s, emulated_s=mine.step_s)
     costs = load_costs(stage.graph, stage.cluster, asked.costs)

@@ -271,7 +271,7 @@ def copied(graph: Graph) -> Bools:
     """[t] small constants, of which every device that reads them has a copy of its own: they are never sent.
 
     TensorFlow copies constants of up to 16 elements to each CPU that reads them; enforcement does so on every device
-    (`pesto.tf.laying.relays`). One that waits for something, as in a branch, is sent: a copy would not wait.
+    (`pesto.tf.apply_placement.relays`). One that waits for something, as in a branch, is sent: a copy would not wait.
     """
     constant = np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if name == "Const"])
     constant &= graph.runs_on.all(axis=1) & (np.bincount(graph.edge_dst, minlength=graph.ops) == 0)

@@ -51,12 +51,12 @@ def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report
     each pair. UsageError without a cluster where there are GPUs, InputError for a device that is not there, and
     NothingFoundError when the machine is too busy, or samples do not settle.
     """
-    from pesto.tf.start import tensorflow
+    from pesto.tf.tensorflow_start import load_tensorflow
 
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.run import transfers
 
-    gpus = transfers.gpus_at_hand()
+    gpus = transfers.visible_gpus()
     if like is None and gpus:
         raise UsageError(
             f"calibrate: TensorFlow sees {len(gpus)} GPUs, of which it does not know everything that a cluster says - "
@@ -69,8 +69,8 @@ def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report
     found: list[Calibration] = []
     watched: list[Others] = []
     for one, other in combinations(names, 2):
-        pair = transfers.Pair(one=one, other=other, cpus=cpus)
-        for ways in _settled(partial(transfers.measure, pair, watch), passes, watched):
+        pair = transfers.DevicePair(one=one, other=other, cpus=cpus)
+        for ways in _settled(partial(transfers.measure_transfers, pair, watch), passes, watched):
             found.append(ways)
             report(f"{ways.source} to {ways.target}: {ways}")
     others = summed(watched) if watched else None

@@ -27,17 +27,17 @@ from pesto.core.source import GRAPH_DEF, Source, cut_by, named_by
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
-from pesto.tf.run.run_options import Batch, How
-from pesto.tf.step_facts import StepFacts, Tie
+from pesto.tf.run.run_options import Batch, RunOptions
+from pesto.tf.step_facts import ColocationTie, StepFacts
 from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
     from pesto.split.typed_graph import TypedGraph
-    from pesto.tf.emulate.enforced import Step
+    from pesto.tf.emulate.enforced_graph import PlannedStep
+    from pesto.tf.partition.partition_run import PartitionRunResult
     from pesto.tf.partition.partitioned import Partition
-    from pesto.tf.partition.parts_run import PartsRan
-    from pesto.tf.run.planned_run import Ran
+    from pesto.tf.run.planned_run import PlannedRunResult
 
 
 def load_graph(source: Source, *, quiet: bool = False) -> Graph:
@@ -52,11 +52,11 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         return _own(source.file)
     first_look(source)
-    from pesto.tf import named
-    from pesto.tf.start import hushed
+    from pesto.tf import named_sources
+    from pesto.tf.tensorflow_start import hide_library_output
 
-    with hushed(quiet=quiet):
-        return named.load(source)
+    with hide_library_output(quiet=quiet):
+        return named_sources.load_graph(source)
 
 
 def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ...]], Graph]:
@@ -71,14 +71,14 @@ def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ..
             "model, or a step that calls its optimizer once and does not loop itself) and 2 or more micro-batches"
         )
     first_look(source)
-    from pesto.tf import named
-    from pesto.tf.start import hushed
+    from pesto.tf import named_sources
+    from pesto.tf.tensorflow_start import hide_library_output
 
-    with hushed(quiet=quiet):
-        traced = named.late(source)
+    with hide_library_output(quiet=quiet):
+        traced = named_sources.load_late_updates(source)
 
     def late(by: tuple[int, ...]) -> Graph:
-        with hushed(quiet=quiet):
+        with hide_library_output(quiet=quiet):
             return traced(by)
 
     return late
@@ -94,11 +94,11 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGr
     if not source.has_shapes:
         raise UsageError(f"{source.file}: a graph file has no shapes - name the step itself: a model, a GraphDef")
     first_look(source)
-    from pesto.tf import named
-    from pesto.tf.start import hushed
+    from pesto.tf import named_sources
+    from pesto.tf.tensorflow_start import hide_library_output
 
-    with hushed(quiet=quiet):
-        return named.shaped(source)
+    with hide_library_output(quiet=quiet):
+        return named_sources.load_typed(source)
 
 
 def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGraph | str]":
@@ -108,11 +108,11 @@ def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGrap
     source.checked()
     _whole(source)
     first_look(source)
-    from pesto.tf import named
-    from pesto.tf.start import hushed
+    from pesto.tf import named_sources
+    from pesto.tf.tensorflow_start import hide_library_output
 
-    with hushed(quiet=quiet):
-        return named.both(source)
+    with hide_library_output(quiet=quiet):
+        return named_sources.load_with_types(source)
 
 
 def load_shapes(source: Source) -> "TypedGraph":
@@ -138,9 +138,9 @@ def inspect_source(source: Source) -> StepFacts:
     """Inspect the step that `source` names, unplanned; PestoError for one that is not found or cannot be traced."""
     first_look(source)
     if (source.micro_batches is None or source.pieces) and (source.file is None or source.file.suffix in GRAPH_DEF):
-        from pesto.tf import named
+        from pesto.tf import named_sources
 
-        return named.inspect(source)
+        return named_sources.inspect_source(source)
     graph = load_graph(source)
     tied = np.flatnonzero(graph.group >= 0)
     tied = tied[np.argsort(graph.group[tied], kind="stable")]
@@ -155,10 +155,10 @@ def inspect_source(source: Source) -> StepFacts:
     )
 
 
-def _tie(graph: Graph, ops: Ints) -> Tie:
+def _tie(graph: Graph, ops: Ints) -> ColocationTie:
     """A group of a graph file, which says nothing of its reason."""
     held = graph.param_bytes[ops]
-    return Tie(
+    return ColocationTie(
         ops=len(ops),
         variables=int((held > 0).sum()),
         variable_bytes=int(held.sum()),
@@ -175,50 +175,50 @@ def profile_source(
     disturbed is to be kept. feeds: a batch of one's own; InputError for one that does not fit.
     """
     _executable(source)
-    from pesto.tf import named
+    from pesto.tf import named_sources
 
-    return named.profile(source, iterations, Watch(keep=keep_disturbed), feeds)
+    return named_sources.profile(source, iterations, Watch(keep=keep_disturbed), feeds)
 
 
-def run_plan(plan: Plan, source: Source, how: How) -> "Ran":
+def run_plan(plan: Plan, source: Source, how: RunOptions) -> "PlannedRunResult":
     """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`).
 
     UsageError when it cannot be run, InputError for a batch of one's own that does not fit.
     """
     _executable(source)
-    from pesto.tf import named
+    from pesto.tf import named_sources
 
-    return named.run(source, plan, how)
+    return named_sources.run_source(source, plan, how)
 
 
 def run_split(
     found: "SplitFile", source: Source, *, steps: int, devices: str | None, feeds: Batch | None = None
-) -> "PartsRan":
+) -> "PartitionRunResult":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition`); errors as of `run_plan`."""
     _executable(source)
-    from pesto.tf import named
-    from pesto.tf.start import hushed
+    from pesto.tf import named_sources
+    from pesto.tf.tensorflow_start import hide_library_output
 
-    with hushed(quiet=True):
-        return named.run_parts(source, found, steps=steps, devices=devices, feeds=feeds)
+    with hide_library_output(quiet=True):
+        return named_sources.run_parts(source, found, steps=steps, devices=devices, feeds=feeds)
 
 
 def partitioned(found: "SplitFile", source: Source, devices: Sequence[str], host: str) -> "Partition":
     """The graph of the step that `source` names as a split divides it. UsageError when it has none."""
     _executable(source)
-    from pesto.tf import named
-    from pesto.tf.start import hushed
+    from pesto.tf import named_sources
+    from pesto.tf.tensorflow_start import hide_library_output
 
-    with hushed(quiet=True):
-        return named.partitioned(source, found, devices, host)
+    with hide_library_output(quiet=True):
+        return named_sources.partition_source(source, found, devices, host)
 
 
-def planned_step(source: Source) -> "tuple[Graph, Step]":
+def planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
     """The graph that `source` names, and its step to be emulated (`pesto.tf.emulate`); UsageError where it has none."""
     _executable(source)
-    from pesto.tf import named
+    from pesto.tf import named_sources
 
-    return named.step_of(source)
+    return named_sources.load_planned_step(source)
 
 
 def _whole(source: Source) -> None:

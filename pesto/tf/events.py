@@ -11,7 +11,7 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.simulator import Timeline
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
 FILE = "events.out.tfevents.pesto"
 TAG = "step as predicted"
@@ -23,7 +23,7 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
 
     TensorBoard's graph page colours ops by device and, with the run of TAG, by time.
     """
-    tf = tensorflow()
+    tf = load_tensorflow()
     where, run = folder / FILE, tf.compat.v1.Event()
     run.tagged_run_metadata.tag = TAG
     run.tagged_run_metadata.run_metadata = _times(tf, plan, timeline).SerializeToString()

@@ -27,18 +27,18 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"tensorflow.python.{name}")
     except ImportError as error:
-        raise _gone(f"tensorflow.python.{name} is missing") from error
+        raise _missing_name_error(f"tensorflow.python.{name} is missing") from error
 
 
 def _name(module: str, name: str) -> Any:
     """What a module below tensorflow.python calls `name`; InputError when it has it no more."""
     found = getattr(_module(module), name, None)
     if found is None:
-        raise _gone(f"tensorflow.python.{module}.{name} is missing")
+        raise _missing_name_error(f"tensorflow.python.{module}.{name} is missing")
     return found
 
 
-def _gone(what: str) -> InputError:
+def _missing_name_error(what: str) -> InputError:
     return InputError(f"tensorflow {tf.__version__}: {what} - install tensorflow>=2.21,<2.22")
 
 
@@ -115,7 +115,7 @@ def set_controls(op: Any, earlier: Sequence[Any]) -> None:
     add_controls(op, earlier)
 
 
-def waiting_for(op: Any) -> Sequence[Any]:
+def control_readers(op: Any) -> Sequence[Any]:
     """The ops of a live graph that have an op among their control inputs."""
     found: Sequence[Any] = op._control_outputs
     return found
@@ -203,7 +203,7 @@ def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], N
 
 
 @contextlib.contextmanager
-def made_of(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
+def compile_only(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
     """Make of a FuncGraph a function of the ops alone that `chosen` gives."""
     original = _name(f"{_FUNCTION}.atomic_function", "from_func_graph")
 
@@ -214,12 +214,12 @@ def made_of(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
         finally:
             del graph.get_operations
 
-    with replaced(_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
+    with replace_attributes(_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
         yield
 
 
 @contextlib.contextmanager
-def traced_apart(token: str) -> Iterator[None]:
+def separate_traces(token: str) -> Iterator[None]:
     """Keep what tf.functions trace meanwhile apart from their other traces; the same token finds it again."""
     module = _module(f"{_FUNCTION}.function_context")
     original = _name(f"{_FUNCTION}.function_context", "make_function_context")
@@ -227,12 +227,12 @@ def traced_apart(token: str) -> Iterator[None]:
     def marked(scope_type: Any = None) -> Any:
         return original((token, scope_type))
 
-    with replaced(module, {"make_function_context": marked}):
+    with replace_attributes(module, {"make_function_context": marked}):
         yield
 
 
 @dataclass(frozen=True, slots=True)
-class Tracing:
+class TraceRequest:
     """A tf.function that is about to be traced."""
 
     function: str
@@ -252,7 +252,7 @@ class Tracing:
 
 
 @contextlib.contextmanager
-def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
+def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
     """Run `traced` in place of every trace of a tf.function; it gives the ConcreteFunction."""
     module = _module(f"{_FUNCTION}.tracing_compilation")
     original = _name(f"{_FUNCTION}.tracing_compilation", "_create_concrete_function")
@@ -266,17 +266,17 @@ def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
             return original(other, context, graph, options)
 
         def graph(other: Any) -> Any:
-            return _traced_apart(other, context, type(func_graph)(options.name), options)
+            return _trace_func_graph(other, context, type(func_graph)(options.name), options)
 
         outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
         module = getattr(options.python_function, "__module__", None) or ""
-        return traced(Tracing(options.name, label, module, signature, create, graph, getattr(outer, "name", None)))
+        return traced(TraceRequest(options.name, label, module, signature, create, graph, getattr(outer, "name", None)))
 
-    with replaced(module, {"_create_concrete_function": watched}):
+    with replace_attributes(module, {"_create_concrete_function": watched}):
         yield
 
 
-def _traced_apart(signature: Any, context: Any, graph: Any, options: Any) -> Any:
+def _trace_func_graph(signature: Any, context: Any, graph: Any, options: Any) -> Any:
     """A FuncGraph of what a tf.function does with arguments of these types."""
     mapping = _name("eager.polymorphic_function.tracing_compilation", "trace_type").InternalPlaceholderContext
     with graph.as_default():
@@ -293,7 +293,7 @@ def _traced_apart(signature: Any, context: Any, graph: Any, options: Any) -> Any
 
 
 @contextlib.contextmanager
-def around_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[None]:
+def intercept_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[None]:
     """Run `called(function, call)` in place of every `call()` of a ConcreteFunction from eager code."""
     kind = _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction")
     original = kind._call_flat
@@ -304,12 +304,12 @@ def around_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[No
             return original(self, tensor_inputs, captured_inputs)
         return called(self, lambda: original(self, tensor_inputs, captured_inputs))
 
-    with replaced(kind, {"_call_flat": watched}):
+    with replace_attributes(kind, {"_call_flat": watched}):
         yield
 
 
 @contextlib.contextmanager
-def replaced(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
+def replace_attributes(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
     """Attributes of a module or class replaced for a while."""
     originals = {name: getattr(holder, name) for name in names}
     for name, value in names.items():
@@ -321,15 +321,15 @@ def replaced(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
             setattr(holder, name, value)
 
 
-def compiled_by_xla(graph: Any) -> bool:
+def is_traced_for_xla(graph: Any) -> bool:
     """Whether a FuncGraph is traced for XLA."""
     return bool(_name("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
 
 
-def element_of(spec: Any) -> Any:
+def element_spec(spec: Any) -> Any:
     """Return the structure of TensorSpecs that an iterator of a tf.data.IteratorSpec gives."""
     if not hasattr(spec, "_element_spec"):
-        raise _gone("IteratorSpec._element_spec is missing")
+        raise _missing_name_error("IteratorSpec._element_spec is missing")
     return spec._element_spec
 
 
@@ -339,10 +339,10 @@ def is_body(graph: Any) -> bool:
     return isinstance(graph, tuple(_name("ops.control_flow_v2_func_graphs", kind) for kind in kinds))
 
 
-def distributed(variable: Any) -> bool:
+def is_distributed(variable: Any) -> bool:
     """Whether a tf.distribute strategy made a variable."""
     if not hasattr(variable, "_distribute_strategy"):
-        raise _gone("Variable._distribute_strategy is missing")
+        raise _missing_name_error("Variable._distribute_strategy is missing")
     return variable._distribute_strategy is not None
 
 
@@ -360,7 +360,7 @@ def must_compile(attrs: Any) -> bool:
 def autograph_of(function: Any) -> bool:
     """Whether a tf.function converts its Python control flow; True for a plain function."""
     if hasattr(function, "python_function") and not hasattr(function, "_autograph"):
-        raise _gone("Function._autograph is missing")
+        raise _missing_name_error("Function._autograph is missing")
     return bool(getattr(function, "_autograph", True))
 
 
@@ -370,7 +370,7 @@ def name_of(function: Any) -> str:
 
 
 @contextlib.contextmanager
-def collected_graphs() -> Iterator[list[Any]]:
+def collect_partition_graphs() -> Iterator[list[Any]]:
     """Partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
     found: list[Any] = []
     here = _name("eager.context", "context")()
@@ -394,7 +394,7 @@ def holder_kinds() -> tuple[type, type, type]:
     )
 
 
-def assigned(variable: Any) -> bool:
+def is_assignment_result(variable: Any) -> bool:
     """Whether an eager variable is what an assignment gave back: another object with the same handle."""
     return isinstance(variable, _name("ops.resource_variable_ops", "_UnreadVariable"))
 
@@ -415,12 +415,12 @@ def variable_name(handle: Any) -> str:
     return str(getattr(handle, "_name", "")).removesuffix(":0")
 
 
-def captured(function: Any) -> Sequence[Any]:
+def captured_inputs(function: Any) -> Sequence[Any]:
     """What a ConcreteFunction has captured; nothing while it is being made."""
     return getattr(function, "_captured_inputs", ())
 
 
-def recording(tape: Any) -> bool:
+def is_recording(tape: Any) -> bool:
     """Whether a GradientTape is open."""
     return bool(tape._recording)
 
@@ -431,11 +431,13 @@ def record_identity(output: Any, source: Any) -> None:
 
 
 @contextlib.contextmanager
-def around_sessions(opened: Callable[..., Any], ran: Callable[..., Any], called: Callable[..., Any]) -> Iterator[None]:
+def intercept_sessions(
+    opened: Callable[..., Any], ran: Callable[..., Any], called: Callable[..., Any]
+) -> Iterator[None]:
     """Run the callables in place of v1 sessions' constructor, run and make_callable; each gets the original first."""
     kind = _name("client.session", "BaseSession")
     names = {"__init__": opened, "_do_run": ran, "_make_callable_from_options": called}
-    with replaced(kind, {name: _wrapped(getattr(kind, name), wrapper) for name, wrapper in names.items()}):
+    with replace_attributes(kind, {name: _wrapped(getattr(kind, name), wrapper) for name, wrapper in names.items()}):
         yield
 
 
@@ -478,7 +480,7 @@ def session_graph(opened: Any) -> Any:
     return opened._graph
 
 
-def optimizer() -> Any:
+def grappler_function() -> Any:
     """The function that runs Grappler on a MetaGraphDef."""
     return _name("grappler.tf_optimizer", "OptimizeGraph")
 

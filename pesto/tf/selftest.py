@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.tf import private
-from pesto.tf.variables.handles import holders, in_data
+from pesto.tf.variables.handles import captured_by_dataset, find_holders
 
 v1 = tf.compat.v1
 
@@ -62,7 +62,7 @@ def _kernels() -> bool:
 
 
 def _optimizer() -> bool:
-    return callable(private.optimizer())  # not run here: it writes to the log
+    return callable(private.grappler_function())  # not run here: it writes to the log
 
 
 def _edits() -> bool:
@@ -77,7 +77,7 @@ def _edits() -> bool:
     private.add_controls(b, [a])
     private.set_attr(b, "_class", v1.AttrValue(s=b"x"))
     done = b.device == "/device:CPU:0" and b.control_inputs == [a] and "_class" in b.node_def.attr
-    done &= reader.inputs[0] is y and list(private.waiting_for(a)) == [b]
+    done &= reader.inputs[0] is y and list(private.control_readers(a)) == [b]
     private.set_controls(b, [])
     private.clear_attr(b, "_class")
     return done and not b.control_inputs and "_class" not in b.node_def.attr
@@ -103,7 +103,7 @@ def _sessions() -> bool:
     graph = tf.Graph()
     with graph.as_default():
         tf.no_op(name="a")
-    with private.around_sessions(opened, ran, ran), v1.Session(graph=graph) as session:
+    with private.intercept_sessions(opened, ran, ran), v1.Session(graph=graph) as session:
         session.run("a")
         same = private.session_graph(session) is graph
     return same and seen[0] == "opened" and seen[1] == ["a"]
@@ -139,12 +139,12 @@ def _variable_moves() -> bool:
 
     def on_graph(_: object) -> None:
         if first.handle is old:
-            holders().move([(first, second)])
+            find_holders().move([(first, second)])
 
     with private.watch_traces(on_graph, lambda _: None):
         after = [t.numpy().tolist() for t in outer()]
     shaped = known is not None and known[0] == tf.float32.as_datatype_enum and [d.size for d in known[1].dim] == [2]
-    there = given.handle is new and private.assigned(given) and not private.assigned(first)
+    there = given.handle is new and private.is_assignment_result(given) and not private.is_assignment_result(first)
     moved = before == [1.0, 2.0] and after == [[3.0, 4.0], [6.0, 8.0]] and reads().numpy().tolist() == [3.0, 4.0]
     return shaped and there and moved
 
@@ -156,7 +156,7 @@ def _tapes() -> bool:
     variable = tf.Variable(3.0)
     with tf.GradientTape() as tape:
         loss = variable * variable
-        holders().move([(variable, private.new_variable(variable))])
+        find_holders().move([(variable, private.new_variable(variable))])
         loss += variable
     gradient = tape.gradient(loss, variable)
     return gradient is not None and bool(gradient.numpy() == 7.0)
@@ -167,9 +167,9 @@ def _pipeline_is_seen() -> bool:
     variable = tf.Variable(1.0)
     reads = tf.function(lambda: variable + 0.0)
     reads()
-    alone = in_data(holders().functions, [variable.handle])
+    alone = captured_by_dataset(find_holders().functions, [variable.handle])
     pipeline = tf.data.Dataset.range(1).map(lambda _: variable + 0.0)
-    held = in_data(holders().functions, [variable.handle])
+    held = captured_by_dataset(find_holders().functions, [variable.handle])
     return alone is None and held is not None and held[1] is variable.handle and pipeline is not None
 
 
@@ -177,7 +177,7 @@ def _options_are_seen() -> bool:
     """Whether a strategy made a variable, and whether a function has autograph."""
     with tf.distribute.OneDeviceStrategy("/device:CPU:0").scope():
         theirs = tf.Variable(1.0)
-    seen = private.distributed(theirs) and not private.distributed(tf.Variable(1.0))
+    seen = private.is_distributed(theirs) and not private.is_distributed(tf.Variable(1.0))
     with_autograph, without = (private.autograph_of(tf.function(abs, autograph=how)) for how in (True, False))
     return seen and with_autograph and not without and private.autograph_of(abs)
 
@@ -186,7 +186,7 @@ def _trace_is_seen() -> bool:
     seen = []
 
     def on_graph(graph: object) -> None:
-        seen.append(("graph", private.compiled_by_xla(graph) or private.is_body(graph)))
+        seen.append(("graph", private.is_traced_for_xla(graph) or private.is_body(graph)))
 
     def on_function(function: Any) -> None:
         seen.append(("function", private.must_compile(function.function_def.attr)))
@@ -199,11 +199,11 @@ def _trace_is_seen() -> bool:
     one = tf.constant(1.0)
     with (
         private.watch_traces(on_graph, on_function),
-        private.around_calls(called),
-        private.collected_graphs() as graphs,
+        private.intercept_calls(called),
+        private.collect_partition_graphs() as graphs,
     ):
         for token in ("one", "other", "one"):
-            with private.traced_apart(token):
+            with private.separate_traces(token):
                 twice(one)
     traced = [what for what, _ in seen]
     expected = ["graph", "function", "call", "graph", "function", "call", "call"]
@@ -214,13 +214,13 @@ def _trace_is_chosen() -> bool:
     """A tf.function is traced with other types of arguments than it is called with."""
     sizes: list[list[int | None]] = []
 
-    def traced(tracing: private.Tracing) -> object:
+    def traced(tracing: private.TraceRequest) -> object:
         (x,) = tracing.signature.parameters.values()
         other = type(tracing.signature)([type(x)(x.name, x.kind, x.optional, tf.TensorSpec([None]))])
         sizes.extend(graph.inputs[0].shape.as_list() for graph in (tracing.graph(other), tracing.create(other).graph))
         return tracing.create(other)
 
-    with private.around_traces(traced):
+    with private.intercept_traces(traced):
         doubled = tf.function(lambda x: x + x)(tf.constant([1.0]))
     return sizes == [[None], [None]] and doubled.numpy().tolist() == [2.0]
 
@@ -232,7 +232,7 @@ def _ops_are_chosen() -> bool:
         tf.negative(x, name="unread")
         return tf.abs(x, name="read")
 
-    with private.made_of(lambda graph: [op for op in graph.get_operations() if op.name != "unread"]):
+    with private.compile_only(lambda graph: [op for op in graph.get_operations() if op.name != "unread"]):
         made = tf.function(step).get_concrete_function(tf.TensorSpec([]))
     inside = {node.name for node in made.function_def.node_def}
     return "read" in inside and "unread" not in inside and "unread" in {op.name for op in made.graph.get_operations()}

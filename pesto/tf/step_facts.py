@@ -7,7 +7,7 @@ from pesto.core.errors import PestoError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class StepFeed:
     """What a step is given at every run."""
 
     name: str
@@ -19,7 +19,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tie:
+class ColocationTie:
     """Ops that must share a device, or one op that holds what would otherwise be apart."""
 
     ops: int
@@ -44,11 +44,11 @@ class StepFacts:
     """How many variables there are."""
     variable_bytes: int
     """Bytes of all variables, slots and counters among them."""
-    ties: tuple[Tie, ...]
+    ties: tuple[ColocationTie, ...]
     """Groups of ops that share a device, those with most bytes of variables first."""
     ends: tuple[str, ...] = ()
     """Names of the ops that the step ends with."""
-    feeds: tuple[Feed, ...] | None = None
+    feeds: tuple[StepFeed, ...] | None = None
     """What the step is given, in the order of the graph."""
     batch: int | None = None
     """Examples in a batch, in place of an open first dimension; None where none was given or is needed."""
@@ -62,7 +62,7 @@ class StepFacts:
     """How many variables the step writes: none in inference."""
     updates: Mapping[str, int] = field(default_factory=dict)
     """Type of op -> how many ops of it write variables."""
-    holders: tuple[Tie, ...] = ()
+    holders: tuple[ColocationTie, ...] = ()
     """Loops and branches that each hold several variables on one device, those with most bytes first."""
     pinned: Mapping[str, int] = field(default_factory=dict)
     """Device -> how many ops must run on it, as the step says itself."""

@@ -18,25 +18,25 @@ from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
 from pesto.planning.solving.candidates import Bench, Candidate
 from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from solvers.heuristics.round_robin import place
 from solvers.result import Options
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from benchmarks.allocator.allocations import TracedSteps, held, trace  # noqa: E402
 from benchmarks.allocator.copies import pin  # noqa: E402
 from benchmarks.allocator.retimed import retimed  # noqa: E402
 from benchmarks.allocator.workspaces import workspaces  # noqa: E402
-from pesto.tf import named  # noqa: E402
-from pesto.tf.enforce.apply_options import Options as EnforceOptions  # noqa: E402
-from pesto.tf.enforce.rewrite import rewritten  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
+from pesto.tf.enforce.apply_options import ApplyOptions as EnforceOptions  # noqa: E402
+from pesto.tf.enforce.rewrite import rewrite_with_report  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.private import op_def  # noqa: E402
-from pesto.tf.run.runnable import Runs  # noqa: E402
+from pesto.tf.run.runnable import RunnableStep  # noqa: E402
+from pesto.tf.session_config import disable_optimizers  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.unoptimized import unoptimized  # noqa: E402
 
 
 def planned(graph: Graph, where: Callable[[Any], Any]) -> tuple[Candidate, Plan]:
@@ -63,7 +63,7 @@ def source(tmp_path: Path, build: Callable[[], None], *fetch: str) -> Source:
     return Source(file=path, fetch=fetch)
 
 
-def some_step(step: Runs, plan: Plan, right: Callable[[TracedSteps, Any], bool], **how: Any) -> bool:
+def some_step(step: RunnableStep, plan: Plan, right: Callable[[TracedSteps, Any], bool], **how: Any) -> bool:
     """Whether one of fifty traced steps is right: on a busy machine most have a device that was held up."""
     runs = (trace(step, plan, steps=5, **how) for _ in range(10))
     return any(right(traced, stats) for traced in runs for stats in traced.steps)
@@ -82,7 +82,7 @@ def test_bytes_of_one_device_by_hand(tmp_path: Path) -> None:
 
     Records have whole microseconds, so a quick step may show some of them in another order.
     """
-    graph, step = named.runs(source(tmp_path, two_layers, "loss"))
+    graph, step = named_sources.load_runnable(source(tmp_path, two_layers, "loss"))
     made, plan = planned(graph, on_second(graph, ()))
 
     def right(traced: TracedSteps, stats: Any) -> bool:
@@ -100,7 +100,7 @@ def test_bytes_of_one_device_by_hand(tmp_path: Path) -> None:
 
 def test_what_is_received_lies_on_the_device_that_reads_it(tmp_path: Path) -> None:
     """With y and loss on cpu:1, that device has copies of t and w beside y; cpu:0 is done with x before t is sent."""
-    graph, step = named.runs(source(tmp_path, two_layers, "loss"))
+    graph, step = named_sources.load_runnable(source(tmp_path, two_layers, "loss"))
     made, plan = planned(graph, on_second(graph, ("y", "Const", "loss")))
 
     def right(traced: TracedSteps, stats: Any) -> bool:
@@ -120,7 +120,7 @@ def assigned() -> None:
 
 def test_a_variable_that_takes_a_new_buffer_lets_go_of_the_old(tmp_path: Path) -> None:
     """v's 1024 bytes and the product's are both there until the assignment; afterwards one of them is v."""
-    graph, step = named.runs(source(tmp_path, assigned, "set"))
+    graph, step = named_sources.load_runnable(source(tmp_path, assigned, "set"))
     _, plan = planned(graph, on_second(graph, ()))
     traced = trace(step, plan, steps=3)
     for stats in traced.steps:
@@ -139,7 +139,7 @@ def convolution() -> None:
 def test_scratch_is_predicted_and_can_be_left_out(tmp_path: Path) -> None:
     """The im2col buffers of both gradients, some 20 MB for tensors of kB, are predicted to the byte."""
     where = source(tmp_path, convolution, "both")
-    graph, step = named.runs(where)
+    graph, step = named_sources.load_runnable(where)
     scratch = workspaces(graph, known_nodes(sources.capture_file(where.file, where.fetch), None))
     assert (scratch > 10**7).sum() == 2
     made, plan = planned(graph, on_second(graph, ()))
@@ -159,7 +159,7 @@ def pooling() -> None:
 def test_each_kernels_scratch_is_predicted(tmp_path: Path) -> None:
     """What the trace calls temporary: for MaxPoolGrad, 8 bytes for each of 4 x 2 x 2 x 3 maxima."""
     where = source(tmp_path, pooling, "both")
-    graph, step = named.runs(where)
+    graph, step = named_sources.load_runnable(where)
     scratch = workspaces(graph, known_nodes(sources.capture_file(where.file, where.fetch), None))
     _, plan = planned(graph, on_second(graph, ()))
     stats = trace(step, plan, steps=1).steps[0]
@@ -171,7 +171,7 @@ def test_each_kernels_scratch_is_predicted(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_tiny_models_peaks_are_predicted() -> None:
     """Round robin over two devices: within 15 % with the order pinned, within 2 % at the run's own times."""
-    graph, step = named.runs(Source(model="rnnlm", variant="tiny"))
+    graph, step = named_sources.load_runnable(Source(model="rnnlm", variant="tiny"))
     made, plan = planned(graph, lambda problem: place(problem, Options(seconds=10)).device)
 
     def right(traced: TracedSteps, stats: Any) -> bool:
@@ -197,9 +197,9 @@ def two_chains() -> None:
 def test_pinned_devices_wait_for_what_the_plan_has_ended(tmp_path: Path) -> None:
     """Of two ops on two devices of which the plan ends one before it starts the other, an edge or a path says so."""
     where = source(tmp_path, two_chains, "end")
-    graph, step = named.runs(where)
+    graph, step = named_sources.load_runnable(where)
     made, plan = planned(graph, on_second(graph, tuple(name for name in graph.names if name.startswith("b"))))
-    done = rewritten(step.graph.as_graph_def(add_shapes=True), plan, EnforceOptions(devices="cpu"))
+    done = rewrite_with_report(step.graph.as_graph_def(add_shapes=True), plan, EnforceOptions(devices="cpu"))
     assert not done.renamed
     ordered = {name for name in graph.names if not name.endswith("_x")}
     pin(done.graph_def, plan, ordered)
@@ -255,7 +255,7 @@ def applied(name: str) -> Any:
 def allocating(operations: dict[str, Any]) -> Iterator[str]:
     """Those of the op types whose op allocated as much as its largest output."""
     metadata, options = v1.RunMetadata(), v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-    config = unoptimized(v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
+    config = disable_optimizers(v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
     with v1.Session(graph=next(iter(operations.values())).graph, config=config) as session:
         session.run(list(operations.values()), options=options, run_metadata=metadata)
     entries = {e.node_name: e for device in metadata.step_stats.dev_stats for e in device.node_stats}

@@ -80,7 +80,7 @@ def main() -> None:
     x = np.zeros((BATCH, WIDTH), np.float32)
     graph = sources.from_keras(of, BATCH, static=True, data=(x, x))
     plan = fit_cases.random_plan(graph, "cpux2", 0)
-    with mock.patch.object(functions.Functions, "on_compile", lambda _, traced: traced.get_operations()):
+    with mock.patch.object(functions.FunctionEnforcement, "on_compile", lambda _, traced: traced.get_operations()):
         kept = ran(plan, graph, plain)
     print(json.dumps({"kept": kept, "gone": ran(plan, graph, plain)}))
 

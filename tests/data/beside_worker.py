@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import pesto
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 pesto.logical_cpus(5)
 
 import keras  # noqa: E402

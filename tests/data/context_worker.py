@@ -10,9 +10,9 @@ from typing import Any
 
 import pesto
 from pesto.core.errors import PestoError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 pesto.logical_cpus(2)
 
 from pesto.tf.sources import sources  # noqa: E402

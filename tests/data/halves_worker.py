@@ -9,9 +9,9 @@ from typing import Any
 
 import pesto
 from pesto.core.errors import PestoError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 pesto.logical_cpus(2)
 
 X = tf.random.stateless_normal([16, 8], seed=[1, 2])

@@ -26,9 +26,9 @@ import fit_cases  # noqa: E402
 
 from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.tf import named  # noqa: E402
-from pesto.tf.run import stepping  # noqa: E402
-from pesto.tf.run.run_options import How  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
+from pesto.tf.run import step_runs  # noqa: E402
+from pesto.tf.run.run_options import RunOptions  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -50,7 +50,7 @@ def program() -> Any:
 
 def merged(step: Any) -> int:
     """Kernels of two ops in a run without a plan."""
-    drive = stepping.Drive.of(step, steps=1, threads=2, gpu=False)
+    drive = step_runs.StepDriver.of(step, steps=1, threads=2, gpu=False)
     graphs = drive.run(traced=True).traced[0].partition_graphs
     return sum(node.op.startswith("_Mkl") and "With" in node.op for part in graphs for node in part.node)
 
@@ -60,11 +60,11 @@ def session() -> None:
     path = Path(tempfile.mkdtemp()) / "step.pb"
     path.write_bytes(program().as_graph_def(add_shapes=True).SerializeToString())
     source = Source(file=path, fetch=("train", "loss"))
-    graph, step = named.runs(source)
+    graph, step = named_sources.load_runnable(source)
     plan = api.solve(graph, cluster="cpux2", time_limit_s=0, solver="list")
     found: dict[str, Any] = {"case": "session", "merged": merged(step)}
     for reference in ("unplaced", "stock"):
-        ran = inputs.run_plan(plan, source, How(steps=3, devices="cpu", reference=reference))
+        ran = inputs.run_plan(plan, source, RunOptions(steps=3, devices="cpu", reference=reference))
         found[reference] = {
             "as_planned": ran.as_planned, "losses_equal": ran.losses_equal, "unordered_equal": ran.unordered_equal,
             "losses_distance": ran.losses_distance, "variables_distance": ran.variables_distance,

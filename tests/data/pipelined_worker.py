@@ -32,7 +32,7 @@ from pesto.core.source import Cut, function_label  # noqa: E402
 from pesto.inputs.cluster_file import load_cluster  # noqa: E402
 from pesto.pipelining.late_pipeline import pipeline_without_flush  # noqa: E402
 from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step  # noqa: E402
-from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.sources.sources import capture_keras, capture_pieces  # noqa: E402
 
 PIECES, EACH, STEPS = 3, 4, 20
@@ -200,7 +200,7 @@ def graph_of(program: str) -> Any:
     """The graph of a model's step in micro-batches, as `pesto pipeline --function` makes it."""
     model = compiled(program)
     label = function_label(f"worker:{program}", PIECES * EACH, Cut(PIECES))
-    return build(capture_keras(model, PIECES * EACH, data=batches(model)[0], source=label, cut=Cut(PIECES)))
+    return build_graph(capture_keras(model, PIECES * EACH, data=batches(model)[0], source=label, cut=Cut(PIECES)))
 
 
 def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", turn: str = "1") -> None:
@@ -212,7 +212,7 @@ def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", tur
     def trace(late: tuple[int, ...]) -> Any:
         cut = Cut(many, late, every)
         label = function_label(f"worker:{program}", many * EACH, cut)
-        return build(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
+        return build_graph(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
 
     found = pipeline_without_flush(trace, load_cluster(cluster), PipelineOptions())
     late, flight = found.ground.late or (), found.chosen.schedule.in_flight
@@ -372,7 +372,9 @@ def stepping(model: Any) -> Any:
 
 
 def planned(captured: Any) -> Any:
-    return pipeline_step(build(captured), load_cluster("cpux2"), batches=None, wish=PipelineOptions(name="1f1b")).plan
+    return pipeline_step(
+        build_graph(captured), load_cluster("cpux2"), batches=None, wish=PipelineOptions(name="1f1b")
+    ).plan
 
 
 def refused(case: str, act: Callable[[], Any], *plans: Any) -> None:

@@ -37,9 +37,9 @@ def _server() -> subprocess.Popen[str]:
 
 def _serve() -> None:
     """Load, then fork for each line of input and answer with its exit code and what it printed."""
-    from pesto.tf.start import tensorflow
+    from pesto.tf.tensorflow_start import load_tensorflow
 
-    tensorflow()
+    load_tensorflow()
     import keras  # noqa: F401  # with all that it loads
 
     from pesto.verbs.compiling.parts import compile_all

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
 HOST = "/device:CPU:0"
 
 
 def moved(graph_def: Any) -> int:
     """Bytes of the tensors that cross devices, each to a device once; not of what the host sends or receives."""
-    tf = tensorflow()
+    tf = load_tensorflow()
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
     sent = {

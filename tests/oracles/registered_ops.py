@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from tensorflow.core.framework import op_def_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402

@@ -26,7 +26,7 @@ PACKAGES = (
 )  # fmt: skip
 _ABSENT = "not installed, which is optional: "
 _TRY_TENSORFLOW = """
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import tensorflow
 tensorflow()
 from pesto.tf.selftest import self_test
 self_test()

@@ -36,9 +36,9 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
         raise UsageError(f"{out} is the graph itself - give the result a file of its own")
     check_writable(out)
     first_look(source)
-    from pesto.tf.start import tensorflow
+    from pesto.tf.tensorflow_start import load_tensorflow
 
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.optimize.grappler import optimize_source
 
     found = optimize_source(source, keep)

@@ -1,6 +1,6 @@
 """A problem in which what some tasks send leaves through tasks of no time, which can have a place in an order.
 
-Such a task is the `Identity` that enforcement puts into a chain (`pesto.tf.laying.relays`).
+Such a task is the `Identity` that enforcement puts into a chain (`pesto.tf.apply_placement.relays`).
 """
 
 from dataclasses import replace

@@ -59,7 +59,7 @@ def outside(graph: Graph, way: str) -> Bools:
 def in_turn(graph: Graph, problem: Problem, device: Ints, way: str) -> Bools:
     """[e] edges of the step's `problem` whose tensor is sent by an `Identity`, at the place of an op that has none.
 
-    That is what a chained op on another device reads (`pesto.tf.laying.relays`). device: [n] processor of each op.
+    Chained ops on other devices read it (`pesto.tf.apply_placement.relays`). device: [n] processor of each op.
     """
     free = outside(graph, way)
     passable = free & (graph.loose <= FREE)

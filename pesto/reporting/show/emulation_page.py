@@ -10,7 +10,7 @@ from pesto.core.quantities import counted, duration, percent
 from pesto.reporting.show.lines import fact, paragraph
 
 if TYPE_CHECKING:
-    from pesto.tf.emulate.emulation import Emulated
+    from pesto.tf.emulate.emulation import EmulationResult
 
 _WAYS = {
     SESSION: "a v1 session under pesto.apply",
@@ -43,7 +43,7 @@ def swapped_pairs(rivals: Sequence[Rival]) -> list[tuple[str, str]]:
     return [(a[2], b[2]) for a in timed for b in timed if a[0] < b[0] and b[1] < a[1]]
 
 
-def as_object(run: "Emulated", rivals: Sequence[Rival], what: str) -> dict[str, Any]:
+def as_object(run: "EmulationResult", rivals: Sequence[Rival], what: str) -> dict[str, Any]:
     """The keys of `pesto run --emulate --json`; seconds of seconds, shares as fractions."""
     return {
         "emulation": what,
@@ -76,7 +76,7 @@ def as_object(run: "Emulated", rivals: Sequence[Rival], what: str) -> dict[str, 
     }
 
 
-def page(run: "Emulated", rivals: Sequence[Rival], source: str, what: str) -> str:
+def page(run: "EmulationResult", rivals: Sequence[Rival], source: str, what: str) -> str:
     """A page for people."""
     first = [*run.op_inversions[:1], *run.link_inversions[:1]]
     facts = {
@@ -107,7 +107,7 @@ def signed_percent(share: float) -> str:
     return f"{100 * share:+.2f} %"
 
 
-def _clock(run: "Emulated") -> str:
+def _clock(run: "EmulationResult") -> str:
     if run.scale is None:
         ties = "as simulated" if run.how.ties == "planned" else "as the executor reached it"
         return f"nominal: handing over costs nothing; what is asked for at one instant is served {ties}"

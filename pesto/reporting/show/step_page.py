@@ -6,7 +6,7 @@ from typing import Any
 from pesto.core.errors import describe_error
 from pesto.core.quantities import brief, counted, size
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.tf.step_facts import Feed, StepFacts, Tie
+from pesto.tf.step_facts import ColocationTie, StepFacts, StepFeed
 
 MOST = 5
 """Rows of a kind that a page has; the JSON object has all."""
@@ -34,12 +34,12 @@ def as_object(facts: StepFacts) -> dict[str, Any]:
     }
 
 
-def _feed(feed: Feed) -> dict[str, Any]:
+def _feed(feed: StepFeed) -> dict[str, Any]:
     shape = None if feed.shape is None else [None if d < 0 else d for d in feed.shape]
     return {"name": feed.name, "dtype": feed.dtype, "shape": shape}
 
 
-def _tie(tie: Tie) -> dict[str, Any]:
+def _tie(tie: ColocationTie) -> dict[str, Any]:
     return {"ops": tie.ops, "variables": tie.variables, "variable_bytes": tie.variable_bytes, "why": tie.why}
 
 
@@ -64,7 +64,7 @@ def page(facts: StepFacts) -> str:
     return "\n".join([*rows, *([] if facts.refused else [fact("refused", "nothing: it can be planned")])])
 
 
-def _shaped(feed: Feed) -> str:
+def _shaped(feed: StepFeed) -> str:
     shape = "of unknown rank" if feed.shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in feed.shape)}]"
     return f"{brief(feed.name)}: {feed.dtype} {shape}"
 
@@ -94,14 +94,14 @@ def _updates(facts: StepFacts) -> str:
     return f"yes: it updates {facts.updated} of its variables, by {types}"
 
 
-def _ties(label: str, ties: Sequence[Tie]) -> Iterable[str]:
+def _ties(label: str, ties: Sequence[ColocationTie]) -> Iterable[str]:
     for tie in ties[:MOST]:
         held = f"{counted(tie.variables, 'variable')}, {size(tie.variable_bytes)}" if tie.variables else "no variable"
         yield fact(label, f"{f'{tie.ops} ops, ' if tie.ops > 1 else ''}{held}: {tie.why}")
     yield from _more(label, len(ties))
 
 
-def _around_one(ties: Sequence[Tie]) -> Iterable[str]:
+def _around_one(ties: Sequence[ColocationTie]) -> Iterable[str]:
     """Groups that hold no two variables together."""
     if ties:
         many = f"{len(ties)} groups, each around a variable of its own, the largest " if len(ties) > 1 else ""

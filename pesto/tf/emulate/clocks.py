@@ -7,14 +7,14 @@ from typing import Protocol
 
 from pesto.core.errors import VerificationError
 from pesto.tf.emulate.emulate_options import PLANNED
-from pesto.tf.emulate.hand_over import handed_over
-from pesto.tf.emulate.reservations import Ledger, Reservations, Waiting, Work
+from pesto.tf.emulate.handover_time import handover_ticks
+from pesto.tf.emulate.reservations import EmulatedWork, EventClock, PendingInputs, Reservations
 
 STALLED_S = 600.0
 """Seconds after which an executor that reaches nothing more has lost a function: no machine is that busy."""
 
 
-class Clock(Protocol):
+class FunctionClock(Protocol):
     """What every function calls when the executor reaches it; it returns when the function's time is over."""
 
     def pass_by(self, k: int) -> float:
@@ -27,19 +27,19 @@ class Clock(Protocol):
         """Let all functions end at once: the user has enough."""
 
 
-class Nominal:
+class NominalClock:
     """Nobody sleeps: time goes on when all that can start has started, or when no thread is left to start it."""
 
-    def __init__(self, work: Work, threads: int, ties: str = PLANNED) -> None:
+    def __init__(self, work: EmulatedWork, threads: int, ties: str = PLANNED) -> None:
         self.starved = 0
         """Ends at which functions could have started and no thread was left."""
-        self._ledger, self._threads = Ledger(work, ties), threads
+        self._ledger, self._threads = EventClock(work, ties), threads
         self._lock = threading.Lock()
         self._gates: dict[int, threading.Event] = {}
         self._failed: Exception | None = None
 
     def pass_by(self, k: int) -> float:
-        """As `Clock` says; VerificationError when the executor did not wait as the graph says, or stalls."""
+        """As `FunctionClock` says; VerificationError when the executor did not wait as the graph says, or stalls."""
         gate = threading.Event()
         with self._lock:
             self._gates[k] = gate
@@ -57,11 +57,11 @@ class Nominal:
         return self._ledger.end[k]
 
     def times(self) -> list[tuple[float, float]]:
-        """As `Clock` says."""
+        """As `FunctionClock` says."""
         return list(zip(self._ledger.start, self._ledger.end, strict=True))
 
     def stop(self) -> None:
-        """As `Clock` says."""
+        """As `FunctionClock` says."""
         with self._lock:
             self._fail(VerificationError("the emulation was stopped"))
 
@@ -77,7 +77,7 @@ class Nominal:
             gate.set()
 
 
-class Wall:
+class WallClock:
     """Everybody sleeps until `scale` seconds for each predicted second are over; the GIL is free meanwhile.
 
     What becomes ready to be sent as a function ends asks for its links then, before anything behind that function
@@ -86,11 +86,11 @@ class Wall:
     the executor takes for expensive and gives a thread of its own, and threads race.
     """
 
-    def __init__(self, work: Work, tick_s: float) -> None:
+    def __init__(self, work: EmulatedWork, tick_s: float) -> None:
         """`tick_s`: seconds to sleep for a tick."""
         self._work, self.tick_s = work, tick_s
         self._lock = threading.Lock()
-        self._reservations, self._waiting = Reservations(), Waiting(work)
+        self._reservations, self._waiting = Reservations(), PendingInputs(work)
         self._began: float | None = None
         self._going = threading.Lock()  # held while it goes on: cheaper to wait for than an Event
         self._going.acquire()
@@ -98,7 +98,7 @@ class Wall:
         self._reached = [-1.0] * work.functions
 
     def pass_by(self, k: int) -> float:
-        """As `Clock` says."""
+        """As `FunctionClock` says."""
         with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
@@ -122,14 +122,14 @@ class Wall:
             self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
 
     def handed_over(self) -> float:
-        """Ticks that the step lost from function to function (`pesto.tf.emulate.hand_over`)."""
-        return handed_over(self._work, self._times, self._reached)
+        """Ticks that the step lost from function to function (`pesto.tf.emulate.handover_time`)."""
+        return handover_ticks(self._work, self._times, self._reached)
 
     def times(self) -> list[tuple[float, float]]:
-        """As `Clock` says."""
+        """As `FunctionClock` says."""
         return list(self._times)
 
     def stop(self) -> None:
-        """As `Clock` says."""
+        """As `FunctionClock` says."""
         if self._going.locked():
             self._going.release()

@@ -31,7 +31,7 @@ PLANNED, REACHED = "planned", "reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class EmulationOptions:
     """How a step is emulated."""
 
     clock: str = NOMINAL

@@ -12,20 +12,20 @@ from pesto.core.plans.control_edges import neighbours
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import TICK_S
 from pesto.core.simulator import Timeline
-from pesto.tf.emulate.clocks import Nominal, Wall
-from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, NOMINAL, PROBE_S, SHARE, THREADS, How
-from pesto.tf.emulate.enforced import Enforced, Step, enforced
-from pesto.tf.emulate.in_executor import execute
-from pesto.tf.emulate.partition_work import Predicted, beside, work_of
-from pesto.tf.emulate.reservations import Work
+from pesto.tf.emulate.clocks import NominalClock, WallClock
+from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, NOMINAL, PROBE_S, SHARE, THREADS, EmulationOptions
+from pesto.tf.emulate.enforced_graph import EnforcedStep, PlannedStep, enforce_step
+from pesto.tf.emulate.executor_run import execute
+from pesto.tf.emulate.partition_work import PredictedStep, build_work, unreserved_ops
+from pesto.tf.emulate.reservations import EmulatedWork
 from solvers.arrays import Floats, Ints, floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
+class EmulatedRun:
     """What one emulated step did, in predicted seconds."""
 
-    work: Work
+    work: EmulatedWork
     start: Floats
     """[functions] seconds, from the beginning; -1 for one that did not run."""
     end: Floats
@@ -44,10 +44,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Emulated:
+class EmulationResult:
     """A plan's step in TensorFlow's executor, and without the plan's order; all but `seconds` are emulated."""
 
-    how: How
+    how: EmulationOptions
     scale: float | None
     """Seconds slept for each predicted second; None for the nominal clock."""
     handed_over: float
@@ -87,21 +87,21 @@ class Emulated:
         return 1.0 - self.step_s / self.unordered_step_s if self.unordered_step_s else 0.0
 
 
-def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
+def emulate(step: PlannedStep, plan: Plan, predicted: PredictedStep, how: EmulationOptions) -> EmulationResult:
     """Run the step of `plan` in TensorFlow's executor on logical CPUs, with its order and without.
 
     UsageError for a scale at which it would take more than MOST_S.
     """
     began = time.perf_counter()
-    laid = enforced(step, plan, way=how.way, order=True)
-    run = run_work(work_of(laid, predicted), predicted.timeline.makespan_s, how)
-    without = enforced(step, plan, way=how.way, order=False)
-    alike = beside(laid, predicted)
-    unordered = run_work(work_of(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
+    laid = enforce_step(step, plan, way=how.way, order=True)
+    run = run_work(build_work(laid, predicted), predicted.timeline.makespan_s, how)
+    without = enforce_step(step, plan, way=how.way, order=False)
+    alike = unreserved_ops(laid, predicted)
+    unordered = run_work(build_work(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
     starts = drift(run, laid, predicted)
-    planned = _sent(predicted.timeline)
+    planned = _transfers_of(predicted.timeline)
     made = {sent for sent in run.work.sent if sent[0] >= 0}
-    return Emulated(
+    return EmulationResult(
         how=how, scale=run.scale,
         handed_over=run.handed_over_s / predicted.timeline.makespan_s if predicted.timeline.makespan_s else 0.0,
         predicted_s=predicted.timeline.makespan_s, step_s=run.step_s, unordered_step_s=unordered.step_s,
@@ -113,31 +113,33 @@ def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
     )  # fmt: skip
 
 
-def run_work(work: Work, step_s: float, how: How, scale: float | None = None) -> Run:
+def run_work(work: EmulatedWork, step_s: float, how: EmulationOptions, scale: float | None = None) -> EmulatedRun:
     """Execute `work`, of a step that is predicted to take `step_s`; `scale` is one that was chosen already."""
     threads = max(1, min(work.functions, THREADS))
-    clock: Nominal | Wall
+    clock: NominalClock | WallClock
     if how.clock == NOMINAL:
-        clock = Nominal(work, threads, how.ties)
+        clock = NominalClock(work, threads, how.ties)
     else:
         scale = scale or _scale(work, step_s, how, threads)
-        clock = Wall(work, scale * TICK_S)
-    return _executed(work, clock, threads, scale)
+        clock = WallClock(work, scale * TICK_S)
+    return _execute_work(work, clock, threads, scale)
 
 
-def _executed(work: Work, clock: Nominal | Wall, threads: int, scale: float | None) -> Run:
+def _execute_work(
+    work: EmulatedWork, clock: NominalClock | WallClock, threads: int, scale: float | None
+) -> EmulatedRun:
     execute(work, clock, threads)
     times = np.array(clock.times(), dtype=np.float64).reshape(-1, 2)
     ran = times[:, 0] >= 0
-    return Run(
+    return EmulatedRun(
         work=work, start=floats(np.where(ran, times[:, 0] * TICK_S, -1.0)),
         end=floats(np.where(ran, times[:, 1] * TICK_S, -1.0)), scale=scale, threads=threads,
-        starved=clock.starved if isinstance(clock, Nominal) else 0,
-        handed_over_s=clock.handed_over() * TICK_S if isinstance(clock, Wall) else 0.0,
+        starved=clock.starved if isinstance(clock, NominalClock) else 0,
+        handed_over_s=clock.handed_over() * TICK_S if isinstance(clock, WallClock) else 0.0,
     )  # fmt: skip
 
 
-def _scale(work: Work, step_s: float, how: How, threads: int) -> float:
+def _scale(work: EmulatedWork, step_s: float, how: EmulationOptions, threads: int) -> float:
     """Seconds to sleep for a predicted second: few enough to wait for, and enough to hide what handing over takes.
 
     That is measured: in one short step of the same functions, on this machine, as busy as it is.
@@ -146,14 +148,14 @@ def _scale(work: Work, step_s: float, how: How, threads: int) -> float:
         if not step_s:
             return 1.0
         probe = PROBE_S / step_s
-        took_s = _executed(work, Wall(work, probe * TICK_S), threads, probe).handed_over_s * probe
+        took_s = _execute_work(work, WallClock(work, probe * TICK_S), threads, probe).handed_over_s * probe
         return min(CHOSEN_S, max(PROBE_S, MARGIN * took_s / SHARE)) / step_s
     if why := how.too_long(step_s):
         raise UsageError(f"emulate: {why}")
     return how.scale
 
 
-def op_inversions(run: Run, laid: Enforced, predicted: Predicted) -> tuple[str, ...]:
+def op_inversions(run: EmulatedRun, laid: EnforcedStep, predicted: PredictedStep) -> tuple[str, ...]:
     """One line for each pair of neighbours in a chain of which the second began before the first had ended."""
     place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
     chained = np.zeros(predicted.graph.ops, dtype=np.bool_)
@@ -168,7 +170,7 @@ def op_inversions(run: Run, laid: Enforced, predicted: Predicted) -> tuple[str, 
     )
 
 
-def link_inversions(run: Run, predicted: Predicted) -> tuple[str, ...]:
+def link_inversions(run: EmulatedRun, predicted: PredictedStep) -> tuple[str, ...]:
     """One line for each pair of neighbours on a link, in the plan, of which the second was served first."""
     schedule, problem, names = predicted.timeline.schedule, predicted.timeline.problem, predicted.graph.names
     place = {sent: k for k, sent in enumerate(run.work.sent) if sent[0] >= 0}
@@ -185,13 +187,13 @@ def link_inversions(run: Run, predicted: Predicted) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _chained(laid: Enforced, predicted: Predicted) -> list[int]:
+def _chained(laid: EnforcedStep, predicted: PredictedStep) -> list[int]:
     """Ops of the planned graph that are in the chains."""
     index = {name: i for i, name in enumerate(predicted.graph.names)}
     return [index[laid.placement.graph.names[i]] for i in np.flatnonzero(laid.placement.chained)]
 
 
-def drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
+def drift(run: EmulatedRun, laid: EnforcedStep, predicted: PredictedStep) -> Floats:
     """[chained ops that ran] distance between emulated and planned start, as a share of the planned step."""
     place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
     ops = [op for op in _chained(laid, predicted) if op in place]
@@ -200,14 +202,14 @@ def drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
     return floats(np.abs(emulated - planned) / max(predicted.timeline.makespan_s, TICK_S))
 
 
-def _sent(timeline: Timeline) -> set[tuple[int, int]]:
+def _transfers_of(timeline: Timeline) -> set[tuple[int, int]]:
     return set(zip(timeline.schedule.sent_payload.tolist(), timeline.schedule.sent_to.tolist(), strict=True))
 
 
-def prediction(plan: Plan, graph: Graph, cluster: Cluster, timeline: Timeline, rank: Ints) -> Predicted:
+def predict_step(plan: Plan, graph: Graph, cluster: Cluster, timeline: Timeline, rank: Ints) -> PredictedStep:
     """What the emulation of a plan takes its times from: `timeline` and `rank` are the plan's own on `cluster`."""
     index = {device.name: k for k, device in enumerate(cluster.devices)}
-    return Predicted(
+    return PredictedStep(
         graph=graph,
         timeline=timeline,
         rank=rank,

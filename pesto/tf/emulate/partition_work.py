@@ -11,8 +11,8 @@ import tensorflow as tf
 from pesto.core.graph import Graph
 from pesto.core.problem import payloads
 from pesto.core.simulator import Timeline
-from pesto.tf.emulate.enforced import Enforced
-from pesto.tf.emulate.reservations import Work
+from pesto.tf.emulate.enforced_graph import EnforcedStep
+from pesto.tf.emulate.reservations import EmulatedWork
 from pesto.tf.nodes.needed_nodes import producer
 from solvers.arrays import Ints
 
@@ -23,7 +23,7 @@ its name, CPU), a relay ("told", its name, -1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Predicted:
+class PredictedStep:
     """The step as it was simulated, in which the emulation finds its times."""
 
     graph: Graph
@@ -36,23 +36,23 @@ class Predicted:
     """Whether the problem counts one transfer an edge."""
 
 
-def beside(enforced: Enforced, predicted: Predicted) -> frozenset[int]:
+def unreserved_ops(enforced: EnforcedStep, predicted: PredictedStep) -> frozenset[int]:
     """Ops that take their time beside their processor: out of the chains, and no kernel starts."""
     index = {name: i for i, name in enumerate(predicted.graph.names)}
     free = [index[enforced.placement.graph.names[i]] for i in np.flatnonzero(~enforced.placement.chained).tolist()]
     return frozenset(op for op in free if not predicted.graph.launches[op])
 
 
-def work_of(enforced: Enforced, predicted: Predicted, free: frozenset[int] | None = None) -> Work:
+def build_work(enforced: EnforcedStep, predicted: PredictedStep, free: frozenset[int] | None = None) -> EmulatedWork:
     """What the executor is to run. Copies of constants that TensorFlow made are at hand, and messages take no time.
 
-    free: ops that do not reserve their processor, by default those that are `beside` it.
+    free: ops that do not reserve their processor, by default those that are `unreserved_ops` it.
     """
-    parts = _Parts(enforced, predicted, beside(enforced, predicted) if free is None else free)
+    parts = _PartitionFunctions(enforced, predicted, unreserved_ops(enforced, predicted) if free is None else free)
     order = _ordered(parts)
     place = {key: k for k, key in enumerate(order)}
     timed = [_timed(key, parts, predicted) for key in order]
-    return Work(
+    return EmulatedWork(
         names=tuple(parts.name_of(key) for key in order),
         cpu=tuple(parts.cpu_of(key) for key in order),
         holds=tuple(holds for holds, _, _ in timed),
@@ -66,11 +66,11 @@ def work_of(enforced: Enforced, predicted: Predicted, free: frozenset[int] | Non
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _PartitionFunctions:
     """The partition graphs, with what each function reads and waits for."""
 
-    enforced: Enforced
-    predicted: Predicted
+    enforced: EnforcedStep
+    predicted: PredictedStep
     free: frozenset[int]
     """Ops that do not reserve their processor."""
     reads: dict[_Key, set[_Key]] = field(default_factory=dict)
@@ -182,7 +182,9 @@ def _to(send: Any) -> int:
     return _number(send.attr["recv_device"].s.decode())
 
 
-def _timed(key: _Key, parts: _Parts, predicted: Predicted) -> tuple[tuple[int, ...], int, tuple[int, int]]:
+def _timed(
+    key: _Key, parts: _PartitionFunctions, predicted: PredictedStep
+) -> tuple[tuple[int, ...], int, tuple[int, int]]:
     """What a function holds, for how many ticks, and which transfer of the problem it is."""
     problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
     if key[0] == "op":
@@ -198,7 +200,7 @@ def _timed(key: _Key, parts: _Parts, predicted: Predicted) -> tuple[tuple[int, .
     return links, int(problem.transfer[payload, problem.path_class[here, there]]), (payload, there)
 
 
-def _ordered(parts: _Parts) -> list[_Key]:
+def _ordered(parts: _PartitionFunctions) -> list[_Key]:
     """All functions, each behind what it waits for, in the plan's order where that says anything."""
     before = {key: parts.reads[key] | parts.waits[key] for key in parts.reads}
     after: dict[_Key, list[_Key]] = {key: [] for key in before}

@@ -9,7 +9,7 @@ from pesto.tf.emulate.emulate_options import PLANNED, REACHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Work:
+class EmulatedWork:
     """n functions, each an op or a transfer, in a topological order of what they wait for."""
 
     names: tuple[str, ...]
@@ -52,10 +52,10 @@ class Reservations:
         return start, start + time
 
 
-class Waiting:
+class PendingInputs:
     """What each function still waits for while others end."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: EmulatedWork) -> None:
         before = [{*data, *controls} for data, controls in zip(work.data, work.controls, strict=True)]
         self._missing = [len(earlier) for earlier in before]
         self._after: list[list[int]] = [[] for _ in before]
@@ -74,19 +74,19 @@ class Waiting:
         return [after for after in self._after[k] if not self._missing[after]]
 
 
-class Ledger:
+class EventClock:
     """A clock in ticks that stands still while the executor has functions to reach, so handing over costs no time.
 
     It knows which functions can start (the executor must reach them), and goes on to the next end when all of these
     have been reached and asked for what they hold.
     """
 
-    def __init__(self, work: Work, ties: str = PLANNED) -> None:
+    def __init__(self, work: EmulatedWork, ties: str = PLANNED) -> None:
         self.work, self.ties = work, ties
         self.now = 0
         self.start, self.end = [-1] * work.functions, [-1] * work.functions
         self._reservations = Reservations()
-        self._waiting = Waiting(work)
+        self._waiting = PendingInputs(work)
         self._asked: list[int] = []
         self._ends: list[tuple[int, int, int]] = []
         self.due = sum(not self._waiting.waits(k) for k in range(work.functions))

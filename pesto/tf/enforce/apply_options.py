@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from pesto.core.errors import UsageError
-from pesto.tf.laying.targets import Devices
+from pesto.tf.apply_placement.targets import Devices
 
 
 def logical_cpus(count: int) -> None:
@@ -25,11 +25,11 @@ def logical_cpus(count: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ApplyOptions:
     """The keywords of `pesto.apply`."""
 
     devices: Devices = None
-    """TensorFlow's device for each of the plan's (see `pesto.tf.laying.targets`)."""
+    """TensorFlow's device for each of the plan's (see `pesto.tf.apply_placement.targets`)."""
     order: bool = True
     """Whether the plan's order is enforced; without it only the placement is."""
     trace: bool = False

@@ -11,26 +11,26 @@ import tensorflow as tf
 
 from pesto.core.errors import MismatchError, UsageError
 from pesto.core.plans.plan import Plan
-from pesto.tf import private, unplaceable
+from pesto.tf import placement_refusals, private
+from pesto.tf.apply_placement.placement import refuse_older
+from pesto.tf.apply_placement.targets import device_targets
 from pesto.tf.enforce import training
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.functions import Functions
-from pesto.tf.enforce.keras_pieces import fitting
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.functions import FunctionEnforcement
+from pesto.tf.enforce.keras_micro_batches import fit_in_micro_batches
 from pesto.tf.enforce.partitions import Findings
-from pesto.tf.enforce.process_settings import settings, turn
-from pesto.tf.enforce.sessions import Sessions
-from pesto.tf.laying.placement import refuse_older
-from pesto.tf.laying.targets import targets
+from pesto.tf.enforce.process_settings import exclusive_use, plan_settings
+from pesto.tf.enforce.sessions import SessionEnforcement
 from pesto.tf.selftest import self_test
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Applied:
+class AppliedPlans:
     """What came of applying plans: grows while the context is open."""
 
-    functions: Functions
+    functions: FunctionEnforcement
     """Inside: the tf.functions that run by the plans."""
-    sessions: Sessions
+    sessions: SessionEnforcement
     """Inside: the v1 sessions that run by the plans."""
     token: str
     """Marks what tf.functions trace for these plans."""
@@ -46,23 +46,23 @@ class Applied:
         return sum(f.ops for f in self.findings)
 
 
-def apply(plans: tuple[Plan, ...], options: Options) -> contextlib.AbstractContextManager[Applied]:
+def apply(plans: tuple[Plan, ...], options: ApplyOptions) -> contextlib.AbstractContextManager[AppliedPlans]:
     """Everything that trains inside runs by one of `plans`, or is refused; leaving undoes it.
 
-    Sessions must be opened, and functions called, inside. UsageError without a plan, and what `targets` raises;
+    Sessions must be opened, and functions called, inside. UsageError without a plan, and what `device_targets` raises;
     MismatchError when nothing inside was a planned step.
     """
     if not plans:
         raise UsageError("apply: no plan is given - give one for each training step")
     for plan in plans:
-        targets(plan, options.devices)
-    return _running(plans, options)
+        device_targets(plan, options.devices)
+    return _apply_checked(plans, options)
 
 
 @contextlib.contextmanager
-def _running(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
+def _apply_checked(plans: tuple[Plan, ...], options: ApplyOptions) -> Iterator[AppliedPlans]:
     applied = _applied(plans, options)
-    with _entered(applied), fitting(plans):
+    with _install_hooks(applied), fit_in_micro_batches(plans):
         yield applied
     if not applied.findings:
         made = plans[0].provenance
@@ -72,7 +72,7 @@ def _running(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
         )
 
 
-def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[..., Any]:
+def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable[..., Any]:
     """`fn`, a step as a tf.function or plain function, placed and ordered; for training loops of one's own.
 
     Its variables move to their planned devices when it is first called, and stay there. Its attribute `applied` is
@@ -80,16 +80,16 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
     function, is traced already, or is called by another tf.function; InputError when XLA must compile it, or a device
     is not there.
     """
-    from pesto.tf.nodes.flat import flat
+    from pesto.tf.nodes.inline_tracing import with_inline_calls
 
     if not callable(fn):
         raise UsageError(f"place: {type(fn).__name__} is no step - give a function or a tf.function")
     if isinstance(fn, tf.types.experimental.ConcreteFunction):
-        raise unplaceable.concrete("place")
+        raise placement_refusals.concrete_function_error("place")
     if private.jit_of(fn):
-        raise unplaceable.compiled("place")
+        raise placement_refusals.xla_error("place")
     step = tf.function(
-        flat(getattr(fn, "python_function", fn)),
+        with_inline_calls(getattr(fn, "python_function", fn)),
         input_signature=getattr(fn, "input_signature", None),
         autograph=private.autograph_of(fn),
     )
@@ -100,37 +100,37 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
     def placed(*args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly():
             raise UsageError("place: the step is called while another function is traced - call it from eager code")
-        with _entered(applied, keep=True):
+        with _install_hooks(applied, keep=True):
             return step(*args, **kwargs)
 
     vars(placed)["applied"] = applied
     return placed
 
 
-def _applied(plans: tuple[Plan, ...], options: Options) -> Applied:
+def _applied(plans: tuple[Plan, ...], options: ApplyOptions) -> AppliedPlans:
     self_test()
     for plan in plans:
         refuse_older(plan)
-        targets(plan, options.devices)  # a name that is wrong is said now, and not at the first step
-    functions = Functions(plans=plans, options=options)
-    sessions = Sessions(plans=plans, options=options)
-    return Applied(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")
+        device_targets(plan, options.devices)  # a name that is wrong is said now, and not at the first step
+    functions = FunctionEnforcement(plans=plans, options=options)
+    sessions = SessionEnforcement(plans=plans, options=options)
+    return AppliedPlans(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")
 
 
 @contextlib.contextmanager
-def _entered(applied: Applied, *, keep: bool = False) -> Iterator[None]:
+def _install_hooks(applied: AppliedPlans, *, keep: bool = False) -> Iterator[None]:
     """Hooks and settings in place; `keep` leaves variables where they were moved to."""
     functions, sessions = applied.functions, applied.sessions
     with contextlib.ExitStack() as stack:
-        stack.enter_context(turn(wait=keep))
-        stack.enter_context(settings())
+        stack.enter_context(exclusive_use(wait=keep))
+        stack.enter_context(plan_settings())
         stack.enter_context(training.in_functions_only(remedy=", or train outside pesto.apply"))
         stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
-        stack.enter_context(private.made_of(functions.on_compile))
-        stack.enter_context(private.traced_apart(applied.token))
-        stack.enter_context(private.around_traces(functions.on_trace))
-        stack.enter_context(private.around_calls(functions.called))
-        stack.enter_context(private.around_sessions(sessions.open, sessions.run, sessions.callable_of))
+        stack.enter_context(private.compile_only(functions.on_compile))
+        stack.enter_context(private.separate_traces(applied.token))
+        stack.enter_context(private.intercept_traces(functions.on_trace))
+        stack.enter_context(private.intercept_calls(functions.called))
+        stack.enter_context(private.intercept_sessions(sessions.open, sessions.run, sessions.callable_of))
         if not keep:
             stack.callback(functions.moves.undo)
             stack.callback(sessions.undo)

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from pesto.tf import private
-from pesto.tf.laying.branches import MERGES, mended
-from pesto.tf.laying.chain_places import Place, places_of
-from pesto.tf.laying.implied_waits import chain_ranks, implied, implied_waits
-from pesto.tf.laying.placement import FED, Copy, Placement, Relay
-from pesto.tf.laying.step_graph import Trace
-from pesto.tf.nodes.barriers import around
-from pesto.tf.nodes.branch_division import Division
+from pesto.tf.apply_placement.branches import MERGES, reroute_branch_edges
+from pesto.tf.apply_placement.chain_places import ChainPlace, places_of
+from pesto.tf.apply_placement.implied_waits import chain_ranks, implied_by_chain, implied_waits
+from pesto.tf.apply_placement.placement import FED, ConstantCopy, SendRelay, StepPlacement
+from pesto.tf.apply_placement.step_graph import StepTrace
+from pesto.tf.nodes.barriers import bypass_barriers
+from pesto.tf.nodes.branch_division import BranchDivision
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.unoptimized import MERGED
+from pesto.tf.session_config import MERGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edits:
+class GraphEdits:
     """Devices to set, control inputs to add, attributes to take away."""
 
     device: Mapping[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Edits:
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node -> the nodes that it waits for in addition."""
     implied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node -> those that it need not wait for itself (`pesto.tf.laying.implied_waits`)."""
+    """Node -> those that it need not wait for itself (`pesto.tf.apply_placement.implied_waits`)."""
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Node -> its chain and place there; of the ends of a live function, the last of each chain is enough."""
     unbound: tuple[str, ...] = ()
@@ -39,15 +39,15 @@ class Edits:
     """Loops and branches that must not be taken apart."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
-    divided: Mapping[str, Division] = field(default_factory=dict)
+    divided: Mapping[str, BranchDivision] = field(default_factory=dict)
     """Branch ops of a live graph that several take the place of."""
-    relays: tuple[Relay, ...] = ()
+    relays: tuple[SendRelay, ...] = ()
     """Identities to add, and what reads them from then on."""
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[ConstantCopy, ...] = ()
     """Constants to add, and what reads them from then on."""
 
 
-def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
+def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[Any]) -> GraphEdits:
     """The edits that carry out `placement` on the graph from which `trace` was taken; `every` are all its NodeDefs.
 
     `_class` goes from every op without references, the step's or not: initialisers and savers would tie what the plan
@@ -62,9 +62,9 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
     device.update((relay.name, placement.device_of(relay.op)) for relay in placement.relays)
     device.update((copy.name, placement.devices[copy.device]) for copy in placement.copies)
     waits: dict[str, list[str]] = {}
-    for a, b in _waits(placement, trace):
+    for a, b in _control_edges(placement, trace):
         waits.setdefault(b, []).append(a)
-    return Edits(
+    return GraphEdits(
         device=device,
         waits={b: tuple(a) for b, a in waits.items()},
         unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
@@ -76,7 +76,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
     )
 
 
-def without_implied(wanted: Edits, placement: Placement, trace: Trace) -> Edits:
+def without_implied(wanted: GraphEdits, placement: StepPlacement, trace: StepTrace) -> GraphEdits:
     """The edits of a live function whose chains have an edge between all neighbours, without the waits these imply.
 
     Not of a v1 graph: what a session runs is what its fetches wait for themselves.
@@ -85,9 +85,9 @@ def without_implied(wanted: Edits, placement: Placement, trace: Trace) -> Edits:
     return replace(wanted, implied=implied_waits(placement, trace, ranks), ranks=ranks)
 
 
-def joined(several: Sequence[Edits]) -> Edits:
+def merge_edits(several: Sequence[GraphEdits]) -> GraphEdits:
     """The edits of several placements of one graph that wait for different things and agree on devices."""
-    return Edits(
+    return GraphEdits(
         device={node: device for e in several for node, device in e.device.items()},
         waits={node: earlier for e in several for node, earlier in e.waits.items()},
         unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
@@ -99,19 +99,19 @@ def joined(several: Sequence[Edits]) -> Edits:
     )
 
 
-def _waits(placement: Placement, trace: Trace) -> list[tuple[str, str]]:
+def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str, str]]:
     """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
     places = places_of(placement, trace.loops)
-    own = [Place.of(name, trace.loops) for name in placement.graph.names]
+    own = [ChainPlace.of(name, trace.loops) for name in placement.graph.names]
     pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
-    hidden = mended(_hidden(placement, trace), placement, trace)
-    listed = [(places[a][-1], places[b][0]) for a, b in (*pairs, *_partly(placement, trace))]
+    hidden = reroute_branch_edges(_program_order_edges(placement, trace), placement, trace)
+    listed = [(places[a][-1], places[b][0]) for a, b in (*pairs, *_partly_ordered_neighbours(placement, trace))]
     listed += [pair for several in places.values() for pair in pairwise(several)]
-    listed += [(own[a], own[b]) for a, b in (*hidden, *_unmerged(placement))]
+    listed += [(own[a], own[b]) for a, b in (*hidden, *_onednn_edges(placement))]
     return list(dict.fromkeys((x, y) for a, b in listed for x in a.exits for y in b.entries))
 
 
-def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
+def _partly_ordered_neighbours(placement: StepPlacement, trace: StepTrace) -> list[tuple[int, int]]:
     """Neighbours in a chain that an edge joins which orders only a part: a door of a loop, a Merge, no relay."""
     graph = placement.graph
     parts = np.array(
@@ -123,7 +123,7 @@ def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
     return list(zip(before[kept].tolist(), after[kept].tolist(), strict=True))
 
 
-def _unmerged(placement: Placement) -> list[tuple[int, int]]:
+def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
     """Edges beside data to ops that oneDNN would merge with others, which then had no node to be verified."""
     g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
     types, place = np.array(g.types)[g.type_of], placement.device
@@ -136,7 +136,7 @@ def _unmerged(placement: Placement) -> list[tuple[int, int]]:
     return list(zip(g.src[found].tolist(), g.dst[found].tolist(), strict=True))
 
 
-def _hidden(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
+def _program_order_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[int, int]]:
     """Control edges that the importer added: the program order of what touches one variable."""
     graph, nodes = placement.graph, trace.nodes
     op = trace.op_of_node
@@ -147,7 +147,7 @@ def _hidden(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
     return [pair for pair in pairs if pair not in own]
 
 
-def make(graph: Any, wanted: Edits) -> Callable[[], None]:
+def apply_edits(graph: Any, wanted: GraphEdits) -> Callable[[], None]:
     """Carry out `wanted` on a live v1 graph or FuncGraph; the callable that is returned undoes it.
 
     When it fails midway, nothing is changed.
@@ -159,14 +159,14 @@ def make(graph: Any, wanted: Edits) -> Callable[[], None]:
             undo.pop()()
 
     try:
-        _make(graph, wanted, undo)
+        _apply_recording_undo(graph, wanted, undo)
     except BaseException:
         back()
         raise
     return back
 
 
-def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
+def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[], None]]) -> None:
     """Carry out `wanted`, writing down before each change how to undo it."""
     ops = {op.name: op for op in graph.get_operations()}
     for name, division in wanted.divided.items():
@@ -179,17 +179,17 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
             undo.append(partial(private.set_device, op, op.device))
             private.set_device(op, device)
     for name in wanted.passed:
-        _go_around(ops[name], undo)
+        _bypass_barrier(ops[name], undo)
     added = [(r.readers, ops[r.name].inputs[0], ops[r.name]) for r in wanted.relays]
     added += [(c.readers, ops[c.constant].outputs[0], ops[c.name]) for c in wanted.copies]
     for readers, source, node in added:
         for reader in readers:
-            _read(ops[reader], source, node.outputs[0], undo)
+            _replace_input(ops[reader], source, node.outputs[0], undo)
     for name, gone in wanted.implied.items():
         own = list(ops[name].control_inputs)
         undo.append(partial(private.set_controls, ops[name], own))
         private.set_controls(ops[name], [e for e in own if e.name not in gone])
-    _end(graph, wanted.ranks, undo)
+    _trim_control_outputs(graph, wanted.ranks, undo)
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
         private.add_controls(ops[name], [ops[e] for e in earlier])
@@ -198,7 +198,9 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
         private.clear_attr(ops[name], attr)
 
 
-def _divide(graph: Any, ops: dict[str, Any], name: str, division: Division, undo: list[Callable[[], None]]) -> None:
+def _divide(
+    graph: Any, ops: dict[str, Any], name: str, division: BranchDivision, undo: list[Callable[[], None]]
+) -> None:
     """Let all that reads a branch op of a live function, or waits for it, do so of the ops that take its place."""
     whole = ops[name]
     if division.ends[0] not in ops:
@@ -208,9 +210,9 @@ def _divide(graph: Any, ops: dict[str, Any], name: str, division: Division, undo
             private.add_controls(ops[node.name], [ops[text[1:]] for text in node.input if text[0] == "^"])
     for output, text in zip(whole.outputs, division.outputs, strict=True):
         for reader in output.consumers():
-            _read(reader, output, _tensor(ops, text), undo)
+            _replace_input(reader, output, _tensor(ops, text), undo)
     ends = [ops[end] for end in division.ends]
-    for reader in private.waiting_for(whole):
+    for reader in private.control_readers(whole):
         earlier = list(reader.control_inputs)
         undo.append(partial(private.set_controls, reader, earlier))
         private.set_controls(reader, [*(e for e in earlier if e is not whole), *ends])
@@ -219,16 +221,16 @@ def _divide(graph: Any, ops: dict[str, Any], name: str, division: Division, undo
     graph.control_outputs = [e for op in controls for e in (ends if op is whole else [op])]
 
 
-def _end(graph: Any, ranks: Mapping[str, tuple[int, int]], undo: list[Callable[[], None]]) -> None:
+def _trim_control_outputs(graph: Any, ranks: Mapping[str, tuple[int, int]], undo: list[Callable[[], None]]) -> None:
     """Leave of the control outputs of a live function the last of each chain: what runs behind it waits for all."""
     ends = list(getattr(graph, "control_outputs", ()))
-    gone = set(implied((end.name for end in ends), (), ranks))
+    gone = set(implied_by_chain((end.name for end in ends), (), ranks))
     if gone:
         undo.append(partial(setattr, graph, "control_outputs", ends))
         graph.control_outputs = [end for end in ends if end.name not in gone]
 
 
-def _add(graph: Any, wanted: Edits, ops: dict[str, Any]) -> None:
+def _add(graph: Any, wanted: GraphEdits, ops: dict[str, Any]) -> None:
     """Add what is wanted and not there yet: an earlier edit, taken back, has left its nodes without readers."""
     for relay in wanted.relays:
         if relay.name not in ops:
@@ -243,28 +245,28 @@ def _tensor(ops: Mapping[str, Any], text: str) -> Any:
     return ops[name].outputs[int(text[len(name) + 1 :] or 0)]
 
 
-def _read(reader: Any, old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
+def _replace_input(reader: Any, old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
     """Let an op of a live graph read one tensor in the place of another."""
     for place in [k for k, tensor in enumerate(reader.inputs) if tensor is old]:
         undo.append(partial(private.set_input, reader, place, old))
         private.set_input(reader, place, new)
 
 
-def _go_around(barrier: Any, undo: list[Callable[[], None]]) -> None:
+def _bypass_barrier(barrier: Any, undo: list[Callable[[], None]]) -> None:
     """Let the readers of a barrier of a live graph read what it passes."""
     for output, source in zip(barrier.outputs, barrier.inputs, strict=True):
         for reader in output.consumers():
-            _read(reader, output, source, undo)
-    for reader in private.waiting_for(barrier):
+            _replace_input(reader, output, source, undo)
+    for reader in private.control_readers(barrier):
         earlier = list(reader.control_inputs)
         undo.append(partial(private.set_controls, reader, earlier))
         private.set_controls(reader, [*(e for e in earlier if e is not barrier), *(t.op for t in barrier.inputs)])
 
 
-def write(graph_def: Any, wanted: Edits) -> None:
+def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
     """Carry out `wanted` on a GraphDef, in place."""
     unbound, whole = set(wanted.unbound), set(wanted.whole)
-    around(graph_def, wanted.passed)
+    bypass_barriers(graph_def, wanted.passed)
     _write_relays(graph_def, wanted.relays)
     _write_copies(graph_def, wanted.copies)
     for node in graph_def.node:
@@ -277,26 +279,26 @@ def write(graph_def: Any, wanted: Edits) -> None:
             del node.attr[private.LOWERED]
 
 
-def _write_relays(graph_def: Any, relays: Sequence[Relay]) -> None:
+def _write_relays(graph_def: Any, relays: Sequence[SendRelay]) -> None:
     by_name = {node.name: node for node in graph_def.node}
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
     for relay in relays:
-        _lead(by_name, relay.readers, relay.tensor, relay.name)
+        _redirect_readers(by_name, relay.readers, relay.tensor, relay.name)
         name = producer(relay.tensor)
         dtype = signatures.output_types(by_name[name])[int(relay.tensor[len(name) + 1 :] or 0)]
         graph_def.node.add(name=relay.name, op="Identity", input=[relay.tensor]).attr["T"].type = dtype
 
 
-def _write_copies(graph_def: Any, copies: Sequence[Copy]) -> None:
+def _write_copies(graph_def: Any, copies: Sequence[ConstantCopy]) -> None:
     by_name = {node.name: node for node in graph_def.node}
     for copy in copies:
-        _lead(by_name, copy.readers, copy.constant, copy.name)
+        _redirect_readers(by_name, copy.readers, copy.constant, copy.name)
         node = graph_def.node.add(name=copy.name, op="Const")
         for key in ("dtype", "value"):
             node.attr[key].CopyFrom(by_name[copy.constant].attr[key])
 
 
-def _lead(by_name: Mapping[str, Any], readers: Sequence[str], tensor: str, to: str) -> None:
+def _redirect_readers(by_name: Mapping[str, Any], readers: Sequence[str], tensor: str, to: str) -> None:
     """Let nodes of a GraphDef read `to` in a tensor's place."""
     same = (tensor, f"{tensor}:0") if ":" not in tensor else (tensor,)
     for reader in readers:

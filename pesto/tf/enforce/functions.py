@@ -13,34 +13,34 @@ from pesto.core.errors import InputError, MismatchError, PestoError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.source import SAVED_MODEL
-from pesto.tf import private, unplaceable
+from pesto.tf import placement_refusals, private
+from pesto.tf.apply_placement.fetch_closure import closure
+from pesto.tf.apply_placement.placement import StepPlacement
+from pesto.tf.apply_placement.relays import place_with_relays
+from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
+from pesto.tf.apply_placement.targets import check_devices_exist, device_targets
 from pesto.tf.enforce import training
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.edits import edits, make, without_implied
-from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.edits import apply_edits, compute_edits, without_implied
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine, name_prefixes
 from pesto.tf.enforce.process_settings import check_settings
-from pesto.tf.enforce.relocate import Moves
-from pesto.tf.fitting import batch_limit, causes
-from pesto.tf.laying.fetch_closure import closure
-from pesto.tf.laying.placement import Placement
-from pesto.tf.laying.relays import laid
-from pesto.tf.laying.step_graph import Trace, trace
-from pesto.tf.laying.targets import check_exist, targets
-from pesto.tf.nodes.flat import keras_2_inline
-from pesto.tf.sources.feed_shapes import as_planned
+from pesto.tf.enforce.relocate import VariableMoves
+from pesto.tf.nodes.inline_tracing import inline_keras_2
+from pesto.tf.plan_matching import batch_limit, mismatch_diagnosis
+from pesto.tf.sources.feed_shapes import use_planned_shapes
 from pesto.tf.sources.sources import capture_func_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Functions:
+class FunctionEnforcement:
     """The tf.function side of one application of plans."""
 
     plans: tuple[Plan, ...]
-    options: Options
-    moves: Moves = field(default_factory=Moves)
-    placed: dict[int, tuple[Any, Expected, Trace]] = field(default_factory=dict)
+    options: ApplyOptions
+    moves: VariableMoves = field(default_factory=VariableMoves)
+    placed: dict[int, tuple[Any, ExpectedPlacement, StepTrace]] = field(default_factory=dict)
     """By id of the FuncGraph: the graph, kept so that its id stays its own, what is expected of it, and its step."""
-    names: dict[str, Expected] = field(default_factory=dict)
+    names: dict[str, ExpectedPlacement] = field(default_factory=dict)
     """Expectations of each function, by its name in TensorFlow's library."""
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Functions that were traced within this application, or need no watch."""
@@ -55,9 +55,9 @@ class Functions:
     """Warnings of functions that no plan is for, as they were given first."""
 
     def wanted(self, plan: Plan) -> dict[str, str]:
-        """TensorFlow's name for each device of a plan; UsageError as `targets` says, InputError for one not there."""
-        found = targets(plan, self.options.devices)
-        check_exist(found, [d.name for d in tf.config.list_logical_devices()])
+        """TensorFlow's name for each device of a plan; errors as of `device_targets` and `check_devices_exist`."""
+        found = device_targets(plan, self.options.devices)
+        check_devices_exist(found, [d.name for d in tf.config.list_logical_devices()])
         return found
 
     def on_graph(self, graph: Any) -> None:
@@ -65,10 +65,10 @@ class Functions:
         if private.is_body(graph):  # the function around it answers for it
             return
         label = private.label_of(graph)
-        training.refuse_half(graph, label)
+        training.refuse_gradients_only(graph, label)
         if not training.trains(graph, self.seen):
             return
-        unplaceable.check_graph(graph, label)
+        placement_refusals.check_graph(graph, label)
         if self.options.trace:
             raise InputError(
                 f"{label}: trace=True compares times, which TensorFlow gives of v1 sessions only - leave it out; the "
@@ -76,15 +76,19 @@ class Functions:
             )
         traced, plan = self._recognised(graph, label)
         wanted = self.wanted(plan)
-        mine = _own(graph, traced)
+        mine = _ops_inside(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
-        placement = throughout(laid(plan, traced, wanted, made_outside, order=self.options.order))
+        placement = order_all_neighbours(
+            place_with_relays(plan, traced, wanted, made_outside, order=self.options.order)
+        )
         _check_iterators(graph, placement, label)
         self.moves.settle(graph, placement, plan.provenance.graph_source)
-        make(graph, without_implied(edits(placement, traced, traced.nodes.defs), placement, traced))
+        apply_edits(graph, without_implied(compute_edits(placement, traced, traced.nodes.defs), placement, traced))
         if traced.graph.batch is not None:
-            batch_limit.limit(graph, traced.graph.batch)
-        expected = Expected(placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays})
+            batch_limit.add_batch_checks(graph, traced.graph.batch)
+        expected = ExpectedPlacement(
+            placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays}
+        )
         self.placed[id(graph)] = (graph, expected, traced)
 
     def on_compile(self, graph: Any) -> Sequence[Any]:
@@ -101,11 +105,11 @@ class Functions:
         needed = closure([*(tensor.op for tensor in graph.outputs), *graph.control_outputs, *effects])
         return [op for op in every if op.name in needed]
 
-    def on_trace(self, tracing: private.Tracing) -> Any:
+    def on_trace(self, tracing: private.TraceRequest) -> Any:
         """A function is about to be traced."""
         try:
-            with keras_2_inline(tracing):
-                return causes.fitted(tracing, self.plans)
+            with inline_keras_2(tracing):
+                return mismatch_diagnosis.trace_for_plan(tracing, self.plans)
         except PestoError as error:  # AutoGraph puts the lines of the program's functions around what is raised in them
             first = next((said for said in self.refused if str(said) in str(error)), None)
             if first is None:
@@ -117,7 +121,7 @@ class Functions:
         """A function was compiled from a traced graph."""
         self.known.add(function)
         self.seen.add(private.name_of(function))
-        if private.runs_in_data(function) and training.reached(function, self.names):
+        if private.runs_in_data(function) and training.called_steps(function, self.names):
             raise InputError(
                 f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
                 "verifies it - loop over the dataset in Python"
@@ -125,7 +129,7 @@ class Functions:
         found = self.placed.get(id(function.graph))
         if found is not None:
             if private.must_compile(function.function_def.attr):
-                raise unplaceable.compiled(f"function {function.graph.name}")
+                raise placement_refusals.xla_error(f"function {function.graph.name}")
             self.names[private.name_of(function)] = found[1]
 
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
@@ -134,16 +138,16 @@ class Functions:
             if function not in self.planned:
                 return call()
             check_settings()
-            return _within(call)
+            return _call_within_batch(call)
         if function not in self.known:
             self._refuse_unseen(function)
-        inside = training.reached(function, self.names)
+        inside = training.called_steps(function, self.names)
         if not inside:
             self.verified.add(function)
             return call()
         check_settings()
-        with private.collected_graphs() as graphs:
-            result = _within(call)
+        with private.collect_partition_graphs() as graphs:
+            result = _call_within_batch(call)
         self._check(graphs, inside)
         self.verified.add(function)
         self.planned.add(function)
@@ -158,21 +162,23 @@ class Functions:
                 "tf.function itself inside the context, so that it is traced there"
             )
         for plan in self.plans:
-            if _exported(function.graph, plan):
+            if _is_exported_signature(function.graph, plan):
                 raise UsageError(
                     f"function {name} is the signature that the plan of {shown(plan.provenance.graph_source)} is for, "
                     "was traced when it was exported, and would run unplaced - run that plan by pesto run, or plan the "
                     "program's own tf.function and call that"
                 )
 
-    def _recognised(self, graph: Any, label: str) -> tuple[Trace, Plan]:
+    def _recognised(self, graph: Any, label: str) -> tuple[StepTrace, Plan]:
         """The trace of a training function and the plan that is for it; MismatchError when there is none."""
         captured = capture_func_graph(graph, label)
         why: PestoError | None = None
         kinds = {(plan.provenance.graph_batch, plan.feed_shapes): plan for plan in self.plans}
         for (batch, _), like in kinds.items():
             try:
-                traced = trace(as_planned(captured, like), batch or causes.stand_in(captured))
+                traced = trace_step(
+                    use_planned_shapes(captured, like), batch or mismatch_diagnosis.stand_in_batch(captured)
+                )
             except InputError as error:
                 why = error
                 continue
@@ -181,13 +187,15 @@ class Functions:
                     made = {node.name for division in traced.divisions.values() for node in division.nodes}
                     training.refuse_nested(graph, set(traced.graph.names) - made, label)
                     return traced, plan
-            why = causes.stranger(traced.graph, self.plans, label, graph.structured_input_signature)
+            why = mismatch_diagnosis.unmatched_step_error(
+                traced.graph, self.plans, label, graph.structured_input_signature
+            )
         raise why or MismatchError(f"{label}: no plan is given for it")
 
     def _check(self, graphs: list[list[Any]], inside: set[str]) -> None:
         for name in sorted(inside):
             expected = self.names[name]
-            found = [(parts, p) for parts in graphs for p in prefixes(parts, expected.placement)]
+            found = [(parts, p) for parts in graphs for p in name_prefixes(parts, expected.placement)]
             if not found:
                 raise UsageError(
                     f"function {name}: TensorFlow showed no graph of its run - call it first inside pesto.apply"
@@ -196,7 +204,7 @@ class Functions:
                 self.findings.append(examine(parts, expected, prefix).checked())
 
 
-def _check_iterators(graph: Any, placement: Placement, label: str) -> None:
+def _check_iterators(graph: Any, placement: StepPlacement, label: str) -> None:
     """InputError for a plan that has what reads a function's iterator elsewhere than the iterator, on the first CPU."""
     index = {name: i for i, name in enumerate(placement.graph.names)}
     for op in graph.get_operations():
@@ -211,30 +219,30 @@ def _check_iterators(graph: Any, placement: Placement, label: str) -> None:
                 )
 
 
-def _exported(graph: Any, plan: Plan) -> bool:
+def _is_exported_signature(graph: Any, plan: Plan) -> bool:
     """Return True if a plan is for the signature of a SavedModel, and this is its graph."""
     made = plan.provenance
     if not made.graph_source.startswith(SAVED_MODEL):
         return False
     try:
-        traced = trace(as_planned(capture_func_graph(graph, made.graph_source), plan), made.graph_batch)
+        traced = trace_step(use_planned_shapes(capture_func_graph(graph, made.graph_source), plan), made.graph_batch)
     except PestoError:  # what no step can be made of is no planned one
         return False
     return traced.graph.fingerprint() == made.graph_fingerprint
 
 
-def _within(call: Callable[[], Any]) -> Any:
+def _call_within_batch(call: Callable[[], Any]) -> Any:
     """Return the results of a planned function; MismatchError when its batch is larger than planned."""
     try:
         return call()
     except tf.errors.InvalidArgumentError as error:
-        why = batch_limit.refused(error)
+        why = batch_limit.batch_error(error)
         if why is None:
             raise
     raise why
 
 
-def throughout(placement: Placement) -> Placement:
+def order_all_neighbours(placement: StepPlacement) -> StepPlacement:
     """The chains with a control edge between all neighbours, also where data joins them.
 
     TensorFlow optimises what each device got once more before it runs it: an op that it folds into a constant goes, and
@@ -244,7 +252,7 @@ def throughout(placement: Placement) -> Placement:
     return replace(placement, before=before, after=after)
 
 
-def _own(graph: Any, traced: Trace) -> frozenset[str]:
+def _ops_inside(graph: Any, traced: StepTrace) -> frozenset[str]:
     """Ops that run in the function; its arguments are made outside, small constants that it captured included."""
     arguments = {t.op.name for t in graph.inputs}
     return frozenset(name for name in traced.graph.names if name not in arguments)

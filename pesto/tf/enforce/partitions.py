@@ -14,19 +14,19 @@ import tensorflow as tf
 from pesto.core.errors import VerificationError
 from pesto.core.plans.control_edges import neighbours
 from pesto.core.quantities import counted
-from pesto.tf.laying.branches import MERGES
-from pesto.tf.laying.chain_places import places_of
-from pesto.tf.laying.placement import CARRIED, FED, Placement
-from pesto.tf.laying.step_graph import Loop
-from pesto.tf.laying.targets import covers
+from pesto.tf.apply_placement.branches import MERGES
+from pesto.tf.apply_placement.chain_places import places_of
+from pesto.tf.apply_placement.placement import CARRIED, FED, StepPlacement
+from pesto.tf.apply_placement.step_graph import Loop
+from pesto.tf.apply_placement.targets import covers
 from pesto.tf.nodes.needed_nodes import producer
 
 _NEXT = ("NextIteration", "RefNextIteration")
 
 
-def unordered(
+def unordered_neighbours(
     partitions: Sequence[Any],
-    placement: Placement,
+    placement: StepPlacement,
     loops: Mapping[str, Loop],
     present: Collection[str],
     prefix: str,
@@ -35,7 +35,7 @@ def unordered(
 
     present: the ops and relays that are in the partitions, under their names behind `prefix`.
     """
-    walks = [_Walk.of(part) for part in partitions]
+    walks = [_PartitionWalk.of(part) for part in partitions]
     wrong = []
     of_op = places_of(placement, loops)
     for chain in placement.chains():
@@ -49,7 +49,7 @@ def unordered(
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _PartitionWalk:
     """One partition, ready to be walked along its edges."""
 
     nodes: Mapping[str, Any]
@@ -59,7 +59,7 @@ class _Walk:
     """Producers of each node, without the edges that close loops."""
 
     @classmethod
-    def of(cls, part: Any) -> "_Walk":
+    def of(cls, part: Any) -> "_PartitionWalk":
         nodes = {node.name: node for node in part.node}
         before = {name: _producers(nodes, name) for name in nodes}
         return cls(nodes, _topological(before), before)
@@ -157,18 +157,18 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Expected:
+class ExpectedPlacement:
     """What partition graphs are held against: nodes by name, the ops that run."""
 
-    placement: Placement
+    placement: StepPlacement
     loops: Mapping[str, Loop]
     ran: Collection[str] | None = None
     """Names of the ops that the run needs; None for all."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """What the graph that is rehearsed calls some of the ops (`pesto.tf.enforce.gone_names`)."""
+    """What the graph that is rehearsed calls some of the ops (`pesto.tf.enforce.removed_names`)."""
 
 
-def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> Findings:
+def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str = "") -> Findings:
     """Compare the partition GraphDefs of one run with what is expected; `prefix` stands before each node's name."""
     where = {}
     for part in partitions:
@@ -194,7 +194,7 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
             moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
         else:
             here.add(of)
-    late = unordered(partitions, expected.placement, expected.loops, here, prefix)
+    late = unordered_neighbours(partitions, expected.placement, expected.loops, here, prefix)
     found = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
     fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False
     return replace(found, remedy=_NO_ONEDNN) if fused else found
@@ -208,7 +208,7 @@ _ARGUMENTS = ("VarHandleOp", "IteratorV2", "NoOp")
 """Types of ops that a function may have as arguments, or not at all."""
 
 
-def prefixes(partitions: Iterable[Any], placement: Placement) -> list[str]:
+def name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[str]:
     """What stands before the names of the placement's ops where functions that call the step were inlined."""
     graph = placement.graph
     marks = [n for i, n in enumerate(graph.names) if graph.types[graph.type_of[i]] not in (*FED, *_ARGUMENTS)]
@@ -233,17 +233,17 @@ def _same(target: str, device: str) -> bool:
     return _seen[key]
 
 
-def examine_times(stats: Any, expected: Expected) -> Findings:
+def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
     """Compare the StepStats of one run with the chains: no op may start before its neighbour has ended.
 
     v1 loops and ops that were not traced are left out, and names that were traced twice: ops of functions have any.
     """
     placement, names = expected.placement, expected.placement.graph.names
     index = {name: i for i, name in enumerate(names) if name not in expected.loops}
-    times = Counter(e.node_name for d in stats.dev_stats if not repeats(d.device) for e in d.node_stats)
+    times = Counter(e.node_name for d in stats.dev_stats if not is_duplicate_device(d.device) for e in d.node_stats)
     start, end = np.full(len(names), -1), np.full(len(names), -1)
     for device in stats.dev_stats:
-        if repeats(device.device):
+        if is_duplicate_device(device.device):
             continue
         for entry in device.node_stats:
             i = index.get(entry.node_name)
@@ -259,12 +259,12 @@ def examine_times(stats: Any, expected: Expected) -> Findings:
     return Findings(ops=int(traced.sum()), moves=(), inversions=late)
 
 
-def repeats(device: str) -> bool:
+def is_duplicate_device(device: str) -> bool:
     """Whether a device of StepStats is none, but a GPU's streams, copies or waits beside what the GPU itself lists."""
     return device.partition("/device:")[2].count("/") > 0
 
 
-def joined(a: Findings, b: Findings) -> Findings:
+def merge_findings(a: Findings, b: Findings) -> Findings:
     """Both sets of findings on one run."""
     return Findings(
         ops=a.ops, moves=a.moves + b.moves, inversions=a.inversions + b.inversions, absent=a.absent + b.absent,

@@ -11,12 +11,12 @@ from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.source import Cut, cut_by
 from pesto.tf.enforce import context
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches, train_in_micro_batches
-from pesto.tf.sources.keras_step import built
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches, train_in_micro_batches
+from pesto.tf.sources.keras_step import build_variables
 
 
-def pipeline(step: Any, plan: Plan, options: Options) -> Callable[..., Any]:
+def pipeline(step: Any, plan: Plan, options: ApplyOptions) -> Callable[..., Any]:
     """`step`, a compiled Keras model or a function, in the plan's micro-batches, placed and ordered.
 
     Of a model it is called as `step(x, y)` or `step(x, y, sample_weight)` and gives the loss of that batch, the mean
@@ -38,11 +38,11 @@ def pipeline(step: Any, plan: Plan, options: Options) -> Callable[..., Any]:
 
 def _function(step: Any, cut: Cut) -> Any:
     label = f"function {getattr(step, '__name__', 'step')}"
-    whole = in_micro_batches(converted(step), cut, label)
+    whole = in_micro_batches(convert_control_flow(step), cut, label)
     return tf.function(whole, input_signature=getattr(step, "input_signature", None), autograph=False)
 
 
-def _of_model(model: Any, plan: Plan, options: Options, cut: Cut) -> Callable[..., Any]:
+def _of_model(model: Any, plan: Plan, options: ApplyOptions, cut: Cut) -> Callable[..., Any]:
     default, train = tf.distribute.get_strategy(), train_in_micro_batches(model, cut)
 
     def train_step(data: Any) -> Any:
@@ -54,7 +54,7 @@ def _of_model(model: Any, plan: Plan, options: Options, cut: Cut) -> Callable[..
         """The loss of one batch, after which the model is trained on it; metrics are the model's, of this batch."""
         given = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
         data = tf.nest.map_structure(_tensor, given)
-        built(model, data)
+        build_variables(model, data)
         model.reset_metrics()
         logs = placed(data)
         return logs.get("loss", logs) if isinstance(logs, dict) else logs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from pesto.core.errors import UsageError
-from pesto.tf.unplaceable import check_clustering
+from pesto.tf.placement_refusals import check_clustering
 
 _LOCK = threading.Lock()
 """What a context changes belongs to the whole process, so there is one at a time."""
@@ -15,7 +15,7 @@ _HOLDER = threading.local()
 
 
 @contextlib.contextmanager
-def turn(*, wait: bool) -> Iterator[None]:
+def exclusive_use(*, wait: bool) -> Iterator[None]:
     """The process to oneself. UsageError when this thread has it already, or another has and `wait` is False."""
     if getattr(_HOLDER, "holds", False) or not _LOCK.acquire(blocking=wait):
         raise UsageError("a plan is being applied already - give all plans to one pesto.apply")
@@ -28,7 +28,7 @@ def turn(*, wait: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def settings() -> Iterator[None]:
+def plan_settings() -> Iterator[None]:
     """Grappler and soft placement of tf.functions off; as they were, afterwards. InputError when XLA clusters ops."""
     check_clustering()
     off = _grappler_off()
@@ -43,7 +43,7 @@ def settings() -> Iterator[None]:
 
 
 def check_settings() -> None:
-    """UsageError when the program has changed what `settings` set: TensorFlow would then compile the step anew."""
+    """UsageError when the program has changed what `plan_settings` set: TensorFlow would then compile the step anew."""
     check_clustering()
     if not _grappler_off() or tf.config.get_soft_device_placement():
         raise UsageError(

@@ -8,11 +8,11 @@ from typing import Any
 
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
-from pesto.tf import private, unplaceable
+from pesto.tf import placement_refusals, private
 from pesto.tf.enforce import training
-from pesto.tf.importer.importer import build
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.flat import keras_2_inline
+from pesto.tf.importer.importer import build_graph
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.inline_tracing import inline_keras_2
 from pesto.tf.sources.sources import capture_func_graph
 
 _OF_DATASETS = "function Dataset_"
@@ -20,12 +20,12 @@ _OF_DATASETS = "function Dataset_"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class RecordedSteps:
     """The training functions that were traced while `record` was open."""
 
     batch: int | None
     """Examples in a batch where the program leaves the first dimension open; None where it does not."""
-    captured: list[Captured] = field(default_factory=list)
+    captured: list[CapturedStep] = field(default_factory=list)
     """Inside: what was traced, in the order of the traces; a function may be traced more than once."""
 
     @property
@@ -35,7 +35,7 @@ class Recorded:
         inside = [name for name in names if name.startswith(_OF_DATASETS)]
         if inside:
             around = next((name for name in names if name not in inside), "a function")
-            raise unplaceable.in_dataset(f"record: {around}")
+            raise placement_refusals.dataset_loop_error(f"record: {around}")
         if len(names) != 1:
             remedy = (
                 "record each in a context of its own, and plan the second beside the first plan, "
@@ -45,7 +45,7 @@ class Recorded:
             )
             found = ", ".join(names) or "none"
             raise InputError(f"record: one training function was to be traced, found {found} - {remedy}")
-        made = {graph.fingerprint(): graph for graph in (build(c, batch=self.batch) for c in self.captured)}
+        made = {graph.fingerprint(): graph for graph in (build_graph(c, batch=self.batch) for c in self.captured)}
         if len(made) != 1:
             sizes = " and ".join(f"{graph.ops} ops ({key[:12]})" for key, graph in made.items())
             raise InputError(
@@ -59,25 +59,25 @@ class Recorded:
         if private.is_body(graph):
             return
         label = private.label_of(graph)
-        training.refuse_half(graph, label)
+        training.refuse_gradients_only(graph, label)
         if training.trains(graph):
-            unplaceable.check_graph(graph, label)
+            placement_refusals.check_graph(graph, label)
             self.captured.append(capture_func_graph(graph, label))
 
-    def on_trace(self, tracing: private.Tracing) -> Any:
+    def on_trace(self, tracing: private.TraceRequest) -> Any:
         """Inside: a function is about to be traced; it is traced as `apply` does."""
-        with keras_2_inline(tracing):
+        with inline_keras_2(tracing):
             return tracing.create(tracing.signature)
 
 
 @contextlib.contextmanager
-def record(batch: int | None) -> Iterator[Recorded]:
+def record(batch: int | None) -> Iterator[RecordedSteps]:
     """Watch what is traced inside; `batch` stands in for an open first dimension. What no plan can hold is refused."""
-    unplaceable.check_process()
-    found = Recorded(batch=batch)
+    placement_refusals.check_process()
+    found = RecordedSteps(batch=batch)
     with contextlib.ExitStack() as stack:
         stack.enter_context(training.in_functions_only())
         stack.enter_context(private.watch_traces(found.on_graph, lambda _: None))
-        stack.enter_context(private.around_traces(found.on_trace))
-        stack.enter_context(private.traced_apart(f"pesto record {uuid.uuid4()}"))
+        stack.enter_context(private.intercept_traces(found.on_trace))
+        stack.enter_context(private.separate_traces(f"pesto record {uuid.uuid4()}"))
         yield found

@@ -12,15 +12,15 @@ import tensorflow as tf
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.files.json import shown
 from pesto.tf import private
-from pesto.tf.laying.placement import Placement
-from pesto.tf.laying.targets import covers
-from pesto.tf.variables.handles import Holders, holders, in_data
+from pesto.tf.apply_placement.placement import StepPlacement
+from pesto.tf.apply_placement.targets import covers
+from pesto.tf.variables.handles import HandleHolders, captured_by_dataset, find_holders
 
 _log = logging.getLogger("pesto")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Claim:
+class _DeviceClaim:
     """A resource that a placed step has on a device."""
 
     handle: Any
@@ -31,15 +31,15 @@ class _Claim:
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Moves:
+class VariableMoves:
     """Variables that were moved, and where they came from."""
 
     origin: list[tuple[Any, str]] = field(default_factory=list)
     """(variable, its first device)."""
-    claims: dict[int, _Claim] = field(default_factory=dict)
+    claims: dict[int, _DeviceClaim] = field(default_factory=dict)
     """By id of the handle: what the placed steps use, moved or not, until `undo`."""
 
-    def settle(self, graph: Any, placement: Placement, source: str) -> None:
+    def settle(self, graph: Any, placement: StepPlacement, source: str) -> None:
         """Move what the FuncGraph captures to where the placement has it, slots and counters included.
 
         source: what the plan is of, for messages.
@@ -64,7 +64,7 @@ class Moves:
             now |= {id(o): v.handle for (v, _), (o, _, _) in zip(moved, away, strict=True)}
         for outer, _, target in wanted:
             handle = now[id(outer)]
-            self.claims[id(handle)] = _Claim(handle=handle, target=target, source=source)
+            self.claims[id(handle)] = _DeviceClaim(handle=handle, target=target, source=source)
 
     def undo(self) -> None:
         """Move everything back."""
@@ -75,8 +75,8 @@ class Moves:
         self.origin.clear()
         if not first:
             return
-        live = holders()
-        held = in_data(live.functions, [variable.handle for variable, _ in first.values()])
+        live = find_holders()
+        held = captured_by_dataset(live.functions, [variable.handle for variable, _ in first.values()])
         if held is not None:
             _log.warning(
                 "%s of a tf.data pipeline was made inside pesto.apply and keeps reading the variable %s of then, which "
@@ -85,11 +85,11 @@ class Moves:
         _move(live, list(first.values()))
 
 
-_LIVE: "weakref.WeakSet[Moves]" = weakref.WeakSet()
+_LIVE: "weakref.WeakSet[VariableMoves]" = weakref.WeakSet()
 """Of the whole process: a step of `pesto.place` keeps its variables where they are for as long as it exists."""
 
 
-def _resources(graph: Any, placement: Placement) -> Iterator[tuple[Any, str, str]]:
+def _resources(graph: Any, placement: StepPlacement) -> Iterator[tuple[Any, str, str]]:
     """(captured handle, its name in the graph, planned device) of each resource that the placement knows."""
     index = {name: i for i, name in enumerate(placement.graph.names)}
     for outer, inner in graph.captures:
@@ -107,7 +107,7 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
     if found is not None:
         claim, name, target = found
         raise MismatchError(
-            f"variable {_named(holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
+            f"variable {_named(find_holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
             f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use - plan this "
             "step beside that plan, pesto.solve(graph, beside=plan); or both steps as one: a Keras model whose "
             "train_step does both, as of a GAN, or one tf.function that calls both as plain Python functions; or use "
@@ -116,7 +116,7 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
         )
 
 
-def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_Claim, str, str] | None:
+def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_DeviceClaim, str, str] | None:
     live = list(_LIVE)
     for outer, name, target in wanted:
         for moves in live:
@@ -126,14 +126,14 @@ def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_Claim, str, str
     return None
 
 
-def _outside_data(handles: Sequence[Any]) -> Holders:
+def _outside_data(handles: Sequence[Any]) -> HandleHolders:
     """What is live; InputError when a tf.data pipeline holds one of the handles."""
-    live = holders()
-    if in_data(live.functions, handles) is not None:
+    live = find_holders()
+    if captured_by_dataset(live.functions, handles) is not None:
         del live
         gc.collect()  # the pipeline may be gone but for cycles
-        live = holders()
-    held = in_data(live.functions, handles)
+        live = find_holders()
+    held = captured_by_dataset(live.functions, handles)
     if held is not None:
         raise InputError(
             f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable {_named(live, held[1])}, "
@@ -153,11 +153,11 @@ def _variable(variables: Mapping[int, Any], outer: Any, name: str, target: str) 
     return found
 
 
-def _named(live: Holders, handle: Any) -> str:
+def _named(live: HandleHolders, handle: Any) -> str:
     return shown(getattr(live.by_handle().get(id(handle)), "name", "?"))
 
 
-def _move(live: Holders, wanted: Sequence[tuple[Any, str]]) -> None:
+def _move(live: HandleHolders, wanted: Sequence[tuple[Any, str]]) -> None:
     """Put each variable on a device; all at once, as finding all that holds a handle takes a while."""
     moved = []
     for variable, device in wanted:

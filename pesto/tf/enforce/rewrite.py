@@ -11,34 +11,40 @@ from tensorflow.core.framework import graph_pb2
 from pesto.core.errors import MismatchError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.edits import Edits, edits, write
-from pesto.tf.enforce.gone_names import drop, gone_around, kept, rename, renames
-from pesto.tf.enforce.partitions import Expected, Findings
-from pesto.tf.enforce.rehearsal import rehearse
-from pesto.tf.laying.fetch_closure import apart
-from pesto.tf.laying.placement import Placement, refuse_older
-from pesto.tf.laying.relays import laid, sends
-from pesto.tf.laying.step_graph import Trace, trace
-from pesto.tf.laying.targets import targets
-from pesto.tf.nodes.branch_division import Division, replace_branches
-from pesto.tf.nodes.captured import captured
-from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.apply_placement.fetch_closure import ops_outside_chains
+from pesto.tf.apply_placement.placement import StepPlacement, refuse_older
+from pesto.tf.apply_placement.relays import count_sends, place_with_relays
+from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
+from pesto.tf.apply_placement.targets import device_targets
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.dry_run import check_without_running
+from pesto.tf.enforce.edits import GraphEdits, compute_edits, write_edits
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings
+from pesto.tf.enforce.removed_names import (
+    bypassed_barriers,
+    constant_renames,
+    constants_to_keep,
+    remove_nodes,
+    rename_nodes,
+)
+from pesto.tf.nodes.branch_division import BranchDivision, replace_branches
+from pesto.tf.nodes.captured import capture_step
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import RECORDED, producer
+from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.private import op_def
-from pesto.tf.sources.feed_shapes import as_planned
-from pesto.tf.variables.divided_branches import divided_program
+from pesto.tf.sources.feed_shapes import use_planned_shapes
+from pesto.tf.variables.divided_branches import divide_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rewritten:
+class RewrittenGraph:
     """A program's graph under a plan, and what was done to it."""
 
     graph_def: Any
-    placement: Placement
-    edits: Edits
-    trace: Trace
+    placement: StepPlacement
+    edits: GraphEdits
+    trace: StepTrace
     """The step in it."""
     findings: Findings
     """The graphs that TensorFlow made of it, without running it."""
@@ -47,76 +53,81 @@ class Rewritten:
     renamed: Mapping[str, str]
     """The names of constants with copies in it, by the names that they have in `placement`, `edits` and `trace`."""
     gone: tuple[str, ...]
-    """Names of the program that the graph has no more (`pesto.tf.enforce.gone_names`)."""
+    """Names of the program that the graph has no more (`pesto.tf.enforce.removed_names`)."""
     kept: tuple[str, ...]
     """Constants that were to keep their names."""
     kept_sent: int
     """Transfers of those to other devices, which the plan does not count."""
 
 
-def rewrite(graph_def: Any, plan: Plan, options: Options, keep: Iterable[str] = ()) -> Any:
+def rewrite(graph_def: Any, plan: Plan, options: ApplyOptions, keep: Iterable[str] = ()) -> Any:
     """A copy of `graph_def` with the plan's devices and order in it: the whole program, function calls inlined.
 
     Names do not change, so fetches and checkpoints hold; but small constants that another device reads, unless they are
-    in `keep`, and barriers have none any more (`pesto.tf.enforce.gone_names`). See `rewritten` for what is refused.
+    in `keep`, and barriers have none any more (`pesto.tf.enforce.removed_names`). Errors as of `rewrite_with_report`.
     """
-    return rewritten(graph_def, plan, options, keep=keep).graph_def
+    return rewrite_with_report(graph_def, plan, options, keep=keep).graph_def
 
 
-def rewritten(
-    graph_def: Any, plan: Plan, options: Options, source: str = "the GraphDef", *, keep: Iterable[str] = ()
-) -> Rewritten:
+def rewrite_with_report(
+    graph_def: Any, plan: Plan, options: ApplyOptions, source: str = "the GraphDef", *, keep: Iterable[str] = ()
+) -> RewrittenGraph:
     """`rewrite`, with what was done; `source` names the graph in errors.
 
     MismatchError for the plan of another graph, VerificationError when TensorFlow would not place or order the result
     as planned, InputError for a graph that it refuses and UsageError for what is not a GraphDef, or no name to keep.
     """
     _check(graph_def, plan, options)
-    wanted = targets(plan, options.devices)
-    program, divided = divided_program(infer(graph_def), partial(_is_divided, frozenset(plan.names)))
+    wanted = device_targets(plan, options.devices)
+    program, divided = divide_program(infer_shapes(graph_def), partial(_is_divided, frozenset(plan.names)))
     _check_names(plan, flatten(program), source)
-    step = captured(program, plan.names, source)
-    traced = trace(as_planned(step, plan), plan.provenance.graph_batch)
+    step = capture_step(program, plan.names, source)
+    traced = trace_step(use_planned_shapes(step, plan), plan.provenance.graph_batch)
     names = frozenset(node.name for node in graph_def.node)
-    held = kept(keep, traced, names)
-    out = apart(step.graph_def, traced)
+    held = constants_to_keep(keep, traced, names)
+    out = ops_outside_chains(step.graph_def, traced)
     try:
-        placement = laid(plan, traced, wanted, out, order=options.order, keep=held)
+        placement = place_with_relays(plan, traced, wanted, out, order=options.order, keep=held)
     except MismatchError as error:
         _check_shapes(graph_def, plan, traced, error)
         raise
-    whole = _whole(graph_def)
+    whole = _flat_copy(graph_def)
     replace_branches(whole, divided)
-    done = _edited(whole, placement, traced, names, held)
+    done = _edit_and_check(whole, placement, traced, names, held)
     return replace(done, gone=(*done.gone, *(name for name in divided if name in names)))
 
 
-def _is_divided(planned: Collection[str], name: str, division: Division) -> bool:
+def _is_divided(planned: Collection[str], name: str, division: BranchDivision) -> bool:
     """Return True if a plan of these ops has the parts of a branch op in its place."""
     return name not in planned and any(node.name in planned for node in division.nodes)
 
 
-def _edited(
-    graph_def: Any, placement: Placement, traced: Trace, names: Collection[str], held: Collection[str]
-) -> Rewritten:
+def _edit_and_check(
+    graph_def: Any, placement: StepPlacement, traced: StepTrace, names: Collection[str], held: Collection[str]
+) -> RewrittenGraph:
     """`graph_def`, a copy of the program without calls, whose ops were `names`, edited in place and rehearsed."""
-    changes, members = edits(placement, traced, graph_def.node), frozenset(node.name for node in traced.nodes.defs)
-    barriers, renamed = gone_around(graph_def, traced.passed, members), renames(placement)
-    write(graph_def, changes)
-    behind = _behind(graph_def, members, placement)
-    drop(graph_def, barriers)
-    rename(graph_def.node, renamed)
-    return Rewritten(
+    changes, members = (
+        compute_edits(placement, traced, graph_def.node),
+        frozenset(node.name for node in traced.nodes.defs),
+    )
+    barriers, renamed = bypassed_barriers(graph_def, traced.passed, members), constant_renames(placement)
+    write_edits(graph_def, changes)
+    behind = _outside_ops_behind_chains(graph_def, members, placement)
+    remove_nodes(graph_def, barriers)
+    rename_nodes(graph_def.node, renamed)
+    return RewrittenGraph(
         graph_def=graph_def,
         placement=placement,
         edits=changes,
         trace=traced,
-        findings=rehearse(graph_def, Expected(placement=placement, loops=traced.loops, renamed=renamed)),
+        findings=check_without_running(
+            graph_def, ExpectedPlacement(placement=placement, loops=traced.loops, renamed=renamed)
+        ),
         behind=behind,
         renamed=renamed,
         gone=tuple(name for name in (*renamed, *barriers) if name in names),
         kept=tuple(sorted(held)),
-        kept_sent=sends(placement, traced, held),
+        kept_sent=count_sends(placement, traced, held),
     )
 
 
@@ -127,7 +138,7 @@ def serialized(graph_def: Any, *, text: bool) -> bytes:
     return bytes(graph_def.SerializeToString(deterministic=True))
 
 
-def _check(graph_def: Any, plan: Plan, options: Options) -> None:
+def _check(graph_def: Any, plan: Plan, options: ApplyOptions) -> None:
     if not isinstance(graph_def, graph_pb2.GraphDef):
         raise UsageError(f"rewrite: a {type(graph_def).__name__} is no GraphDef - give graph.as_graph_def()")
     if options.trace:
@@ -145,7 +156,7 @@ def _check_names(plan: Plan, flat: Any, source: str) -> None:
         )
 
 
-def _check_shapes(graph_def: Any, plan: Plan, traced: Trace, error: MismatchError) -> None:
+def _check_shapes(graph_def: Any, plan: Plan, traced: StepTrace, error: MismatchError) -> None:
     """Say so when what is amiss may be no more than shapes, some of which only the program in memory knows."""
     if set(plan.names) == set(traced.graph.names) and not any("_output_shapes" in n.attr for n in graph_def.node):
         raise MismatchError(
@@ -154,18 +165,18 @@ def _check_shapes(graph_def: Any, plan: Plan, traced: Trace, error: MismatchErro
         ) from error
 
 
-def _whole(graph_def: Any) -> Any:
+def _flat_copy(graph_def: Any) -> Any:
     """A copy of the program without calls, its library as it was."""
     flat = flatten(graph_def)
     if flat is graph_def:
-        return copied(graph_def)
+        return copy_graph_def(graph_def)
     flat.library.CopyFrom(graph_def.library)
     for node in flat.node:
         node.attr.pop(RECORDED, None)  # a note of the inliner's
     return flat
 
 
-def _behind(graph_def: Any, members: Collection[str], placement: Placement) -> tuple[str, ...]:
+def _outside_ops_behind_chains(graph_def: Any, members: Collection[str], placement: StepPlacement) -> tuple[str, ...]:
     names = placement.graph.names
     found = {names[i] for i, chained in enumerate(placement.chained.tolist()) if chained}
     outside = [node for node in graph_def.node if node.name not in members]

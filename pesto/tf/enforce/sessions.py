@@ -11,23 +11,23 @@ import tensorflow as tf
 from pesto.core.errors import InputError, PestoError, UsageError
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
+from pesto.tf.apply_placement.fetch_closure import closure, ops_needed
+from pesto.tf.apply_placement.targets import check_devices_exist
 from pesto.tf.enforce import partitions, steps
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.edits import joined
-from pesto.tf.enforce.partitions import Expected, Findings, examine
-from pesto.tf.laying.fetch_closure import closure, needed
-from pesto.tf.laying.targets import check_exist
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.edits import merge_edits
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine
 
 v1 = tf.compat.v1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sessions:
+class SessionEnforcement:
     """The v1 side of one application of plans."""
 
     plans: tuple[Plan, ...]
-    options: Options
-    placed: dict[Any, tuple[steps.Placed, ...]] = field(default_factory=dict)
+    options: ApplyOptions
+    placed: dict[Any, tuple[steps.PlacedStep, ...]] = field(default_factory=dict)
     """By graph, the steps that have plans."""
     undone: list[Callable[[], None]] = field(default_factory=list)
     """What takes back the edits of each graph."""
@@ -45,7 +45,7 @@ class Sessions:
         try:
             placed = self._placed(graph)
             for one in placed:
-                config = steps.configured(config, one.targets)
+                config = steps.configure_session(config, one.targets)
         except PestoError:
             # Its destructor would stumble over a session that was never opened.
             original(session, "", tf.Graph(), v1.ConfigProto(device_count={"GPU": 0}))
@@ -56,7 +56,7 @@ class Sessions:
             try:
                 available = [d.name for d in session.list_devices()]
                 for one in placed:
-                    check_exist(one.targets, available)
+                    check_devices_exist(one.targets, available)
             except InputError:
                 session.close()
                 raise
@@ -78,16 +78,16 @@ class Sessions:
         fed = {key.deref().name for key in feeds}
         key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
         for one in placed:
-            steps.refuse_larger(one, [(name.deref(), value) for name, value in feeds.items()])
+            steps.refuse_larger_batch(one, [(name.deref(), value) for name, value in feeds.items()])
         if key in self.verified.get(session, ()):
             return original(session, *args)
         steps.refuse_unplanned(graph, fetched, fed, self.plans, placed)
         if placed and handle is not None:
             raise UsageError("partial_run cannot be verified under a plan - use session.run")
-        needs = _needed(placed, fetched, fed)
+        needs = _ops_needed_by_run(placed, fetched, fed)
         concerned = [p for p in placed if not needs.isdisjoint(p.expected.placement.graph.names)]
         if concerned:
-            result, record = _recorded(
+            result, record = _run_recording_graphs(
                 lambda o, m: original(session, handle, ops, tensors, feeds, o, m), options, metadata, self.options
             )
             for one in concerned:
@@ -121,7 +121,7 @@ class Sessions:
         for session in self.opened:
             vars(session).pop("make_callable", None)
 
-    def _placed(self, graph: Any) -> tuple[steps.Placed, ...]:
+    def _placed(self, graph: Any) -> tuple[steps.PlacedStep, ...]:
         if graph not in self.placed:
             found, undo = steps.place_graph(graph, self.plans, self.options)
             if not found:
@@ -130,28 +130,32 @@ class Sessions:
             self.placed[graph] = found
         return self.placed[graph]
 
-    def _check(self, placed: steps.Placed, needs: frozenset[str], record: Any) -> None:
-        expected = Expected(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
+    def _check(self, placed: steps.PlacedStep, needs: frozenset[str], record: Any) -> None:
+        expected = ExpectedPlacement(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
         found = examine(record.partition_graphs, expected)
         if self.options.trace:
-            found = partitions.joined(found, partitions.examine_times(record.step_stats, expected))
+            found = partitions.merge_findings(found, partitions.examine_times(record.step_stats, expected))
         self.findings.append(found.checked())
 
 
-def _needed(placed: Sequence[steps.Placed], fetched: Sequence[Any], fed: Collection[str]) -> frozenset[str]:
-    """Names of the ops that a run needs, where steps are placed; refuses what `refuse_fed` and `needed` do."""
+def _ops_needed_by_run(
+    placed: Sequence[steps.PlacedStep], fetched: Sequence[Any], fed: Collection[str]
+) -> frozenset[str]:
+    """Names of the ops that a run needs, where steps are placed; refuses what `refuse_fed` and `ops_needed` do."""
     if not placed:
         return frozenset()
     for one in placed:
         steps.refuse_fed(one, fed)
-    return needed(fetched, fed, joined([one.edits for one in placed]).waits)
+    return ops_needed(fetched, fed, merge_edits([one.edits for one in placed]).waits)
 
 
 def _no_callable(*_: Any, **__: Any) -> None:
     raise UsageError("make_callable cannot be verified under a plan - use session.run")
 
 
-def _recorded(run: Callable[[Any, Any], Any], options: Any, metadata: Any, how: Options) -> tuple[Any, Any]:
+def _run_recording_graphs(
+    run: Callable[[Any, Any], Any], options: Any, metadata: Any, how: ApplyOptions
+) -> tuple[Any, Any]:
     """(result, RunMetadata) of a run that writes down its partition graphs; what the caller asked for is kept."""
     wanted = private.read_buffer(options, v1.RunOptions())
     wanted.output_partition_graphs = True

@@ -9,33 +9,33 @@ import tensorflow as tf
 from pesto.core.errors import InputError, MismatchError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.edits import Edits, edits, joined, make
-from pesto.tf.enforce.partitions import Expected
-from pesto.tf.fitting.causes import larger
-from pesto.tf.laying.fetch_closure import apart, updated
-from pesto.tf.laying.placement import FED
-from pesto.tf.laying.relays import laid
-from pesto.tf.laying.step_graph import Trace, trace
-from pesto.tf.laying.targets import targets
-from pesto.tf.nodes.flat import CALLS
-from pesto.tf.sources.feed_shapes import as_planned
+from pesto.tf.apply_placement.fetch_closure import find_update, ops_outside_chains
+from pesto.tf.apply_placement.placement import FED
+from pesto.tf.apply_placement.relays import place_with_relays
+from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
+from pesto.tf.apply_placement.targets import device_targets
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.edits import GraphEdits, apply_edits, compute_edits, merge_edits
+from pesto.tf.enforce.partitions import ExpectedPlacement
+from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.plan_matching.mismatch_diagnosis import describe_larger_batch
+from pesto.tf.session_config import disable_optimizers
+from pesto.tf.sources.feed_shapes import use_planned_shapes
 from pesto.tf.sources.sources import capture_v1
-from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Placed:
+class PlacedStep:
     """One step of a v1 graph under its plan."""
 
     source: str
     """The source of the plan's graph."""
-    trace: Trace
+    trace: StepTrace
     """The step in the graph."""
-    expected: Expected
-    edits: Edits
+    expected: ExpectedPlacement
+    edits: GraphEdits
     targets: Mapping[str, str]
     """Plan's device -> TensorFlow's."""
     limits: Mapping[str, int]
@@ -48,28 +48,30 @@ class Placed:
         return frozenset(placement.graph.names[i] for i in placement.chained.nonzero()[0].tolist())
 
 
-def place_graph(graph: Any, plans: Sequence[Plan], options: Options) -> tuple[tuple[Placed, ...], Callable[[], None]]:
+def place_graph(
+    graph: Any, plans: Sequence[Plan], options: ApplyOptions
+) -> tuple[tuple[PlacedStep, ...], Callable[[], None]]:
     """Edit the v1 graph that some of `plans` are for, by what its ops are called; the callable undoes it.
 
     Nothing is placed when it is none of theirs. What `lay` raises when the names are a plan's and the ops are not;
     UsageError when two plans want different things of one op.
     """
-    fitting = _fitting(graph, plans)
+    fitting = _matching_traces(graph, plans)
     nodes = graph.as_graph_def().node if fitting else ()
-    placed = tuple(_laid(graph, nodes, plan, traced, options) for plan, traced in fitting)
+    placed = tuple(_place_step(graph, nodes, plan, traced, options) for plan, traced in fitting)
     for k, one in enumerate(placed):
         for other in placed[:k]:
             _refuse_overlap(one, other)
-    return placed, make(graph, joined([p.edits for p in placed]))
+    return placed, apply_edits(graph, merge_edits([p.edits for p in placed]))
 
 
-def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
+def _matching_traces(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, StepTrace]]:
     """The plans for steps of `graph`, with what they are for; one that only has its names, when no other has more."""
     traced, why = [], None
-    for plan in matching(graph, plans):
+    for plan in plans_for_graph(graph, plans):
         try:
-            step = as_planned(capture_v1(graph, plan.names, source="the session's graph"), plan)
-            traced.append((plan, trace(step, plan.provenance.graph_batch)))
+            step = use_planned_shapes(capture_v1(graph, plan.names, source="the session's graph"), plan)
+            traced.append((plan, trace_step(step, plan.provenance.graph_batch)))
         except InputError as error:
             why = why or error
     if why and not traced:
@@ -78,26 +80,26 @@ def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
     return fitting or traced[:1]
 
 
-def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: Options) -> Placed:
-    wanted = targets(plan, options.devices)
-    placement = laid(plan, traced, wanted, apart(graph, traced), order=options.order)
-    return Placed(
+def _place_step(graph: Any, nodes: Iterable[Any], plan: Plan, traced: StepTrace, options: ApplyOptions) -> PlacedStep:
+    wanted = device_targets(plan, options.devices)
+    placement = place_with_relays(plan, traced, wanted, ops_outside_chains(graph, traced), order=options.order)
+    return PlacedStep(
         source=plan.provenance.graph_source,
         trace=traced,
-        expected=Expected(placement=placement, loops=traced.loops),
-        edits=edits(placement, traced, nodes),
+        expected=ExpectedPlacement(placement=placement, loops=traced.loops),
+        edits=compute_edits(placement, traced, nodes),
         targets=wanted,
         limits=_limits(graph, traced),
     )
 
 
-def _limits(graph: Any, traced: Trace) -> dict[str, int]:
+def _limits(graph: Any, traced: StepTrace) -> dict[str, int]:
     batch, ops = traced.graph.batch, (graph.get_operation_by_name(node.name) for node in traced.nodes.defs)
     feeds = [op.outputs[0] for op in ops if op.type in FED] if batch is not None else []
     return {t.op.name: batch or 0 for t in feeds if t.shape.rank and t.shape[0] is None}
 
 
-def _refuse_overlap(one: Placed, other: Placed) -> None:
+def _refuse_overlap(one: PlacedStep, other: PlacedStep) -> None:
     """UsageError when two steps share an op that either orders, or that they have on different devices."""
     a, b = one.edits, other.edits
     ordered = one.chained | other.chained | a.waits.keys() | b.waits.keys()
@@ -110,13 +112,13 @@ def _refuse_overlap(one: Placed, other: Placed) -> None:
             )
 
 
-def matching(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
+def plans_for_graph(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
     """The plans all of whose ops `graph` has."""
     names = {op.name for op in graph.get_operations()}
     return [plan for plan in plans if names.issuperset(plan.names)]
 
 
-def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
+def refuse_fed(placed: PlacedStep, fed: Collection[str]) -> None:
     """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link.
 
     So it is for what a barrier passes, whose readers are led around it.
@@ -130,7 +132,7 @@ def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
             )
 
 
-def fed_copies(graph: Any, placed: Placed, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def fed_copies(graph: Any, placed: PlacedStep, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """(tensor, value) of each copy of a constant that is fed, by the constant's reference."""
     given = {key.deref().op.name: value for key, value in feeds.items()}
     for copy in placed.edits.copies:
@@ -138,16 +140,16 @@ def fed_copies(graph: Any, placed: Placed, feeds: Mapping[Any, Any]) -> Iterator
             yield graph.get_operation_by_name(copy.name).outputs[0], given[copy.constant]
 
 
-def refuse_larger(placed: Placed, feeds: Iterable[tuple[Any, Any]]) -> None:
+def refuse_larger_batch(placed: PlacedStep, feeds: Iterable[tuple[Any, Any]]) -> None:
     """MismatchError when a batch that is fed, of (tensor, value), is larger than planned."""
     for tensor, value in feeds:
         limit = placed.limits.get(tensor.op.name)
         if limit is not None and len(value) > limit:
-            raise MismatchError(f"feeding {shown(tensor.op.name)}: {larger(len(value), limit)}")
+            raise MismatchError(f"feeding {shown(tensor.op.name)}: {describe_larger_batch(len(value), limit)}")
 
 
 def refuse_unplanned(
-    graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[Placed]
+    graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[PlacedStep]
 ) -> None:
     """Refuse a run that would train without a plan; `placed` are the steps for which the session's graph was edited.
 
@@ -155,7 +157,7 @@ def refuse_unplanned(
     """
     variables = {v.op.name for v in graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)}
     planned = {node for p in placed for node in p.edits.device}
-    update = updated(fetched, fed, variables, planned) if variables else None
+    update = find_update(fetched, fed, variables, planned) if variables else None
     if update is None:
         return
     if placed:
@@ -163,7 +165,7 @@ def refuse_unplanned(
             f"{shown(update.name)} trains a variable, but is in no plan for this graph ({_sources(placed)}) - give a "
             "plan for each training op to one pesto.apply, or plan a step that fetches all of them"
         )
-    if matching(graph, plans):
+    if plans_for_graph(graph, plans):
         raise UsageError(
             "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow ignores "
             "edits of a graph that a session has run - open it inside the context, behind the model"
@@ -171,7 +173,7 @@ def refuse_unplanned(
     raise MismatchError(f"{shown(update.name)} trains a variable, but {_why_not(graph, plans)}")
 
 
-def configured(config: Any, wanted: Mapping[str, str]) -> Any:
+def configure_session(config: Any, wanted: Mapping[str, str]) -> Any:
     """A session's ConfigProto under a plan: Grappler off, logical CPUs as many as are needed.
 
     InputError for soft placement and XLA's automatic clustering, which would undo a plan.
@@ -187,7 +189,7 @@ def configured(config: Any, wanted: Mapping[str, str]) -> Any:
         raise InputError(
             "the session's config turns XLA's automatic clustering on, which fuses ops over a plan - leave it out"
         )
-    unoptimized(made)
+    disable_optimizers(made)
     specs = [tf.DeviceSpec.from_string(target) for target in wanted.values()]
     cpus = [s.device_index for s in specs if s.device_type == "CPU" and s.job is None]
     if cpus:
@@ -195,7 +197,7 @@ def configured(config: Any, wanted: Mapping[str, str]) -> Any:
     return made
 
 
-def _sources(placed: Sequence[Placed]) -> str:
+def _sources(placed: Sequence[PlacedStep]) -> str:
     return ", ".join(dict.fromkeys(p.source for p in placed))
 
 

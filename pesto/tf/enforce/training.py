@@ -10,18 +10,18 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
-from pesto.tf.nodes.flat import CALLS
-from pesto.tf.nodes.inline import called
+from pesto.tf.nodes.inline import called_names
+from pesto.tf.nodes.inline_tracing import CALLS
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.unplaceable import EAGERLY, nested
-from pesto.tf.variables.function_effects import FLOW, READS, Bodies, plain_fate
-from pesto.tf.variables.handles import holders
+from pesto.tf.placement_refusals import EAGERLY, nested_function_error
+from pesto.tf.variables.function_effects import FLOW, READS, FunctionEffects, plain_effect
+from pesto.tf.variables.handles import find_holders
 
 _DERIVING: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """FuncGraphs in which gradients of trainable variables are taken, or in one that is traced within them."""
 
 
-def reached(function: Any, names: Collection[str]) -> set[str]:
+def called_steps(function: Any, names: Collection[str]) -> set[str]:
     """Those of `names` that a ConcreteFunction is, or calls at any depth.
 
     InputError when it calls one from a loop or branch, whose rounds would overlap.
@@ -42,7 +42,7 @@ def reached(function: Any, names: Collection[str]) -> set[str]:
                 )
             found.add(name)
         for node in nodes:
-            for inner in called(node):
+            for inner in called_names(node):
                 within = looped or node.op not in CALLS
                 if inner in library and (inner, within) not in seen:
                     seen.add((inner, within))
@@ -50,15 +50,15 @@ def reached(function: Any, names: Collection[str]) -> set[str]:
     return found
 
 
-def refuse_half(graph: Any, label: str) -> None:
+def refuse_gradients_only(graph: Any, label: str) -> None:
     """InputError for a FuncGraph that takes gradients of trainable variables and updates none: half of a step.
 
     The gradients are most of its work, and would run unplaced. What is traced within another function is part of that.
     """
     if graph not in _DERIVING or hasattr(graph.outer_graph, "outer_graph"):
         return
-    _, trained = _trained(graph)
-    if not _written(trained, _bodies_of(graph), _always):
+    _, trained = _resource_handles(graph)
+    if not _writes_variable(trained, _bodies_of(graph), _always):
         raise InputError(
             f"{label} takes gradients of trainable variables and updates none, which is half of a step: a plan is for "
             "all of it - make one tf.function that takes the gradients, of as many batches as are accumulated, and "
@@ -71,7 +71,7 @@ def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
     own = {op.name for op in graph.get_operations()}
     if not own.issuperset(planned):
         inner = next(op.get_attr("f").name for op in graph.get_operations() if op.type in CALLS)
-        raise nested(label, inner)
+        raise nested_function_error(label, inner)
 
 
 def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
@@ -86,13 +86,13 @@ def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
         return seen is not None and op.get_attr("f").name not in seen
 
     bodies = _bodies_of(graph)
-    captured, trained = _trained(graph)
-    if not trained or not _written(trained, bodies, through):
+    captured, trained = _resource_handles(graph)
+    if not trained or not _writes_variable(trained, bodies, through):
         return False
-    return not any(_created(inner, bodies) for inner in captured)
+    return not any(_is_created_here(inner, bodies) for inner in captured)
 
 
-def _trained(graph: Any) -> tuple[list[Any], list[Any]]:
+def _resource_handles(graph: Any) -> tuple[list[Any], list[Any]]:
     """All handles that a FuncGraph captures, and those of trainable variables that it captures or is given."""
     mine = {id(v.handle) for v in graph.variables if v.trainable}
     captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
@@ -105,11 +105,11 @@ def trains_unseen(function: Any) -> bool:
     graph = function.graph
     bodies = _bodies_of(graph)
     captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
-    if not captured or not _written([inner for _, inner in captured], bodies, _always):
+    if not captured or not _writes_variable([inner for _, inner in captured], bodies, _always):
         return False
-    variables = holders().by_handle()  # a loaded function does not know its variables
+    variables = find_holders().by_handle()  # a loaded function does not know its variables
     trained = [inner for outer, inner in captured if getattr(variables.get(id(outer)), "trainable", False)]
-    return bool(trained) and _written(trained, bodies, _always)
+    return bool(trained) and _writes_variable(trained, bodies, _always)
 
 
 def _always(op: Any) -> bool:
@@ -117,10 +117,10 @@ def _always(op: Any) -> bool:
     return True
 
 
-def _bodies_of(graph: Any) -> Callable[[], Bodies]:
+def _bodies_of(graph: Any) -> Callable[[], FunctionEffects]:
     @functools.cache
-    def bodies() -> Bodies:  # as late as can be: it serialises the graph
-        return Bodies(Signatures({f.signature.name: f for f in graph.as_graph_def().library.function}))
+    def bodies() -> FunctionEffects:  # as late as can be: it serialises the graph
+        return FunctionEffects(Signatures({f.signature.name: f for f in graph.as_graph_def().library.function}))
 
     return bodies
 
@@ -156,19 +156,19 @@ def _not_eagerly(original: Callable[..., Any], remedy: str) -> Callable[..., Any
         if any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
             if tf.executing_eagerly():
                 raise UsageError(EAGERLY + remedy)
-            _derives(tf.compat.v1.get_default_graph())
+            _note_gradients(tf.compat.v1.get_default_graph())
         return original(self, target, sources, *args, **kwargs)
 
     return derived
 
 
-def _derives(graph: Any) -> None:
+def _note_gradients(graph: Any) -> None:
     while hasattr(graph, "outer_graph"):
         _DERIVING.add(graph)
         graph = graph.outer_graph
 
 
-def _written(handles: list[Any], bodies: Callable[[], Bodies], through: Callable[[Any], bool]) -> bool:
+def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], through: Callable[[Any], bool]) -> bool:
     """Whether an op writes one of the variables behind the handles, or behind what hands them on.
 
     Of the ops that call functions, those that `through` is true for count.
@@ -181,13 +181,13 @@ def _written(handles: list[Any], bodies: Callable[[], Bodies], through: Callable
         for op in tensor.consumers():
             if op.type in READS or (op.type in CALLS and not through(op)):
                 continue
-            if op.type not in inside and plain_fate(op.type, 0).written:
+            if op.type not in inside and plain_effect(op.type, 0).written:
                 return True
             if op.name not in ops:
                 ops[op.name] = op.node_def, _slots(op)
             node, slots = ops[op.name]
             for slot in slots[tensor.name]:
-                fate = bodies().fate(node, slot) if op.type in inside else plain_fate(op.type, slot)
+                fate = bodies().fate(node, slot) if op.type in inside else plain_effect(op.type, slot)
                 if fate.written:
                     return True
                 handed = [op.outputs[k] for k in sorted(fate.outputs) if op.outputs[k].name not in seen]
@@ -204,7 +204,7 @@ def _slots(op: Any) -> dict[str, list[int]]:
     return found
 
 
-def _created(handle: Any, bodies: Callable[[], Bodies]) -> bool:
+def _is_created_here(handle: Any, bodies: Callable[[], FunctionEffects]) -> bool:
     """Whether a trace creates the variable behind a handle: then it gives it a value if it has none."""
     asked = [op.outputs[0] for op in handle.consumers() if op.type == "VarIsInitializedOp"]
     branches = {op.name: op for has_value in asked for op in has_value.consumers() if op.type in ("If", "StatelessIf")}

@@ -9,15 +9,15 @@ from tensorflow.core.framework import node_def_pb2
 
 from pesto.tf.importer.function_keys import FunctionKeys
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
-from pesto.tf.nodes.inference import copied, infer
-from pesto.tf.nodes.inline import body, called
-from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
+from pesto.tf.nodes.inline import called_names, flatten_function
+from pesto.tf.nodes.needed_nodes import StepNodes, needed_names, producer
+from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.nodes.sizes import Shape, is_known
 from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import Roots, roots
+from pesto.tf.variables.variables import Roots, resource_origins
 
-Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], Nodes]
+Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], StepNodes]
 _RESULT = "pesto_result"
 _SEARCH = "Where"
 _OPAQUE = (RESOURCE, VARIANT)
@@ -34,9 +34,9 @@ class FunctionShapes:
     def __init__(self, bounded: Bounded) -> None:
         """`bounded` gives the nodes of a GraphDef with bounds, and asks this for those of what it calls."""
         self._bounded, self._keys = bounded, FunctionKeys()
-        self._made: dict[Any, dict[int, _Result]] = {}
+        self._made: dict[Any, dict[int, _ResultShape]] = {}
 
-    def known_of_branch(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+    def known_of_branch(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """The outputs of a branch op that have the same known shape in every branch."""
         returned = self._of_branches(nodes, i)
         return {
@@ -45,7 +45,7 @@ class FunctionShapes:
             if is_known(returned[0][k].shape) and all(of[k].shape == returned[0][k].shape for of in returned)
         }
 
-    def bounds_of_branch(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+    def bounds_of_branch(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """Upper bounds of the outputs of a branch op, where they have any.
 
         Of branches, those count in which no search (`Where`) decides the size, if there are any: its bound is a whole
@@ -60,7 +60,7 @@ class FunctionShapes:
                 bounds[k] = tuple(max(sizes) for sizes in zip(*(shape or () for shape in sure), strict=True))
         return bounds
 
-    def known_of_loop(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+    def known_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """What goes round a loop in one known shape."""
         return self._of_loop(
             nodes,
@@ -70,7 +70,7 @@ class FunctionShapes:
             lambda after, first: after.shape == first,
         )
 
-    def bounds_of_loop(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+    def bounds_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """Upper bounds of what goes round a loop: its first size, where a round makes it no larger."""
         return self._of_loop(
             nodes,
@@ -82,18 +82,18 @@ class FunctionShapes:
 
     def _of_loop(
         self,
-        nodes: Nodes,
+        nodes: StepNodes,
         i: int,
         first: Sequence[Shape],
         entering: "Callable[[int, Shape, Shape], Any]",
-        stays: "Callable[[_Result, Shape], bool]",
+        stays: "Callable[[_ResultShape, Shape], bool]",
     ) -> dict[int, Shape]:
         """The shapes among `first` that a round keeps; `entering` makes an argument of one and of what is known."""
         function = nodes.signatures.library.get(nodes.defs[i].attr["body"].func.name)
-        root = roots(nodes)
+        root = resource_origins(nodes)
         kept = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
         while kept and function is not None:
-            arguments = [argument(nodes, p, j, root) for p, j in nodes.inputs[i]]
+            arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i]]
             for k, dtype in enumerate(nodes.dtypes[i]):
                 if dtype not in _OPAQUE:  # another value, and perhaps another size, in each round
                     shape = nodes.shapes[i][k]
@@ -105,33 +105,33 @@ class FunctionShapes:
             kept = staying
         return kept if function is not None else {}
 
-    def _of_branches(self, nodes: Nodes, i: int) -> "list[dict[int, _Result]]":
+    def _of_branches(self, nodes: StepNodes, i: int) -> "list[dict[int, _ResultShape]]":
         """What each branch returns."""
-        root, library = roots(nodes), nodes.signatures.library
-        arguments = [argument(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
-        functions = [library[name] for name in called(nodes.defs[i]) if name in library]
+        root, library = resource_origins(nodes), nodes.signatures.library
+        arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
+        functions = [library[name] for name in called_names(nodes.defs[i]) if name in library]
         return [self._returned(nodes, i, function, arguments, _open_outputs(nodes, i)) for function in functions]
 
     def _returned(
-        self, nodes: Nodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
-    ) -> "dict[int, _Result]":
+        self, nodes: StepNodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
+    ) -> "dict[int, _ResultShape]":
         """Those results of a function that are wanted."""
         library = nodes.signatures.library
         key = (self._keys.key(function, library), *wanted, *map(self._keys.argument_key, arguments))
         if key not in self._made:
-            made = body(function, arguments, library)
-            flat = copied(made.graph_def)
+            made = flatten_function(function, arguments, library)
+            flat = copy_graph_def(made.graph_def)
             for k in wanted:
                 result = flat.node.add(name=f"{_RESULT}_{k}", op="Identity", input=[made.results[k]])
                 result.attr["T"].type = nodes.dtypes[i][k]
-            inner = self._bounded(infer(flat), [f"{_RESULT}_{k}" for k in wanted], self)
+            inner = self._bounded(infer_shapes(flat), [f"{_RESULT}_{k}" for k in wanted], self)
             place = {node.name: j for j, node in enumerate(inner.defs)}
             by_name = {node.name: node for node in made.graph_def.node}
             self._made[key] = {
-                k: _Result(
+                k: _ResultShape(
                     shape=inner.shapes[j][0],
                     upper_bound=inner.upper_bound(j, 0),
-                    searched=any(by_name[n].op == _SEARCH for n in needed(by_name, [producer(made.results[k])])),
+                    searched=any(by_name[n].op == _SEARCH for n in needed_names(by_name, [producer(made.results[k])])),
                 )
                 for k, j in ((k, place[f"{_RESULT}_{k}"]) for k in wanted)
             }
@@ -139,7 +139,7 @@ class FunctionShapes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
+class _ResultShape:
     """What a function returns."""
 
     shape: Shape
@@ -149,7 +149,7 @@ class _Result:
     """Whether a search decides the size."""
 
 
-def _open_outputs(nodes: Nodes, i: int) -> list[int]:
+def _open_outputs(nodes: StepNodes, i: int) -> list[int]:
     both = zip(nodes.dtypes[i], nodes.shapes[i], strict=True)
     return [k for k, (dtype, shape) in enumerate(both) if dtype not in _OPAQUE and not is_known(shape)]
 
@@ -161,7 +161,7 @@ def _within(shape: Shape, bound: Shape) -> bool:
     return all(n <= most for n, most in zip(shape, bound, strict=True))
 
 
-def argument(nodes: Nodes, p: int, k: int, root: Roots) -> Any:
+def argument_stand_in(nodes: StepNodes, p: int, k: int, root: Roots) -> Any:
     """A NodeDef that stands for tensor `k` of node `p` in a function: a handle, a constant, or a placeholder."""
     dtype, shape = nodes.dtypes[p][k], nodes.shapes[p][k]
     made_by = nodes.defs[root[p][k]] if root[p][k] >= 0 else None
@@ -189,12 +189,12 @@ def _set_shape(proto: Any, shape: Shape) -> None:
         proto.dim.add(size=size)
 
 
-def handed_on(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
+def passed_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
     """Branch output -> the tensor that it is whichever branch is taken: its value may be needed to know a shape."""
     library, found = nodes.signatures.library, {}
     for i, node in enumerate(nodes.defs):
         if node.op in BRANCHES:
-            functions = [library[name] for name in called(node) if name in library]
+            functions = [library[name] for name in called_names(node) if name in library]
             for k in range(len(nodes.dtypes[i])):
                 slots = {_argument_of(function, k) for function in functions}
                 if len(slots) == 1 and (slot := slots.pop()) is not None:

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 
 _ATTRS = ("T", "dtype", "Ta", "T1", "Tinput")
 """Attributes that say what an op computes in, the first that it has."""
 
 
-def computes_in(node: Any, outputs: Sequence[int]) -> int:
+def compute_dtype(node: Any, outputs: Sequence[int]) -> int:
     """Data type number of what an op computes in: the type of its arguments, else of its first output; 0 for none."""
     said = (node.attr[attr].type for attr in _ATTRS if attr in node.attr)
     return next(filter(None, said), outputs[0] if outputs else 0)
 
 
-def heaviest(dtypes: Iterable[int], weights: Iterable[float]) -> int:
+def dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
     """The data type number that has most of the weight; 0 without any."""
     total: dict[int, float] = {0: 0.0}
     for dtype, weight in zip(dtypes, weights, strict=True):
@@ -26,7 +26,7 @@ def heaviest(dtypes: Iterable[int], weights: Iterable[float]) -> int:
     return max(total, key=total.__getitem__)
 
 
-def columns(nodes: Nodes, own: Sequence[int]) -> dict[str, Any]:
+def dtype_columns(nodes: StepNodes, own: Sequence[int]) -> dict[str, Any]:
     """What a `Graph` says of data types; `own` [n] are the numbers of what the ops compute in."""
     of_tensors = [t for types in nodes.dtypes for t in types]
     name = {number: _name(number) for number in {*own, *of_tensors}}

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.signatures import RESOURCE, STRING
 from solvers.arrays import Bools, Ints
 
@@ -15,7 +15,7 @@ KINDS = ("cpu", "gpu")
 _FEEDS = re.compile(r"^Placeholder|Dataset|Iterator|Queue|PyFunc|^(Ordered)?MapStage|^Stage|^_?Send$|^_?Recv$")
 
 
-def runs_on(nodes: Nodes, kernels: list[tuple[bool, bool, bool]], on_gpu: Bools) -> Bools:
+def runs_on(nodes: StepNodes, kernels: list[tuple[bool, bool, bool]], on_gpu: Bools) -> Bools:
     """[n, 2] for `KINDS`, from what `pesto.tf.importer.kernels.kernel` says of each node.
 
     But: strings live on hosts only; feeds and input pipelines stay where the data come from. `on_gpu` is False where

@@ -37,14 +37,14 @@ class FunctionKeys:
             copy.signature.input_arg.add().CopyFrom(argument)
             copy.signature.input_arg[-1].name = numbered[argument.name]
         for i, result in enumerate(function.signature.output_arg):
-            copy.ret[f"r{i}"] = _led(function.ret[result.name], numbered)
+            copy.ret[f"r{i}"] = _numbered_name(function.ret[result.name], numbered)
         for i, effect in enumerate(sorted(numbered.get(n, n) for n in function.control_ret.values())):
             copy.control_ret[f"e{i}"] = effect
         for node in function.node_def:
             made = copy.node_def.add()
             made.CopyFrom(node)
             made.name = numbered[node.name]
-            made.input[:] = [_led(tensor, numbered) for tensor in node.input]
+            made.input[:] = [_numbered_name(tensor, numbered) for tensor in node.input]
             self._forget_names(made, library)
         for name, value in function.attr.items():
             if not name.endswith("_function_name"):
@@ -74,7 +74,7 @@ class FunctionKeys:
         return copy.SerializeToString(deterministic=True)
 
 
-def _led(tensor: str, numbered: Mapping[str, str]) -> str:
+def _numbered_name(tensor: str, numbered: Mapping[str, str]) -> str:
     """Return a tensor's or control input's name with the number of the node that makes it."""
     control = "^" if tensor.startswith("^") else ""
     name, colon, rest = tensor.removeprefix("^").partition(":")

@@ -13,15 +13,15 @@ from pesto.core.files.reading import report_phase
 from pesto.core.graph import FUNCTION, SESSION, Graph
 from pesto.core.quantities import counted
 from pesto.tf.importer import datatypes, devices
-from pesto.tf.importer.opcosts import Coster, OpCosts, warn_assumed
+from pesto.tf.importer.opcosts import CostEstimator, OpCosts, warn_assumed
 from pesto.tf.importer.shapes import known_nodes
-from pesto.tf.nodes import frames
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.groups import groups
-from pesto.tf.nodes.looseness import loose
-from pesto.tf.nodes.needed_nodes import Nodes
-from pesto.tf.nodes.openbatch import has_open_batch
-from pesto.tf.variables.program_order import hazards
+from pesto.tf.nodes import v1_loops
+from pesto.tf.nodes.batch_dimension import has_open_batch
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.colocation import colocation_groups
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.unordered_ops import classify_loose
+from pesto.tf.variables.program_order import hazard_edges
 from pesto.tf.variables.uses import Touch, touches
 from pesto.tf.variables.variables import bytes_of, named_variables
 from solvers.arrays import Ints
@@ -32,7 +32,7 @@ _log = logging.getLogger("pesto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Edges:
+class _GraphEdges:
     tensor_op: Ints
     tensor_bytes: Ints
     tensor: Ints
@@ -41,7 +41,7 @@ class _Edges:
     control_dst: Ints
 
 
-def build(captured: Captured, *, batch: int | None = None) -> Graph:
+def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
     """The `Graph` of a step: what its fetches need, ops in a stable topological order.
 
     One data edge per tensor and reader. Unknown shapes are an InputError (see `pesto.tf.importer.shapes`). `batch`
@@ -50,9 +50,13 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
     if batch is not None and batch < 1:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
     report_phase(f"reading {counted(len(captured.graph_def.node), 'op')}")
-    nodes = _named(known_nodes(captured, batch))
-    costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes, _uses(nodes, captured.source))
-    warn_assumed(nodes, costs, frames.outermost(nodes) >= 0, captured.source)
+    nodes = _check_names(known_nodes(captured, batch))
+    costs, group, edges = (
+        CostEstimator().costs(nodes),
+        colocation_groups(nodes),
+        _edges(nodes, _uses(nodes, captured.source)),
+    )
+    warn_assumed(nodes, costs, v1_loops.outermost_loops(nodes) >= 0, captured.source)
     types = tuple(sorted({node.op for node in nodes.defs}))
     variables, variable_of = named_variables(nodes)
     flat = Graph(
@@ -74,11 +78,11 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         source=captured.source,
         batch=batch if has_open_batch(captured.graph_def) else None,
         feed_shapes=captured.feed_shapes,
-        **datatypes.columns(nodes, costs.dtypes),
+        **datatypes.dtype_columns(nodes, costs.dtypes),
         variables=variables,
         variable_of=np.array(variable_of, dtype=np.int64),
     )
-    return _meant(frames.folded(flat, nodes), nodes, captured)
+    return _with_run_mode(v1_loops.fold_loops(flat, nodes), nodes, captured)
 
 
 def _work(costs: OpCosts) -> dict[str, Any]:
@@ -88,13 +92,13 @@ def _work(costs: OpCosts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _meant(graph: Graph, nodes: Nodes, captured: Captured) -> Graph:
+def _with_run_mode(graph: Graph, nodes: StepNodes, captured: CapturedStep) -> Graph:
     """`graph` with what an order of it leaves out, and how it is run: what a GraphDef is made into is a session's."""
     way = FUNCTION if captured.function else SESSION
-    return replace(graph, loose=loose(graph, nodes, captured.graph_def), way=way)
+    return replace(graph, loose=classify_loose(graph, nodes, captured.graph_def), way=way)
 
 
-def _uses(nodes: Nodes, source: str) -> Mapping[int, list[Touch]]:
+def _uses(nodes: StepNodes, source: str) -> Mapping[int, list[Touch]]:
     """Variable -> the ops that touch it, with a warning where none is updated."""
     found = touches(nodes)
     if not any(touch.writes for each in found.values() for touch in each):
@@ -102,29 +106,29 @@ def _uses(nodes: Nodes, source: str) -> Mapping[int, list[Touch]]:
     return found
 
 
-def _named(nodes: Nodes) -> Nodes:
+def _check_names(nodes: StepNodes) -> StepNodes:
     for node in nodes.defs:
         if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
             raise InputError(f"graph: op name {quoted(node.name)} is empty, too long or not printable - rename it")
     return nodes
 
 
-def _edges(nodes: Nodes, uses: Mapping[int, list[Touch]]) -> _Edges:
+def _edges(nodes: StepNodes, uses: Mapping[int, list[Touch]]) -> _GraphEdges:
     offset = np.zeros(len(nodes.defs) + 1, dtype=np.int64)
     np.cumsum([len(t) for t in nodes.dtypes], out=offset[1:])
     first = offset.tolist()
     tensors, heads, tails, control_heads = [], [], [], []
     for i, inputs in enumerate(nodes.inputs):
-        read = {first[p] + k for p, k in inputs if not frames.closes_loop(nodes, p, i)}
+        read = {first[p] + k for p, k in inputs if not v1_loops.closes_loop(nodes, p, i)}
         tensors += sorted(read)
         heads += [i] * len(read)
         # Data orders two ops already.
         waits = [c for c in nodes.controls[i] if c not in {p for p, _ in inputs}] if nodes.controls[i] else []
         tails += waits
         control_heads += [i] * len(waits)
-    ordered = hazards(nodes, uses)
+    ordered = hazard_edges(nodes, uses)
     size = [bytes_of(t, nodes.upper_bound(i, k)) for i, types in enumerate(nodes.dtypes) for k, t in enumerate(types)]
-    return _Edges(
+    return _GraphEdges(
         tensor_op=np.repeat(np.arange(len(nodes.defs)), np.diff(offset)),
         tensor_bytes=np.array(size, dtype=np.int64),
         tensor=np.array(tensors, dtype=np.int64),

@@ -9,54 +9,54 @@ import tensorflow as tf
 
 from pesto.core.errors import PestoError
 from pesto.core.files.json import shown
-from pesto.tf.importer.importer import build
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.groups import groups
-from pesto.tf.nodes.needed_nodes import Nodes, parse
-from pesto.tf.nodes.openbatch import has_open_batch, size_reads
+from pesto.tf.importer.importer import build_graph
+from pesto.tf.nodes.batch_dimension import count_size_reads, has_open_batch
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.colocation import colocation_groups
+from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
-from pesto.tf.step_facts import Feed, StepFacts, Tie
-from pesto.tf.unplaceable import nested
+from pesto.tf.placement_refusals import nested_function_error
+from pesto.tf.step_facts import ColocationTie, StepFacts, StepFeed
 from pesto.tf.variables.function_effects import FLOW
 from pesto.tf.variables.uses import touches
-from pesto.tf.variables.variables import roots, value_bytes
+from pesto.tf.variables.variables import resource_origins, value_bytes
 
 STAND_IN = 32
 """Examples in a batch where none is given: whether a step is refused seldom depends on how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _TouchedVariables:
     """Which variables the ops of a step touch."""
 
-    nodes: Nodes
+    nodes: StepNodes
     size: list[int]
     """[n] bytes of the variable that a node makes."""
     by_op: Mapping[int, set[int]]
     """Op -> the variables that it touches, without tables and other resources that have no known bytes."""
 
-    def tie(self, ops: int, variables: Iterable[int], why: str) -> Tie:
+    def tie(self, ops: int, variables: Iterable[int], why: str) -> ColocationTie:
         """Ops with the variables that they touch."""
         held = set(variables)
-        return Tie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
+        return ColocationTie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
 
     def name(self, i: int) -> str:
         """A node's type and name, for people."""
         return f"{self.nodes.defs[i].op} {shown(self.nodes.defs[i].name)}"
 
 
-def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, ...] = ()) -> StepFacts:
+def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[PestoError, ...] = ()) -> StepFacts:
     """The facts of a step; `refused` has what is known to be wrong with it, to which building its graph adds."""
-    nodes = parse(captured.graph_def, captured.fetches)
-    touched, size = touches(nodes), value_bytes(nodes, roots(nodes))
+    nodes = parse_nodes(captured.graph_def, captured.fetches)
+    touched, size = touches(nodes), value_bytes(nodes, resource_origins(nodes))
     by_op: dict[int, set[int]] = defaultdict(set)
     for variable, found in touched.items():
         for touch in found if size[variable] else ():
             by_op[touch.op].add(variable)
-    held = _Held(nodes, size, by_op)
+    held = _TouchedVariables(nodes, size, by_op)
     updates = [[touch.op for touch in found if touch.writes] for v, found in touched.items() if size[v]]
     holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
-    ops, told = _built(captured, batch, len(nodes.defs))
+    ops, told = _try_build(captured, batch, len(nodes.defs))
     return StepFacts(
         source=captured.source,
         ops=ops,
@@ -67,36 +67,36 @@ def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, 
         feeds=tuple(_feeds(captured, nodes)),
         batch=batch,
         open_batch=has_open_batch(captured.graph_def),
-        size_ops=size_reads(captured.graph_def) if has_open_batch(captured.graph_def) else 0,
+        size_ops=count_size_reads(captured.graph_def) if has_open_batch(captured.graph_def) else 0,
         optimizer=captured.optimizer,
         updated=sum(bool(writers) for writers in updates),
         updates=dict(Counter(nodes.defs[i].op for i in sorted({i for ops in updates for i in ops})).most_common()),
         holders=_largest(holders),
-        careful=tuple(f"in pesto.apply, {nested(captured.source, name)}" for name in captured.calls[:1]),
+        careful=tuple(f"in pesto.apply, {nested_function_error(captured.source, name)}" for name in captured.calls[:1]),
         refused=(*refused, *told),
     )
 
 
-def _built(captured: Captured, batch: int | None, nodes: int) -> tuple[int, tuple[PestoError, ...]]:
+def _try_build(captured: CapturedStep, batch: int | None, nodes: int) -> tuple[int, tuple[PestoError, ...]]:
     """The ops of the graph that would be planned, or else of the step, and why it would be refused."""
     stand_in = STAND_IN if has_open_batch(captured.graph_def) else None
     try:
-        return build(captured, batch=batch or stand_in).ops, ()
+        return build_graph(captured, batch=batch or stand_in).ops, ()
     except PestoError as error:
         return nodes, (error,)
 
 
-def _feeds(captured: Captured, nodes: Nodes) -> Iterable[Feed]:
+def _feeds(captured: CapturedStep, nodes: StepNodes) -> Iterable[StepFeed]:
     for i, node in enumerate(nodes.defs):
         fed = node.op.startswith("Placeholder") or node.op.startswith("IteratorGetNext")
         for k, dtype in enumerate(nodes.dtypes[i] if fed and node.name not in captured.values else ()):
             if dtype != RESOURCE:
                 name = f"{node.name}:{k}" if k else node.name
-                yield Feed(name=name, dtype=tf.as_dtype(dtype).name, shape=nodes.shapes[i][k])
+                yield StepFeed(name=name, dtype=tf.as_dtype(dtype).name, shape=nodes.shapes[i][k])
 
 
-def _ties(held: _Held) -> Iterable[Tie]:
-    group = groups(held.nodes)
+def _ties(held: _TouchedVariables) -> Iterable[ColocationTie]:
+    group = colocation_groups(held.nodes)
     members: dict[int, list[int]] = defaultdict(list)
     for i in np.flatnonzero(group >= 0).tolist():
         members[int(group[i])].append(i)
@@ -105,7 +105,7 @@ def _ties(held: _Held) -> Iterable[Tie]:
         yield held.tie(len(inside), variables, _why(held, inside, variables))
 
 
-def _why(held: _Held, inside: list[int], variables: set[int]) -> str:
+def _why(held: _TouchedVariables, inside: list[int], variables: set[int]) -> str:
     """What ties the ops of a group together."""
     if len(variables) > 1:
         most = max(inside, key=lambda i: len(held.by_op.get(i, ())))
@@ -116,5 +116,5 @@ def _why(held: _Held, inside: list[int], variables: set[int]) -> str:
     return f"hand on {'a list of tensors' if lists else 'a table or another resource'} of {held.name(inside[0])}"
 
 
-def _largest(ties: Iterable[Tie]) -> tuple[Tie, ...]:
+def _largest(ties: Iterable[ColocationTie]) -> tuple[ColocationTie, ...]:
     return tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops)))

@@ -22,7 +22,7 @@ Alternative = dict[str, Any]
 
 
 @functools.cache
-def _shipped() -> dict[str, Any]:
+def _kernel_table() -> dict[str, Any]:
     table: dict[str, Any] = json.loads(Path(__file__).with_name("kernels.json").read_text())
     enum = {name: tf.as_dtype(name).as_datatype_enum for name in table["dtypes"]}
     gpu = {
@@ -37,7 +37,7 @@ def kernel(node: Any) -> tuple[bool, bool, bool]:
 
     An op type that the table does not know is assumed to have both kernels.
     """
-    attrs = _deciding().get(node.op, ())
+    attrs = _kernel_attributes().get(node.op, ())
     return _kernel(node.op, tuple(_types(node, attr) for attr in attrs))
 
 
@@ -50,27 +50,27 @@ def _types(node: Any, attr: str) -> tuple[int, ...]:
 
 
 @functools.cache
-def _deciding() -> dict[str, tuple[str, ...]]:
+def _kernel_attributes() -> dict[str, tuple[str, ...]]:
     """The attributes on which an op type's kernels depend."""
-    gpu = _shipped()["gpu"]
+    gpu = _kernel_table()["gpu"]
     return {op: tuple(sorted({attr for a in found for attr in a if attr != _HOST})) for op, found in gpu.items()}
 
 
 @functools.cache
 def _kernel(op: str, types: tuple[tuple[int, ...], ...]) -> tuple[bool, bool, bool]:
-    table = _shipped()
+    table = _kernel_table()
     if op in table["cpu_only"]:
         return True, False, False
     if op not in table["gpu"]:
         return True, True, False
-    given = dict(zip(_deciding()[op], types, strict=True))
+    given = dict(zip(_kernel_attributes()[op], types, strict=True))
     for alternative in table["gpu"][op]:
         if all(set(given[attr]) <= allowed for attr, allowed in alternative.items() if attr != _HOST):
             return op not in table["gpu_only"], True, _HOST in alternative
     return True, False, False
 
 
-def table() -> dict[str, Any]:
+def export_table() -> dict[str, Any]:
     """The table of the running build, in the form of `kernels.json`; meaningful on a build with GPU kernels only."""
     by_op: dict[str, list[Any]] = defaultdict(list)
     on_cpu = set()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pesto.tf.importer.size_inference import Special
-from pesto.tf.nodes.needed_nodes import Nodes, producer
+from pesto.tf.nodes.needed_nodes import StepNodes, producer
 from pesto.tf.nodes.sizes import Shape
-from pesto.tf.nodes.trips import LOOPS, constant
+from pesto.tf.nodes.trip_counts import LOOPS, scalar_constant
 
 _PASSES = ("Identity", "StopGradient", "ZerosLike")
 """Ops that make a list of as many elements as their input."""
@@ -16,14 +16,14 @@ _DEPTH = 64
 """Ops that a list is followed back through."""
 
 
-def _stacked(nodes: Nodes, i: int) -> Mapping[int, Shape]:
+def _stacked(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     """Return the shape of a TensorListStack, or its bound: as many rows as the list has elements."""
     shape = nodes.shapes[i][0]
     number = None if not shape else _elements(nodes, nodes.inputs[i][0], _DEPTH)
     return {} if number is None or not shape or shape[0] >= 0 else {0: (number, *shape[1:])}
 
 
-def _elements(nodes: Nodes, tensor: tuple[int, int], depth: int) -> int | None:
+def _elements(nodes: StepNodes, tensor: tuple[int, int], depth: int) -> int | None:
     """Return how many elements a list has; None where the op that made it does not say, or a loop changes it."""
     i, k = tensor
     node, given = nodes.defs[i], nodes.inputs[i]
@@ -36,13 +36,13 @@ def _elements(nodes: Nodes, tensor: tuple[int, int], depth: int) -> int | None:
         if nodes.defs[number].op == "TensorListLength":
             source = nodes.inputs[number][0]
         else:
-            at = constant(nodes.defs[number])
+            at = scalar_constant(nodes.defs[number])
     if source is not None:
         return _elements(nodes, source, depth - 1) if depth else None
     return at if at is not None and at >= 0 else None
 
 
-def _before(nodes: Nodes, i: int, k: int) -> tuple[int, int] | None:
+def _before(nodes: StepNodes, i: int, k: int) -> tuple[int, int] | None:
     """Return an input of node `i` that is a list of as many elements as its output `k`; None where there is none."""
     node = nodes.defs[i]
     if node.op in LOOPS:

@@ -11,21 +11,21 @@ from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.graph import launched
 from pesto.tf.importer import devices
-from pesto.tf.importer.branch_shapes import FunctionShapes, argument
-from pesto.tf.importer.datatypes import computes_in, heaviest
+from pesto.tf.importer.branch_shapes import FunctionShapes, argument_stand_in
+from pesto.tf.importer.datatypes import compute_dtype, dominant_dtype
 from pesto.tf.importer.flops import OpView, flops
-from pesto.tf.importer.forms import NO_ROW, kernel_row, loop_row
 from pesto.tf.importer.function_keys import FunctionKeys
+from pesto.tf.importer.kernel_forms import NO_ROW, kernel_row, loop_row
 from pesto.tf.importer.kernels import kernel
-from pesto.tf.importer.shapes import bounded, data_sized, infer
+from pesto.tf.importer.memory_traffic import launches, moved_bytes
+from pesto.tf.importer.shapes import bounded_nodes, data_sized, infer_shapes
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
-from pesto.tf.importer.traffic import launches, moved_bytes
-from pesto.tf.nodes.inline import body
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.inline import flatten_function
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.sizes import is_known
-from pesto.tf.nodes.trips import LOOPS, trips
-from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, roots, value_bytes
+from pesto.tf.nodes.trip_counts import LOOPS, trip_count
+from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, resource_origins, value_bytes
 from solvers.arrays import Bools, Floats, Ints
 
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -59,7 +59,7 @@ class OpCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _BodyCosts:
     flops: float
     moved: int
     on_gpu: bool
@@ -72,24 +72,24 @@ class _Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Coster:
+class CostEstimator:
     """Costs graphs and, once for functions and shapes that differ in names only, the bodies of loops and branches."""
 
-    _bodies: dict[Any, _Body] = field(default_factory=dict)
-    _shapes: FunctionShapes = field(default_factory=lambda: FunctionShapes(bounded))
+    _bodies: dict[Any, _BodyCosts] = field(default_factory=dict)
+    _shapes: FunctionShapes = field(default_factory=lambda: FunctionShapes(bounded_nodes))
     _keys: FunctionKeys = field(default_factory=FunctionKeys)
 
-    def costs(self, nodes: Nodes) -> OpCosts:
+    def costs(self, nodes: StepNodes) -> OpCosts:
         """The work of every node; a loop counts its trips, 1 with a warning where they cannot be derived."""
         n = len(nodes.defs)
-        root = roots(nodes)
+        root = resource_origins(nodes)
         values = value_bytes(nodes, root)
         out_bytes = _out_bytes(nodes)
-        count = _Trips(nodes)
+        count = _TripCounts(nodes)
         work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
         kernels = [kernel(node) for node in nodes.defs]
         rows = [NO_ROW] * n
-        dtypes = [computes_in(node, types) for node, types in zip(nodes.defs, nodes.dtypes, strict=True)]
+        dtypes = [compute_dtype(node, types) for node, types in zip(nodes.defs, nodes.dtypes, strict=True)]
         launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
         sized, unknown = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64)
         sized[data_sized(nodes)] = True
@@ -116,12 +116,12 @@ class Coster:
             unknown=unknown,
         )
 
-    def _inner(self, nodes: Nodes, i: int, root: Roots, count: Callable[[int], int]) -> _Body:
+    def _inner(self, nodes: StepNodes, i: int, root: Roots, count: Callable[[int], int]) -> _BodyCosts:
         node = nodes.defs[i]
         if node.op in LOOPS:
             parts = [self._body(nodes, i, node.attr[a].func.name, root, 0) for a in ("cond", "body")]
             times = count(i)
-            return _Body(
+            return _BodyCosts(
                 times * sum(p.flops for p in parts),
                 times * sum(p.moved for p in parts),
                 all(p.on_gpu for p in parts),
@@ -134,7 +134,7 @@ class Coster:
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
         parts = [self._body(nodes, i, name, root, 1) for name in names]
         # Which branch is taken is not known beforehand: plan for the heaviest.
-        return _Body(
+        return _BodyCosts(
             max((p.flops for p in parts), default=0.0),
             max((p.moved for p in parts), default=0),
             all(p.on_gpu for p in parts),
@@ -144,24 +144,24 @@ class Coster:
             sum(p.unknown for p in parts),
         )
 
-    def _body(self, nodes: Nodes, i: int, name: str, root: Roots, skip: int) -> _Body:
+    def _body(self, nodes: StepNodes, i: int, name: str, root: Roots, skip: int) -> _BodyCosts:
         library = nodes.signatures.library
         if name not in library:
             raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
         feeds = nodes.inputs[i][skip:]
-        arguments = [argument(nodes, p, k, root) for p, k in feeds]
-        key = (self._keys.key(library[name], library), *(_kind(a) for a in arguments))
+        arguments = [argument_stand_in(nodes, p, k, root) for p, k in feeds]
+        key = (self._keys.key(library[name], library), *(_argument_key(a) for a in arguments))
         if key not in self._bodies:
-            self._bodies[key] = _Body(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
-            made = body(library[name], arguments, library)
-            inner = bounded(infer(made.graph_def), made.ops, self._shapes)
+            self._bodies[key] = _BodyCosts(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
+            made = flatten_function(library[name], arguments, library)
+            inner = bounded_nodes(infer_shapes(made.graph_def), made.ops, self._shapes)
             found = self.costs(inner)
             plain = [node.op != "Placeholder" for node in inner.defs]
-            self._bodies[key] = _Body(
+            self._bodies[key] = _BodyCosts(
                 float(found.flops.sum()),
                 int(found.moved.sum()),
                 bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
-                heaviest(found.dtypes, found.flops.tolist()),
+                dominant_dtype(found.dtypes, found.flops.tolist()),
                 int(launched(found.kernels, found.launches).sum()),
                 bool(found.data_sized.any()),
                 len(_unknown(inner, found.launches)) + int(found.unknown.sum()),
@@ -169,22 +169,22 @@ class Coster:
         return self._bodies[key]
 
 
-def _out_bytes(nodes: Nodes) -> list[list[int]]:
+def _out_bytes(nodes: StepNodes) -> list[list[int]]:
     return [[bytes_of(t, nodes.upper_bound(i, k)) for k, t in enumerate(types)] for i, types in enumerate(nodes.dtypes)]
 
 
-def _work_in(parts: list[_Body]) -> int:
-    return heaviest([p.dtype for p in parts], [p.flops for p in parts])
+def _work_in(parts: list[_BodyCosts]) -> int:
+    return dominant_dtype([p.dtype for p in parts], [p.flops for p in parts])
 
 
-def _kind(given: Any) -> tuple[Any, ...]:
+def _argument_key(given: Any) -> tuple[Any, ...]:
     """What of a function's argument its body's work depends on."""
     value = given.attr["value"].tensor.SerializeToString() if given.op == "Const" else b""
     bound = given.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in given.attr else b""
     return given.op, given.attr["dtype"].type, declared_shape(given), bound, value
 
 
-def _unknown(nodes: Nodes, matter: Bools) -> list[int]:
+def _unknown(nodes: StepNodes, matter: Bools) -> list[int]:
     """Return the ops among those that `matter` [n] some of whose outputs travel and have unknown sizes."""
     return [
         i
@@ -196,7 +196,7 @@ def _unknown(nodes: Nodes, matter: Bools) -> list[int]:
     ]
 
 
-def warn_assumed(nodes: Nodes, costs: OpCosts, in_loop: Bools, source: str) -> None:
+def warn_assumed(nodes: StepNodes, costs: OpCosts, in_loop: Bools, source: str) -> None:
     """Log what the costs of a step assume, one line for each kind: upper bounds of sizes, and sizes left out.
 
     in_loop: [n] whether the op is in a v1 loop, where sizes may be unknown.
@@ -225,7 +225,7 @@ def warn_assumed(nodes: Nodes, costs: OpCosts, in_loop: Bools, source: str) -> N
         )
 
 
-def _view(nodes: Nodes, i: int, root: Roots, values: list[int], out_bytes: list[list[int]]) -> OpView:
+def _view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: list[list[int]]) -> OpView:
     node = nodes.defs[i]
     refs, ref_outputs = nodes.signatures.input_refs(node), nodes.signatures.output_refs(node)
     in_bytes, handles = [], []
@@ -245,16 +245,16 @@ def _view(nodes: Nodes, i: int, root: Roots, values: list[int], out_bytes: list[
     return OpView(node, nodes.input_upper_bounds(i), nodes.upper_bounds(i), in_bytes, outs, handles)
 
 
-class _Trips:
+class _TripCounts:
     """Trip counts of the loops of one graph, in topological order, each derived once."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: StepNodes) -> None:
         self._nodes = nodes
         self._known: dict[int, int] = {}
 
     def __call__(self, i: int) -> int:
         """Trips of loop `i`; 1 with a warning where they cannot be derived."""
-        found = trips(self._nodes, i, self._known)
+        found = trip_count(self._nodes, i, self._known)
         if found is None:
             _log.warning(
                 "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.tf.importer.size_inference import Special
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.sizes import Shape, shape_from
 
 _PASSES = frozenset(("Enter", "RefEnter", "Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge"))
@@ -17,7 +17,7 @@ _TABLES = frozenset(f"{kind}{version}" for kind in ("HashTable", "MutableHashTab
 _TABLES_OF_TENSORS = frozenset(("MutableHashTableOfTensors", "MutableHashTableOfTensorsV2"))
 
 
-def _maker(nodes: Nodes, i: int) -> Any:
+def _maker(nodes: StepNodes, i: int) -> Any:
     """Return the node that makes the queue or table that node `i` takes, as far as it can be followed back."""
     at = nodes.inputs[i][0][0]
     for _ in nodes.defs:
@@ -27,17 +27,17 @@ def _maker(nodes: Nodes, i: int) -> Any:
     return nodes.defs[at]
 
 
-def _components(nodes: Nodes, i: int) -> list[Shape]:
+def _components(nodes: StepNodes, i: int) -> list[Shape]:
     """Return the shapes of one element of the queue; none where its maker does not state them."""
     maker = _maker(nodes, i)
     return [shape_from(shape) for shape in maker.attr["shapes"].list.shape] if maker.op in _QUEUES else []
 
 
-def _element(nodes: Nodes, i: int) -> Mapping[int, Shape]:
+def _element(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     return dict(enumerate(_components(nodes, i)))
 
 
-def _elements(nodes: Nodes, i: int) -> Mapping[int, Shape]:
+def _elements(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     """Return shapes with as many elements as a constant says; a queue may give fewer to QueueDequeueUpTo."""
     many = nodes.defs[nodes.inputs[i][1][0]]
     if many.op != "Const":
@@ -46,7 +46,7 @@ def _elements(nodes: Nodes, i: int) -> Mapping[int, Shape]:
     return {k: None if shape is None else (count, *shape) for k, shape in enumerate(_components(nodes, i))}
 
 
-def _values(nodes: Nodes, i: int) -> Mapping[int, Shape]:
+def _values(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     """Return the shape of the values of a table: one for each key."""
     maker, keys = _maker(nodes, i), nodes.input_shapes(i)[1]
     if keys is None or maker.op not in _TABLES | _TABLES_OF_TENSORS:

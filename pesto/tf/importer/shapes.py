@@ -8,32 +8,32 @@ from typing import Any
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.source import feed_shapes, is_file, output_of
-from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
+from pesto.tf.importer.branch_shapes import FunctionShapes, passed_through
 from pesto.tf.importer.list_shapes import STACKED
 from pesto.tf.importer.resource_shapes import GIVEN, GIVEN_AT_MOST
 from pesto.tf.importer.size_bounds import check_stated, inferred_bounds
 from pesto.tf.importer.size_inference import inferred_shapes
 from pesto.tf.importer.size_remedies import feed_remedy, remedy_for, shape_to_give
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.frames import outermost
-from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.needed_nodes import Nodes, parse
-from pesto.tf.nodes.open_inputs import refuse_fed
-from pesto.tf.nodes.openbatch import closed, has_open_batch
+from pesto.tf.nodes.batch_dimension import fix_open_batch, has_open_batch
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
+from pesto.tf.nodes.ragged_inputs import refuse_ragged_feeds
+from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 from pesto.tf.nodes.sizes import is_known
-from pesto.tf.nodes.trips import LOOPS
+from pesto.tf.nodes.trip_counts import LOOPS
+from pesto.tf.nodes.v1_loops import outermost_loops
 from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import roots
+from pesto.tf.variables.variables import resource_origins
 
-__all__ = ["bounded", "data_sized", "infer", "known_nodes"]
+__all__ = ["bounded_nodes", "data_sized", "infer_shapes", "known_nodes"]
 
 _AXES = "BroadcastGradientArgs"
 """Gives the axes to sum over, of which there are at most as many as the inputs have; too few bytes to warn of."""
 
 
-def known_nodes(captured: Captured, batch: int | None) -> Nodes:
+def known_nodes(captured: CapturedStep, batch: int | None) -> StepNodes:
     """The nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
 
     With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
@@ -42,30 +42,30 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     """
     graph_def = captured.graph_def
     if batch is not None and has_open_batch(graph_def):
-        graph_def = closed(graph_def, batch)
+        graph_def = fix_open_batch(graph_def, batch)
     stated = feed_shapes(captured.feed_shapes)
-    nodes = bounded(graph_def, captured.fetches, stated=stated)
+    nodes = bounded_nodes(graph_def, captured.fetches, stated=stated)
     for (i, k), sizes in _stated(nodes, stated).items():
         check_stated(nodes.defs[i].name, k, sizes, nodes.shapes[i][k])
-    refuse_fed(captured.graph_def, {node.name for node in nodes.defs}, captured.source)
+    refuse_ragged_feeds(captured.graph_def, {node.name for node in nodes.defs}, captured.source)
     if any(_open(nodes)):
         raise _unknown(captured, nodes, batch)
     return nodes
 
 
-def bounded(
+def bounded_nodes(
     graph_def: Any,
     fetches: Sequence[str],
     functions: FunctionShapes | None = None,
     stated: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Nodes:
+) -> StepNodes:
     """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open.
 
     Bounds are inferred after all that can be known without them, and kept apart, so that none becomes a shape.
     functions: what is known already of the bodies of loops and branches. stated: the largest shapes of outputs by
     their names, as the user gives them.
     """
-    nodes, functions = parse(graph_def, fetches), functions or FunctionShapes(bounded)
+    nodes, functions = parse_nodes(graph_def, fetches), functions or FunctionShapes(bounded_nodes)
     handles = _handles(nodes)
     if _open_but_axes(nodes):
         known = {
@@ -88,7 +88,7 @@ def bounded(
     return replace(nodes, bounds=_axes_bounds(replace(nodes, bounds=bounds)) | dict(bounds))
 
 
-def data_sized(nodes: Nodes) -> list[int]:
+def data_sized(nodes: StepNodes) -> list[int]:
     """Return the ops whose own output sizes depend on the data and have upper bounds; those of their readers follow."""
     if not nodes.bounds:
         return []
@@ -97,11 +97,11 @@ def data_sized(nodes: Nodes) -> list[int]:
     return sorted({i for i, k in open_ if (i, k) in nodes.bounds and nodes.defs[i].op in kinds})
 
 
-def _open_but_axes(nodes: Nodes) -> list[tuple[int, int]]:
+def _open_but_axes(nodes: StepNodes) -> list[tuple[int, int]]:
     return [(i, k) for i, k in _open(nodes) if nodes.defs[i].op != _AXES]
 
 
-def _axes_bounds(nodes: Nodes) -> dict[tuple[int, int], tuple[int, ...]]:
+def _axes_bounds(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, ...]]:
     """Upper bounds of how many axes there are to sum over."""
     return {
         (i, k): source[0][:1]
@@ -115,10 +115,10 @@ def _axes_bounds(nodes: Nodes) -> dict[tuple[int, int], tuple[int, ...]]:
     }
 
 
-def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
+def _open(nodes: StepNodes) -> Iterator[tuple[int, int]]:
     """(node, output) of every tensor that travels and has no known size, in topological order."""
     read: list[set[int]] = [set() for _ in nodes.defs]
-    loop = outermost(nodes).tolist()
+    loop = outermost_loops(nodes).tolist()
     for i, inputs in enumerate(nodes.inputs):
         for p, k in inputs:
             if loop[p] < 0 or loop[p] != loop[i]:  # what stays within a folded loop does not travel
@@ -129,12 +129,12 @@ def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
                 yield i, k
 
 
-def _handles(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
+def _handles(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
     """Output of a loop -> the variable handle that it hands on, as only the handle itself tells TensorFlow the shape.
 
     And output of a branch op -> the tensor that it is whichever branch is taken.
     """
-    root = roots(nodes)
+    root = resource_origins(nodes)
     past_loops = {
         (i, k): (root[i][k], 0)
         for i, node in enumerate(nodes.defs)
@@ -142,21 +142,21 @@ def _handles(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
         for k in range(len(nodes.dtypes[i]))
         if root[i][k] >= 0
     }
-    return past_loops | handed_on(nodes)
+    return past_loops | passed_through(nodes)
 
 
-def _stated(nodes: Nodes, shapes: Mapping[str, tuple[int, ...]]) -> dict[tuple[int, int], tuple[int, ...]]:
+def _stated(nodes: StepNodes, shapes: Mapping[str, tuple[int, ...]]) -> dict[tuple[int, int], tuple[int, ...]]:
     """(node, output) -> the shape that is given for it, of all but feeds, whose shapes the graph has."""
     place = {node.name: i for i, node in enumerate(nodes.defs)} if shapes else {}
     named = ((*output_of(name), sizes) for name, sizes in shapes.items())
     return {(place[op], k): sizes for op, k, sizes in named if op in place and not _is_feed(nodes, place[op])}
 
 
-def _is_feed(nodes: Nodes, i: int) -> bool:
+def _is_feed(nodes: StepNodes, i: int) -> bool:
     return nodes.defs[i].op.startswith("Placeholder") or "Iterator" in nodes.defs[i].op
 
 
-def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
+def _unknown(captured: CapturedStep, nodes: StepNodes, batch: int | None) -> InputError:
     unsized = list(_open(nodes))
     feeds = [at for at in unsized if _is_feed(nodes, at[0])]
     i, k = (feeds or unsized)[0]

@@ -15,9 +15,9 @@ import tensorflow as tf
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.tf.importer.intervals import Interval
-from pesto.tf.importer.size_inference import ShapeInference, Special, Tensor, filled, opened, shape_of
+from pesto.tf.importer.size_inference import ShapeInference, Special, Tensor, fill_open_sizes, tensor_shape, to_tf_shape
 from pesto.tf.importer.size_rules import GROWING, Rule
-from pesto.tf.nodes.needed_nodes import Nodes, Unlimited
+from pesto.tf.nodes.needed_nodes import StepNodes, UnlimitedSize
 from pesto.tf.nodes.sizes import Shape, is_known
 
 _SHAPES = frozenset(("Shape", "ShapeN", "Size", "Rank"))
@@ -37,27 +37,27 @@ _PASSES = ("Identity", "StopGradient")
 
 
 def inferred_bounds(
-    nodes: Nodes,
+    nodes: StepNodes,
     rules: Mapping[str, Rule],
     special: Special,
     handles: Mapping[Tensor, Tensor],
     stated: Mapping[Tensor, tuple[int, ...]],
-) -> tuple[dict[Tensor, tuple[int, ...]], Callable[[Tensor], Unlimited]]:
+) -> tuple[dict[Tensor, tuple[int, ...]], Callable[[Tensor], UnlimitedSize]]:
     """Upper bounds of open shapes, and a function from an open tensor to that because of which it has none.
 
     stated: largest shapes that the user gives. InputError for one that contradicts what is inferred.
     """
-    bounds = _Bounds(nodes, rules, special, handles)
+    bounds = _SizeBounds(nodes, rules, special, handles)
     bounds.stated = stated
     bounds.run()
     return bounds.upper, bounds.unlimited
 
 
-class _Bounds(ShapeInference):
+class _SizeBounds(ShapeInference):
     """One walk over the nodes; `shapes` stay what is known, bounds are kept beside them."""
 
     def __init__(
-        self, nodes: Nodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
+        self, nodes: StepNodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
     ) -> None:
         super().__init__(nodes, rules, special, handles)
         self.upper: dict[Tensor, tuple[int, ...]] = {}
@@ -76,7 +76,7 @@ class _Bounds(ShapeInference):
             if k not in open_:
                 self.stand_ins[i, k] = tensor
                 continue
-            shape = filled(self.shapes[i][k], shape_of(tensor))
+            shape = fill_open_sizes(self.shapes[i][k], tensor_shape(tensor))
             better = self.ensured.get((i, k), found.get(k, self.entering(i)))
             if (i, k) in self.ensured:
                 shape = better
@@ -108,8 +108,8 @@ class _Bounds(ShapeInference):
     def _bound(self, i: int, k: int, inferred: Shape, better: Shape) -> Shape:
         """The largest shape of an output, where TensorFlow infers none from the largest inputs."""
         if better is not None:
-            return filled(inferred, better)
-        grown = filled(inferred, self._grown(i, k))
+            return fill_open_sizes(inferred, better)
+        grown = fill_open_sizes(inferred, self._grown(i, k))
         if is_known(grown):
             return grown
         extents = self.by_rule(i, k, grown)
@@ -134,7 +134,7 @@ class _Bounds(ShapeInference):
             value = np.broadcast_to(np.maximum(bound, 0), shape)
             inputs[at] = tf.constant(value, inputs[at].dtype)
         made = self.copy(i, inputs)
-        return None if made is None else shape_of(made[k])
+        return None if made is None else tensor_shape(made[k])
 
     def outputs(self, i: int) -> Sequence[Any]:
         """The outputs of a copy of node `i` for the largest inputs.
@@ -154,7 +154,7 @@ class _Bounds(ShapeInference):
         tried = [self.copy(i, self._opened(i, inputs, [at])) for at in bounded]
         accepted = [outputs for outputs in tried if outputs is not None]
         best = min(accepted, key=lambda outputs: sum(map(_elements, outputs)), default=None)
-        if best is None or not all(is_known(shape_of(tensor)) for tensor in best):
+        if best is None or not all(is_known(tensor_shape(tensor)) for tensor in best):
             best = self._largest_accepted(i, inputs, bounded) or best
         if best is None:
             best = self.copy(i, self._opened(i, inputs, bounded))
@@ -181,7 +181,7 @@ class _Bounds(ShapeInference):
         if opened_ is None or any(len({tensor.shape.rank for tensor in of}) > 1 for of in zip(*results, strict=True)):
             return None
         for k, tensor in enumerate(opened_):
-            shapes = [shape_of(made[k]) for made in results]
+            shapes = [tensor_shape(made[k]) for made in results]
             if all(shape is not None for shape in shapes):
                 sizes = zip(*(shape or () for shape in shapes), strict=True)
                 self.set_shape(tensor, tuple(-1 if -1 in of else max(of) for of in sizes))
@@ -205,7 +205,7 @@ class _Bounds(ShapeInference):
         if len(open_) != 1:
             return None
         ((at, d),) = open_
-        sizes = shape_of(inputs[at])
+        sizes = tensor_shape(inputs[at])
         if sizes is None or sizes[d] < 0:
             return None
         for n in range(sizes[d] - 1, max(sizes[d] - 1 - _STEPS, -1), -1):
@@ -240,7 +240,7 @@ class _Bounds(ShapeInference):
         return given
 
     def _placeholder(self, dtype: Any, shape: Shape) -> Any:
-        return tf.compat.v1.placeholder(dtype, opened(shape))
+        return tf.compat.v1.placeholder(dtype, to_tf_shape(shape))
 
     def _axes(self, i: int) -> Sequence[Any] | None:
         """The axes that the gradients of two broadcast tensors are summed over, where the bounds tell them."""
@@ -294,8 +294,10 @@ class _Bounds(ShapeInference):
                 self.lower[tensor] = tuple(max(n, 0) for n in known)  # asked again only on a way round a loop
                 with self.graph.as_default():
                     made = self.copy(i, self._least_inputs(i, depth)) if self.nodes.inputs[i] else None
-                    inferred = filled(None if made is None else shape_of(made[k]), self._grown(i, k, low=True))
-                least = filled(known, inferred)
+                    inferred = fill_open_sizes(
+                        None if made is None else tensor_shape(made[k]), self._grown(i, k, low=True)
+                    )
+                least = fill_open_sizes(known, inferred)
             self.lower[tensor] = tuple(max(n, 0) for n in least or (0,) * rank)
         return self.lower[tensor]
 
@@ -309,7 +311,7 @@ class _Bounds(ShapeInference):
                 inputs[at] = self._placeholder(inputs[at].dtype, shape)
         return inputs
 
-    def unlimited(self, tensor: Tensor) -> Unlimited:
+    def unlimited(self, tensor: Tensor) -> UnlimitedSize:
         """That because of which an open tensor has no bound."""
         seen: set[Tensor] = set()
         size: Tensor | None = None
@@ -328,7 +330,7 @@ class _Bounds(ShapeInference):
             if not open_:
                 size = size or tensor
             tensor = open_[0] if open_ else (self.ranges.unlimited_op(values[0]), 0)
-        return Unlimited(op=tensor[0], size=size or tensor)
+        return UnlimitedSize(op=tensor[0], size=size or tensor)
 
     def _ensured(self) -> Iterator[tuple[Tensor, Shape]]:
         """Tensors that the program itself holds to a size, by tf.ensure_shape, and that size."""
@@ -359,5 +361,5 @@ def check_stated(name: str, output: int, given: Sequence[int], known: Shape) -> 
 
 
 def _elements(tensor: Any) -> float:
-    shape = shape_of(tensor)
+    shape = tensor_shape(tensor)
     return math.inf if shape is None or -1 in shape else float(math.prod(shape))

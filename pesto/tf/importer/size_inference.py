@@ -13,15 +13,15 @@ from pesto.tf import private
 from pesto.tf.importer.intervals import Interval, exactly
 from pesto.tf.importer.size_rules import OpSizes, Rule, apply_rule
 from pesto.tf.importer.value_ranges import ValueRanges
-from pesto.tf.nodes.frames import closes_loop
-from pesto.tf.nodes.inference import unplaced
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.shape_inference import bare_graph_def
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.nodes.sizes import Shape, is_known
+from pesto.tf.nodes.v1_loops import closes_loop
 
 Tensor = tuple[int, int]
 """A node and the number of its output."""
-Special = Mapping[str, Callable[[Nodes, int], Mapping[int, Shape]]]
+Special = Mapping[str, Callable[[StepNodes, int], Mapping[int, Shape]]]
 """By op type: from nodes with the shapes inferred so far, and one of them, to shapes of its outputs."""
 
 _OPAQUE = (RESOURCE, VARIANT)
@@ -31,7 +31,7 @@ _REPEATED = ("Enter", "RefEnter", "Merge", "RefMerge")
 
 
 def inferred_shapes(
-    nodes: Nodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
+    nodes: StepNodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
 ) -> list[tuple[Shape, ...]]:
     """[n] the shapes of all outputs, with what `rules`, `special` and TensorFlow infer of those that are open.
 
@@ -46,7 +46,7 @@ class ShapeInference:
     """One walk over the nodes, in a TensorFlow graph that holds a copy of each op whose sizes are open."""
 
     def __init__(
-        self, nodes: Nodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
+        self, nodes: StepNodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
     ) -> None:
         """See `inferred_shapes`."""
         self.nodes, self.rules, self.special, self.handles = nodes, rules, special, handles
@@ -60,7 +60,7 @@ class ShapeInference:
         """Infer the shapes of all outputs."""
         with self.graph.as_default():
             nodes = self.nodes
-            program = unplaced(nodes.defs, nodes.signatures.library.values(), nodes.producer)
+            program = bare_graph_def(nodes.defs, nodes.signatures.library.values(), nodes.producer)
             tf.import_graph_def(program, name="")
             for i in range(len(self.nodes.defs)):
                 self._visit(i)
@@ -96,7 +96,7 @@ class ShapeInference:
         found = {} if rule is None else rule(replace(self.nodes, shapes=self.shapes), i)
         for k, tensor in enumerate(outputs):
             if k in open_:
-                shape = filled(self.shapes[i][k], shape_of(tensor))
+                shape = fill_open_sizes(self.shapes[i][k], tensor_shape(tensor))
                 if not is_known(shape):
                     better = found.get(k, self.entering(i))
                     extents = exactly(better) if is_known(better) else self.by_rule(i, k, shape)
@@ -179,7 +179,7 @@ class ShapeInference:
         if shape is not None and not tensor.shape.is_fully_defined():
             # What was recorded when the step was traced may be of another form of it.
             with contextlib.suppress(ValueError):
-                tensor.set_shape(opened(shape))
+                tensor.set_shape(to_tf_shape(shape))
 
     def copy(self, i: int, inputs: Sequence[Any]) -> Sequence[Any] | None:
         """The outputs of an op like node `i` with other inputs; None where TensorFlow refuses it."""
@@ -193,17 +193,17 @@ class ShapeInference:
         return op.outputs
 
 
-def opened(shape: Shape) -> list[int | None] | None:
+def to_tf_shape(shape: Shape) -> list[int | None] | None:
     """A shape as TensorFlow's Python takes it."""
     return None if shape is None else [None if n < 0 else n for n in shape]
 
 
-def shape_of(tensor: Any) -> Shape:
+def tensor_shape(tensor: Any) -> Shape:
     """The shape of a TensorFlow tensor."""
     return None if tensor.shape.rank is None else tuple(-1 if n is None else n for n in tensor.shape.as_list())
 
 
-def filled(shape: Shape, better: Shape) -> Shape:
+def fill_open_sizes(shape: Shape, better: Shape) -> Shape:
     """`shape` with the sizes of `better` where it has none."""
     if shape is None or better is None or len(shape) != len(better):
         return better if shape is None else shape

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.tf.importer.intervals import Interval, at_corners, at_most, elements, exactly, interval
-from pesto.tf.importer.strided import strided_slice
+from pesto.tf.importer.strided_slices import strided_slice
 from pesto.tf.nodes.sizes import Shape
 
 Rule = Callable[["OpSizes"], Interval | None]

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.tf.importer.intervals import UNKNOWN, Interval, at_corners, elements, exactly, interval, product, union
-from pesto.tf.importer.strided import slice_index
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.importer.strided_slices import slice_index
+from pesto.tf.nodes.needed_nodes import StepNodes
 
 Tensor = tuple[int, int]
 _DEPTH = 100
@@ -107,7 +107,7 @@ class ValueRanges:
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: StepNodes,
         extents: Callable[[Tensor], Interval | None],
         value: Callable[[Tensor], Any],
         same: Mapping[Tensor, Tensor],
@@ -147,7 +147,7 @@ class ValueRanges:
             return _of_constant(np.asarray(constant))
         rule = RULES.get(self.nodes.defs[i].op)
         found = rule(Operands(self, i, k, depth)) if rule is not None and depth else None
-        return _fitted(UNKNOWN if found is None else found, self.nodes.dtypes[i][k] % 100)
+        return _limit_to_dtype(UNKNOWN if found is None else found, self.nodes.dtypes[i][k] % 100)
 
 
 def _of_constant(value: Any) -> Interval:
@@ -157,7 +157,7 @@ def _of_constant(value: Any) -> Interval:
     return found if value.size <= _MOST else found.over_all()
 
 
-def _fitted(found: Interval, dtype: int) -> Interval:
+def _limit_to_dtype(found: Interval, dtype: int) -> Interval:
     """An interval rounded as the data type rounds; what may overflow a whole number has the limits of its type."""
     if dtype in _FLOATS:
         kind = tf.as_dtype(dtype).as_numpy_dtype
@@ -409,13 +409,13 @@ def _sum(op: Operands) -> Interval | None:
     each, axes = op.each_of(0), _axes_of(op)
     if each is not None and axes is not None and op.output_shape() is not None:
         keep = op.node.attr["keep_dims"].b
-        return _loosened(op, each.each(lambda bound: bound.sum(axis=axes, keepdims=keep)))
+        return _widen_for_rounding(op, each.each(lambda bound: bound.sum(axis=axes, keepdims=keep)))
     x, count = op.of(0).over_all(), op.elements(0)
     least = count.low if op.output_shape() == () else 0
-    return _loosened(op, at_corners(np.multiply, (x.low, x.high), (least, count.high)))
+    return _widen_for_rounding(op, at_corners(np.multiply, (x.low, x.high), (least, count.high)))
 
 
-def _loosened(op: Operands, found: Interval) -> Interval:
+def _widen_for_rounding(op: Operands, found: Interval) -> Interval:
     """An interval of a sum, wider by what sums of floats are rounded by."""
     by = 1e-5 if op.dtype in _FLOATS else 0.0
     return interval(found.low - by * np.abs(found.low), found.high + by * np.abs(found.high))
@@ -445,7 +445,7 @@ def _extreme(op: Operands) -> Interval:
 def _cumulated(op: Operands) -> Interval:
     x, extents = op.of(0).over_all(), op.extents(0)
     longest = np.inf if extents is None else max([*extents.high.tolist(), 1.0])
-    return _loosened(op, at_corners(np.multiply, (x.low, x.high), (0.0, longest)))
+    return _widen_for_rounding(op, at_corners(np.multiply, (x.low, x.high), (0.0, longest)))
 
 
 def _range(op: Operands) -> Interval:
@@ -563,7 +563,7 @@ RULES: Mapping[str, Rule] = {
     "Sum": _sum,
     "Prod": _prod,
     **dict.fromkeys(("Max", "Min"), _extreme),
-    "Mean": lambda op: _loosened(op, union((op.of(0), exactly(0)))),
+    "Mean": lambda op: _widen_for_rounding(op, union((op.of(0), exactly(0)))),
     "Cumsum": _cumulated,
     "Range": _range,
     **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _below_extent(0)),

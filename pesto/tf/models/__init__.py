@@ -12,13 +12,13 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 
-__all__ = ["FAMILIES", "Family", "Feed", "Step", "build", "find"]
+__all__ = ["FAMILIES", "ModelFamily", "ModelFeed", "ModelStep", "build", "find"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """One model family: the module with its `build(variant, batch)`, and its variants, the paper's first."""
 
     name: str
@@ -27,62 +27,62 @@ class Family:
     default: str
 
 
-FAMILIES: tuple[Family, ...] = (
-    Family(
+FAMILIES: tuple[ModelFamily, ...] = (
+    ModelFamily(
         name="rnnlm",
         module="pesto.tf.models.rnnlm",
         variants=("2x2048", "4x2048", "16x1024", "tiny"),
         default="2x2048",
     ),
-    Family(
+    ModelFamily(
         name="nmt",
         module="pesto.tf.models.nmt",
         variants=("2x1024", "4x1024", "tiny"),
         default="2x1024",
     ),
-    Family(
+    ModelFamily(
         name="transformer",
         module="pesto.tf.models.transformer",
         variants=("10x8x1024", "12x8x1024", "6x16x2048", "tiny"),
         default="10x8x1024",
     ),
-    Family(
+    ModelFamily(
         name="nasnet",
         module="pesto.tf.models.nasnet",
         variants=("4x212", "6x148", "6x168", "tiny"),
         default="4x212",
     ),
-    Family(
+    ModelFamily(
         name="word-rnn",
         module="pesto.tf.models.word_rnn",
         variants=("8x2048", "8x4096", "tiny"),
         default="8x2048",
     ),
-    Family(
+    ModelFamily(
         name="char-crn",
         module="pesto.tf.models.char_crn",
         variants=("8x2048", "32x2048", "tiny"),
         default="8x2048",
     ),
-    Family(
+    ModelFamily(
         name="wrn",
         module="pesto.tf.models.wrn",
         variants=("610x14", "304x28", "tiny"),
         default="610x14",
     ),
-    Family(
+    ModelFamily(
         name="pardnn-transformer",
         module="pesto.tf.models.pardnn_transformer",
         variants=("24x5120", "48x8192", "tiny"),
         default="24x5120",
     ),
-    Family(
+    ModelFamily(
         name="e3d",
         module="pesto.tf.models.e3d",
         variants=("320", "512", "tiny"),
         default="320",
     ),
-    Family(
+    ModelFamily(
         name="tofu-rnn",
         module="pesto.tf.models.tofu.tofu_rnn",
         variants=(
@@ -100,7 +100,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         default="6x4096",
     ),
-    Family(
+    ModelFamily(
         name="tofu-wrn",
         module="pesto.tf.models.tofu.tofu_wrn",
         variants=(
@@ -123,7 +123,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def find(name: str, variant: str | None = None) -> tuple[Family, str]:
+def find(name: str, variant: str | None = None) -> tuple[ModelFamily, str]:
     """The family `name` and its variant (the default if None); ValueError says what exists."""
     named = {family.name: family for family in FAMILIES}
     if name not in named:
@@ -135,12 +135,12 @@ def find(name: str, variant: str | None = None) -> tuple[Family, str]:
     return family, chosen
 
 
-def build(name: str, variant: str | None = None, batch: int | None = None) -> Step:
+def build(name: str, variant: str | None = None, batch: int | None = None) -> ModelStep:
     """Build one training step; `batch` replaces the variant's batch size. ValueError for what does not exist."""
     family, chosen = find(name, variant)
     if batch is not None and batch < 1:
         raise ValueError(f"a batch holds at least one example, not {batch}")
-    step: Step = importlib.import_module(family.module).build(chosen, batch)
+    step: ModelStep = importlib.import_module(family.module).build(chosen, batch)
     return step
 
 

@@ -14,7 +14,7 @@ MASKED = -1e9  # added to the score of a padded position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class AttentionMemory:
     """Values [batch, length, hidden] and their keys, the bias of padded positions [batch, length], and weights."""
 
     path: str
@@ -26,7 +26,7 @@ class Memory:
     offset: tf.Tensor
 
 
-def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializer: object) -> Memory:
+def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializer: object) -> AttentionMemory:
     """What is the same at every step; outputs [batch, hidden] by step, mask [batch, length] true inside."""
     batch, hidden = (int(n) for n in outputs[0].shape)
     with scope(path):
@@ -39,7 +39,7 @@ def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializ
     direction = _unit(path, hidden, initializer)
     with scope(path):
         keys = tf.reshape(keys, [batch, -1, hidden])
-    return Memory(
+    return AttentionMemory(
         path=path,
         values=values,
         keys=keys,
@@ -50,7 +50,7 @@ def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializ
     )
 
 
-def attend(memory: Memory, t: int, query: tf.Tensor) -> tf.Tensor:
+def attend(memory: AttentionMemory, t: int, query: tf.Tensor) -> tf.Tensor:
     """The context [batch, hidden] for the query [batch, hidden] of step t."""
     with scope(f"{memory.path}/step_{t}"):
         asked = tf.expand_dims(tf.matmul(query, memory.query_kernel), 1)

@@ -12,14 +12,14 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope, weight
 from pesto.tf.models.lstm import Stack, unroll_carried
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
 CARRY = -2.0  # the initial bias of a highway's gate: carry rather than transform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class CharCrnConfig:
     """Sizes and rates; words are padded to `letters` characters, `features` has the kernels of width 1, 2, ..."""
 
     layers: int
@@ -43,10 +43,10 @@ class Config:
         return tf.random_uniform_initializer(-self.init_scale, self.init_scale)
 
 
-CONFIGS: dict[str, Config] = {
-    "8x2048": Config(layers=8, hidden=2048, batch=512),
-    "32x2048": Config(layers=32, hidden=2048, batch=128),
-    "tiny": Config(
+CONFIGS: dict[str, CharCrnConfig] = {
+    "8x2048": CharCrnConfig(layers=8, hidden=2048, batch=512),
+    "32x2048": CharCrnConfig(layers=32, hidden=2048, batch=128),
+    "tiny": CharCrnConfig(
         layers=2,
         hidden=16,
         batch=8,
@@ -61,7 +61,7 @@ CONFIGS: dict[str, Config] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
@@ -79,15 +79,15 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
 
 
-def _feeds(config: Config) -> tuple[Feed, ...]:
+def _feeds(config: CharCrnConfig) -> tuple[ModelFeed, ...]:
     shape = (config.batch, config.steps)
     return (
-        Feed(name="letters", shape=(*shape, config.letters), dtype="int32", low=0, high=config.alphabet),
-        Feed(name="targets", shape=shape, dtype="int32", low=0, high=config.vocabulary),
+        ModelFeed(name="letters", shape=(*shape, config.letters), dtype="int32", low=0, high=config.alphabet),
+        ModelFeed(name="targets", shape=shape, dtype="int32", low=0, high=config.vocabulary),
     )
 
 
-def _convolved(config: Config, letters: tf.Tensor) -> tf.Tensor:
+def _convolved(config: CharCrnConfig, letters: tf.Tensor) -> tf.Tensor:
     """Each word's largest response to every feature, [batch * steps, features]."""
     looked_up = embedding("embedding", letters, (config.alphabet, config.embedded), config.initializer)
     with scope("embedding"):
@@ -105,7 +105,7 @@ def _convolved(config: Config, letters: tf.Tensor) -> tf.Tensor:
         return tf.concat(pooled, axis=1)
 
 
-def _highway(config: Config, x: tf.Tensor) -> tf.Tensor:
+def _highway(config: CharCrnConfig, x: tf.Tensor) -> tf.Tensor:
     for k in range(config.highways):
         path = f"embedding/highway_{k}"
         size = int(x.shape[1])
@@ -117,7 +117,7 @@ def _highway(config: Config, x: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+def _loss(config: CharCrnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
     """Cross entropy summed over the steps and averaged over the batch; every step has a softmax of its own."""
     kernel = weight("softmax/kernel", [config.hidden, config.vocabulary], config.initializer)
     bias = weight("softmax/bias", [config.vocabulary], tf.zeros_initializer())

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.eidetic import Convolution, Eidetic, State, advance, convolution, convolve, eidetic
+from pesto.tf.models.eidetic import Convolution, Eidetic, EideticState, advance, convolution, convolve, eidetic
 from pesto.tf.models.layers import placeholders, scope
 from pesto.tf.models.optimizers import Adam
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
 WINDOW = 2  # frames that a step sees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class E3dConfig:
     """Sizes and rates; of `frames` frames the first `given` are always read, a patch has `patch` x `patch` pixels."""
 
     hidden: int
@@ -43,14 +43,14 @@ class Config:
         return side, side, self.patch**2
 
 
-CONFIGS: dict[str, Config] = {
-    "320": Config(hidden=320, patch=4, batch=16),
-    "512": Config(hidden=512, patch=8, batch=8),
-    "tiny": Config(hidden=4, patch=2, batch=2, layers=2, filter=3, image=8, frames=3, given=1),
+CONFIGS: dict[str, E3dConfig] = {
+    "320": E3dConfig(hidden=320, patch=4, batch=16),
+    "512": E3dConfig(hidden=512, patch=8, batch=8),
+    "tiny": E3dConfig(hidden=4, patch=2, batch=2, layers=2, filter=3, image=8, frames=3, given=1),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of Adam, with moving averages of all weights, on a batch of videos."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
@@ -62,22 +62,22 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm)], feeds)
 
 
-def _feeds(config: Config) -> tuple[Feed, ...]:
+def _feeds(config: E3dConfig) -> tuple[ModelFeed, ...]:
     video = (config.batch, config.frames, *config.frame)
     sampled = (config.batch, config.frames - config.given - 1)
     return (
-        Feed(name="video", shape=video, dtype="float32", low=0.0, high=1.0),
-        Feed(name="sampled", shape=sampled, dtype="int32", low=0, high=2),
+        ModelFeed(name="video", shape=video, dtype="float32", low=0.0, high=1.0),
+        ModelFeed(name="sampled", shape=sampled, dtype="int32", low=0, high=2),
     )
 
 
-def _layers(config: Config) -> list[Eidetic]:
+def _layers(config: E3dConfig) -> list[Eidetic]:
     widths = [config.frame[-1]] + [config.hidden] * config.layers
     size = (WINDOW, config.filter, config.filter)
     return [eidetic(f"layer_{k}", widths[k], config.hidden, size) for k in range(config.layers)]
 
 
-def _drawn(config: Config, video: tf.Tensor, sampled: tf.Tensor) -> list[tf.Tensor]:
+def _drawn(config: E3dConfig, video: tf.Tensor, sampled: tf.Tensor) -> list[tf.Tensor]:
     """The frames drawn after each step, [batch, height, width, channels]."""
     layers = _layers(config)
     head = convolution("head", (WINDOW, 1, 1), config.hidden, config.frame[-1])
@@ -86,7 +86,7 @@ def _drawn(config: Config, video: tf.Tensor, sampled: tf.Tensor) -> list[tf.Tens
         truth = tf.unstack(tf.cast(tf.reshape(sampled, [config.batch, -1, 1, 1, 1]), tf.float32), axis=1)
         last = tf.zeros([config.batch, *config.frame])
         zeros = tf.zeros([config.batch, WINDOW, *config.frame[:2], config.hidden])
-    states, memory = [State(hidden=zeros, cell=zeros, history=None)] * config.layers, zeros
+    states, memory = [EideticState(hidden=zeros, cell=zeros, history=None)] * config.layers, zeros
     drawn: list[tf.Tensor] = []
     for t in range(config.frames - 1):
         now = true[t] if t < config.given else _chosen(t, truth[t - config.given], true[t], drawn[-1])
@@ -111,7 +111,7 @@ def _draw(t: int, hidden: tf.Tensor, head: Convolution) -> tf.Tensor:
         return tf.squeeze(convolve(hidden, head, window_stride=WINDOW), axis=1)
 
 
-def _loss(config: Config, video: tf.Tensor, drawn: list[tf.Tensor]) -> tf.Tensor:
+def _loss(config: E3dConfig, video: tf.Tensor, drawn: list[tf.Tensor]) -> tf.Tensor:
     """Half the squared and the absolute errors of all frames drawn, averaged over the batch."""
     with scope("loss"):
         error = tf.stack(drawn, axis=1) - video[:, 1:]

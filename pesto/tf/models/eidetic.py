@@ -49,7 +49,7 @@ class Eidetic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class EideticState:
     """Hidden state and cell after a step, and all cells so far, one behind the other along the window."""
 
     hidden: tf.Tensor
@@ -86,7 +86,9 @@ def convolve(x: tf.Tensor, by: Convolution, window_stride: int = 1) -> tf.Tensor
     return tf.nn.bias_add(y, by.bias)
 
 
-def advance(layer: Eidetic, t: int, x: tf.Tensor, before: State, memory: tf.Tensor) -> tuple[State, tf.Tensor]:
+def advance(
+    layer: Eidetic, t: int, x: tf.Tensor, before: EideticState, memory: tf.Tensor
+) -> tuple[EideticState, tf.Tensor]:
     """The layer's state and the memory after input x of step t."""
     with scope(f"{layer.path}/step_{t}"):
         history = before.cell if before.history is None else tf.concat([before.history, before.cell], axis=1)
@@ -104,7 +106,7 @@ def advance(layer: Eidetic, t: int, x: tf.Tensor, before: State, memory: tf.Tens
         output = o_x + o_h + convolve(cell, layer.cell_gate) + convolve(memory, layer.memory_gate)
         joined = convolve(tf.concat([cell, memory], axis=-1), layer.joined)
         hidden = tf.sigmoid(tf.tanh(output)) * tf.tanh(joined)
-    return State(hidden=hidden, cell=cell, history=history), memory
+    return EideticState(hidden=hidden, cell=cell, history=history), memory
 
 
 def _recall(gate: tf.Tensor, history: tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.step import Feed
+from pesto.tf.models.step import ModelFeed
 
 
 def scope(path: str) -> AbstractContextManager[str]:
@@ -15,7 +15,7 @@ def scope(path: str) -> AbstractContextManager[str]:
     return tf.name_scope(f"{path}/")
 
 
-def placeholders(feeds: Sequence[Feed]) -> list[tf.Tensor]:
+def placeholders(feeds: Sequence[ModelFeed]) -> list[tf.Tensor]:
     """One placeholder per feed, in order."""
     return [tf.placeholder(feed.dtype, feed.shape, feed.name) for feed in feeds]
 

@@ -12,13 +12,13 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.convolution import batch_norm, convolve, relu
 from pesto.tf.models.layers import dense, dropout, placeholders, scope
-from pesto.tf.models.nasnet_cells import NORMAL, REDUCTION, Site, cell
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.nasnet_cells import NORMAL, REDUCTION, CellSite, cell
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph, step_counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class NasnetConfig:
     """Sizes and rates; `stem_cells` are the reduction cells before the first stack."""
 
     cells: int
@@ -45,11 +45,11 @@ class Config:
         return self.stem_cells + self.stacks * self.cells + self.stacks - 1
 
 
-CONFIGS: dict[str, Config] = {
-    "4x212": Config(cells=4, filters=212),
-    "6x148": Config(cells=6, filters=148),
-    "6x168": Config(cells=6, filters=168),
-    "tiny": Config(
+CONFIGS: dict[str, NasnetConfig] = {
+    "4x212": NasnetConfig(cells=4, filters=212),
+    "6x148": NasnetConfig(cells=6, filters=148),
+    "6x168": NasnetConfig(cells=6, filters=168),
+    "tiny": NasnetConfig(
         cells=1,
         filters=4,
         batch=4,
@@ -65,7 +65,7 @@ CONFIGS: dict[str, Config] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of RMSProp on a batch of images."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
@@ -81,28 +81,28 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
 
 
-def _feeds(config: Config) -> tuple[Feed, ...]:
+def _feeds(config: NasnetConfig) -> tuple[ModelFeed, ...]:
     shape = (config.batch, config.image, config.image, 3)
     return (
-        Feed(name="images", shape=shape, dtype="float32", low=-1.0, high=1.0),
-        Feed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
+        ModelFeed(name="images", shape=shape, dtype="float32", low=-1.0, high=1.0),
+        ModelFeed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
     )
 
 
-def _progress(config: Config, counter: tf.Variable) -> tf.Tensor:
+def _progress(config: NasnetConfig, counter: tf.Variable) -> tf.Tensor:
     """The share of the training that is done."""
     with scope("schedule"):
         return tf.minimum(1.0, tf.cast(counter.read_value(), tf.float32) / config.training_steps)
 
 
-def _keep(config: Config, path: str, index: int, progress: tf.Tensor) -> tf.Tensor:
+def _keep(config: NasnetConfig, path: str, index: int, progress: tf.Tensor) -> tf.Tensor:
     """Drop path keeps less the deeper the cell and the longer the training."""
     dropped = (index + 1) / config.total * (1.0 - config.keep)
     with scope(f"{path}/drop_path"):
         return 1.0 - progress * dropped
 
 
-def _stem(config: Config, images: tf.Tensor, progress: tf.Tensor) -> list[tf.Tensor]:
+def _stem(config: NasnetConfig, images: tf.Tensor, progress: tf.Tensor) -> list[tf.Tensor]:
     """The last two outputs before the first stack, `before` and `now`."""
     if config.stem_cells:
         net = convolve("stem/conv", images, config.stem_filters, 3, stride=2, padding="VALID")
@@ -112,12 +112,12 @@ def _stem(config: Config, images: tf.Tensor, progress: tf.Tensor) -> list[tf.Ten
     for k in range(config.stem_cells):
         path = f"stem/cell_{k}"
         filters = config.filters // 2 ** (config.stem_cells - k)
-        site = Site(path=path, filters=filters, stride=2, keep=_keep(config, path, k, progress))
+        site = CellSite(path=path, filters=filters, stride=2, keep=_keep(config, path, k, progress))
         outputs = [outputs[1], cell(REDUCTION, site, outputs[1], outputs[0])]
     return outputs
 
 
-def _stacks(config: Config, outputs: list[tf.Tensor], progress: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _stacks(config: NasnetConfig, outputs: list[tf.Tensor], progress: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The last output, and that before the last reduction."""
     before, now = outputs
     middle, k = now, 0
@@ -129,14 +129,14 @@ def _stacks(config: Config, outputs: list[tf.Tensor], progress: tf.Tensor) -> tu
                 middle = now
             path = f"cell_{k}"
             keep = _keep(config, path, config.stem_cells + k, progress)
-            site = Site(path=path, filters=filters, stride=2 if reduces else 1, keep=keep)
+            site = CellSite(path=path, filters=filters, stride=2 if reduces else 1, keep=keep)
             after = cell(REDUCTION if reduces else NORMAL, site, now, before)
             # The cell after a reduction reads what that read, not its input, as in NASNet-A large.
             before, now, k = (before if reduces else now), after, k + 1
     return now, middle
 
 
-def _head(config: Config, net: tf.Tensor) -> tf.Tensor:
+def _head(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:
     """Logits [batch, classes]."""
     net = relu("head", net)
     with scope("head"):
@@ -144,7 +144,7 @@ def _head(config: Config, net: tf.Tensor) -> tf.Tensor:
     return dense("head/logits", pooled, config.classes, bias=True)
 
 
-def _auxiliary(config: Config, net: tf.Tensor) -> tf.Tensor:
+def _auxiliary(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:
     """Logits [batch, classes] of the auxiliary classifier that helps the lower cells learn."""
     net = relu("head/auxiliary", net)
     with scope("head/auxiliary"):
@@ -159,7 +159,7 @@ def _auxiliary(config: Config, net: tf.Tensor) -> tf.Tensor:
     return dense("head/auxiliary/logits", net, config.classes, bias=True)
 
 
-def _loss(config: Config, labels: tf.Tensor, logits: tf.Tensor, auxiliary: tf.Tensor) -> tf.Tensor:
+def _loss(config: NasnetConfig, labels: tf.Tensor, logits: tf.Tensor, auxiliary: tf.Tensor) -> tf.Tensor:
     """Cross entropy against smoothed labels (Szegedy et al. 2016) of both heads, plus weight decay."""
     with scope("head/loss"):
         rest = config.smoothing / config.classes

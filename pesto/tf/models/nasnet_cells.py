@@ -11,7 +11,7 @@ from pesto.tf.models.layers import scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Half:
+class CellOperation:
     """One operation of a branch: its kind, its size, and which state it reads (0, 1: inputs; 2 + j: branch j)."""
 
     kind: str
@@ -20,15 +20,15 @@ class Half:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
+class CellPattern:
     """The branches of a cell in order, and the states that make up its output."""
 
-    branches: tuple[tuple[Half, Half], ...]
+    branches: tuple[tuple[CellOperation, CellOperation], ...]
     joined: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CellSite:
     """Where a cell stands: its scope, filters and stride, and how likely drop path keeps a half."""
 
     path: str
@@ -36,34 +36,34 @@ class Site:
     stride: int
     keep: tf.Tensor
 
-    def inside(self, name: str) -> Site:
+    def inside(self, name: str) -> CellSite:
         """The same site one scope further in."""
         return replace(self, path=f"{self.path}/{name}")
 
 
-NORMAL = Pattern(
+NORMAL = CellPattern(
     branches=(
-        (Half(kind="separable", size=5, source=0), Half(kind="separable", size=3, source=1)),
-        (Half(kind="separable", size=5, source=1), Half(kind="separable", size=3, source=1)),
-        (Half(kind="average", size=3, source=0), Half(kind="identity", source=1)),
-        (Half(kind="average", size=3, source=1), Half(kind="average", size=3, source=1)),
-        (Half(kind="separable", size=3, source=0), Half(kind="identity", source=0)),
+        (CellOperation(kind="separable", size=5, source=0), CellOperation(kind="separable", size=3, source=1)),
+        (CellOperation(kind="separable", size=5, source=1), CellOperation(kind="separable", size=3, source=1)),
+        (CellOperation(kind="average", size=3, source=0), CellOperation(kind="identity", source=1)),
+        (CellOperation(kind="average", size=3, source=1), CellOperation(kind="average", size=3, source=1)),
+        (CellOperation(kind="separable", size=3, source=0), CellOperation(kind="identity", source=0)),
     ),
     joined=(1, 2, 3, 4, 5, 6),
 )
-REDUCTION = Pattern(
+REDUCTION = CellPattern(
     branches=(
-        (Half(kind="separable", size=5, source=0), Half(kind="separable", size=7, source=1)),
-        (Half(kind="max", size=3, source=0), Half(kind="separable", size=7, source=1)),
-        (Half(kind="average", size=3, source=0), Half(kind="separable", size=5, source=1)),
-        (Half(kind="identity", source=3), Half(kind="average", size=3, source=2)),
-        (Half(kind="separable", size=3, source=2), Half(kind="max", size=3, source=0)),
+        (CellOperation(kind="separable", size=5, source=0), CellOperation(kind="separable", size=7, source=1)),
+        (CellOperation(kind="max", size=3, source=0), CellOperation(kind="separable", size=7, source=1)),
+        (CellOperation(kind="average", size=3, source=0), CellOperation(kind="separable", size=5, source=1)),
+        (CellOperation(kind="identity", source=3), CellOperation(kind="average", size=3, source=2)),
+        (CellOperation(kind="separable", size=3, source=2), CellOperation(kind="max", size=3, source=0)),
     ),
     joined=(3, 4, 5, 6),
 )
 
 
-def cell(pattern: Pattern, site: Site, now: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+def cell(pattern: CellPattern, site: CellSite, now: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
     """The cell's output from those of the last two cells."""
     base = f"{site.path}/base"
     fitted = _fit(f"{base}/before", before, now, site.filters)
@@ -92,7 +92,7 @@ def _fit(path: str, before: tf.Tensor, now: tf.Tensor, filters: int) -> tf.Tenso
     return batch_norm(f"{path}/norm", convolve(path, relu(path, before), filters, 1))
 
 
-def _half(half: Half, site: Site, x: tf.Tensor) -> tf.Tensor:
+def _half(half: CellOperation, site: CellSite, x: tf.Tensor) -> tf.Tensor:
     """One operation; only those that read the cell's inputs have a stride."""
     stride = site.stride if half.source < 2 else 1
     if half.kind == "identity":
@@ -108,12 +108,12 @@ def _half(half: Half, site: Site, x: tf.Tensor) -> tf.Tensor:
     return _drop_path(site, y)
 
 
-def _fitted(site: Site, x: tf.Tensor, stride: int) -> tf.Tensor:
+def _fitted(site: CellSite, x: tf.Tensor, stride: int) -> tf.Tensor:
     y = convolve(site.path, relu(site.path, x), site.filters, 1, stride=stride)
     return batch_norm(f"{site.path}/norm", y)
 
 
-def _separable_twice(half: Half, site: Site, x: tf.Tensor, stride: int) -> tf.Tensor:
+def _separable_twice(half: CellOperation, site: CellSite, x: tf.Tensor, stride: int) -> tf.Tensor:
     for i in range(2):
         path = f"{site.path}/separable_{i}"
         x = separable(path, relu(path, x), site.filters, half.size, stride if i == 0 else 1)
@@ -121,7 +121,7 @@ def _separable_twice(half: Half, site: Site, x: tf.Tensor, stride: int) -> tf.Te
     return x
 
 
-def _drop_path(site: Site, x: tf.Tensor) -> tf.Tensor:
+def _drop_path(site: CellSite, x: tf.Tensor) -> tf.Tensor:
     """Drop the operation for whole examples at random (`scheduled drop path`)."""
     with scope(f"{site.path}/drop_path"):
         chosen = tf.floor(site.keep + tf.random_uniform([int(x.shape[0]), 1, 1, 1]))

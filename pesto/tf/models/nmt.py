@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.attention import Memory, attend, memorise
+from pesto.tf.models.attention import AttentionMemory, attend, memorise
 from pesto.tf.models.layers import dense, embedding, placeholders, scope
 from pesto.tf.models.lstm import Lstm, State, advance, lstm, unroll_masked, zero_state
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
 RESIDUAL_FROM = 2  # the first layer with a residual connection, in encoder and decoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class NmtConfig:
     """Sizes and rates; every sentence is padded to `steps` tokens."""
 
     layers: int
@@ -45,14 +45,14 @@ class Config:
         return self.vocabulary, self.hidden
 
 
-CONFIGS: dict[str, Config] = {
-    "2x1024": Config(layers=2, hidden=1024),
-    "4x1024": Config(layers=4, hidden=1024),
-    "tiny": Config(layers=2, hidden=16, batch=8, steps=3, vocabulary=100, init_scale=0.5),
+CONFIGS: dict[str, NmtConfig] = {
+    "2x1024": NmtConfig(layers=2, hidden=1024),
+    "4x1024": NmtConfig(layers=4, hidden=1024),
+    "tiny": NmtConfig(layers=2, hidden=16, batch=8, steps=3, vocabulary=100, init_scale=0.5),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of stochastic gradient descent on a batch of sentence pairs, with a full softmax."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
@@ -66,9 +66,9 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm)], feeds)
 
 
-def _feeds(config: Config) -> tuple[Feed, ...]:
-    ids = Feed(name="source", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.vocabulary)
-    length = Feed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.steps + 1)
+def _feeds(config: NmtConfig) -> tuple[ModelFeed, ...]:
+    ids = ModelFeed(name="source", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.vocabulary)
+    length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.steps + 1)
     return (
         ids,
         length,
@@ -78,7 +78,7 @@ def _feeds(config: Config) -> tuple[Feed, ...]:
     )
 
 
-def _encoder(config: Config, source: tf.Tensor, length: tf.Tensor) -> tuple[Memory, list[State]]:
+def _encoder(config: NmtConfig, source: tf.Tensor, length: tf.Tensor) -> tuple[AttentionMemory, list[State]]:
     """What the attention reads, and the last state of every layer (of the first, that of its backward half)."""
     looked_up = embedding("encoder/embedding", source, config.table, config.initializer)
     with scope("encoder/mask"):
@@ -99,7 +99,7 @@ def _encoder(config: Config, source: tf.Tensor, length: tf.Tensor) -> tuple[Memo
 
 
 def _both_ways(
-    config: Config, looked_up: tf.Tensor, length: tf.Tensor, inside: Sequence[tf.Tensor]
+    config: NmtConfig, looked_up: tf.Tensor, length: tf.Tensor, inside: Sequence[tf.Tensor]
 ) -> tuple[list[tf.Tensor], State]:
     """The first encoder layer: one LSTM per direction, outputs joined to [batch, 2 * hidden]."""
     path = "encoder/layer_0"
@@ -115,7 +115,7 @@ def _both_ways(
         return [tf.concat(pair, axis=1) for pair in zip(forward, turned, strict=True)], state
 
 
-def _decoder(config: Config, target: tf.Tensor, memory: Memory, states: Sequence[State]) -> list[tf.Tensor]:
+def _decoder(config: NmtConfig, target: tf.Tensor, memory: AttentionMemory, states: Sequence[State]) -> list[tf.Tensor]:
     """Outputs [batch, hidden] of the last layer by step."""
     looked_up = embedding("decoder/embedding", target, config.table, config.initializer)
     with scope("decoder/embedding"):
@@ -135,7 +135,7 @@ def _decoder(config: Config, target: tf.Tensor, memory: Memory, states: Sequence
     return outputs
 
 
-def _layer(config: Config, path: str, inputs: int) -> Lstm:
+def _layer(config: NmtConfig, path: str, inputs: int) -> Lstm:
     return lstm(path, inputs, config.hidden, rate=config.dropout, initializer=config.initializer)
 
 
@@ -149,7 +149,7 @@ def _add(path: str, t: int, before: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
         return before + after
 
 
-def _loss(config: Config, outputs: list[tf.Tensor], target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+def _loss(config: NmtConfig, outputs: list[tf.Tensor], target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
     """Cross entropy summed over the words of the target sentences and averaged over the batch."""
     with scope("softmax"):
         joined = tf.concat(outputs, axis=0)

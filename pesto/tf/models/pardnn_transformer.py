@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pesto.tf.models.step import Step
-from pesto.tf.models.transformer import Config, construct
+from pesto.tf.models.step import ModelStep
+from pesto.tf.models.transformer import TransformerConfig, construct
 
 # Without an output projection, as in Kyubyong Park's code for this data, whose parameters add up to ParDNN's.
-_LARGE = Config(layers=24, heads=8, hidden=2048, width=5120, length=100, vocabulary=10_000, apart=True)
+_LARGE = TransformerConfig(layers=24, heads=8, hidden=2048, width=5120, length=100, vocabulary=10_000, apart=True)
 
-CONFIGS: dict[str, Config] = {
+CONFIGS: dict[str, TransformerConfig] = {
     "24x5120": replace(_LARGE, batch=64),
     "48x8192": replace(_LARGE, layers=48, width=8192, batch=2),
     "tiny": replace(_LARGE, layers=1, heads=2, hidden=16, width=40, batch=4, length=6, vocabulary=100, warmup=4),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of Adam on a batch of sentence pairs."""
     config = CONFIGS[variant]
     return construct(replace(config, batch=batch or config.batch))

@@ -8,12 +8,12 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope
 from pesto.tf.models.lstm import Stack, unroll_carried
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class RnnlmConfig:
     """Sizes and rates; `steps` is the length of back-propagation through time."""
 
     layers: int
@@ -27,15 +27,15 @@ class Config:
     norm: float = 10.0
 
 
-CONFIGS: dict[str, Config] = {
-    "2x2048": Config(layers=2, hidden=2048),
-    "4x2048": Config(layers=4, hidden=2048),
-    "16x1024": Config(layers=16, hidden=1024),
-    "tiny": Config(layers=2, hidden=32, batch=8, steps=6, vocabulary=100, dropout=0.1, init_scale=0.1),
+CONFIGS: dict[str, RnnlmConfig] = {
+    "2x2048": RnnlmConfig(layers=2, hidden=2048),
+    "4x2048": RnnlmConfig(layers=4, hidden=2048),
+    "16x1024": RnnlmConfig(layers=16, hidden=1024),
+    "tiny": RnnlmConfig(layers=2, hidden=32, batch=8, steps=6, vocabulary=100, dropout=0.1, init_scale=0.1),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
@@ -48,14 +48,14 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
 
 
-def _feeds(config: Config) -> tuple[Feed, ...]:
+def _feeds(config: RnnlmConfig) -> tuple[ModelFeed, ...]:
     shape = (config.steps, config.batch)
     return tuple(
-        Feed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
+        ModelFeed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
     )
 
 
-def _layers(config: Config, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Operation]]:
+def _layers(config: RnnlmConfig, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Operation]]:
     """Outputs [batch, hidden] of the last layer by step, and the ops that carry the states to the next batch."""
     uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
     table = (config.vocabulary, config.hidden)
@@ -67,7 +67,7 @@ def _layers(config: Config, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.
     return unroll_carried(stack, outputs)
 
 
-def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+def _loss(config: RnnlmConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
     """Cross entropy summed over the steps and averaged over the batch."""
     uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
     with scope("softmax"):

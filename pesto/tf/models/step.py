@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class ModelFeed:
     """A placeholder, and the half-open range [low, high) its values are drawn from, uniformly."""
 
     name: str
@@ -40,7 +40,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ModelStep:
     """One training step of a TensorFlow v1 graph with fully static shapes.
 
     `fetches` are the ops that make up the step (the update and the loss), `loss` a tensor name, `init` the op that
@@ -51,7 +51,7 @@ class Step:
     fetches: tuple[str, ...]
     loss: str
     init: str
-    feeds: tuple[Feed, ...]
+    feeds: tuple[ModelFeed, ...]
 
     def feed(self, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """A random valid batch, by tensor name."""

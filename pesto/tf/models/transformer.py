@@ -14,14 +14,14 @@ import tensorflow.compat.v1 as tf
 from numpy.typing import NDArray
 
 from pesto.tf.models.layers import dense, dropout, embedding, layer_norm, placeholders, scope
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph, step_counter
 
 MASKED = -1e9  # added to the score of a position that may not be seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class TransformerConfig:
     """Sizes and rates; every sentence is padded to `length` tokens.
 
     The feed-forward layer is `width` wide, by default 4 * hidden. With `apart` every head is computed on its own, from
@@ -52,21 +52,21 @@ class Config:
         return (1,) if self.apart else (1, 1)
 
 
-CONFIGS: dict[str, Config] = {
-    "10x8x1024": Config(layers=10, heads=8, hidden=1024),
-    "12x8x1024": Config(layers=12, heads=8, hidden=1024),
-    "6x16x2048": Config(layers=6, heads=16, hidden=2048),
-    "tiny": Config(layers=1, heads=2, hidden=16, batch=4, length=6, vocabulary=100, warmup=4),
+CONFIGS: dict[str, TransformerConfig] = {
+    "10x8x1024": TransformerConfig(layers=10, heads=8, hidden=1024),
+    "12x8x1024": TransformerConfig(layers=12, heads=8, hidden=1024),
+    "6x16x2048": TransformerConfig(layers=6, heads=16, hidden=2048),
+    "tiny": TransformerConfig(layers=1, heads=2, hidden=16, batch=4, length=6, vocabulary=100, warmup=4),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of Adam on a batch of sentence pairs."""
     config = CONFIGS[variant]
     return construct(replace(config, batch=batch or config.batch))
 
 
-def construct(config: Config) -> Step:
+def construct(config: TransformerConfig) -> ModelStep:
     """The step of `config`."""
     feeds = _feeds(config)
     with new_graph().as_default():
@@ -82,13 +82,13 @@ def construct(config: Config) -> Step:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True, counter=counter)], feeds)
 
 
-def _feeds(config: Config) -> tuple[Feed, ...]:
-    ids = Feed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
-    length = Feed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
+def _feeds(config: TransformerConfig) -> tuple[ModelFeed, ...]:
+    ids = ModelFeed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
+    length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
     return ids, length, replace(ids, name="target"), replace(length, name="target_length")
 
 
-def _encoder(config: Config, source: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
+def _encoder(config: TransformerConfig, source: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
     """[batch * length, hidden], as are all activations between sublayers."""
     x = _embed(config, "encoder/embedding", source)
     for k in range(config.layers):
@@ -97,7 +97,7 @@ def _encoder(config: Config, source: tf.Tensor, padding: tf.Tensor) -> tf.Tensor
     return layer_norm("encoder/norm", x)
 
 
-def _decoder(config: Config, target: tf.Tensor, memory: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
+def _decoder(config: TransformerConfig, target: tf.Tensor, memory: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
     with scope("decoder/mask"):
         later = np.triu(np.full((config.length, config.length), MASKED, np.float32), k=1)
         causal = tf.constant(later.reshape([*config.bias_axes, config.length, config.length]))
@@ -110,7 +110,7 @@ def _decoder(config: Config, target: tf.Tensor, memory: tf.Tensor, padding: tf.T
     return layer_norm("decoder/norm", x)
 
 
-def _embed(config: Config, path: str, ids: tf.Tensor) -> tf.Tensor:
+def _embed(config: TransformerConfig, path: str, ids: tf.Tensor) -> tf.Tensor:
     normal = tf.random_normal_initializer(stddev=config.hidden**-0.5)
     looked_up = embedding(path, ids, (config.vocabulary, config.hidden), normal)
     with scope(path):
@@ -125,30 +125,32 @@ def _positions(length: int, hidden: int) -> NDArray[np.float32]:
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
 
 
-def _self_attention(config: Config, path: str, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _self_attention(config: TransformerConfig, path: str, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     y = layer_norm(f"{path}/norm", x)
     return _residual(config, path, x, _attention(config, path, (y, y), bias))
 
 
-def _cross_attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
+def _cross_attention(
+    config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor
+) -> tf.Tensor:
     x, memory = inputs
     y = layer_norm(f"{path}/norm", x)
     return _residual(config, path, x, _attention(config, path, (y, memory), bias))
 
 
-def _feed_forward(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:
+def _feed_forward(config: TransformerConfig, path: str, x: tf.Tensor) -> tf.Tensor:
     inner = dense(f"{path}/inner", layer_norm(f"{path}/norm", x), config.inner, bias=True)
     with scope(path):
         inner = dropout(tf.nn.relu(inner), config.dropout)
     return _residual(config, path, x, dense(f"{path}/outer", inner, config.hidden, bias=True))
 
 
-def _residual(config: Config, path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+def _residual(config: TransformerConfig, path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     with scope(path):
         return x + dropout(y, config.dropout)
 
 
-def _attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
+def _attention(config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
     """Scaled dot-product attention of inputs[0] over inputs[1]; bias goes to scores [batch, heads, length, length]."""
     if config.apart:
         heads = [_head(config, f"{path}/head_{h}", inputs, bias) for h in range(config.heads)]
@@ -164,7 +166,7 @@ def _attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], b
     return dense(f"{path}/output", joined, config.hidden, bias=False)
 
 
-def _head(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
+def _head(config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
     """One head [batch * length, hidden / heads] as Vaswani et al. write it: Attention(Q W_q, K W_k, V W_v).
 
     Queries and values have a bias; one of the keys would move all scores of a query alike, which no softmax shows.
@@ -181,7 +183,7 @@ def _head(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: 
         return tf.reshape(tf.matmul(dropout(share, config.dropout), value), [-1, size])
 
 
-def _heads(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:
+def _heads(config: TransformerConfig, path: str, x: tf.Tensor) -> tf.Tensor:
     """Project x [batch * length, hidden] and split it into heads, [batch, heads, length, hidden / heads]."""
     projected = dense(path, x, config.hidden, bias=False)
     with scope(path):
@@ -189,7 +191,7 @@ def _heads(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:
         return tf.transpose(tf.reshape(projected, shape), [0, 2, 1, 3])
 
 
-def _loss(config: Config, output: tf.Tensor, target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+def _loss(config: TransformerConfig, output: tf.Tensor, target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
     """Cross entropy against smoothed labels (Szegedy et al. 2016), averaged over the target's tokens."""
     logits = dense("softmax", output, config.vocabulary, bias=False)
     with scope("softmax"):
@@ -201,7 +203,7 @@ def _loss(config: Config, output: tf.Tensor, target: tf.Tensor, length: tf.Tenso
         return tf.reduce_sum(entropy * counted) / tf.reduce_sum(counted)
 
 
-def _noam(config: Config, counter: tf.Variable) -> tf.Tensor:
+def _noam(config: TransformerConfig, counter: tf.Variable) -> tf.Tensor:
     """Linear warm-up, then decay with the square root of the step (Vaswani et al. 2017, section 5.3)."""
     with scope("learning_rate"):
         done = tf.cast(counter.read_value(), tf.float32) + 1.0

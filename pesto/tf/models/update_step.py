@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.layers import scope, state
 from pesto.tf.models.optimizers import Optimizer
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 
 SEED = 1  # of the graph's random ops, so that two builds of one variant draw the same numbers
 
@@ -81,11 +81,11 @@ def descend(loss: tf.Tensor, rate: float, momentum: float = 0.9) -> tf.Operation
     return optimizer.minimize(loss, aggregation_method=tf.AggregationMethod.EXPERIMENTAL_TREE)
 
 
-def finish(loss: tf.Tensor, updates: Sequence[tf.Operation], feeds: Sequence[Feed]) -> Step:
+def finish(loss: tf.Tensor, updates: Sequence[tf.Operation], feeds: Sequence[ModelFeed]) -> ModelStep:
     """The current graph as a Step that runs all updates and gives the loss."""
     train = tf.group(*updates, name="train")
     init = tf.global_variables_initializer()
-    return Step(
+    return ModelStep(
         graph=tf.get_default_graph(),
         fetches=(train.name, loss.op.name),
         loss=loss.name,

@@ -8,12 +8,12 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.layers import dense, embedding, placeholders, scope
 from pesto.tf.models.lstm import Stack, unroll_carried
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class WordRnnConfig:
     """Sizes and rates; `steps` is the length of back-propagation through time."""
 
     layers: int
@@ -26,14 +26,14 @@ class Config:
 
 
 # The vocabularies are what ParDNN's parameter counts leave for the embedding and the softmax.
-CONFIGS: dict[str, Config] = {
-    "8x2048": Config(layers=8, hidden=2048, batch=1024, steps=28, vocabulary=17_450),
-    "8x4096": Config(layers=8, hidden=4096, batch=32, steps=25, vocabulary=25_160),
-    "tiny": Config(layers=2, hidden=16, batch=8, steps=5, vocabulary=100),
+CONFIGS: dict[str, WordRnnConfig] = {
+    "8x2048": WordRnnConfig(layers=8, hidden=2048, batch=1024, steps=28, vocabulary=17_450),
+    "8x4096": WordRnnConfig(layers=8, hidden=4096, batch=32, steps=25, vocabulary=25_160),
+    "tiny": WordRnnConfig(layers=2, hidden=16, batch=8, steps=5, vocabulary=100),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of Adam on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
@@ -49,11 +49,11 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True), *carried], feeds)
 
 
-def _feed(config: Config, name: str) -> Feed:
-    return Feed(name=name, shape=(config.batch, config.steps), dtype="int32", low=0, high=config.vocabulary)
+def _feed(config: WordRnnConfig, name: str) -> ModelFeed:
+    return ModelFeed(name=name, shape=(config.batch, config.steps), dtype="int32", low=0, high=config.vocabulary)
 
 
-def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+def _loss(config: WordRnnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
     """Cross entropy averaged over all words of the batch."""
     with scope("softmax"):
         joined = tf.reshape(tf.concat(outputs, axis=1), [-1, config.hidden])

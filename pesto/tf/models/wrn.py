@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from pesto.tf.models.convolution import channels, convolve, follow, norm_variables, relu
 from pesto.tf.models.layers import dense, dropout, placeholders, scope
 from pesto.tf.models.optimizers import Nesterov
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
 GROUPS = 3
@@ -22,7 +22,7 @@ NORM_EPSILON = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class WrnConfig:
     """Sizes and rates; `units` are the residual units of a group, `widening` multiplies the filters."""
 
     units: int
@@ -37,25 +37,25 @@ class Config:
     norm: float = 10.0
 
 
-CONFIGS: dict[str, Config] = {
-    "610x14": Config(units=101, widening=14, batch=16),
-    "304x28": Config(units=50, widening=28, batch=4),
-    "tiny": Config(units=1, widening=2, batch=4, filters=4, image=8, classes=10, dropout=0.1),
+CONFIGS: dict[str, WrnConfig] = {
+    "610x14": WrnConfig(units=101, widening=14, batch=16),
+    "304x28": WrnConfig(units=50, widening=28, batch=4),
+    "tiny": WrnConfig(units=1, widening=2, batch=4, filters=4, image=8, classes=10, dropout=0.1),
 }
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of Nesterov's momentum on a batch of images."""
     config = CONFIGS[variant]
     return construct(replace(config, batch=batch or config.batch))
 
 
-def construct(config: Config) -> Step:
+def construct(config: WrnConfig) -> ModelStep:
     """The step of any configuration."""
     images = (config.batch, config.image, config.image, 3)
     feeds = (
-        Feed(name="images", shape=images, dtype="float32", low=-1.0, high=1.0),
-        Feed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
+        ModelFeed(name="images", shape=images, dtype="float32", low=-1.0, high=1.0),
+        ModelFeed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
     )
     with new_graph().as_default():
         pixels, labels = placeholders(feeds)
@@ -67,7 +67,7 @@ def construct(config: Config) -> Step:
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
 
 
-def _unit(config: Config, k: int, x: tf.Tensor) -> tf.Tensor:
+def _unit(config: WrnConfig, k: int, x: tf.Tensor) -> tf.Tensor:
     """Two 3 x 3 convolutions, each behind normalisation and rectifier, added to the input (or its projection)."""
     group, place = divmod(k, config.units)
     path, filters = f"block_{k}", config.filters * config.widening * 2**group
@@ -93,7 +93,7 @@ def batch_norm(path: str, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.batch_normalization(x, *moments, offset, scale, NORM_EPSILON)
 
 
-def _loss(config: Config, net: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def _loss(config: WrnConfig, net: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross entropy averaged over the batch, plus weight decay."""
     net = relu("head", batch_norm("head/norm", net))
     with scope("head"):

@@ -7,15 +7,15 @@ travels there and back. Keras hands all gradients through one on their way to th
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pesto.tf.nodes.conditions import SWITCHES, conditions_of, taken
-from pesto.tf.nodes.frames import outermost
-from pesto.tf.nodes.needed_nodes import parse, producer
+from pesto.tf.nodes.needed_nodes import parse_nodes, producer
 from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.v1_conditions import SWITCHES, node_conditions, output_conditions
+from pesto.tf.nodes.v1_loops import outermost_loops
 
 _TYPE = "IdentityN"
 
 
-def barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
+def find_barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
     """The tensors that each IdentityN passes, by its name, where its readers may read these instead.
 
     One that waits for other ops orders its readers behind them, one that reads a reference takes a copy, and one of
@@ -26,33 +26,36 @@ def barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
     read = {producer(text) for inputs in found.values() for text in inputs}
     refs = {node.name for node in graph_def.node if node.name in read and any(signatures.output_refs(node))}
     found = {name: inputs for name, inputs in found.items() if refs.isdisjoint(map(producer, inputs))}
-    stay = _deadly(graph_def, list(found)) if found and any(n.op in SWITCHES for n in graph_def.node) else set()
+    stay = _possibly_dead(graph_def, list(found)) if found and any(n.op in SWITCHES for n in graph_def.node) else set()
     return {name: inputs for name, inputs in found.items() if name not in stay}
 
 
-def _deadly(graph_def: Any, names: Sequence[str]) -> set[str]:
+def _possibly_dead(graph_def: Any, names: Sequence[str]) -> set[str]:
     """Those of these nodes that can be dead though an input of theirs is not, and those in loops, which are one op."""
-    nodes = parse(graph_def, names)
-    looped = {i for i, label in enumerate(outermost(nodes).tolist()) if label >= 0}
-    under, wanted = conditions_of(nodes, range(len(nodes.defs)), looped), set(names)
+    nodes = parse_nodes(graph_def, names)
+    looped = {i for i, label in enumerate(outermost_loops(nodes).tolist()) if label >= 0}
+    under, wanted = node_conditions(nodes, range(len(nodes.defs)), looped), set(names)
     return {
         node.name
         for i, node in enumerate(nodes.defs)
         if node.name in wanted
-        and (i in looped or any(under[p] | taken(nodes, p, k, looped) != under[i] for p, k in nodes.inputs[i]))
+        and (
+            i in looped
+            or any(under[p] | output_conditions(nodes, p, k, looped) != under[i] for p, k in nodes.inputs[i])
+        )
     }
 
 
-def around(graph_def: Any, passed: Mapping[str, Sequence[str]]) -> None:
+def bypass_barriers(graph_def: Any, passed: Mapping[str, Sequence[str]]) -> None:
     """Let all that reads one of these barriers read what it passes, in place; nothing reads them any more."""
     for node in graph_def.node:
         if any(producer(text) in passed for text in node.input):
-            data = [behind(text, passed) for text in node.input if text[0] != "^"]
+            data = [source_tensor(text, passed) for text in node.input if text[0] != "^"]
             controls = [c for text in node.input if text[0] == "^" for c in _waits(text, passed)]
             node.input[:] = [*data, *dict.fromkeys(controls)]
 
 
-def behind(tensor: str, passed: Mapping[str, Sequence[str]]) -> str:
+def source_tensor(tensor: str, passed: Mapping[str, Sequence[str]]) -> str:
     """The tensor that barriers pass on as `tensor`; itself where none does."""
     while (name := producer(tensor)) in passed:
         tensor = passed[name][int(tensor[len(name) + 1 :] or 0)]
@@ -64,4 +67,4 @@ def _waits(control: str, passed: Mapping[str, Sequence[str]]) -> Iterator[str]:
     inputs = passed.get(producer(control))
     if inputs is None:
         return iter([control])
-    return (f"^{producer(behind(tensor, passed))}" for tensor in inputs)
+    return (f"^{producer(source_tensor(tensor, passed))}" for tensor in inputs)

@@ -8,7 +8,7 @@ from pesto.tf.nodes.needed_nodes import producer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Division:
+class BranchDivision:
     """What takes the place of one branch op."""
 
     nodes: tuple[Any, ...]
@@ -21,14 +21,14 @@ class Division:
     """Names of the nodes that what waited for the branch op waits for."""
 
 
-def replace_branches(graph_def: Any, divisions: Mapping[str, Division]) -> None:
+def replace_branches(graph_def: Any, divisions: Mapping[str, BranchDivision]) -> None:
     """Put the divisions in the places of the branch ops that they are of, in place."""
     nodes: list[Any] = []
     for node in graph_def.node:
         nodes += divisions[node.name].nodes if node.name in divisions else [node]
     nodes = [copy_node(node) for node in nodes]
     for node in nodes:
-        node.input[:] = redirected(node.input, divisions)
+        node.input[:] = redirect_inputs(node.input, divisions)
     del graph_def.node[:]
     graph_def.node.extend(nodes)
     known = {function.signature.name for function in graph_def.library.function}
@@ -36,7 +36,7 @@ def replace_branches(graph_def: Any, divisions: Mapping[str, Division]) -> None:
         graph_def.library.function.extend(f for f in division.functions if f.signature.name not in known)
 
 
-def redirected(inputs: Sequence[str], divisions: Mapping[str, Division]) -> list[str]:
+def redirect_inputs(inputs: Sequence[str], divisions: Mapping[str, BranchDivision]) -> list[str]:
     """Inputs of a node with the divisions' tensors and ends in place of those of the branch ops."""
     if not any(producer(text) in divisions for text in inputs):
         return list(inputs)
@@ -45,17 +45,17 @@ def redirected(inputs: Sequence[str], divisions: Mapping[str, Division]) -> list
     return [*data, *dict.fromkeys(waits)]
 
 
-def redirected_names(names: Iterable[str], divisions: Mapping[str, Division]) -> tuple[str, ...]:
+def redirect_names(names: Iterable[str], divisions: Mapping[str, BranchDivision]) -> tuple[str, ...]:
     """Names of ops with the divisions' ends in place of the branch ops."""
     return tuple(dict.fromkeys(end for n in names for end in (divisions[n].ends if n in divisions else (n,))))
 
 
-def _tensor(text: str, divisions: Mapping[str, Division]) -> str:
+def _tensor(text: str, divisions: Mapping[str, BranchDivision]) -> str:
     name = producer(text)
     return divisions[name].outputs[int(text[len(name) + 1 :] or 0)] if name in divisions else text
 
 
-def _waits(text: str, divisions: Mapping[str, Division]) -> list[str]:
+def _waits(text: str, divisions: Mapping[str, BranchDivision]) -> list[str]:
     return [f"^{end}" for end in divisions[text[1:]].ends] if text[1:] in divisions else [text]
 
 

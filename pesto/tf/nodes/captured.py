@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pesto.tf.nodes.barriers import around, barriers
-from pesto.tf.nodes.branch_division import Division
-from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.nodes.barriers import bypass_barriers, find_barriers
+from pesto.tf.nodes.branch_division import BranchDivision
 from pesto.tf.nodes.inline import flatten
+from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Captured:
+class CapturedStep:
     """A flat GraphDef and what to fetch from it.
 
     `graph_def` comes from TensorFlow itself (defaults filled in, `_output_shapes` on every node) and has no calls of
@@ -31,7 +31,7 @@ class Captured:
     """Names of the tf.functions that it calls, whose ops only `pesto.place` can place."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that the step goes around, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
-    divisions: Mapping[str, Division] = field(default_factory=dict)
+    divisions: Mapping[str, BranchDivision] = field(default_factory=dict)
     """Branch ops of the program that have several in their places, by name."""
     feed_shapes: tuple[str, ...] = ()
     """Shapes that were given for feeds and ops whose sizes its program leaves open, each as NAME=16,40."""
@@ -39,12 +39,14 @@ class Captured:
     """Whether it is all of a tf.function; else other programs may share its graph, as they do of v1 sessions."""
 
 
-def captured(program: Any, fetches: tuple[str, ...], source: str, values: Mapping[str, Any] | None = None) -> Captured:
+def capture_step(
+    program: Any, fetches: tuple[str, ...], source: str, values: Mapping[str, Any] | None = None
+) -> CapturedStep:
     """The step that `fetches` run in a GraphDef with `_output_shapes`: calls inlined, barriers gone around."""
     flat = flatten(program)
-    graph_def = program if flat is program else infer(flat)
-    passed = barriers(graph_def)
+    graph_def = program if flat is program else infer_shapes(flat)
+    passed = find_barriers(graph_def)
     if passed:
-        graph_def = copied(graph_def) if graph_def is program else graph_def
-        around(graph_def, passed)
-    return Captured(graph_def=graph_def, fetches=fetches, source=source, values=values or {}, passed=passed)
+        graph_def = copy_graph_def(graph_def) if graph_def is program else graph_def
+        bypass_barriers(graph_def, passed)
+    return CapturedStep(graph_def=graph_def, fetches=fetches, source=source, values=values or {}, passed=passed)

@@ -10,11 +10,11 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from pesto.core.errors import InputError
 from pesto.core.files.json import quoted, shown
 from pesto.tf import private
-from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.graph_def_bytes import MAX_NODES
+from pesto.tf.nodes.inline_tracing import CALLS
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.unplaceable import compiled
+from pesto.tf.placement_refusals import xla_error
 
 _MAX_DEPTH = 64
 
@@ -35,7 +35,7 @@ def flatten(graph_def: Any) -> Any:
     return flat
 
 
-class Body(NamedTuple):
+class FlatFunction(NamedTuple):
     """One function, laid out flat."""
 
     graph_def: Any
@@ -45,7 +45,7 @@ class Body(NamedTuple):
     """Names of the ops that make its results and effects."""
 
 
-def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) -> Body:
+def flatten_function(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) -> FlatFunction:
     """A flat GraphDef of one function.
 
     `arguments` are NodeDefs (placeholders or variable handles) that stand for its inputs; they are given their names.
@@ -61,12 +61,12 @@ def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) ->
     inner, returned, effects = inliner.instantiate(function, "body", names, {}, [])
     # Importing a function costs time, and a step has several for each `If`: only those that this one needs.
     made = [*nodes, *inliner.expand(inner, 0)]
-    flat = inliner.finish(made, reachable(made, library))
+    flat = inliner.finish(made, reachable_functions(made, library))
     results = tuple(inliner.resolved(t) for t in returned)
-    return Body(flat, results, [c[1:] for c in _controls([*results, *map(inliner.resolved, effects)])])
+    return FlatFunction(flat, results, [c[1:] for c in _controls([*results, *map(inliner.resolved, effects)])])
 
 
-def called(node: Any) -> Iterator[str]:
+def called_names(node: Any) -> Iterator[str]:
     """Yield the names of the functions that the attributes of a NodeDef hold."""
     for value in node.attr.values():
         if value.HasField("func"):
@@ -75,13 +75,13 @@ def called(node: Any) -> Iterator[str]:
             yield from (f.name for f in value.list.func)
 
 
-def reachable(nodes: Iterable[Any], library: Mapping[str, Any]) -> dict[str, Any]:
+def reachable_functions(nodes: Iterable[Any], library: Mapping[str, Any]) -> dict[str, Any]:
     """Return the functions of `library` that `nodes` call, directly or through other functions."""
     found: dict[str, Any] = {}
     stack = list(nodes)
     while stack:
         node = stack.pop()
-        for name in (node.op, *called(node)):
+        for name in (node.op, *called_names(node)):
             if name in library and name not in found:
                 found[name] = library[name]
                 stack += library[name].node_def
@@ -186,7 +186,7 @@ class _Inliner:
                 f"op {shown(node.name)}: the function {quoted(name)} that it calls is missing - the graph is damaged"
             )
         if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
-            raise compiled(f"op {shown(node.name)}")
+            raise xla_error(f"op {shown(node.name)}")
         return self.library[name]
 
 

@@ -17,7 +17,7 @@ RELAY, COPY = "/pesto_send_", "/pesto_copy_"
 """Parts of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
 
 
-class Unlimited(NamedTuple):
+class UnlimitedSize(NamedTuple):
     """That because of which a shape has no bound."""
 
     op: int
@@ -27,7 +27,7 @@ class Unlimited(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Nodes:
+class StepNodes:
     """n nodes in topological order; edges name a producer by its index and an output by its number."""
 
     defs: list[Any]
@@ -45,7 +45,7 @@ class Nodes:
     """Version of the GraphDef, on which the meaning of some attributes depends; 0 for the present one."""
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """(node, output) -> upper bound of a shape that depends on the data."""
-    unlimited: Callable[[tuple[int, int]], Unlimited] | None = None
+    unlimited: Callable[[tuple[int, int]], UnlimitedSize] | None = None
     """From (node, output) of a shape without a bound to that because of which it has none."""
 
     def input_shapes(self, node: int) -> list[Shape]:
@@ -74,7 +74,7 @@ class Nodes:
         return [self.upper_bound(p, k) for p, k in self.inputs[node]]
 
 
-def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:
+def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
     """The nodes of a flat GraphDef that `fetches` (op names) need.
 
     Of all topological orders it is the one that keeps closest to the GraphDef's own: FuncGraphs list a node before
@@ -83,7 +83,7 @@ def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:
     by_name = {node.name: node for node in graph_def.node}
     if len(by_name) != len(graph_def.node):
         raise InputError(f"graph: two ops are named {_repeated(graph_def)!r}")
-    wanted = needed(by_name, fetches)
+    wanted = needed_names(by_name, fetches)
     kept = [node for node in graph_def.node if node.name in wanted]
     order = _stable_order(kept)
     defs = [kept[i] for i in order]
@@ -92,7 +92,7 @@ def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:
     dtypes = [signatures.output_types(node) for node in defs]
     inputs, controls = _edges(defs, index, dtypes)
     shapes = [_shapes(node, len(types)) for node, types in zip(defs, dtypes, strict=True)]
-    return Nodes(
+    return StepNodes(
         defs=defs, dtypes=dtypes, shapes=shapes, inputs=inputs, controls=controls, signatures=signatures,
         producer=graph_def.versions.producer,
     )  # fmt: skip
@@ -106,19 +106,19 @@ def producer(name: str) -> str:
     return name if at < 0 else name[:at]
 
 
-def added(name: str) -> bool:
+def is_added_by_plan(name: str) -> bool:
     """Return True if a plan has added the node of that name."""
     return RELAY in name or COPY in name
 
 
 def sinks(graph_def: Any) -> tuple[str, ...]:
     """The nodes of the program that nothing in it reads."""
-    own = [node for node in graph_def.node if not added(node.name)]
+    own = [node for node in graph_def.node if not is_added_by_plan(node.name)]
     read = {producer(text) for node in own for text in node.input}
     return tuple(node.name for node in own if node.name not in read)
 
 
-def needed(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
+def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
     """Names of the nodes that `fetches` need, and their own; InputError for a node that is missing."""
     found = set(fetches)
     for name in found:

@@ -18,11 +18,11 @@ from pesto.core.files.json import shown
 from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, model_label
 from pesto.tf import models
 from pesto.tf.nodes.fetches import checked_fetches, op_name
-from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.needed_nodes import needed, sinks
-from pesto.tf.optimize.guards import opaque, ordered, unguarded
-from pesto.tf.private import optimizer
+from pesto.tf.nodes.needed_nodes import needed_names, sinks
+from pesto.tf.nodes.shape_inference import infer_shapes
+from pesto.tf.optimize.guards import guard_rounding, guard_sum_order, remove_guards
+from pesto.tf.private import grappler_function
 from pesto.tf.sources import sources
 from pesto.tf.sources.callables import capture_callable
 from pesto.tf.sources.graphdefs import read_graph_def
@@ -33,7 +33,7 @@ FOLD = ("pruning", "constfold", "shape", "dependency", "pruning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Optimized:
+class OptimizedGraph:
     """A program's graph after `optimize`."""
 
     source: str
@@ -47,7 +47,7 @@ class Optimized:
     """Number of nodes before and after that the fetches need."""
 
 
-def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> Optimized:
+def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> OptimizedGraph:
     """The program that `source` names, optimized: its step, what `keep` names, and a built-in model's initializer.
 
     UsageError for options that do not go together, InputError and FileError as `optimize` and the readers of graphs.
@@ -59,7 +59,7 @@ def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> Optimized:
     flat = flatten(graph_def)
     result = optimize(flat, fetches, [*init, *keep], source=label)
     names = tuple(dict.fromkeys(op_name(fetch) for fetch in fetches))
-    return Optimized(
+    return OptimizedGraph(
         source=label, graph_def=result, fetches=names, nodes=(len(flat.node), len(result.node)),
         step=(len(_pruned(flat, names).node), len(_pruned(result, names).node)),
     )  # fmt: skip
@@ -100,7 +100,7 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
     unknown name and for no fetch, and for a graph that TensorFlow refuses.
     """
     flat = flatten(graph_def)
-    inferred = infer(flat)
+    inferred = infer_shapes(flat)
     shapes = {node.name: node.attr["_output_shapes"].list.shape for node in inferred.node}
     outputs = {name: len(found) for name, found in shapes.items()}
     wanted = checked_fetches([*checked_fetches(fetches, outputs, source), *keep], outputs, source)
@@ -111,21 +111,21 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
         found = _pass(found, passes, names, source)
     result = _pruned(found, names)
     _drop_dangling(result)
-    infer(result)  # what does not load is refused now, not when it is planned
+    infer_shapes(result)  # what does not load is refused now, not when it is planned
     return result
 
 
 def _pass(graph_def: Any, passes: tuple[str, ...], names: list[str], source: str) -> Any:
     """`graph_def` after the passes, which see guards before whatever they would reorder."""
-    guarded, stay = ordered(graph_def) if passes == MERGE else (opaque(graph_def), [])
+    guarded, stay = guard_sum_order(graph_def) if passes == MERGE else (guard_rounding(graph_def), [])
     try:
-        found = rewritten(guarded, passes, [*names, *stay])
+        found = run_grappler(guarded, passes, [*names, *stay])
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise InputError(f"{source}: TensorFlow's optimizer refuses it: {shown(error)} - plan it as it is") from error
-    return unguarded(found)
+    return remove_guards(found)
 
 
-def rewritten(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
+def run_grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
     """`graph_def` after Grappler's named passes, run twice over; the nodes named in `keep` stay."""
     config = tf.compat.v1.ConfigProto()
     rewrites = config.graph_options.rewrite_options
@@ -135,12 +135,12 @@ def rewritten(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any
     rewrites.optimizers.extend(passes)
     meta = tf.compat.v1.MetaGraphDef(graph_def=graph_def)
     meta.collection_def["train_op"].node_list.value.extend(keep)  # where Grappler looks for what is fetched
-    return optimizer()(config, meta, verbose=False)
+    return grappler_function()(config, meta, verbose=False)
 
 
 def _pruned(graph_def: Any, names: Iterable[str]) -> Any:
     """The nodes that `names` need, in the order they have, with versions and functions."""
-    found = needed({node.name: node for node in graph_def.node}, names)
+    found = needed_names({node.name: node for node in graph_def.node}, names)
     kept = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
     kept.node.extend(node for node in graph_def.node if node.name in found)
     return kept

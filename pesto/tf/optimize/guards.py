@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.nodes.sizes import is_known
 from pesto.tf.private import op_def
 from pesto.tf.variables.variables import bytes_of
@@ -22,7 +22,7 @@ _FOLDED_BYTES = 64 * 1024
 """Grappler folds what makes up to 100 KiB; below that with room to spare, an op counts as one that will be folded."""
 
 
-def ordered(graph_def: Any) -> tuple[Any, list[str]]:
+def guard_sum_order(graph_def: Any) -> tuple[Any, list[str]]:
     """A copy whose sums keep the order of their terms, and the guards that see to it.
 
     Merging equal ops sorts the inputs of commutative ops by name. With two terms that changes nothing; of more, the
@@ -39,14 +39,14 @@ def ordered(graph_def: Any) -> tuple[Any, list[str]]:
     return copy, stay
 
 
-def opaque(graph_def: Any) -> Any:
+def guard_rounding(graph_def: Any) -> Any:
     """A copy in which constant folding cannot see what real arithmetic gets, unless all of it is constant.
 
     It would turn x / 3 into x * (1 / 3) and (x + a) + b into x + (a + b), which are rounded differently.
     """
     copy = graph_pb2.GraphDef()
     copy.CopyFrom(graph_def)
-    shapes = {node.name: node.attr["_output_shapes"].list.shape for node in infer(graph_def).node}
+    shapes = {node.name: node.attr["_output_shapes"].list.shape for node in infer_shapes(graph_def).node}
     constant = _constants(graph_def, shapes)
     guards: dict[str, str] = {}
     for i, node in enumerate(graph_def.node):
@@ -126,7 +126,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
     return tuple(d.size for d in shape.dim)
 
 
-def unguarded(graph_def: Any) -> Any:
+def remove_guards(graph_def: Any) -> Any:
     """`graph_def` with what the guards guard in their place."""
     guards = {node.name: node for node in graph_def.node if node.name.startswith(_GUARD)}
     bare = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)

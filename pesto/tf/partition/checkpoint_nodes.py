@@ -12,7 +12,7 @@ from pesto.tf.partition.part_variables import PartVariable
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
+class CheckpointNodes:
     """Names of what restores and saves variables, as v1 savers call them; both ask for a checkpoint's prefix."""
 
     prefix: str
@@ -22,7 +22,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
+class _VariableSlice:
     """A part of a variable, and who holds it."""
 
     variable: PartVariable
@@ -41,32 +41,32 @@ class _Slice:
 
 def add_checkpoints(
     graph_def: Any, variables: Sequence[PartVariable], devices: Sequence[str], host: str
-) -> Checkpoints:
+) -> CheckpointNodes:
     """Add nodes that restore all parts of a checkpoint of the whole step, and save one, on the host."""
     base, taken = "pesto", {node.name.partition("/")[0] for node in graph_def.node}
     while base in taken:
         base += "_"
-    named = Checkpoints(f"{base}/checkpoint", f"{base}/restore", f"{base}/save")
+    named = CheckpointNodes(f"{base}/checkpoint", f"{base}/restore", f"{base}/save")
     node = graph_def.node.add(name=named.prefix, op="Placeholder", device=host)
     node.attr["dtype"].type = tf.string.as_datatype_enum
     node.attr["shape"].shape.SetInParent()
     slices = [
         [
-            _Slice(v, name, device, box)
+            _VariableSlice(v, name, device, box)
             for v in variables
             for name, box, place in zip(v.parts, v.boxes, v.places, strict=True)
             if place == k
         ]
         for k, device in enumerate(devices)
     ]
-    restored = [name for own in slices if own for name in _restored(graph_def, named, own, host)]
+    restored = [name for own in slices if own for name in _restore(graph_def, named, own, host)]
     _save(graph_def, named, [one for own in slices for one in own], host)
     node = graph_def.node.add(name=named.restore, op="NoOp", device=host)
     node.input.extend(f"^{name}" for name in restored)
     return named
 
 
-def _restored(graph_def: Any, named: Checkpoints, own: Sequence[_Slice], host: str) -> list[str]:
+def _restore(graph_def: Any, named: CheckpointNodes, own: Sequence[_VariableSlice], host: str) -> list[str]:
     """Names of what assigns the parts of one worker, read by one op."""
     read = f"{named.restore}/{own[0].handle.partition('/')[0]}"
     keys = _keys(graph_def, read, own, host)
@@ -82,7 +82,7 @@ def _restored(graph_def: Any, named: Checkpoints, own: Sequence[_Slice], host: s
     return found
 
 
-def _save(graph_def: Any, named: Checkpoints, slices: Sequence[_Slice], host: str) -> None:
+def _save(graph_def: Any, named: CheckpointNodes, slices: Sequence[_VariableSlice], host: str) -> None:
     """What several workers hold is written once."""
     once = list({(one.variable.name, one.box): one for one in reversed(slices)}.values())
     values = []
@@ -98,7 +98,7 @@ def _save(graph_def: Any, named: Checkpoints, slices: Sequence[_Slice], host: st
     node.attr["dtypes"].list.type.extend(_type(one) for one in once)
 
 
-def _keys(graph_def: Any, name: str, slices: Sequence[_Slice], host: str) -> list[str]:
+def _keys(graph_def: Any, name: str, slices: Sequence[_VariableSlice], host: str) -> list[str]:
     """Constants with the names of whole variables and the slices of them."""
     found = []
     for what, texts in (("names", [s.variable.name for s in slices]), ("slices", [s.spec for s in slices])):
@@ -109,5 +109,5 @@ def _keys(graph_def: Any, name: str, slices: Sequence[_Slice], host: str) -> lis
     return found
 
 
-def _type(one: _Slice) -> int:
+def _type(one: _VariableSlice) -> int:
     return int(tf.as_dtype(one.variable.dtype).as_datatype_enum)

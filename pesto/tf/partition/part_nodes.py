@@ -17,7 +17,7 @@ from pesto.split.ops.window_kernels import KernelOverrides
 from pesto.split.pieces import worker_boxes
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, WorkerPart, WorkerParts
 from pesto.tf.nodes.needed_nodes import RECORDED
-from pesto.tf.partition.late_fetches import waits
+from pesto.tf.partition.delayed_sends import delayed_sends
 from pesto.tf.partition.part_variables import PartVariable
 
 _GONE = ("_output_shapes", "_class", RECORDED)
@@ -33,7 +33,7 @@ def _enum(dtype: str) -> int:
     return int(tf.as_dtype(dtype.removeprefix("resource:")).as_datatype_enum)
 
 
-class Writer:
+class PartWriter:
     """A GraphDef in the making: the parts of a step, in their order."""
 
     def __init__(self, defs: Sequence[Any], parts: WorkerParts, devices: Sequence[str], host: str, prefix: str) -> None:
@@ -53,7 +53,7 @@ class Writer:
         for before, after in zip(parts.control_src.tolist(), parts.control_dst.tolist(), strict=True):
             self.controls[after].append(self.names[before])
         self.is_fed = parts.fed.tolist()
-        self.waits = waits(parts)
+        self.waits = delayed_sends(parts)
         self.relays: dict[tuple[int, int, int], str] = {}
         """(part, output, reading device) -> for whom what is sent as it is waits, then the node that sends it."""
         for wait in self.waits:

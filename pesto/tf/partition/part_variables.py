@@ -52,12 +52,12 @@ class PartVariable:
         return prod(self.boxes[0][1])
 
 
-def in_parts(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
+def split_values(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
     """From the values of whole variables to those of their parts, by name: a checkpoint for the partitioned graph."""
     return {name: part for v in variables if v.name in values for name, part in v.cut(values[v.name]).items()}
 
 
-def whole(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
+def join_values(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
     """From the values of parts to those of whole variables, by name: a checkpoint for the step as it was."""
     return {v.name: v.joined(values) for v in variables if all(name in values for name in v.parts)}
 

@@ -11,8 +11,8 @@ from pesto.core.files.json import shown
 from pesto.split.division import Division
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import WorkerParts, build_worker_parts
-from pesto.tf.partition.checkpoint_nodes import Checkpoints, add_checkpoints
-from pesto.tf.partition.part_nodes import Writer
+from pesto.tf.partition.checkpoint_nodes import CheckpointNodes, add_checkpoints
+from pesto.tf.partition.part_nodes import PartWriter
 from pesto.tf.partition.part_variables import PartVariable
 
 HOST = "/device:CPU:0"
@@ -32,7 +32,7 @@ class Partition:
     parts: WorkerParts
     late: int
     """Tensors that are sent late."""
-    checkpoints: Checkpoints
+    checkpoints: CheckpointNodes
 
     @property
     def share(self) -> float:
@@ -60,7 +60,7 @@ def partition(
     fetched = [index[name] for name in fetches]
     results = [(op, output) for op in fetched for output in range(len(shaped.signature(op).outputs))]
     parts = build_worker_parts(shaped, division, results)
-    writer = Writer(_defs(program, shaped), parts, where, host, _prefix(shaped.names))
+    writer = PartWriter(_defs(program, shaped), parts, where, host, _prefix(shaped.names))
     variables = _variables(parts, writer)
     writer.write({name: variable for variable in variables for name in variable.parts})
     writer.write_fetches(fetched)
@@ -88,7 +88,7 @@ def _prefix(names: Sequence[str]) -> str:
     return prefix
 
 
-def _variables(parts: WorkerParts, writer: Writer) -> tuple[PartVariable, ...]:
+def _variables(parts: WorkerParts, writer: PartWriter) -> tuple[PartVariable, ...]:
     """Those that the step uses, with shape and layout."""
     shaped, division = parts.shaped, parts.division
     found: dict[int, PartVariable] = {}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.source import Cut, check_cut
-from pesto.tf.pipelined.passes import Passes, computed_from
+from pesto.tf.pipelined.passes import MicroBatchPasses, computed_from
 from pesto.tf.private import autograph_of
 
 
@@ -18,14 +18,14 @@ def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str) -> Callable
     Every argument with a first dimension is cut, scalars are given whole. Results of all pieces are put together:
     scalars averaged, rows put one behind the other. What is made of the mean of all gradients, or of no piece but of
     variables, as results of metrics are, is what the last pass gives. Of a cut with late weights
-    (`pesto.tf.pipelined.late_weights`) every piece updates.
-    UsageError for a batch that cannot be cut so; InputError for one of open size, and as of `Passes`.
+    (`pesto.tf.pipelined.weight_versions`) every piece updates.
+    UsageError for a batch that cannot be cut so; InputError for one of open size, and as of `MicroBatchPasses`.
     """
 
     @tf.autograph.experimental.do_not_convert
     def whole(*args: Any, **kwargs: Any) -> Any:
         pieces = _pieces((args, kwargs), cut.batches, label)
-        passes = Passes(cut, label)
+        passes = MicroBatchPasses(cut, label)
         with passes.watched():
             found = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
         rows = {one.name for one in tf.nest.flatten(pieces) if _has_rows(one)}
@@ -39,7 +39,7 @@ def train_in_micro_batches(model: Any, cut: Cut) -> Callable[..., Any]:
     return in_micro_batches(model.train_step, cut, f"keras {model.name}")
 
 
-def converted(step: Any) -> Callable[..., Any]:
+def convert_control_flow(step: Any) -> Callable[..., Any]:
     """The Python function of a step, its control flow converted where its tf.function would do so."""
     function: Any = getattr(step, "python_function", step)
     if not autograph_of(step):

@@ -9,18 +9,18 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.source import Cut
-from pesto.tf.pipelined.late_weights import Versions
-from pesto.tf.private import replaced
+from pesto.tf.pipelined.weight_versions import WeightVersions
+from pesto.tf.private import replace_attributes
 
 _ASSIGNMENTS = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 
 
-class Passes:
+class MicroBatchPasses:
     """The passes of one step, one a micro-batch: what is taken of gradients and of updates in each.
 
     In all but the last the optimizer updates nothing, and in the last a step is given the mean of all gradients. What
     it does with its gradients before it hands them on, as clipping by the norm of all, it so does with the mean. Where
-    weights are late, this holds for the passes of each update, which read the weights that `Versions` gives them.
+    weights are late, this holds for the passes of each update, which read the weights that `WeightVersions` gives them.
     """
 
     def __init__(self, cut: Cut, label: str) -> None:
@@ -28,7 +28,7 @@ class Passes:
         self.batches, self.label = cut.batches, label
         itself = "let it loop over micro-batches itself, and leave out their number where it does so"
         self._remedy = itself if cut.late is None else "plan it with a flush, as no update of its own can be late"
-        self._versions = None if cut.late is None else Versions(cut, cut.late)
+        self._versions = None if cut.late is None else WeightVersions(cut, cut.late)
         self._every = cut.batches if cut.late is None else cut.every
         self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
         self._sums: list[Any] = []
@@ -43,9 +43,11 @@ class Passes:
     def watched(self) -> Iterator[None]:
         """Inside: gradients of variables and updates by Keras' optimizers are these passes'."""
         with ExitStack() as stack:
-            stack.enter_context(replaced(tf.GradientTape, {"gradient": self._gradient(tf.GradientTape.gradient)}))
+            stack.enter_context(
+                replace_attributes(tf.GradientTape, {"gradient": self._gradient(tf.GradientTape.gradient)})
+            )
             for kind in _kinds():
-                stack.enter_context(replaced(kind, {"apply": self._apply(vars(kind)["apply"])}))
+                stack.enter_context(replace_attributes(kind, {"apply": self._apply(vars(kind)["apply"])}))
             if self._versions is not None:
                 stack.enter_context(self._versions.watched())
             yield

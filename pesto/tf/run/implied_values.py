@@ -12,10 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.tf.feed_values import FeedValues
-from pesto.tf.nodes.needed_nodes import Nodes
-from pesto.tf.run.function_scopes import Functions, Scope, Tensor, step_scope
-from pesto.tf.run.known_values import interval
-from pesto.tf.run.value_rules import ASKED, HANDED_ON, Asked, At
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.run.constant_values import value_interval
+from pesto.tf.run.function_scopes import FunctionScope, FunctionScopes, ScopeTensor, step_scope
+from pesto.tf.run.value_rules import HANDED_ON, REQUIREMENTS, ReachedInput, ValueRequirement
 
 _MOST = 20_000
 """Tensors after which a feed is followed no further."""
@@ -27,7 +27,7 @@ _UNKNOWN = "no op implies a range"
 
 
 @dataclass(frozen=True, slots=True)
-class _Carried:
+class _ValueTransform:
     """How numbers changed on the way: each became itself times `scale` plus one of `least` to `most`."""
 
     scale: float = 1
@@ -47,7 +47,7 @@ class _Carried:
         """Whether numbers are not as they were fed."""
         return (self.scale, self.least, self.most) != (1, 0, 0)
 
-    def back(self, asked: Asked) -> Asked:
+    def back(self, asked: ValueRequirement) -> ValueRequirement:
         """What is asked of the feed."""
         low = None if asked.low is None or self.floored else math.ceil((asked.low - self.least) / self.scale - _EXACT)
         high = None if asked.high is None or self.capped else math.floor((asked.high - self.most) / self.scale + _EXACT)
@@ -60,13 +60,13 @@ class _Carried:
 class ImpliedValues:
     """Finds the values of feeds of one step."""
 
-    step: Scope
-    functions: Functions
+    step: FunctionScope
+    functions: FunctionScopes
 
     @classmethod
-    def of(cls, nodes: Nodes) -> "ImpliedValues":
+    def of(cls, nodes: StepNodes) -> "ImpliedValues":
         """For the feeds of a step."""
-        return cls(step_scope(nodes), Functions(nodes.signatures))
+        return cls(step_scope(nodes), FunctionScopes(nodes.signatures))
 
     def feed(self, name: str, shape: tuple[int, ...], dtype: Any) -> FeedValues:
         """The values to feed a tensor: the first output of an op that `name` names, or one by its number (name:1)."""
@@ -76,9 +76,9 @@ class ImpliedValues:
         plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
         if dtype == tf.bool or dtype.is_complex:
             return plain
-        return self._ranged(plain, list(self._asked(Tensor(op, int(output or 0)), whole=dtype.is_integer)), dtype)
+        return self._ranged(plain, list(self._asked(ScopeTensor(op, int(output or 0)), whole=dtype.is_integer)), dtype)
 
-    def _ranged(self, plain: FeedValues, asked: list[tuple[Asked, bool]], dtype: Any) -> FeedValues:
+    def _ranged(self, plain: FeedValues, asked: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
         """A range that every op takes; where ops only compare, the numbers that they compare with."""
         asked = [(a, whole) for a, whole in asked if not a.perhaps] or asked
         if not dtype.is_integer:  # as whole numbers only where the step makes them such
@@ -105,7 +105,9 @@ class ImpliedValues:
         return replace(plain, low=0, high=1, whole=True, why=_UNKNOWN)
 
     @staticmethod
-    def _within(plain: FeedValues, chosen: list[Asked], specials: list[Asked], dtype: Any) -> FeedValues:
+    def _within(
+        plain: FeedValues, chosen: list[ValueRequirement], specials: list[ValueRequirement], dtype: Any
+    ) -> FeedValues:
         highs = [a for a in chosen if a.high is not None]
         lows = [a.low for a in chosen if a.low is not None]
         least = min(highs, key=lambda a: (a.high or 0, a.why)) if highs else chosen[0]
@@ -123,10 +125,10 @@ class ImpliedValues:
             ordered=any(a.ordered for a in chosen), distinct=any(a.distinct for a in chosen),
         )  # fmt: skip
 
-    def _asked(self, feed: Tensor, *, whole: bool) -> Iterator[tuple[Asked, bool]]:
+    def _asked(self, feed: ScopeTensor, *, whole: bool) -> Iterator[tuple[ValueRequirement, bool]]:
         """What each op that the numbers reach asks of the feed, and whether they reach it as whole numbers."""
-        stack = [(self.step, feed, _Carried(whole=whole))]
-        seen: dict[tuple[int, Tensor], list[_Carried]] = {}
+        stack = [(self.step, feed, _ValueTransform(whole=whole))]
+        seen: dict[tuple[int, ScopeTensor], list[_ValueTransform]] = {}
         for _ in range(_MOST):
             if not stack:
                 return
@@ -136,26 +138,28 @@ class ImpliedValues:
                 continue
             ways.append(carried)
             for read in scope.readers.get(tensor, ()):
-                at = At(scope, scope.nodes[read.node], read.input, carried.column)
-                rule = ASKED.get((at.node.op, read.input))
+                at = ReachedInput(scope, scope.nodes[read.node], read.input, carried.column)
+                rule = REQUIREMENTS.get((at.node.op, read.input))
                 asked = rule(at) if rule is not None else None
                 if asked is not None:
                     yield carried.back(asked), carried.whole or at.node.op == "Cast"
                 stack += self._onward(at, carried)
             stack += self._returned(scope, tensor, carried)
 
-    def _onward(self, at: At, carried: _Carried) -> Iterator[tuple[Scope, Tensor, _Carried]]:
+    def _onward(
+        self, at: ReachedInput, carried: _ValueTransform
+    ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
         """The tensors that a node makes of the numbers."""
         node, op = at.node, at.node.op
         for inner, first in self.functions.called(at.scope, node.name):
             for name, number in inner.arguments.items():
                 if number == at.input - first:
-                    yield inner, Tensor(name, 0), carried
+                    yield inner, ScopeTensor(name, 0), carried
         if self.functions.loops(at.scope, node.name):
-            yield at.scope, Tensor(node.name, at.input), carried
+            yield at.scope, ScopeTensor(node.name, at.input), carried
         changed = _changed(at, carried)
         if changed is not None:
-            yield at.scope, Tensor(node.name, 0), changed
+            yield at.scope, ScopeTensor(node.name, 0), changed
             return
         where = HANDED_ON.get((op, at.input), HANDED_ON.get((op, -1)))
         if where is None:
@@ -169,9 +173,11 @@ class ImpliedValues:
             carried = replace(carried, column=_column(at))
         outputs = {"first": [0], "same": [at.input]}.get(where)
         for k in outputs if outputs is not None else range(self.functions.outputs(node)):
-            yield at.scope, Tensor(node.name, k), carried
+            yield at.scope, ScopeTensor(node.name, k), carried
 
-    def _returned(self, scope: Scope, tensor: Tensor, carried: _Carried) -> Iterator[tuple[Scope, Tensor, _Carried]]:
+    def _returned(
+        self, scope: FunctionScope, tensor: ScopeTensor, carried: _ValueTransform
+    ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
         """A function's result is an output of the node that runs it, and in a loop the next argument."""
         if scope.caller is None or tensor not in scope.results:
             return
@@ -179,17 +185,17 @@ class ImpliedValues:
         if self.functions.is_condition(scope):
             return
         for number in scope.results[tensor]:
-            yield outer, Tensor(name, number), carried
+            yield outer, ScopeTensor(name, number), carried
             if self.functions.repeats(scope):
                 for inner, _ in self.functions.called(outer, name):
                     for argument, place in inner.arguments.items():
                         if place == number:
-                            yield inner, Tensor(argument, 0), carried
+                            yield inner, ScopeTensor(argument, 0), carried
 
 
-def _column(at: At) -> int | None:
+def _column(at: ReachedInput) -> int | None:
     """Which entry of a row a number becomes where several are packed into rows."""
-    shape = at.scope.shape(Tensor(at.node.name, 0))
+    shape = at.scope.shape(ScopeTensor(at.node.name, 0))
     if shape is None:
         return None
     if at.node.op == "Pack":
@@ -201,7 +207,7 @@ def _column(at: At) -> int | None:
     return at.input if last and alone else None
 
 
-def _changed(at: At, carried: _Carried) -> _Carried | None:
+def _changed(at: ReachedInput, carried: _ValueTransform) -> _ValueTransform | None:
     """How numbers go on behind an op of arithmetic with known ones; None for other ops and unknown numbers."""
     op = at.node.op
     first = at.input == 0
@@ -209,7 +215,7 @@ def _changed(at: At, carried: _Carried) -> _Carried | None:
         return replace(carried, floored=True, capped=carried.capped or op != "Relu")
     if op not in ("Add", "AddV2", "Sub", "Mul", "FloorDiv", "Maximum", "Minimum"):
         return None
-    other = interval(at.scope, at.inputs[1 - at.input])
+    other = value_interval(at.scope, at.inputs[1 - at.input])
     one_way = first or op not in ("Sub", "FloorDiv")
     if other is None or not one_way or (op in ("Mul", "FloorDiv") and not 0 < other[0] == other[1]):
         return None

@@ -10,7 +10,7 @@ import tensorflow as tf
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.quantities import counted
-from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
+from pesto.tf.nodes.needed_nodes import StepNodes, needed_names, producer
 
 _TAKES = {
     "QueueDequeue": "QueueEnqueue", "ReaderRead": "QueueEnqueue", "Unstage": "Stage", "StagePeek": "Stage",
@@ -31,7 +31,7 @@ _FILLS = ("InitializeTable", "LookupTableImport")
 """Beginnings of the types of ops that fill them."""
 
 
-def refuse_waiting(nodes: Nodes, source: str, started: Collection[str] = ()) -> None:
+def refuse_waiting(nodes: StepNodes, source: str, started: Collection[str] = ()) -> None:
     """InputError for a step that takes its batch from a queue, staging area or iterator that its program fills.
 
     One that the step fills itself is left alone, and an iterator among `started`, which the graph has an op for.
@@ -54,7 +54,7 @@ def refuse_waiting(nodes: Nodes, source: str, started: Collection[str] = ()) -> 
             )
 
 
-def refuse_empty_tables(nodes: Nodes, whole: Any, source: str, started: Mapping[str, str]) -> None:
+def refuse_empty_tables(nodes: StepNodes, whole: Any, source: str, started: Mapping[str, str]) -> None:
     """InputError for a lookup table of the step that nothing fills: no op among `started`, or one without its file.
 
     whole: the GraphDef of the program. started: names of the ops that fill what the step reads, by handle.
@@ -80,7 +80,7 @@ def _fed_fill(by_name: Mapping[str, Any], table: str) -> str:
     """The feed that an op needs which fills the table; empty where none does."""
     for node in by_name.values():
         if node.op.startswith(_FILLS) and producer(node.input[0].partition(":")[0]) == table:
-            feeds = [name for name in needed(by_name, [node.name]) if by_name[name].op.startswith("Placeholder")]
+            feeds = [name for name in needed_names(by_name, [node.name]) if by_name[name].op.startswith("Placeholder")]
             return min(feeds, default="")
     return ""
 
@@ -94,7 +94,7 @@ def _vocabulary(by_name: Mapping[str, Any], fill: str) -> str | None:
     return tf.make_ndarray(name.attr["value"].tensor).item().decode() if name.op == "Const" else None
 
 
-def _with_functions(nodes: Nodes) -> Iterator[Any]:
+def _with_functions(nodes: StepNodes) -> Iterator[Any]:
     """The nodes of the step, and those of the functions that its loops and branches run."""
     library = nodes.signatures.library
     stack, seen = [nodes.defs], set[str]()

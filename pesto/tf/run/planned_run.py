@@ -15,19 +15,19 @@ import tensorflow as tf
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan, refuse_another_graph
+from pesto.tf.apply_placement.targets import check_devices_exist, covers, device_targets
 from pesto.tf.enforce import context, partitions
-from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.partitions import Expected, Findings
-from pesto.tf.enforce.steps import configured
+from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings
+from pesto.tf.enforce.steps import configure_session
 from pesto.tf.feed_values import FeedValues
-from pesto.tf.laying.targets import check_exist, covers, targets
 from pesto.tf.run.input_sources import BatchesEndedError, explain_failure
-from pesto.tf.run.own_batch import with_batch
-from pesto.tf.run.run_options import CPU, GPU, STOCK, UNPLACED, How
-from pesto.tf.run.runnable import Runs
-from pesto.tf.run.stepping import Drive, Record, differing, distances
-from pesto.tf.start import onednn
-from pesto.tf.unoptimized import unmerged
+from pesto.tf.run.run_options import CPU, GPU, STOCK, UNPLACED, RunOptions
+from pesto.tf.run.runnable import RunnableStep
+from pesto.tf.run.step_runs import RunRecord, StepDriver, differing_names, relative_distances
+from pesto.tf.run.user_batch import use_batch
+from pesto.tf.session_config import prevent_onednn_merging
+from pesto.tf.tensorflow_start import onednn_enabled
 
 v1 = tf.compat.v1
 T = TypeVar("T")
@@ -40,7 +40,7 @@ GPU_NOTE = "ops run deterministically, so that results can be compared; without 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class PlannedRunResult:
     """What came of running a step by its plan. A time or comparison is None where a run did not fit the memory."""
 
     moves: tuple[str, ...]
@@ -104,7 +104,7 @@ class Ran:
         return not (self.moves or self.inversions or self.different)
 
 
-def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
+def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -> PlannedRunResult:
     """Run `step`, whose op names are `graph`'s, as the reference, by `plan`, on a single device and without order.
 
     All runs start from the same variables and see the same batches. On GPUs, ops run deterministically in the whole
@@ -113,44 +113,46 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     """
     if plan.provenance.graph_fingerprint != graph.fingerprint():
         refuse_another_graph(plan, graph)
-    devices = how.devices or _at_hand(plan)
-    wanted = targets(plan, devices)
-    drive = Drive.of(
-        with_batch(step, how.feeds),
+    devices = how.devices or _default_devices(plan)
+    wanted = device_targets(plan, devices)
+    drive = StepDriver.of(
+        use_batch(step, how.feeds),
         steps=how.steps,
         threads=len(wanted),
         gpu=devices == GPU,
         keep=how.reference == STOCK,
     )
     try:
-        return _compared(plan, graph, drive, Options(devices=wanted, order=how.order))
+        return _run_and_compare(plan, graph, drive, ApplyOptions(devices=wanted, order=how.order))
     except (tf.errors.OpError, BatchesEndedError) as error:
         raise explain_failure("run", graph.source, error) from error
 
 
-def _at_hand(plan: Plan) -> str:
+def _default_devices(plan: Plan) -> str:
     """GPU when the plan names GPUs and this process has as many; CPU otherwise."""
     names = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
     return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
 
 
-def _compared(plan: Plan, graph: Graph, drive: Drive, options: Options) -> Ran:
-    wanted = targets(plan, options.devices)
-    with v1.Session(graph=tf.Graph(), config=configured(drive.config, wanted)) as first:  # starts the devices, too
-        check_exist(wanted, [d.name for d in first.list_devices()])
+def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: ApplyOptions) -> PlannedRunResult:
+    wanted = device_targets(plan, options.devices)
+    with v1.Session(
+        graph=tf.Graph(), config=configure_session(drive.config, wanted)
+    ) as first:  # starts the devices, too
+        check_devices_exist(wanted, [d.name for d in first.list_devices()])
     if drive.gpu:
         tf.config.experimental.enable_op_determinism()
     reference = _unless_too_large(lambda: _reference(drive))
-    planned, expected, findings = _planned(plan, drive, options)
-    seen = _seen(planned, expected, findings)
-    single = _unless_too_large(lambda: _planned(_alone(plan, wanted), drive, options)[0])
-    unordered = _unless_too_large(lambda: _planned(plan, drive, Options(devices=wanted, order=False))[0])
-    held = _held(graph, drive, planned, reference)
+    planned, expected, findings = _run_by_plan(plan, drive, options)
+    seen = _check_traces(planned, expected, findings)
+    single = _unless_too_large(lambda: _run_by_plan(_on_single_device(plan, wanted), drive, options)[0])
+    unordered = _unless_too_large(lambda: _run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))[0])
+    held = _compare_with_reference(graph, drive, planned, reference)
     bits = None if drive.keep else reference
     predicted = plan.makespan_s if options.order or plan.placement_only else None
-    return Ran(
+    return PlannedRunResult(
         moves=seen.moves, inversions=seen.inversions, chain_edges=seen.chain_edges, verify_s=seen.verify_s,
-        reference=STOCK if drive.keep else UNPLACED, reference_is=_said(drive),
+        reference=STOCK if drive.keep else UNPLACED, reference_is=_describe_reference(drive),
         losses_equal=held.losses_equal, variables_equal=held.variables_equal, different=held.different,
         losses_distance=held.losses_distance, variables_distance=held.variables_distance, furthest=held.furthest,
         finite=planned.finite, single_equal=_equal(single, bits), unordered_equal=_equal(unordered, bits),
@@ -163,23 +165,23 @@ def _compared(plan: Plan, graph: Graph, drive: Drive, options: Options) -> Ran:
     )  # fmt: skip
 
 
-def _reference(drive: Drive) -> Record:
+def _reference(drive: StepDriver) -> RunRecord:
     """The run without a plan: all rewrites off where bits are to be compared, all on where the numbers are kept."""
     if drive.keep:
         return replace(drive, config=v1.ConfigProto()).run()
-    with unmerged(drive.step.graph):
+    with prevent_onednn_merging(drive.step.graph):
         return drive.run()
 
 
-def _said(drive: Drive) -> str:
-    kernels = f"oneDNN's kernels {'on' if onednn() else 'off'}"
+def _describe_reference(drive: StepDriver) -> str:
+    kernels = f"oneDNN's kernels {'on' if onednn_enabled() else 'off'}"
     if drive.keep:
         return f"the step without a plan as TensorFlow runs it by itself (Grappler on, {kernels}, threads as it likes)"
     return f"the step without a plan, its graph not rewritten (Grappler off, {kernels}, one thread an op)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _ReferenceComparison:
     """What the run by the plan gave, held against the reference; None and nothing where there is no such comparison."""
 
     losses_equal: bool | None = None
@@ -190,25 +192,27 @@ class _Held:
     furthest: str | None = None
 
 
-def _held(graph: Graph, drive: Drive, planned: Record, reference: Record | None) -> _Held:
+def _compare_with_reference(
+    graph: Graph, drive: StepDriver, planned: RunRecord, reference: RunRecord | None
+) -> _ReferenceComparison:
     if reference is None:
-        return _Held()
+        return _ReferenceComparison()
     if drive.keep:
-        losses, variables = distances(planned, reference)
+        losses, variables = relative_distances(planned, reference)
         furthest = max({"": 0.0, **losses, **variables}.items(), key=lambda pair: pair[1])[0]
-        return _Held(
+        return _ReferenceComparison(
             losses_distance=max(losses.values(), default=0.0),
             variables_distance=max(variables.values(), default=0.0),
             furthest=furthest or None,
         )
-    unlike, changed = differing(planned, reference)
+    unlike, changed = differing_names(planned, reference)
     if unlike or changed:
         _same_twice(graph, drive, reference)
-    return _Held(losses_equal=not unlike, variables_equal=not changed, different=(*unlike, *changed))
+    return _ReferenceComparison(losses_equal=not unlike, variables_equal=not changed, different=(*unlike, *changed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _TraceFindings:
     """What partition graphs and traces say of the run by the plan."""
 
     moves: tuple[str, ...]
@@ -217,7 +221,9 @@ class _Seen:
     verify_s: float
 
 
-def _planned(plan: Plan, drive: Drive, options: Options) -> tuple[Record, Expected, list[Findings]]:
+def _run_by_plan(
+    plan: Plan, drive: StepDriver, options: ApplyOptions
+) -> tuple[RunRecord, ExpectedPlacement, list[Findings]]:
     """A run by a plan, what is expected of it, and what the enforcement found in it."""
     with context.apply((plan,), options) as applied:
         record = drive.run(traced=True)
@@ -230,13 +236,13 @@ def _planned(plan: Plan, drive: Drive, options: Options) -> tuple[Record, Expect
         return record, placed.expected, applied.findings
 
 
-def _seen(record: Record, expected: Expected, findings: list[Findings]) -> _Seen:
+def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list[Findings]) -> _TraceFindings:
     began = time.perf_counter()
     found = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
     found += [partitions.examine_times(metadata.step_stats, expected) for metadata in record.traced]
-    strays = [line for metadata in record.traced for line in _strays(metadata.step_stats, expected)]
+    strays = [line for metadata in record.traced for line in _misplaced_ops(metadata.step_stats, expected)]
     verify_s = time.perf_counter() - began
-    return _Seen(
+    return _TraceFindings(
         moves=tuple(dict.fromkeys([line for f in found for line in f.moves] + strays)),
         inversions=tuple(dict.fromkeys(line for f in found for line in f.inversions)),
         chain_edges=len(expected.placement.before),
@@ -244,7 +250,7 @@ def _seen(record: Record, expected: Expected, findings: list[Findings]) -> _Seen
     )
 
 
-def _strays(stats: Any, expected: Expected) -> list[str]:
+def _misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:
     """One line for each op that a trace saw on other devices than the plan's alone.
 
     An op runs on one device. What else is traced under its name is of the body of a function, whose names are its own.
@@ -253,7 +259,7 @@ def _strays(stats: Any, expected: Expected) -> list[str]:
     index = {name: i for i, name in enumerate(placement.graph.names)}
     wrong, at_home = dict[int, str](), set[int]()
     for device in stats.dev_stats:
-        if partitions.repeats(device.device):
+        if partitions.is_duplicate_device(device.device):
             continue
         here = tf.DeviceSpec.from_string(device.device)
         right = [covers(target, here) for target in placement.devices]
@@ -266,7 +272,7 @@ def _strays(stats: Any, expected: Expected) -> list[str]:
     return [line for i, line in wrong.items() if i not in at_home]
 
 
-def _alone(plan: Plan, wanted: dict[str, str]) -> Plan:
+def _on_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
     """The plan's order on a single device: GPUs become the first of them, and on CPUs everything is on the first."""
     kinds = [tf.DeviceSpec.from_string(wanted[name]).device_type for name in plan.lane_device]
     fast = np.array([kind == "GPU" for kind in kinds]) if "GPU" in kinds else np.ones(len(kinds), dtype=np.bool_)
@@ -282,9 +288,9 @@ def _unless_too_large(drive: Callable[[], T]) -> T | None:
         return None
 
 
-def _same_twice(graph: Graph, drive: Drive, reference: Record) -> None:
+def _same_twice(graph: Graph, drive: StepDriver, reference: RunRecord) -> None:
     """InputError when not even two runs without a plan agree: then nothing can be said of a plan."""
-    losses, variables = differing(_reference(drive), reference)
+    losses, variables = differing_names(_reference(drive), reference)
     if losses or variables:
         raise InputError(
             f"run: {graph.source} gives other results each time it runs, such as {(*losses, *variables)[0]}, so no "
@@ -292,9 +298,9 @@ def _same_twice(graph: Graph, drive: Drive, reference: Record) -> None:
         )
 
 
-def _equal(record: Record | None, other: Record | None) -> bool | None:
-    return None if record is None or other is None else not any(differing(record, other))
+def _equal(record: RunRecord | None, other: RunRecord | None) -> bool | None:
+    return None if record is None or other is None else not any(differing_names(record, other))
 
 
-def _median(record: Record | None) -> float | None:
+def _median(record: RunRecord | None) -> float | None:
     return None if record is None else statistics.median(record.seconds)

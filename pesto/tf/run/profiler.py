@@ -17,11 +17,11 @@ from pesto.core.costs.measured import Noise, Profile
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
-from pesto.tf.enforce.partitions import repeats
+from pesto.tf.enforce.partitions import is_duplicate_device
 from pesto.tf.nodes.fetches import op_name
 from pesto.tf.run.input_sources import BatchesEndedError, counting_batches, explain_failure
-from pesto.tf.run.runnable import Runs, start_batch
-from pesto.tf.unoptimized import unoptimized
+from pesto.tf.run.runnable import RunnableStep, start_batch
+from pesto.tf.session_config import disable_optimizers
 from solvers.arrays import Floats
 
 v1 = tf.compat.v1
@@ -40,7 +40,13 @@ Samples = npt.NDArray[np.float64]
 
 
 def profile(
-    graph: Graph, step: Runs, *, iterations: int = 100, warmup: int = 5, seed: int = 0, watch: Watch | None = None
+    graph: Graph,
+    step: RunnableStep,
+    *,
+    iterations: int = 100,
+    warmup: int = 5,
+    seed: int = 0,
+    watch: Watch | None = None,
 ) -> Profile:
     """Seconds of each op of `graph` over `iterations` traced runs of `step`, whose op names are the graph's.
 
@@ -56,9 +62,9 @@ def profile(
     kind, device = _device()
     watch = Watch() if watch is None else watch
     try:
-        with v1.Session(graph=step.graph, config=one_thread()) as session:
+        with v1.Session(graph=step.graph, config=single_thread_config()) as session:
             session.run(step.graph.get_operation_by_name(step.init))
-            runs = StepRuns(graph, step, session, np.random.default_rng(seed), kind, (warmup, iterations))
+            runs = ProfiledStep(graph, step, session, np.random.default_rng(seed), kind, (warmup, iterations))
             warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
             found = watched(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
@@ -66,7 +72,7 @@ def profile(
         raise explain_failure("profile", graph.source, error) from error
     rows = np.array(found.samples)
     samples = op_seconds(rows)
-    seconds, spread = trimmed(samples)
+    seconds, spread = trimmed_mean(samples)
     low = lower_decile(samples)
     noise = _noise(found, seconds, low, watch, clocks)
     return Profile(
@@ -76,11 +82,17 @@ def profile(
     )  # fmt: skip
 
 
-class StepRuns:
+class ProfiledStep:
     """Runs of one step in one session."""
 
     def __init__(
-        self, graph: Graph, step: Runs, session: Any, rng: np.random.Generator, kind: str, asked: tuple[int, int]
+        self,
+        graph: Graph,
+        step: RunnableStep,
+        session: Any,
+        rng: np.random.Generator,
+        kind: str,
+        asked: tuple[int, int],
     ) -> None:
         """Take the runs that warm up, at least, and those that count, as `asked`."""
         self.step, self.session, self.rng, self.kind = step, session, rng, kind
@@ -102,7 +114,7 @@ class StepRuns:
         with self._counted():
             traced = _trace(self.session, self.ops, feed)
         _record(rows, self.index, traced, self.kind)
-        _fed(rows[0], self.index, feed)
+        _mark_feeds(rows[0], self.index, feed)
         return rows
 
     @contextmanager
@@ -172,7 +184,7 @@ def lower_decile(samples: Samples) -> Floats:
     return found
 
 
-def trimmed(samples: Samples) -> tuple[Floats, Floats]:
+def trimmed_mean(samples: Samples) -> tuple[Floats, Floats]:
     """(mean, standard deviation over mean) of each column of [iterations, n] without its slowest tenth.
 
     At least one sample is dropped when there are two or more; NaN where there is none.
@@ -204,9 +216,9 @@ def _spread(samples: Samples) -> Floats:
     return np.where(mean > 0, deviation / np.where(mean > 0, mean, 1), np.where(np.isnan(mean), math.nan, 0.0))
 
 
-def one_thread() -> Any:
+def single_thread_config() -> Any:
     """The configuration of a session that runs each op by itself, without graph optimizer."""
-    return unoptimized(
+    return disable_optimizers(
         v1.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     )
 
@@ -224,12 +236,12 @@ def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None
         device = found.device
         if device.endswith(_STREAMED):
             if kind == "gpu":
-                _add(rows[1], index, found.node_stats, _streamed)
-        elif f"device:{kind.upper()}:" in device and not repeats(device):
-            _add(rows[0], index, found.node_stats, _executed)
+                _add(rows[1], index, found.node_stats, _stream_seconds)
+        elif f"device:{kind.upper()}:" in device and not is_duplicate_device(device):
+            _add(rows[0], index, found.node_stats, _executor_seconds)
 
 
-def _fed(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:
+def _mark_feeds(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:
     """An op that is fed never runs: it takes no time, and that is known."""
     row[[index[name] for name in map(op_name, feed) if name in index]] = 0.0
 
@@ -244,12 +256,12 @@ def _add(row: Samples, index: dict[str, int], node_stats: Any, spent: Callable[[
             row[i] = spent(entry) + (0.0 if np.isnan(row[i]) else row[i])
 
 
-def _executed(entry: Any) -> float:
+def _executor_seconds(entry: Any) -> float:
     """Seconds by TensorFlow's executor, on a GPU those of launching."""
     return max(entry.op_end_rel_nanos - entry.op_start_rel_nanos, 0) * 1e-9
 
 
-def _streamed(entry: Any) -> float:
+def _stream_seconds(entry: Any) -> float:
     """Seconds in a GPU's stream, which come in whole microseconds, cut off: half of one more is nearest on average."""
     return (entry.op_end_rel_micros - entry.op_start_rel_micros + 0.5) * 1e-6
 

@@ -15,7 +15,7 @@ Batch = Mapping[str, Any] | Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class RunOptions:
     """How a plan is run; UsageError for less than one step."""
 
     steps: int = 20

@@ -11,9 +11,9 @@ import tensorflow as tf
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.tf.feed_values import FeedValues
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
-from pesto.tf.nodes.openbatch import READ_ITERATOR
+from pesto.tf.nodes.batch_dimension import READ_ITERATOR
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.needed_nodes import StepNodes, needed_names, producer
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.sizes import Shape
 from pesto.tf.run.implied_values import ImpliedValues
@@ -41,7 +41,7 @@ class BatchStart:
     """Tensor that an iterator gives -> the placeholder that has its value when the op runs."""
 
 
-class Runs(Protocol):
+class RunnableStep(Protocol):
     """One training step that a v1 Session can run; the built-in models' `Step` is one."""
 
     @property
@@ -68,7 +68,7 @@ class Runs(Protocol):
         """A batch, by tensor name."""
 
 
-def start_batch(session: Any, step: Runs, rng: np.random.Generator) -> dict[str, Any]:
+def start_batch(session: Any, step: RunnableStep, rng: np.random.Generator) -> dict[str, Any]:
     """Draw a batch, give the step's iterators their part of it, and return what the step's run is to be fed."""
     values, start = dict(step.feed(rng)), step.batch_start
     if start is not None:
@@ -83,8 +83,8 @@ def tensor_name(feed: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runnable:
-    """A `Runs` made from a captured step."""
+class CapturedRunnable:
+    """A `RunnableStep` made from a captured step."""
 
     graph: Any
     fetches: tuple[str, ...]
@@ -100,7 +100,7 @@ class Runnable:
         return {**self.given, **{tensor_name(values.name): values.draw(rng) for values in self.feed_values}}
 
 
-def runnable(captured: Captured, nodes: Nodes) -> Runnable:
+def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
     """`captured` with its variables at small random values and feeds of the shapes that `nodes` have.
 
     Op names stay, so that a trace speaks of the same ops as the `Graph`. InputError for resources other than variables
@@ -136,13 +136,13 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
                     drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
         batch_start = _batch_start(graph, nodes, iterators, implied, drawn)
         init = tf.group(*assigned, *map(graph.get_operation_by_name, starts.values()), name="pesto_init")
-    return Runnable(
+    return CapturedRunnable(
         graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn),
         batch_start=batch_start,
     )  # fmt: skip
 
 
-def _handed_iterators(nodes: Nodes) -> list[tuple[str, int]]:
+def _handed_iterators(nodes: StepNodes) -> list[tuple[str, int]]:
     """(name of the handle, first node that reads it) of the iterators that a function takes from its program."""
     first: dict[str, int] = {}
     for i, node in enumerate(nodes.defs):
@@ -154,7 +154,7 @@ def _handed_iterators(nodes: Nodes) -> list[tuple[str, int]]:
 
 
 def _batch_start(
-    graph: Any, nodes: Nodes, iterators: list[tuple[str, int]], implied: ImpliedValues, drawn: list[FeedValues]
+    graph: Any, nodes: StepNodes, iterators: list[tuple[str, int]], implied: ImpliedValues, drawn: list[FeedValues]
 ) -> BatchStart | None:
     """Add to the graph what makes each of the iterators anew with a batch, and to `drawn` what they give.
 
@@ -188,7 +188,7 @@ def _add_starts(program: Any, whole: Any) -> dict[str, str]:
         slot = _STARTS.get(node.op)
         handle = "" if slot is None else producer(node.input[slot].partition(":")[0])
         if handle in inside and handle not in started:
-            names = needed(by_name, [node.name])
+            names = needed_names(by_name, [node.name])
             if not any(by_name[name].op.startswith("Placeholder") for name in names):
                 started[handle] = node.name
                 for name in sorted(names - inside):
@@ -209,10 +209,10 @@ def _set_shapes(graph: Any, whole: Any) -> None:
                 tensor.set_shape(shape)
 
 
-def _repeatable(nodes: Nodes) -> Any:
+def _repeatable(nodes: StepNodes) -> Any:
     """The nodes on no device, their random ops seeded, so that two runs draw the same numbers.
 
-    `_class` stays where it binds ops with references, as in `pesto.tf.nodes.groups`: the graph is the planned one.
+    `_class` stays where it binds ops with references, as in `pesto.tf.nodes.colocation`: the graph is the planned one.
     """
     names = {node.name.encode() for node in nodes.defs}
     graph_def = tf.compat.v1.GraphDef()

@@ -13,7 +13,7 @@ from pesto.core.costs.calibration import LOW, SIZES, Samples
 from pesto.core.costs.disturbance import Watch, Watched, watched
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.tf.unoptimized import unoptimized
+from pesto.tf.session_config import disable_optimizers
 
 v1 = tf.compat.v1
 
@@ -34,14 +34,14 @@ def tf_device(name: str) -> str:
     return f"/device:{kind.upper()}:{number}"
 
 
-def gpus_at_hand() -> list[str]:
+def visible_gpus() -> list[str]:
     """What the GPUs that TensorFlow sees call themselves."""
     found = tf.config.list_physical_devices("GPU")
     return [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class DevicePair:
     """What is measured between two devices; each a cluster's name."""
 
     one: str
@@ -50,8 +50,8 @@ class Pair:
     """Logical CPU devices of the session."""
 
 
-def measure(
-    pair: Pair, watch: Watch, passes: int, *, sizes: Sequence[int] = SIZES, clock: Clock = time.perf_counter
+def measure_transfers(
+    pair: DevicePair, watch: Watch, passes: int, *, sizes: Sequence[int] = SIZES, clock: Clock = time.perf_counter
 ) -> tuple[Samples, Samples, Watched[Taken]]:
     """Samples one way and back, in `passes` over all sizes that nobody disturbed, and what others did meanwhile.
 
@@ -61,7 +61,7 @@ def measure(
     """
     try:
         with v1.Session(graph=tf.Graph(), config=_config(pair)) as session, session.graph.as_default():
-            chains = _Chains(pair, session, clock)
+            chains = _TransferChains(pair, session, clock)
             few = [chains.few(size) for size in sizes]
             found = watched(
                 lambda: np.array([chains.row(s, f) for s, f in zip(sizes, few, strict=True)]), passes, watch
@@ -98,14 +98,14 @@ def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
     return np.maximum(made, 0.0)
 
 
-def _config(pair: Pair) -> Any:
-    return unoptimized(v1.ConfigProto(device_count={"CPU": pair.cpus}, allow_soft_placement=False))
+def _config(pair: DevicePair) -> Any:
+    return disable_optimizers(v1.ConfigProto(device_count={"CPU": pair.cpus}, allow_soft_placement=False))
 
 
-class _Chains:
+class _TransferChains:
     """All chains between two devices in one session, of MANY and of FEW transfers."""
 
-    def __init__(self, pair: Pair, session: Any, clock: Clock) -> None:
+    def __init__(self, pair: DevicePair, session: Any, clock: Clock) -> None:
         self.session, self.clock = session, clock
         with tf.device("/device:CPU:0"):
             self.size = v1.placeholder(tf.int32, [1], name="elements")

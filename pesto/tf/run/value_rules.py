@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto.core.quantities import brief
-from pesto.tf.run.function_scopes import Scope, Tensor
-from pesto.tf.run.known_values import interval, origin, value
+from pesto.tf.run.constant_values import constant_value, trace_origin, value_interval
+from pesto.tf.run.function_scopes import FunctionScope, ScopeTensor
 from pesto.tf.variables.variables import declared_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ValueRequirement:
     """What one op asks of the numbers that reach it: a range, or numbers that matter to it."""
 
     low: float | None = None
@@ -36,10 +36,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ReachedInput:
     """An input of a node that a fed number reaches."""
 
-    scope: Scope
+    scope: FunctionScope
     node: Any
     input: int
     column: int | None
@@ -51,7 +51,7 @@ class At:
         return f"{self.node.op} {brief(self.node.name)}"
 
     @property
-    def inputs(self) -> list[Tensor]:
+    def inputs(self) -> list[ScopeTensor]:
         """The tensors that the node takes."""
         return self.scope.inputs[self.node.name]
 
@@ -61,35 +61,39 @@ class At:
 
     def constant(self, place: int) -> Any | None:
         """The numbers of an input, where the graph says them."""
-        return value(self.scope, self.inputs[place]) if place < len(self.inputs) else None
+        return constant_value(self.scope, self.inputs[place]) if place < len(self.inputs) else None
 
     def variable(self) -> tuple[str, tuple[int, ...] | None]:
         """Name and shape of the variable that is the first input."""
-        scope, tensor = origin(self.scope, self.inputs[0])
+        scope, tensor = trace_origin(self.scope, self.inputs[0])
         node = scope.nodes.get(tensor.node)
         if node is None or node.op != "VarHandleOp":
             return "", None
         return node.name, declared_shape(node)
 
 
-Rule = Callable[[At], Asked | None]
+Rule = Callable[[ReachedInput], ValueRequirement | None]
 
 
-def _below(count: Any, why: str, **more: Any) -> Asked | None:
-    return None if count is None or count < 1 else Asked(low=0, high=int(count) - 1, why=why, required=True, **more)
+def _below(count: Any, why: str, **more: Any) -> ValueRequirement | None:
+    return (
+        None
+        if count is None or count < 1
+        else ValueRequirement(low=0, high=int(count) - 1, why=why, required=True, **more)
+    )
 
 
-def _classes(at: At) -> Asked | None:
+def _classes(at: ReachedInput) -> ValueRequirement | None:
     return _below(at.size(0, -1), f"classes of {at.called}")
 
 
-def _gathered(at: At) -> Asked | None:
+def _gathered(at: ReachedInput) -> ValueRequirement | None:
     axis = at.constant(2) if at.node.op == "GatherV2" else 0
     rows = None if axis is None else at.size(0, int(axis))
     return _below(rows, f"rows that {at.called} takes from")
 
 
-def _looked_up(at: At) -> Asked | None:
+def _looked_up(at: ReachedInput) -> ValueRequirement | None:
     name, shape = at.variable()
     axis = at.node.attr["batch_dims"].i
     rows = shape[axis] if shape and len(shape) > axis else at.size(0, axis)
@@ -97,35 +101,35 @@ def _looked_up(at: At) -> Asked | None:
 
 
 def _rows_of(place: int, axis: int = 0, **more: Any) -> Rule:
-    def rule(at: At) -> Asked | None:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
         return _below(at.size(place, axis), f"rows of {at.called}", **more)
 
     return rule
 
 
-def _updated(at: At) -> Asked | None:
+def _updated(at: ReachedInput) -> ValueRequirement | None:
     name, shape = at.variable()
     return _below(shape[0] if shape else at.size(0, 0), f"rows of {name or at.node.name}")
 
 
-def _depth(at: At) -> Asked | None:
+def _depth(at: ReachedInput) -> ValueRequirement | None:
     depth = at.constant(1)
     return _below(None if depth is None else int(depth), f"depth of {at.called}")
 
 
 def _count(place: int) -> Rule:
-    def rule(at: At) -> Asked | None:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
         count = at.constant(place)
         return _below(None if count is None else int(count), f"number of segments of {at.called}")
 
     return rule
 
 
-def _partitions(at: At) -> Asked | None:
+def _partitions(at: ReachedInput) -> ValueRequirement | None:
     return _below(at.node.attr["num_partitions"].i, f"partitions of {at.called}")
 
 
-def _points(at: At, extents: Any, *, distinct: bool = False) -> Asked | None:
+def _points(at: ReachedInput, extents: Any, *, distinct: bool = False) -> ValueRequirement | None:
     """Rows of an index into a tensor: of its column where that is known, else of the smallest of all."""
     if extents is None or not len(extents) or min(extents) < 1:
         return None
@@ -137,7 +141,7 @@ def _points(at: At, extents: Any, *, distinct: bool = False) -> Asked | None:
 def _places_in(place: int, *, distinct: bool = False) -> Rule:
     """Indices into the shape that an input gives as numbers."""
 
-    def rule(at: At) -> Asked | None:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
         extents = at.constant(place)
         return _points(at, None if extents is None else [int(n) for n in extents.reshape(-1)], distinct=distinct)
 
@@ -147,7 +151,7 @@ def _places_in(place: int, *, distinct: bool = False) -> Rule:
 def _places_of(indices: int) -> Rule:
     """Indices into the first input, whose rows are `indices`' last dimension long."""
 
-    def rule(at: At) -> Asked | None:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
         shape = at.scope.shape(at.inputs[0]) or at.variable()[1]
         long = at.size(indices, -1)
         return None if shape is None or long is None or -1 in shape[:long] else _points(at, shape[:long])
@@ -155,26 +159,26 @@ def _places_of(indices: int) -> Rule:
     return rule
 
 
-def _lengths(at: At) -> Asked | None:
+def _lengths(at: ReachedInput) -> ValueRequirement | None:
     steps = at.size(0, at.node.attr["seq_dim"].i)
-    return None if not steps else Asked(low=1, high=steps, why=f"steps of {at.called}", required=True)
+    return None if not steps else ValueRequirement(low=1, high=steps, why=f"steps of {at.called}", required=True)
 
 
-def _ctc_lengths(at: At) -> Asked | None:
+def _ctc_lengths(at: ReachedInput) -> ValueRequirement | None:
     steps = at.size(0, 0)
     why = f"all steps of {at.called}, so that every label has room"
-    return None if not steps else Asked(low=steps, high=steps, why=why, required=True)
+    return None if not steps else ValueRequirement(low=steps, high=steps, why=why, required=True)
 
 
-def _ctc_labels(at: At) -> Asked | None:
+def _ctc_labels(at: ReachedInput) -> ValueRequirement | None:
     classes = at.size(0, -1)
     return _below(None if classes is None else classes - 1, f"classes of {at.called}, without the blank")
 
 
-def _truth(at: At) -> Asked | None:
+def _truth(at: ReachedInput) -> ValueRequirement | None:
     if at.node.op == "Cast" and at.node.attr["DstT"].type != 10:  # DT_BOOL
         return None
-    return Asked(why=f"a mask of {at.called}", specials=(0, 1))
+    return ValueRequirement(why=f"a mask of {at.called}", specials=(0, 1))
 
 
 _ABOVE = {"Greater": (0, 1), "LessEqual": (0, 1), "GreaterEqual": (-1, 0), "Less": (-1, 0)}
@@ -182,42 +186,42 @@ _ABOVE = {"Greater": (0, 1), "LessEqual": (0, 1), "GreaterEqual": (-1, 0), "Less
 _MIRRORED = {"Greater": "Less", "Less": "Greater", "GreaterEqual": "LessEqual", "LessEqual": "GreaterEqual"}
 
 
-def _compared(at: At) -> Asked | None:
+def _compared(at: ReachedInput) -> ValueRequirement | None:
     """Both sides of what a number is compared with; of a range such as time steps, from its second on to its end."""
-    other = interval(at.scope, at.inputs[1 - at.input])
+    other = value_interval(at.scope, at.inputs[1 - at.input])
     if other is None:
         return None
     op, why = at.node.op, f"compared by {at.called}"
     if op in ("Equal", "NotEqual"):
         if other[0] < other[1]:
-            return Asked(low=other[0], high=other[1], why=why)
-        return Asked(why=why, specials=(other[0], other[0] + 1), equal=True)
+            return ValueRequirement(low=other[0], high=other[1], why=why)
+        return ValueRequirement(why=why, specials=(other[0], other[0] + 1), equal=True)
     if other[0] < other[1]:
-        return Asked(low=other[0] + 1, high=other[1] + 1, why=why)
+        return ValueRequirement(low=other[0] + 1, high=other[1] + 1, why=why)
     beside = _ABOVE[op if at.input == 0 else _MIRRORED[op]]
-    return Asked(why=why, specials=tuple(other[0] + by for by in beside))
+    return ValueRequirement(why=why, specials=tuple(other[0] + by for by in beside))
 
 
-def _capped(at: At) -> Asked | None:
+def _capped(at: ReachedInput) -> ValueRequirement | None:
     """A number that is cut to a constant: from 1 to that, as lengths are."""
-    other = interval(at.scope, at.inputs[1 - at.input])
+    other = value_interval(at.scope, at.inputs[1 - at.input])
     if other is None or other[1] < 1:
         return None
-    return Asked(low=1, high=other[1], why=f"cut by {at.called}")
+    return ValueRequirement(low=1, high=other[1], why=f"cut by {at.called}")
 
 
-def _residues(at: At) -> Asked | None:
+def _residues(at: ReachedInput) -> ValueRequirement | None:
     by = at.constant(1)
     if by is None or by.size != 1 or by < 1:
         return None
-    return Asked(low=0, high=int(4 * by) - 1, why=f"taken modulo {int(by)} by {at.called}")
+    return ValueRequirement(low=0, high=int(4 * by) - 1, why=f"taken modulo {int(by)} by {at.called}")
 
 
 _SCATTERS = ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
 _SEGMENTS = ("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin")
 _SPARSE_SEGMENTS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
 
-ASKED: dict[tuple[str, int], Rule] = {
+REQUIREMENTS: dict[tuple[str, int], Rule] = {
     ("SparseSoftmaxCrossEntropyWithLogits", 1): _classes,
     ("InTopK", 1): _classes,
     ("InTopKV2", 1): _classes,

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.private import op_def
 
 MOST = 64
@@ -22,7 +22,7 @@ Tensor = tuple[int, int]
 """A node and the number of its output."""
 
 
-def constants(nodes: Nodes) -> dict[Tensor, Any]:
+def constants(nodes: StepNodes) -> dict[Tensor, Any]:
     """The value of each small constant, an array, and of what ops make of nothing but shapes and such constants."""
     found = {
         (i, 0): tf.make_ndarray(node.attr["value"].tensor) for i, node in enumerate(nodes.defs) if _small(nodes, i)
@@ -34,14 +34,14 @@ def constants(nodes: Nodes) -> dict[Tensor, Any]:
     return found | _run(nodes, found, folded)
 
 
-def _small(nodes: Nodes, i: int) -> bool:
+def _small(nodes: StepNodes, i: int) -> bool:
     if nodes.defs[i].op != "Const" or nodes.dtypes[i][0] not in _KEPT:
         return False
     shape = nodes.shapes[i][0]
     return shape is not None and prod(shape) <= MOST
 
 
-def _of_shapes(nodes: Nodes, i: int) -> dict[Tensor, Any]:
+def _of_shapes(nodes: StepNodes, i: int) -> dict[Tensor, Any]:
     """Shapes read as data, where they are known before the step runs."""
     node, found = nodes.defs[i], {}
     for k, shape in enumerate(nodes.input_shapes(i)):
@@ -53,7 +53,7 @@ def _of_shapes(nodes: Nodes, i: int) -> dict[Tensor, Any]:
     return found
 
 
-def _folded(nodes: Nodes, found: dict[Tensor, Any]) -> list[int]:
+def _folded(nodes: StepNodes, found: dict[Tensor, Any]) -> list[int]:
     """Nodes that make whole numbers, few of them, of values that are known."""
     known, folded = set(found), []
     for i, node in enumerate(nodes.defs):
@@ -70,7 +70,7 @@ def _folded(nodes: Nodes, found: dict[Tensor, Any]) -> list[int]:
     return folded
 
 
-def _run(nodes: Nodes, found: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
+def _run(nodes: StepNodes, found: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
     """What TensorFlow itself makes of them."""
     if not folded:
         return {}

@@ -6,11 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.split.signature import RANK, Attribute, Operand, Signature
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.sizes import BoundedShape, KnownShape, is_known
 from pesto.tf.shaping.constants import constants
-from pesto.tf.variables.variables import Roots, declared_shape, roots
+from pesto.tf.variables.variables import Roots, declared_shape, resource_origins
 
 _HANDLES = ("VarHandleOp", "Placeholder")
 """What a handle of a variable comes from: in a function's graph a placeholder, which has its shape as well."""
@@ -18,9 +18,9 @@ _OWN = frozenset(("container", "shared_name", "seed", "seed2", "config_proto", "
 """Attributes that tell one op from another of its kind."""
 
 
-def op_signatures(nodes: Nodes) -> list[Signature]:
+def op_signatures(nodes: StepNodes) -> list[Signature]:
     """[n] what each op is, equal ones being one value; a handle of a variable has the shape of what it holds."""
-    values, root = constants(nodes), roots(nodes)
+    values, root = constants(nodes), resource_origins(nodes)
     same: dict[Signature, Signature] = {}
     found = []
     for i, node in enumerate(nodes.defs):
@@ -33,7 +33,7 @@ def op_signatures(nodes: Nodes) -> list[Signature]:
     return found
 
 
-def _operand(nodes: Nodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any], root: Roots) -> Operand:
+def _operand(nodes: StepNodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any], root: Roots) -> Operand:
     i, k = tensor
     dtype = nodes.dtypes[i][k]
     if dtype == RESOURCE:
@@ -47,7 +47,7 @@ def _operand(nodes: Nodes, tensor: tuple[int, int], values: dict[tuple[int, int]
 
 
 def _size(
-    nodes: Nodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any]
+    nodes: StepNodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any]
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
     """The shape of a tensor, or its upper bound, and the dimensions of which it is just that."""
     if tensor in values:

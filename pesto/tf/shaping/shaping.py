@@ -6,18 +6,18 @@ from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.split.ops.replicated_ops import ONCE, ROWS
 from pesto.split.typed_graph import TypedGraph
-from pesto.tf.importer.importer import build
+from pesto.tf.importer.importer import build_graph
 from pesto.tf.importer.shapes import known_nodes
-from pesto.tf.nodes import frames
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.needed_nodes import Nodes
-from pesto.tf.nodes.openbatch import READ_ITERATOR
-from pesto.tf.nodes.trips import LOOPS
+from pesto.tf.nodes import v1_loops
+from pesto.tf.nodes.batch_dimension import READ_ITERATOR
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.trip_counts import LOOPS
 from pesto.tf.private import op_def
 from pesto.tf.shaping.op_signatures import op_signatures
-from pesto.tf.shaping.slots import ties
+from pesto.tf.shaping.optimizer_slots import tied_variables
 from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import roots
+from pesto.tf.variables.variables import resource_origins
 from solvers.arrays import bools, ints
 
 _OPTIMIZERS_BRANCH = (
@@ -27,19 +27,19 @@ _OPTIMIZERS_BRANCH = (
 _LIKE_PURE = frozenset(("VarHandleOp", "Placeholder", "NoOp", "ReadVariableOp"))
 
 
-def shape(captured: Captured, *, batch: int | None = None) -> tuple[Graph, TypedGraph]:
-    """A step's graph, and what its ops are; errors of `build` and of `shape_of`."""
-    graph = build(captured, batch=batch)
+def shape(captured: CapturedStep, *, batch: int | None = None) -> tuple[Graph, TypedGraph]:
+    """A step's graph, and what its ops are; errors of `build_graph` and of `shape_of`."""
+    graph = build_graph(captured, batch=batch)
     return graph, shape_of(captured, graph, batch)
 
 
-def shape_of(captured: Captured, graph: Graph, batch: int | None) -> TypedGraph:
+def shape_of(captured: CapturedStep, graph: Graph, batch: int | None) -> TypedGraph:
     """What the ops of `graph` are, which was built of `captured`; InputError for what cannot be divided yet.
 
     That is loops of TensorFlow 1, reference variables, and loops and branches that take a variable's handle.
     """
     nodes = known_nodes(captured, batch)
-    if (frames.outermost(nodes) >= 0).any():
+    if (v1_loops.outermost_loops(nodes) >= 0).any():
         raise InputError(
             f"{captured.source}: loops of TensorFlow 1 cannot be divided - build the step with tf.while_loop v2"
         )
@@ -48,7 +48,7 @@ def shape_of(captured: Captured, graph: Graph, batch: int | None) -> TypedGraph:
     return found
 
 
-def _refuse(nodes: Nodes, found: TypedGraph) -> None:
+def _refuse(nodes: StepNodes, found: TypedGraph) -> None:
     """InputError for variables that are not seen through handles alone, of ops that can be on any worker."""
     for node in nodes.defs:
         if nodes.signatures.has_ref(node):
@@ -72,7 +72,7 @@ def _refuse(nodes: Nodes, found: TypedGraph) -> None:
             )
 
 
-def shaped(nodes: Nodes, graph: Graph) -> TypedGraph:
+def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
     """What the ops of `graph` are, which was built of `nodes`."""
     found = op_signatures(nodes)
     number = {signature: k for k, signature in enumerate(dict.fromkeys(found))}
@@ -91,7 +91,7 @@ def shaped(nodes: Nodes, graph: Graph) -> TypedGraph:
         control_src=ints([p for i, given in enumerate(nodes.controls) for p in given]),
         control_dst=ints([i for i, given in enumerate(nodes.controls) for _ in given]),
         handle=ints(handle),
-        tie=ints(ties(found, nodes.inputs, uses, len(handle))),
+        tie=ints(tied_variables(found, nodes.inputs, uses, len(handle))),
         use_op=use_op,
         use_input=use_input,
         use_variable=use_variable,
@@ -103,9 +103,9 @@ def shaped(nodes: Nodes, graph: Graph) -> TypedGraph:
     )
 
 
-def _uses(nodes: Nodes) -> tuple[list[int], list[tuple[int, int, int]]]:
+def _uses(nodes: StepNodes) -> tuple[list[int], list[tuple[int, int, int]]]:
     """The ops that make handles, and (op, input, variable) of those that take them."""
-    root = roots(nodes)
+    root = resource_origins(nodes)
     handle = [i for i, of in enumerate(root) if i in of]
     variable = {i: v for v, i in enumerate(handle)}
     uses = []

@@ -16,16 +16,16 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.files.reading import report_phase
 from pesto.core.source import Cut, function_label
-from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.sources.keras_step import check_compiled, is_keras_2
-from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, told
+from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, describe_exception
 
 _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
 
 
 def capture_callable(
     reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
-) -> Captured:
+) -> CapturedStep:
     """The step of what `step_object` finds; errors of both."""
     return capture_object(step_object(reference), reference, batch, open_batch=open_batch, cut=cut)
 
@@ -46,14 +46,14 @@ def step_object(reference: str) -> Any:
             raise UsageError(f"function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
         _check_arguments(found, reference)
         report_phase(f"calling {shown(reference)}")
-        with _explained(reference, "calling it"):
+        with _one_line_errors(reference, "calling it"):
             found = found()
     return found
 
 
 def capture_object(
     found: Any, reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
-) -> Captured:
+) -> CapturedStep:
     """The step of what a reference names.
 
     With `open_batch` a Keras model needs no batch size, which building its graph does. `cut` is how a model or a
@@ -65,11 +65,11 @@ def capture_object(
         raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
     report_phase(f"tracing {shown(reference)}")
     source = function_label(reference, batch, cut)
-    return _capture(found, _Asked(reference=reference, batch=batch, cut=cut, source=source))
+    return _capture(found, _CaptureRequest(reference=reference, batch=batch, cut=cut, source=source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _CaptureRequest:
     """What was named, and how it is captured."""
 
     reference: str
@@ -84,7 +84,7 @@ def _lookup(reference: str, module_name: str, attribute: str) -> Any:
     if added:
         sys.path.insert(0, here)
     try:
-        with _explained(reference, "importing it"):
+        with _one_line_errors(reference, "importing it"):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
@@ -129,7 +129,7 @@ def _check_arguments(function: Any, reference: str) -> None:
         )
 
 
-def _capture_with_data(model: Any, data: Any, asked: _Asked) -> Captured:
+def _capture_with_data(model: Any, data: Any, asked: _CaptureRequest) -> CapturedStep:
     """`_capture_example`; where that fails of a model with a loss and data without targets, these are asked for."""
     try:
         return _capture_example(model, data, asked)
@@ -141,7 +141,7 @@ def _capture_with_data(model: Any, data: Any, asked: _Asked) -> Captured:
         ) from error
 
 
-def _capture_example(model: Any, data: Any, asked: _Asked) -> Captured:
+def _capture_example(model: Any, data: Any, asked: _CaptureRequest) -> CapturedStep:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
     batch, source, cut = asked.batch, asked.source, asked.cut
     if batch is not None:
@@ -152,7 +152,7 @@ def _capture_example(model: Any, data: Any, asked: _Asked) -> Captured:
     return capture_keras(model, sizes.pop(), static=True, data=data, source=source, cut=cut)
 
 
-def _capture(found: Any, asked: _Asked) -> Captured:
+def _capture(found: Any, asked: _CaptureRequest) -> CapturedStep:
     reference, batch, source, cut = asked.reference, asked.batch, asked.source, asked.cut
     if _is_model(found):
         return capture_keras(found, batch, source=source, cut=cut)
@@ -172,7 +172,7 @@ def _capture(found: Any, asked: _Asked) -> Captured:
     raise InputError(f"function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
 
 
-def _capture_graph(graph: Any, fetches: Any, asked: _Asked) -> Captured:
+def _capture_graph(graph: Any, fetches: Any, asked: _CaptureRequest) -> CapturedStep:
     if asked.cut is not None:
         raise InputError(
             f"function {shown(asked.reference)}: a tf.Graph is made already, and cannot be done with pieces of its "
@@ -182,7 +182,7 @@ def _capture_graph(graph: Any, fetches: Any, asked: _Asked) -> Captured:
 
 
 @contextmanager
-def _explained(reference: str, act: str) -> Iterator[None]:
+def _one_line_errors(reference: str, act: str) -> Iterator[None]:
     """Turn whatever the user's code raises into one line."""
     try:
         yield
@@ -190,5 +190,5 @@ def _explained(reference: str, act: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise InputError(
-            f"function {shown(reference)}: {act} raised {told(error)} - run it on its own first"
+            f"function {shown(reference)}: {act} raised {describe_exception(error)} - run it on its own first"
         ) from error

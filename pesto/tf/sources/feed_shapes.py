@@ -8,16 +8,16 @@ from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.source import feed_shapes, output_of, written
-from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.inference import copied, infer
-from pesto.tf.nodes.needed_nodes import parse
-from pesto.tf.nodes.openbatch import followed
+from pesto.tf.nodes.batch_dimension import propagate_batch
+from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.needed_nodes import parse_nodes
+from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 
 _OPAQUE = (RESOURCE, VARIANT)
 
 
-def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Captured:
+def set_feed_shapes(captured: CapturedStep, shapes: Mapping[str, tuple[int, ...]]) -> CapturedStep:
     """The step with these shapes of its feeds, and those that follow from them.
 
     Where all have one first size, that is the batch, also for what loops leave open.
@@ -27,7 +27,7 @@ def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Ca
     """
     if not shapes:
         return captured
-    graph_def = copied(captured.graph_def)
+    graph_def = copy_graph_def(captured.graph_def)
     feeds, fed = _feeds(graph_def), {}
     for name, sizes in shapes.items():
         shape = feeds.get(name.removesuffix(":0"))
@@ -42,7 +42,7 @@ def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Ca
         if node.op.startswith(("Placeholder", "IteratorGetNext")):
             node.attr.pop("_output_shapes", None)
     try:
-        known = infer(graph_def)
+        known = infer_shapes(graph_def)
     except InputError as error:
         why = error.__cause__ or error
         raise InputError(
@@ -50,13 +50,13 @@ def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Ca
             "shapes that go together, of every feed whose size is that of another"
         ) from error
     batches = {sizes[0] for sizes in fed.values() if sizes}
-    graph_def = followed(known, batches.pop()) if len(batches) == 1 else known
+    graph_def = propagate_batch(known, batches.pop()) if len(batches) == 1 else known
     return replace(captured, graph_def=graph_def, feed_shapes=written(shapes))
 
 
-def _check_output(captured: Captured, name: str, feeds: Collection[str]) -> None:
+def _check_output(captured: CapturedStep, name: str, feeds: Collection[str]) -> None:
     """InputError unless a name is that of an output of an op of the step, such as Where or Unique:1."""
-    nodes = parse(captured.graph_def, captured.fetches)
+    nodes = parse_nodes(captured.graph_def, captured.fetches)
     place = {node.name: i for i, node in enumerate(nodes.defs)}
     op, number = output_of(name)
     if op not in place:
@@ -74,9 +74,9 @@ def _check_output(captured: Captured, name: str, feeds: Collection[str]) -> None
         )
 
 
-def as_planned(captured: Captured, plan: Plan) -> Captured:
-    """The step with the shapes of feeds that the plan was made with; errors as of `with_shapes`."""
-    return with_shapes(captured, feed_shapes(plan.feed_shapes))
+def use_planned_shapes(captured: CapturedStep, plan: Plan) -> CapturedStep:
+    """The step with the shapes of feeds that the plan was made with; errors as of `set_feed_shapes`."""
+    return set_feed_shapes(captured, feed_shapes(plan.feed_shapes))
 
 
 def _feeds(graph_def: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from pesto.core.errors import InputError
 from pesto.core.files.confined import confined
 from pesto.core.files.json import shown
+from pesto.tf.nodes.external_ops import refuse_external_ops
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
-from pesto.tf.nodes.outward_ops import refuse_outward
 
 
 def saved_program(folder: Path) -> Any:
@@ -35,7 +35,7 @@ def _parse_text(data: bytes) -> Any:
 def read_graph_def(path: Path) -> Any:
     """The GraphDef in a `.pb` or `.pbtxt` file; errors as of `graph_def_bytes`.
 
-    InputError where parsing fails, and in a job for ops that read files (`refuse_outward`).
+    InputError where parsing fails, and in a job for ops that read files (`refuse_external_ops`).
     """
     data, where = graph_def_bytes(path), shown(path)
     graph_def = graph_pb2.GraphDef()
@@ -50,5 +50,5 @@ def read_graph_def(path: Path) -> Any:
     if not graph_def.node:
         raise InputError(f"{where}: the graph has no ops - export the graph again")
     if confined():
-        refuse_outward(graph_def, where)
+        refuse_external_ops(graph_def, where)
     return graph_def

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.source import Cut
-from pesto.tf.nodes.open_inputs import is_open, refusal
+from pesto.tf.nodes.ragged_inputs import is_ragged_or_sparse, ragged_input_error
 from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 
 
@@ -34,7 +34,7 @@ def keras_step(
     given = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
     if is_keras_2(model):
         return _train_function(model, cut), (tf.data.IteratorSpec(given),)
-    built(model, given)
+    build_variables(model, given)
 
     train = model.train_step if cut is None else train_in_micro_batches(model, cut)
 
@@ -86,7 +86,7 @@ def _fitted_specs(model: Any, batch: int | None) -> Any:
     return inputs, _targets(model, batch)
 
 
-def built(model: Any, data: Any) -> None:
+def build_variables(model: Any, data: Any) -> None:
     """Make slots and metrics before the step is traced, as `fit` does: what makes variables is traced twice."""
     build = getattr(model, "_symbolic_build", None)
     if build is not None:
@@ -98,8 +98,8 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
     """TensorSpecs in the structure of a batch (arrays, tensors or specs), its first dimension replaced."""
 
     def spec(value: Any) -> tf.TensorSpec:
-        if is_open(value):
-            raise refusal(value, "data", f"keras {model.name}")
+        if is_ragged_or_sparse(value):
+            raise ragged_input_error(value, "data", f"keras {model.name}")
         if not hasattr(value, "shape") or not hasattr(value, "dtype") or not len(value.shape):
             raise InputError(
                 f"keras {model.name}: data holds a {type(value).__name__} without a batch dimension - "
@@ -123,8 +123,8 @@ def _like(model: Any, which: str, batch: int | None) -> Any:
     """TensorSpecs in the structure of `model.input` or `model.output`."""
     flat = getattr(model, f"{which}s")
     for tensor in flat:
-        if is_open(tensor):
-            raise refusal(tensor, tensor.name, f"keras {model.name}")
+        if is_ragged_or_sparse(tensor):
+            raise ragged_input_error(tensor, tensor.name, f"keras {model.name}")
     try:
         tensors = getattr(model, which)
     except AttributeError:  # a Sequential has no structure

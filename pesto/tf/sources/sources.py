@@ -13,22 +13,29 @@ from pesto.core.errors import InputError, PestoError
 from pesto.core.files.json import quoted, shown
 from pesto.core.graph import Graph, numbered
 from pesto.core.source import EVERYTHING, SAVED_MODEL, Cut
-from pesto.tf.importer.importer import build
-from pesto.tf.nodes.branch_division import redirected_names, replace_branches
-from pesto.tf.nodes.captured import Captured, captured
+from pesto.tf.importer.importer import build_graph
+from pesto.tf.nodes.batch_dimension import READ_ITERATOR
+from pesto.tf.nodes.branch_division import redirect_names, replace_branches
+from pesto.tf.nodes.captured import CapturedStep, capture_step
 from pesto.tf.nodes.fetches import checked_fetches
-from pesto.tf.nodes.flat import called_by, retraced_flat
-from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.needed_nodes import needed, producer, sinks
-from pesto.tf.nodes.open_inputs import refuse_arguments
-from pesto.tf.nodes.openbatch import READ_ITERATOR
+from pesto.tf.nodes.inline_tracing import called_functions, retrace_inline
+from pesto.tf.nodes.needed_nodes import needed_names, producer, sinks
+from pesto.tf.nodes.ragged_inputs import refuse_ragged_arguments
+from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE
-from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
+from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches
+from pesto.tf.placement_refusals import (
+    check_datasets,
+    check_graph,
+    check_model,
+    check_process,
+    concrete_function_error,
+    xla_error,
+)
 from pesto.tf.private import handle_shape, jit_of, must_compile, step_label, variable_name
 from pesto.tf.sources.graphdefs import read_graph_def, saved_program
 from pesto.tf.sources.keras_step import keras_step
-from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
-from pesto.tf.variables.divided_branches import divided_program, divisions
+from pesto.tf.variables.divided_branches import divide_branches, divide_program
 
 _RANKED = 64
 """Ops that nothing reads whose needs are counted, to name the greatest."""
@@ -42,12 +49,12 @@ _log = logging.getLogger("pesto")
 
 def from_v1(graph: Any, fetches: Iterable[Any], *, batch: int | None = None, source: str = "tf.Graph") -> Graph:
     """The step that fetching `fetches` (tensors, ops, variables or their names) from a v1 `tf.Graph` runs."""
-    return build(capture_v1(graph, fetches, source=source), batch=batch)
+    return build_graph(capture_v1(graph, fetches, source=source), batch=batch)
 
 
 def from_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Graph:
     """The step of a `tf.function`, a concrete function, or a plain function of tensors, called with `specs`."""
-    return build(capture_function(fn, *specs, batch=batch, source=source), batch=batch)
+    return build_graph(capture_function(fn, *specs, batch=batch, source=source), batch=batch)
 
 
 def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None) -> Graph:
@@ -59,53 +66,53 @@ def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None
     and in train_on_batch, and the plan is for no other. `data` is an example of a batch, (x, y), (x, y, sample_weight)
     or x alone, or its TensorSpecs, for types other than those of the inputs and outputs.
     """
-    return build(capture_keras(model, batch, static=static, data=data, source=source), batch=batch)
+    return build_graph(capture_keras(model, batch, static=static, data=data, source=source), batch=batch)
 
 
 def from_saved_model(folder: Path, signature: str | None = None, batch: int | None = None) -> Graph:
     """One signature of a SavedModel, the default or only one when `signature` is None."""
-    return build(capture_saved_model(folder, signature), batch=batch)
+    return build_graph(capture_saved_model(folder, signature), batch=batch)
 
 
 def from_graph_def_file(path: Path, fetches: Sequence[str] = (), batch: int | None = None) -> Graph:
     """A `.pb` or `.pbtxt` GraphDef; without `fetches`, what leads to the one op that nothing reads."""
-    return build(capture_file(path, fetches), batch=batch)
+    return build_graph(capture_file(path, fetches), batch=batch)
 
 
-def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") -> Captured:
+def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") -> CapturedStep:
     """`from_v1` before it becomes a `Graph`. InputError for a fetch that the graph lacks."""
     names = checked_fetches(fetches, {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    return captured(graph.as_graph_def(add_shapes=True), names, source)
+    return capture_step(graph.as_graph_def(add_shapes=True), names, source)
 
 
-def capture_pieces(fn: Any, *specs: Any, batch: int | None, cut: Cut, source: str) -> Captured:
+def capture_pieces(fn: Any, *specs: Any, batch: int | None, cut: Cut, source: str) -> CapturedStep:
     """`capture_function` of a step that knows nothing of micro-batches, done with equal pieces of its batch.
 
     UsageError for a step that is traced already; what `pesto.tf.pipelined` raises of one that cannot be done so.
     """
     if hasattr(fn, "structured_outputs"):
-        raise concrete(source)
+        raise concrete_function_error(source)
     step = tf.function(
-        in_micro_batches(converted(fn), cut, source),
+        in_micro_batches(convert_control_flow(fn), cut, source),
         input_signature=getattr(fn, "input_signature", None),
         jit_compile=jit_of(fn) or None,
     )
     return capture_function(step, *specs, batch=batch, source=source)
 
 
-def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Captured:
+def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> CapturedStep:
     """`from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
 
-    Nested functions become part of the one graph (see `pesto.tf.nodes.flat`); where they cannot, their bodies take the
-    place of the calls. InputError when tracing fails, with what the function raised, and for what XLA must compile.
+    Nested functions become part of the one graph (`pesto.tf.nodes.inline_tracing`); where they cannot, their bodies
+    take the place of the calls. InputError when tracing fails, with the function's error, and for XLA compilation.
     """
     label = source or step_label(fn)
     if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):
         if must_compile(fn.function_def.attr):
-            raise compiled(label)
+            raise xla_error(label)
         return capture_func_graph(fn.graph, label)
     if jit_of(fn):
-        raise compiled(label)
+        raise xla_error(label)
     check_process()
     traceable = fn if hasattr(fn, "get_concrete_function") else tf.function(fn, autograph=True)
     given = tf.nest.map_structure(lambda spec: _with_batch(spec, batch), list(specs))
@@ -114,15 +121,17 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     except PestoError:
         raise
     except Exception as error:  # whatever the user's code raises
-        raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
+        raise InputError(
+            f"{label}: tracing it raised {describe_exception(error)} - call it once by hand with such inputs"
+        ) from error
     check_graph(graph, label)
     check_datasets(graph, label)
-    step, calls = capture_func_graph(graph, label), called_by(graph)
-    again = retraced_flat(traceable, given) if calls else None
+    step, calls = capture_func_graph(graph, label), called_functions(graph)
+    again = retrace_inline(traceable, given) if calls else None
     return replace(step if again is None else capture_func_graph(again, label), calls=calls)
 
 
-def capture_func_graph(graph: Any, source: str) -> Captured:
+def capture_func_graph(graph: Any, source: str) -> CapturedStep:
     """A FuncGraph's outputs and side effects.
 
     Captured variables become VarHandleOps that are shared under their own names, and iterators that only
@@ -130,7 +139,7 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
 
     InputError for ragged and sparse arguments.
     """
-    refuse_arguments(graph, source)
+    refuse_ragged_arguments(graph, source)
     values = {inner.op.name: outer for outer, inner in graph.captures}
     graph_def = graph.as_graph_def(add_shapes=True)
     taken: dict[str, int] = {}
@@ -140,11 +149,11 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    divided = divisions(graph_def, whole=outputs)
+    divided = divide_branches(graph_def, whole=outputs)
     if divided:
         replace_branches(graph_def, divided)
-        names = redirected_names(names, divided)
-    step = captured(graph_def, names, source, values)
+        names = redirect_names(names, divided)
+    step = capture_step(graph_def, names, source, values)
     _make_iterators(step.graph_def)
     return replace(step, function=True, divisions=divided)
 
@@ -152,9 +161,9 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
 def capture_keras(
     model: Any, batch: int | None, *, static: bool = False, data: Any = None, source: str | None = None,
     cut: Cut | None = None,
-) -> Captured:  # fmt: skip
+) -> CapturedStep:  # fmt: skip
     """`from_keras` before it becomes a `Graph`. InputError for one that is not compiled, has no known inputs, or runs
-    by no plan (see `pesto.tf.unplaceable`), UsageError for one that runs eagerly.
+    by no plan (see `pesto.tf.placement_refusals`), UsageError for one that runs eagerly.
 
     cut: how its train step cuts the batch, whose size is then fixed.
     """
@@ -165,7 +174,7 @@ def capture_keras(
     return replace(captured_step, optimizer=type(model.optimizer).__name__)
 
 
-def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
+def capture_saved_model(folder: Path, signature: str | None = None) -> CapturedStep:
     """`from_saved_model` before it becomes a `Graph`. InputError when it does not load or lacks the signature.
 
     Of one that TensorFlow does not load, such as one of TensorFlow 0 or without its variables, the graph is read.
@@ -177,8 +186,10 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
     except Exception as error:  # a damaged SavedModel raises anything
         program = saved_program(folder)
         if program is None:
-            raise InputError(f"{where}: not a SavedModel that loads: {told(error)} - export it again") from error
-        _log.warning("%s: TensorFlow does not load it (%s); its graph is planned", where, told(error))
+            raise InputError(
+                f"{where}: not a SavedModel that loads: {describe_exception(error)} - export it again"
+            ) from error
+        _log.warning("%s: TensorFlow does not load it (%s); its graph is planned", where, describe_exception(error))
         chosen = _signature(sorted(program.signature_def), signature, where)
         ends = {tensor.name.partition(":")[0] for tensor in program.signature_def[chosen].outputs.values()}
         return capture_graph_def(program.graph_def, sorted(ends), f"{SAVED_MODEL} {where} {chosen}")
@@ -203,18 +214,18 @@ def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
     return names[0]
 
 
-def capture_file(path: Path, fetches: Sequence[str] = ()) -> Captured:
+def capture_file(path: Path, fetches: Sequence[str] = ()) -> CapturedStep:
     """`from_graph_def_file` before it becomes a `Graph`."""
     return capture_graph_def(read_graph_def(path), fetches, f"file {shown(path.name)}")
 
 
-def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Captured:
+def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> CapturedStep:
     """A GraphDef of unknown origin; without `fetches`, what leads to the one op that nothing reads.
 
     With `EVERYTHING` to all of them. Branch ops are divided, but those that are fetched. InputError, which names them,
     for several where none is fetched.
     """
-    whole = infer(graph_def)
+    whole = infer_shapes(graph_def)
     if not fetches:
         check_sinks(whole, source)
     names = checked_fetches(
@@ -222,15 +233,15 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
         {node.name: len(node.attr["_output_shapes"].list.shape) for node in whole.node},
         source,
     )
-    divided, _ = divided_program(whole, lambda name, _: name not in names)
-    return captured(divided, names, source)
+    divided, _ = divide_program(whole, lambda name, _: name not in names)
+    return capture_step(divided, names, source)
 
 
 def check_sinks(graph_def: Any, source: str) -> None:
     """InputError for several ops that nothing reads; names them with the greatest first, those of savers last."""
     found, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
     if len(found) > 1:
-        leads = {name: needed(by_name, [name]) for name in found[:_RANKED]}
+        leads = {name: needed_names(by_name, [name]) for name in found[:_RANKED]}
         rank = {name: (any(by_name[op].op in _SAVERS for op in ops), -len(ops)) for name, ops in leads.items()}
         names = [shown(name) for name in sorted(found, key=lambda name: rank.get(name, (True, 0)))]
         listed = ", ".join([*names[:_LISTED], *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else [])])
@@ -285,7 +296,7 @@ def _with_batch(spec: Any, batch: int | None) -> Any:
     return tf.TensorSpec([batch if first is None else first, *rest], spec.dtype, spec.name)
 
 
-def told(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """The type and last line of an exception, for a message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {shown(lines[-1] if lines else '')}"

@@ -5,12 +5,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pesto.tf.nodes.flat import CALLS
-from pesto.tf.nodes.inline import called, reachable
+from pesto.tf.nodes.inline import called_names, reachable_functions
+from pesto.tf.nodes.inline_tracing import CALLS
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import RESOURCE, Signatures
 from pesto.tf.private import op_def
-from pesto.tf.variables.function_effects import FLOW, READS, Bodies
+from pesto.tf.variables.function_effects import FLOW, READS, FunctionEffects
 
 SMALL = 64
 """Elements of a tensor up to which it costs little to send or to make it twice."""
@@ -23,7 +23,7 @@ class UndividableError(Exception):
     """A branch has something of which it is not known that it may be divided."""
 
 
-def origin(text: str) -> str:
+def source_node(text: str) -> str:
     """The node or argument that an input of a function's node names."""
     return text.removeprefix("^").partition(":")[0]
 
@@ -83,7 +83,7 @@ class BranchFunction:
         stack = list(found)
         while stack:
             for text in self.nodes[stack.pop()].input:
-                name = origin(text)
+                name = source_node(text)
                 if text[0] != "^" and name in self.nodes and name not in found and name not in without:
                     found.add(name)
                     stack.append(name)
@@ -91,19 +91,19 @@ class BranchFunction:
 
     def dtype(self, text: str) -> int:
         """Return the data type number of a tensor."""
-        node = self.nodes.get(origin(text))
+        node = self.nodes.get(source_node(text))
         if node is None:
-            return next(int(a.type) for a in self.function.signature.input_arg if a.name == origin(text))
+            return next(int(a.type) for a in self.function.signature.input_arg if a.name == source_node(text))
         return self.signatures.output_types(node)[output_number(text, node, self.signatures)]
 
     def shape(self, text: str) -> Any:
         """Return the TensorShapeProto of what a node makes."""
-        node = self.nodes[origin(text)]
+        node = self.nodes[source_node(text)]
         return node.attr["_output_shapes"].list.shape[output_number(text, node, self.signatures)]
 
     def elements(self, text: str) -> int | None:
         """Return the elements of what a node makes; None where they are not known."""
-        node = self.nodes[origin(text)]
+        node = self.nodes[source_node(text)]
         return elements_of(node, f"{node.name}:{output_number(text, node, self.signatures)}")
 
     def before(self, name: str) -> Iterator[str]:
@@ -114,13 +114,13 @@ class BranchFunction:
             if at in self.effects:
                 yield at
                 continue
-            for other in map(origin, self.nodes[at].input):
+            for other in map(source_node, self.nodes[at].input):
                 if other in self.nodes and other not in seen:
                     seen.add(other)
                     stack.append(other)
 
 
-def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: Bodies) -> BranchFunction:
+def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionEffects) -> BranchFunction:
     """What the nodes of a function do; `slots` are the numbers of its arguments, of which some may be one tensor.
 
     UndividableError for state other than that of variables, and for what gives variables away.
@@ -156,7 +156,7 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: Bodies) -
 def _follow(made: BranchFunction, sizes: Sizes) -> None:
     """Fill in what each node depends on, in topological order."""
     for name, node in made.nodes.items():
-        inputs = [origin(text) for text in node.input if text[0] != "^"]
+        inputs = [source_node(text) for text in node.input if text[0] != "^"]
         own = made.held.get(name, frozenset[int]())
         made.needs[name] = own.union(*(made.needs[i] for i in inputs if i in made.needs))
         large = [f"{made.slot[i]}" for i in inputs if i in made.slot and not _is_small(sizes[made.slot[i]])]
@@ -171,7 +171,7 @@ def _is_small(elements: int | None) -> bool:
 def _ancestors(made: BranchFunction, name: str) -> set[str]:
     seen, stack = {name}, [name]
     while stack:
-        for other in map(origin, made.nodes[stack.pop()].input):
+        for other in map(source_node, made.nodes[stack.pop()].input):
             if other in made.nodes and other not in seen:
                 seen.add(other)
                 stack.append(other)
@@ -184,13 +184,13 @@ def _taken(node: Any, slot: Mapping[str, int], function: Any) -> dict[int, int]:
     return {k: slot[text] for k, text in enumerate(data_inputs(node)) if types.get(text) == RESOURCE}
 
 
-def _refuse(node: Any, bodies: Bodies) -> None:
+def _refuse(node: Any, bodies: FunctionEffects) -> None:
     library = bodies.signatures.library
     if RESOURCE in bodies.signatures.output_types(node):
         raise UndividableError(node.name)
-    for inner in [node, *(n for f in reachable([node], library).values() for n in f.node_def)]:
+    for inner in [node, *(n for f in reachable_functions([node], library).values() for n in f.node_def)]:
         if inner.op in (*FLOW, *CALLS) or inner.op in library:
-            if any(name not in library for name in called(inner)):
+            if any(name not in library for name in called_names(inner)):
                 raise UndividableError(node.name)
             continue
         definition = op_def(inner.op)
@@ -210,8 +210,8 @@ def _without_passes(function: Any) -> tuple[list[Any], tuple[str, ...]]:
         raise UndividableError(function.signature.name)
 
     def behind(text: str) -> str:
-        while origin(text) in passes:
-            text = passes[origin(text)].input[int(text.rpartition(":")[2])]
+        while source_node(text) in passes:
+            text = passes[source_node(text)].input[int(text.rpartition(":")[2])]
         return text
 
     nodes = []
@@ -223,7 +223,7 @@ def _without_passes(function: Any) -> tuple[list[Any], tuple[str, ...]]:
             for text in node.input:
                 if text[0] == "^":
                     waits = [behind(t) for t in passes[text[1:]].input] if text[1:] in passes else [text]
-                    controls += [f"^{origin(w)}" for w in waits]
+                    controls += [f"^{source_node(w)}" for w in waits]
             arguments = {a.name for a in function.signature.input_arg}
             data = [behind(text) for text in node.input if text[0] != "^"]
             copy.input[:] = [*data, *dict.fromkeys(c for c in controls if c[1:] not in arguments)]
@@ -243,6 +243,6 @@ def _ordered(nodes: Sequence[Any], results: tuple[str, ...]) -> tuple[dict[str, 
                 found[name] = by_name[name]
             elif name not in found:
                 stack.append((name, True))
-                needs = dict.fromkeys(map(origin, by_name[name].input))
+                needs = dict.fromkeys(map(source_node, by_name[name].input))
                 stack += [(other, False) for other in needs if other in by_name and other not in found]
     return found, results

@@ -15,10 +15,10 @@ from typing import Any
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.core.plans.unlike import PART
-from pesto.tf.nodes.branch_division import Division, copy_node, redirected, replace_branches
-from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.nodes.branch_division import BranchDivision, copy_node, redirect_inputs, replace_branches
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.variables.branch_function import (
     Sizes,
@@ -26,10 +26,10 @@ from pesto.tf.variables.branch_function import (
     analyse,
     data_inputs,
     elements_of,
-    origin,
     output_number,
+    source_node,
 )
-from pesto.tf.variables.function_effects import Bodies
+from pesto.tf.variables.function_effects import FunctionEffects
 from pesto.tf.variables.part_function import READ, SHARED, PartFunction
 from pesto.tf.variables.variable_parts import RESULT, VariableParts
 
@@ -38,25 +38,27 @@ _STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
 """Branch op that may change variables -> the one that only computes."""
 
 
-def divisions(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Division]:
+def divide_branches(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, BranchDivision]:
     """Divide the branch ops of a flat GraphDef with `_output_shapes`, but those in `whole`; the results by name."""
-    found: dict[str, Division] = {}
+    found: dict[str, BranchDivision] = {}
     if not any(node.op in _STATELESS for node in graph_def.node):
         return found
     library = {f.signature.name: f for f in graph_def.library.function}
-    bodies = Bodies(Signatures(library))
+    bodies = FunctionEffects(Signatures(library))
     by_name = {node.name: node for node in graph_def.node}
     read = {producer(t) for node in graph_def.node for t in node.input if t[0] != "^"} if whole else set[str]()
     for node in graph_def.node:
         if node.op in _STATELESS and (node.name not in whole or node.name not in read):
             sizes = [elements_of(by_name[producer(t)], t) for t in data_inputs(node)[1:]]
-            division = divide(node, sizes, bodies, library, in_function=False)
+            division = divide_branch(node, sizes, bodies, library, in_function=False)
             if division is not None:
                 found[node.name] = division
     return found
 
 
-def divided_program(graph_def: Any, divides: Callable[[str, Division], bool]) -> tuple[Any, dict[str, Division]]:
+def divide_program(
+    graph_def: Any, divides: Callable[[str, BranchDivision], bool]
+) -> tuple[Any, dict[str, BranchDivision]]:
     """A program with `_output_shapes` whose branch ops are divided where `divides` says so, and the divisions by name.
 
     Calls are inlined then; a program in which nothing is divided is returned as it is.
@@ -66,16 +68,18 @@ def divided_program(graph_def: Any, divides: Callable[[str, Division], bool]) ->
     ):
         return graph_def, {}
     flat = flatten(graph_def)
-    flat = graph_def if flat is graph_def else infer(flat)
-    found = {name: division for name, division in divisions(flat).items() if divides(name, division)}
+    flat = graph_def if flat is graph_def else infer_shapes(flat)
+    found = {name: division for name, division in divide_branches(flat).items() if divides(name, division)}
     if not found:
         return graph_def, {}
-    divided = copied(flat)
+    divided = copy_graph_def(flat)
     replace_branches(divided, found)
     return divided, found
 
 
-def divide(node: Any, sizes: Sizes, bodies: Bodies, library: dict[str, Any], *, in_function: bool) -> Division | None:
+def divide_branch(
+    node: Any, sizes: Sizes, bodies: FunctionEffects, library: dict[str, Any], *, in_function: bool
+) -> BranchDivision | None:
     """Divide one branch op; None if it stays whole. The functions made are added to `library`, which `bodies` has."""
     made: list[Any] = []
     try:
@@ -90,10 +94,10 @@ def divide(node: Any, sizes: Sizes, bodies: Bodies, library: dict[str, Any], *, 
     parts = VariableParts(node, tuple(branches), sizes)
     if not parts.settle():
         return None
-    division = _Writer(parts, in_function).division()
+    division = _DivisionWriter(parts, in_function).division()
     names = {f.signature.name: f for f in (*made, *division.functions)}
     library.update(names)
-    return Division(
+    return BranchDivision(
         nodes=division.nodes, functions=tuple(names.values()), outputs=division.outputs, ends=division.ends
     )  # fmt: skip
 
@@ -111,16 +115,16 @@ def _slots(inputs: Sequence[str]) -> list[int]:
 
 
 def _with_divided(
-    function: Any, slots: Sequence[int], sizes: Sizes, bodies: Bodies, library: dict[str, Any]
+    function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionEffects, library: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     """A function with the branch ops in it divided, under another name, and the functions made; itself without any."""
-    inner: dict[str, Division] = {}
+    inner: dict[str, BranchDivision] = {}
     by_name = {node.name: node for node in function.node_def}
     given = {a.name: sizes[s] for a, s in zip(function.signature.input_arg, slots, strict=True)}
     for node in function.node_def:
         if node.op in _STATELESS:
             own = [_inner_elements(t, by_name, given, bodies.signatures) for t in data_inputs(node)[1:]]
-            division = divide(node, own, bodies, library, in_function=True)
+            division = divide_branch(node, own, bodies, library, in_function=True)
             if division is not None:
                 inner[node.name] = division
     if not inner:
@@ -143,22 +147,22 @@ def _with_divided(
     return copy, [f for division in inner.values() for f in division.functions]
 
 
-def _redirected(inputs: Sequence[str], inner: Mapping[str, Division]) -> list[str]:
-    """`redirected` for inputs as a function names them (node:output:k)."""
-    plain = [_flat(t) if t[0] != "^" and origin(t) in inner else t for t in inputs]
+def _redirected(inputs: Sequence[str], inner: Mapping[str, BranchDivision]) -> list[str]:
+    """`redirect_inputs` for inputs as a function names them (node:output:k)."""
+    plain = [_flat(t) if t[0] != "^" and source_node(t) in inner else t for t in inputs]
     data = [t for t in plain if t[0] != "^"]
     data = [inner[producer(t)].outputs[int(t.rpartition(":")[2])] if producer(t) in inner else t for t in data]
-    return [*data, *redirected([t for t in plain if t[0] == "^"], inner)]
+    return [*data, *redirect_inputs([t for t in plain if t[0] == "^"], inner)]
 
 
 def _flat(text: str) -> str:
-    return f"{origin(text)}:{text.rpartition(':')[2]}"
+    return f"{source_node(text)}:{text.rpartition(':')[2]}"
 
 
 def _inner_elements(
     text: str, by_name: Mapping[str, Any], given: Mapping[str, int | None], signatures: Signatures
 ) -> int | None:
-    name = origin(text)
+    name = source_node(text)
     if name in given:
         return given[name]
     node = by_name[name]
@@ -166,7 +170,7 @@ def _inner_elements(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Writer:
+class _DivisionWriter:
     """The nodes and functions of a divided branch op."""
 
     parts: VariableParts
@@ -176,7 +180,7 @@ class _Writer:
     """Variable -> the op in front of the parts that reads it for others than its own part."""
     functions: list[Any] = field(default_factory=list)
 
-    def division(self) -> Division:
+    def division(self) -> BranchDivision:
         """The nodes and functions that replace the branch op."""
         node, parts = self.parts.node, self.parts
         nodes = [self._shared()] if any(parts.users) else []
@@ -191,7 +195,7 @@ class _Writer:
             waits = {text for text in (*made.input, *node.input) if text[0] == "^"}
             made.input[:] = [*data_inputs(made), *sorted(waits)]
         results = ends[parts.find(RESULT)].name if parts.branches[0].results else ""
-        return Division(
+        return BranchDivision(
             nodes=(*self.reads.values(), *_after(nodes)),
             functions=tuple(self.functions),
             outputs=tuple(self._tensor(results, "output", k) for k in range(len(parts.branches[0].results))),
@@ -208,7 +212,7 @@ class _Writer:
         branches = self.parts.branches
         functions, shapes = [], []
         for b, branch in enumerate(branches):
-            kept = branch.cone({origin(text) for text in self.parts.users[b]})
+            kept = branch.cone({source_node(text) for text in self.parts.users[b]})
             functions.append(PartFunction.of(self.parts, b, kept, None, {}))
         for of, branch in enumerate(branches):
             for text in self.parts.users[of]:
@@ -281,7 +285,7 @@ def _after(nodes: Sequence[Any]) -> list[Any]:
 
     def add(node: Any) -> None:
         for text in node.input:
-            name = origin(text)
+            name = source_node(text)
             if name in by_name and name not in found:
                 add(by_name[name])
         found[node.name] = node

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pesto.tf.nodes.flat import CALLS
-from pesto.tf.nodes.inline import called
+from pesto.tf.nodes.inline import called_names
+from pesto.tf.nodes.inline_tracing import CALLS
 from pesto.tf.nodes.signatures import Signatures
 
 READS = frozenset(
@@ -30,7 +30,7 @@ _PASSES = {
 _MAX_DEPTH = 64
 
 
-class Fate(NamedTuple):
+class ResourceEffect(NamedTuple):
     """What becomes of a resource that an op or a function is given."""
 
     written: bool
@@ -38,7 +38,7 @@ class Fate(NamedTuple):
     """Where it is handed on."""
 
 
-class _Uses(NamedTuple):
+class _TensorUses(NamedTuple):
     """Who takes which tensor of a function; tensors by the names that the function gives them."""
 
     takers: dict[str, list[tuple[Any, int]]]
@@ -49,46 +49,46 @@ class _Uses(NamedTuple):
     """Tensor -> where the function returns it."""
 
 
-def plain_fate(op_type: str, slot: int) -> Fate:
+def plain_effect(op_type: str, slot: int) -> ResourceEffect:
     """The fate of input `slot` of an op that has no functions."""
     if op_type in READS or op_type.startswith(OTHERWISE_ORDERED):
-        return Fate(written=False)
+        return ResourceEffect(written=False)
     if op_type == "IdentityN":
-        return Fate(written=False, outputs=frozenset((slot,)))
-    return Fate(written=op_type not in _PASSES, outputs=frozenset(_PASSES.get(op_type, ())))
+        return ResourceEffect(written=False, outputs=frozenset((slot,)))
+    return ResourceEffect(written=op_type not in _PASSES, outputs=frozenset(_PASSES.get(op_type, ())))
 
 
 @dataclass(frozen=True, slots=True)
-class Bodies:
+class FunctionEffects:
     """Follows resources through the functions of a library; each argument of a function once."""
 
     signatures: Signatures
-    _known: dict[tuple[str, int], Fate] = field(default_factory=dict)
-    _uses: dict[str, _Uses] = field(default_factory=dict)
+    _known: dict[tuple[str, int], ResourceEffect] = field(default_factory=dict)
+    _uses: dict[str, _TensorUses] = field(default_factory=dict)
 
-    def fate(self, node: Any, slot: int, depth: int = 0) -> Fate:
+    def fate(self, node: Any, slot: int, depth: int = 0) -> ResourceEffect:
         """The fate of input `slot` (a resource) of a NodeDef; written where one of its functions is missing."""
         if node.op in LOOPS:
             return self._loop(node, slot, depth)
         if node.op in BRANCHES:
             if slot == 0:  # what chooses the branch
-                return Fate(written=False)
-            return _either([self.of(name, slot - 1, depth) for name in called(node)])
+                return ResourceEffect(written=False)
+            return _either([self.of(name, slot - 1, depth) for name in called_names(node)])
         if node.op in CALLS:
             return self.of(node.attr["f"].func.name, slot, depth)
-        return self.of(node.op, slot, depth) if node.op in self.signatures.library else plain_fate(node.op, slot)
+        return self.of(node.op, slot, depth) if node.op in self.signatures.library else plain_effect(node.op, slot)
 
-    def of(self, name: str, argument: int, depth: int = 0) -> Fate:
+    def of(self, name: str, argument: int, depth: int = 0) -> ResourceEffect:
         """The fate of an argument of a function."""
         function = self.signatures.library.get(name)
         if function is None or argument >= len(function.signature.input_arg) or depth > _MAX_DEPTH:
-            return Fate(written=True)
+            return ResourceEffect(written=True)
         if (name, argument) not in self._known:
-            self._known[name, argument] = Fate(written=False)  # what a function that calls itself finds
+            self._known[name, argument] = ResourceEffect(written=False)  # what a function that calls itself finds
             self._known[name, argument] = self._follow(function, argument, depth + 1)
         return self._known[name, argument]
 
-    def _loop(self, node: Any, slot: int, depth: int) -> Fate:
+    def _loop(self, node: Any, slot: int, depth: int) -> ResourceEffect:
         """A loop hands each round's results to the next, and the last ones on."""
         rounds = self.of(node.attr["body"].func.name, slot, depth)
         seen, stack = {slot}, list(rounds.outputs)
@@ -101,10 +101,10 @@ class Bodies:
                 written = rounds.written
                 stack += rounds.outputs
         tested = (self.of(node.attr["cond"].func.name, at, depth).written for at in seen)
-        return Fate(written=written or any(tested), outputs=frozenset(seen))
+        return ResourceEffect(written=written or any(tested), outputs=frozenset(seen))
 
-    def _follow(self, function: Any, argument: int, depth: int) -> Fate:
-        uses = self._uses.setdefault(function.signature.name, _Uses({}, {}, {}))
+    def _follow(self, function: Any, argument: int, depth: int) -> ResourceEffect:
+        uses = self._uses.setdefault(function.signature.name, _TensorUses({}, {}, {}))
         if not uses.takers:
             _fill(uses, function)
         seen = {function.signature.input_arg[argument].name}
@@ -117,14 +117,14 @@ class Bodies:
                 new = {t for t in handed if t not in seen and self._position(node, t) in fate.outputs}
                 seen |= new
                 stack += new
-        return Fate(written, frozenset(k for tensor in seen for k in uses.results.get(tensor, ())))
+        return ResourceEffect(written, frozenset(k for tensor in seen for k in uses.results.get(tensor, ())))
 
     def _position(self, node: Any, tensor: str) -> int:
         _, output, k = (*tensor.split(":"), "", "")[:3]
         return self.signatures.output_offset(node, output) + int(k or 0)
 
 
-def _fill(uses: _Uses, function: Any) -> None:
+def _fill(uses: _TensorUses, function: Any) -> None:
     for node in function.node_def:
         for slot, tensor in enumerate(node.input):
             if not tensor.startswith("^"):
@@ -136,6 +136,6 @@ def _fill(uses: _Uses, function: Any) -> None:
         uses.outputs.setdefault(tensor.partition(":")[0], set()).add(tensor)
 
 
-def _either(fates: list[Fate]) -> Fate:
+def _either(fates: list[ResourceEffect]) -> ResourceEffect:
     """One of several functions runs; none is known where there are none."""
-    return Fate(not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates)))
+    return ResourceEffect(not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates)))

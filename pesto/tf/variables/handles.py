@@ -14,7 +14,7 @@ Swaps = Mapping[int, tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class HandleHolders:
     """Live Python objects that may hold handles."""
 
     variables: tuple[Any, ...]
@@ -26,7 +26,7 @@ class Holders:
 
     def by_handle(self) -> dict[int, Any]:
         """The variable with each handle, by the handle's id."""
-        last = sorted(self.variables, key=private.assigned, reverse=True)
+        last = sorted(self.variables, key=private.is_assignment_result, reverse=True)
         return {id(private.handle_of(v)): v for v in last}
 
     def move(self, moved: Sequence[tuple[Any, Any]]) -> None:
@@ -39,7 +39,7 @@ class Holders:
             if (swap := swaps.get(id(private.handle_of(variable)))) is not None:
                 private.set_handle(variable, swap[1])
         for function in self.functions:
-            captured = private.captured(function)
+            captured = private.captured_inputs(function)
             if any(id(c) in swaps for c in captured):
                 function.set_external_captures([_swapped(c, swaps) for c in captured])
         for graph in self.graphs:
@@ -47,7 +47,7 @@ class Holders:
         _link(self.tapes, swaps)
 
 
-def holders() -> Holders:
+def find_holders() -> HandleHolders:
     """All of this process, in one pass over its objects, which takes a while."""
     kinds = (*private.holder_kinds(), tf.GradientTape)
     found: tuple[list[Any], ...] = tuple([] for _ in kinds)
@@ -57,17 +57,17 @@ def holders() -> Holders:
         if (same := place.get(id(type(thing)))) is not None:
             same.append(thing)
     variables, functions, graphs, tapes = (tuple(same) for same in found)
-    return Holders(variables=variables, functions=functions, graphs=graphs, tapes=tapes)
+    return HandleHolders(variables=variables, functions=functions, graphs=graphs, tapes=tapes)
 
 
-def in_data(functions: Sequence[Any], handles: Sequence[Any]) -> tuple[Any, Any] | None:
+def captured_by_dataset(functions: Sequence[Any], handles: Sequence[Any]) -> tuple[Any, Any] | None:
     """A function of a tf.data pipeline and one of `handles` that it captured; None when there is none.
 
     The pipeline itself keeps the handle too, out of reach of Python.
     """
     known = {id(h): h for h in handles}
     for function in functions:
-        held = [known[id(c)] for c in private.captured(function) if id(c) in known]
+        held = [known[id(c)] for c in private.captured_inputs(function) if id(c) in known]
         if held and private.runs_in_data(function):
             return function, held[0]
     return None
@@ -86,7 +86,7 @@ def _link(tapes: Sequence[Any], swaps: Swaps) -> None:
     new = {id(handle): (old, handle) for old, handle in swaps.values()}
     linked: dict[int, tuple[Any, Any]] = {}
     for tape in tapes:
-        for variable in tape.watched_variables() if private.recording(tape) else ():
+        for variable in tape.watched_variables() if private.is_recording(tape) else ():
             if (pair := new.get(id(variable.handle))) is not None:
                 tape.watch(variable.handle)
                 linked[id(variable.handle)] = pair

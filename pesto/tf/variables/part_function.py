@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.tf.nodes.branch_division import copy_node
-from pesto.tf.variables.branch_function import BranchFunction, data_inputs, origin
+from pesto.tf.variables.branch_function import BranchFunction, data_inputs, source_node
 from pesto.tf.variables.variable_parts import VariableParts
 
 SHARED, READ = "pesto_shared", "pesto_read"
@@ -63,7 +63,7 @@ class PartFunction:
 
     def renamed(self, text: str) -> str:
         """What a tensor of the branch is called in the part."""
-        name = origin(text)
+        name = source_node(text)
         if name in self.outside:
             return f"{READ}_{self.outside[name]}"
         if text in self.shared:

@@ -4,9 +4,9 @@ A graph may leave a read and an update of one variable unordered; then a plan th
 what the step computes. Two ops of which one writes stand in a hazard; one of the two orders is fixed here:
 
 - A path of the graph between the two, in either direction, decides.
-- Else program order: the position in `Nodes`, which is that of the GraphDef (the order in which a v1 program made its
-  ops) but for ops listed before their own inputs. Unlike the GraphDef's it is a topological order, so that edges along
-  it never close a cycle.
+- Else program order: the position in `StepNodes`, which is that of the GraphDef (the order in which a v1 program made
+  its ops) but for ops listed before their own inputs. Unlike the GraphDef's it is a topological order, so that edges
+  along it never close a cycle.
 - What reads a reference variable through a view (`pesto.tf.variables.uses`) counts as placed where the view was taken:
   a value read before an update is used before it, however late its user was made, unless the graph wants it otherwise.
 """
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from pesto.tf.nodes.frames import closes_loop, outermost
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.v1_loops import closes_loop, outermost_loops
 from pesto.tf.variables.uses import Touch, touches
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
@@ -27,22 +27,22 @@ from solvers.compiled.kernels import routine
 _WORD = 62
 
 
-def hazards(nodes: Nodes, uses: Mapping[int, list[Touch]] | None = None) -> list[tuple[int, int]]:
+def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None) -> list[tuple[int, int]]:
     """(before, after) of the control edges, as indices, that order all touches of each variable; none is redundant.
 
-    A v1 loop is one step here, as in `frames.folded`: what is within one loop gets no edge, and an edge into or out of
-    a loop names the loop's last or first op. `uses` are the touches, where they are known. O(nodes + edges) for each 62
+    A v1 loop is one step here, as in `v1_loops.fold_loops`: ops of one loop get no edge, and an edge into or out of a
+    loop names the loop's last or first op. `uses` are the touches, where they are known. O(nodes + edges) for each 62
     ops that need an edge.
     """
     uses = touches(nodes) if uses is None else uses
     touched = [found for found in uses.values() if len(found) > 1 and any(t.writes for t in found)]
     if not touched:
         return []
-    loop = outermost(nodes)
+    loop = outermost_loops(nodes)
     leader, step_of = np.unique(np.where(loop >= 0, loop, np.arange(len(loop))), return_inverse=True)
     src, dst = _edges(nodes, step_of)
     step = step_of.tolist()
-    order = _order(len(leader), src, dst, [w for found in touched for w in _wishes(found, step)])
+    order = _order(len(leader), src, dst, [w for found in touched for w in _view_reads_first(found, step)])
     if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
         return []
     rank = rank_of(order)
@@ -54,7 +54,7 @@ def hazards(nodes: Nodes, uses: Mapping[int, list[Touch]] | None = None) -> list
     return [(int(leader[order[a]]), int(last[order[b]])) for a, b in kept.tolist()]
 
 
-def _edges(nodes: Nodes, step_of: Ints) -> tuple[Ints, Ints]:
+def _edges(nodes: StepNodes, step_of: Ints) -> tuple[Ints, Ints]:
     """The graph's edges between steps."""
     src: list[int] = []
     dst: list[int] = []
@@ -66,7 +66,7 @@ def _edges(nodes: Nodes, step_of: Ints) -> tuple[Ints, Ints]:
     return tail[tail != head], head[tail != head]
 
 
-def _wishes(found: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
+def _view_reads_first(found: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
     """(reader, writer): the steps that read a view, each before the first update that follows the taking of it."""
     writers = sorted({step_of[t.op] for t in found if t.writes})
     for t in found:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.signatures import RESOURCE
-from pesto.tf.variables.function_effects import FLOW, OTHERWISE_ORDERED, READS, Bodies
-from pesto.tf.variables.variables import NAMED, Roots, roots, shared_key
+from pesto.tf.variables.function_effects import FLOW, OTHERWISE_ORDERED, READS, FunctionEffects
+from pesto.tf.variables.variables import NAMED, Roots, resource_origins, shared_key
 
 _IN_PLACE = frozenset(("InplaceUpdate", "InplaceAdd", "InplaceSub"))
 """Ops that write into the buffer of a plain input."""
@@ -47,9 +47,9 @@ class Touch(NamedTuple):
     """The op that took the reference behind the view which `op` reads; `op` itself otherwise."""
 
 
-def touches(nodes: Nodes) -> dict[int, list[Touch]]:
+def touches(nodes: StepNodes) -> dict[int, list[Touch]]:
     """Variable (first op that makes it) -> the ops that touch it, in the order of `nodes`."""
-    scan = _Scan(nodes, roots(nodes), Bodies(nodes.signatures))
+    scan = _Scan(nodes, resource_origins(nodes), FunctionEffects(nodes.signatures))
     for i in range(len(nodes.defs)):
         scan.visit(i)
     return scan.found
@@ -59,9 +59,9 @@ def touches(nodes: Nodes) -> dict[int, list[Touch]]:
 class _Scan:
     """One pass over the nodes that follows references and the views of their buffers."""
 
-    nodes: Nodes
+    nodes: StepNodes
     root: Roots
-    bodies: Bodies
+    bodies: FunctionEffects
     found: dict[int, list[Touch]] = field(default_factory=lambda: defaultdict(list))
     _refs: dict[Tensor, set[int]] = field(default_factory=dict)
     """Reference -> the variables it may refer to."""
@@ -132,7 +132,7 @@ def _at(is_ref: tuple[bool, ...], k: int) -> bool:
     return bool(is_ref) and is_ref[k]
 
 
-def _shares(nodes: Nodes, given: Tensor, made: Tensor) -> bool:
+def _shares(nodes: StepNodes, given: Tensor, made: Tensor) -> bool:
     """Whether output `made` may share the buffer of `given`, an input of its op."""
     (p, q), (i, k) = given, made
     op = nodes.defs[i].op

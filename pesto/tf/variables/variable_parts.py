@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pesto.tf.variables.branch_function import SMALL, BranchFunction, Sizes, data_inputs, origin
+from pesto.tf.variables.branch_function import SMALL, BranchFunction, Sizes, data_inputs, source_node
 
 RESULT = -1
 """Stands beside the variables' numbers for the outputs of an `If` that depend on none of them."""
@@ -68,7 +68,7 @@ class VariableParts:
 
     @staticmethod
     def _needed(branch: BranchFunction, text: str) -> frozenset[int]:
-        return branch.needs.get(origin(text), frozenset())
+        return branch.needs.get(source_node(text), frozenset())
 
     def _keep(self) -> None:
         """Find the nodes of each part, what several parts share, and the order among parts."""
@@ -86,7 +86,7 @@ class VariableParts:
             for part in self.parts:
                 kept = self.kept[part, b] = branch.cone(roots[part], several)
                 for text in self._read(branch, part, kept):
-                    if origin(text) in several:
+                    if source_node(text) in several:
                         self.users[b].setdefault(text, set()).add(part)
                 self._order(branch, part, kept)
 
@@ -96,7 +96,7 @@ class VariableParts:
         for effect in branch.effects:
             roots[self.part_of(branch, effect)].append(effect)
         if branch.results:
-            roots[self.find(RESULT)] += [origin(text) for text in branch.results]
+            roots[self.find(RESULT)] += [source_node(text) for text in branch.results]
         return roots
 
     def _read(self, branch: BranchFunction, part: int, kept: set[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.core.graph import Variable, numbered
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.sizes import Shape
 
@@ -37,7 +37,7 @@ Roots = list[tuple[int, ...]]
 """[n] for each output of a node, the node that made the handle it carries; -1 where it is no resource."""
 
 
-def roots(nodes: Nodes) -> Roots:
+def resource_origins(nodes: StepNodes) -> Roots:
     """Where each resource comes from: through identities, switches, and loops, whose output k is their argument k."""
     found: Roots = []
     for i, dtypes in enumerate(nodes.dtypes):
@@ -54,7 +54,7 @@ def roots(nodes: Nodes) -> Roots:
     return found
 
 
-def value_bytes(nodes: Nodes, root: Roots) -> list[int]:
+def value_bytes(nodes: StepNodes, root: Roots) -> list[int]:
     """[n] bytes of the variable that a handle or a reference variable holds; 0 for every other op.
 
     A handle without a shape (a captured one, in a GraphDef from a file) holds what its readers read.
@@ -78,7 +78,7 @@ def shared_key(node: Any) -> tuple[bytes, bytes]:
     return node.attr["container"].s, node.name.encode() if name in (b"", _ANONYMOUS) else name
 
 
-def named_variables(nodes: Nodes) -> tuple[tuple[Variable, ...], list[int]]:
+def named_variables(nodes: StepNodes) -> tuple[tuple[Variable, ...], list[int]]:
     """(variables of a step, [n] the index of the one that each node makes, or -1)."""
     place: dict[tuple[bytes, bytes], int] = {}
     found: list[Variable] = []

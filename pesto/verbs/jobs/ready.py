@@ -15,7 +15,7 @@ from pesto.reporting.show.report.html_report import html_report
 from pesto.reporting.show.report.plan_facts import report_solve
 from pesto.reporting.show.solve_report import as_object, following_command, page
 from pesto.reporting.show.trace import gzip_bytes, trace
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs.api import explain, simulate
 from pesto.verbs.jobs import job_entry  # noqa: F401 - what jobs of all kinds need is loaded
 from pesto.verbs.jobs.checks import PRESET
@@ -31,7 +31,7 @@ def ready() -> None:
     beside()  # begins what is still to be compiled: a job can be cancelled while it waits for that, this could not
     if LAST in parts_there():
         _solve_once()
-    tensorflow()
+    load_tensorflow()
 
 
 def _solve_once() -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from pesto.core.arguments import expect_count, expect_names
 from pesto.core.plans.plan import Plan
 from pesto.inputs.given import given_plan
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
 if TYPE_CHECKING:
-    from pesto.tf.enforce.context import Applied
-    from pesto.tf.enforce.recorder import Recorded
+    from pesto.tf.enforce.context import AppliedPlans
+    from pesto.tf.enforce.recorder import RecordedSteps
 
 
 def apply(
     *plans: Plan | str | Path, devices: Mapping[str, str] | str | None = None, order: bool = True, trace: bool = False
-) -> AbstractContextManager["Applied"]:
+) -> AbstractContextManager["AppliedPlans"]:
     """A context in which unchanged programs train by a plan: Keras `fit`, v1 sessions, tf.functions.
 
     plans: one for each training step inside, as objects or files. devices: None (gpu:1 is /device:GPU:1), "cpu" (the
@@ -27,13 +27,13 @@ def apply(
 
     PestoError when something trains that no plan is for, or that does not run as planned.
     """
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.enforce import context
-    from pesto.tf.enforce.apply_options import Options
-    from pesto.tf.enforce.once import Once
+    from pesto.tf.enforce.apply_options import ApplyOptions
+    from pesto.tf.enforce.single_use_context import SingleUseContext
 
-    options = Options(devices=devices, order=order, trace=trace)
-    return Once("pesto.apply", context.apply(tuple(given_plan(plan) for plan in plans), options))
+    options = ApplyOptions(devices=devices, order=order, trace=trace)
+    return SingleUseContext("pesto.apply", context.apply(tuple(given_plan(plan) for plan in plans), options))
 
 
 def place(
@@ -52,11 +52,11 @@ def place(
     UsageError for what is no function, or was traced already, InputError for one that XLA must compile, and what
     `apply` raises.
     """
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.enforce import context
-    from pesto.tf.enforce.apply_options import Options
+    from pesto.tf.enforce.apply_options import ApplyOptions
 
-    return context.place(fn, given_plan(plan), Options(devices=devices, order=order, trace=trace))
+    return context.place(fn, given_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
 
 def pipeline(
@@ -76,11 +76,11 @@ def pipeline(
     UsageError for a model whose plan has no micro-batches and for a batch that they do not divide, and what `place`
     raises.
     """
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.enforce import pipelined_step
-    from pesto.tf.enforce.apply_options import Options
+    from pesto.tf.enforce.apply_options import ApplyOptions
 
-    return pipelined_step.pipeline(step, given_plan(plan), Options(devices=devices, order=order, trace=trace))
+    return pipelined_step.pipeline(step, given_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
 
 def rewrite(
@@ -100,15 +100,15 @@ def rewrite(
     MismatchError when the plan is of another graph, VerificationError when TensorFlow would not run it as planned,
     UsageError when asked to trace, as nothing is run, and to keep what is no such constant.
     """
-    tensorflow()
-    from pesto.tf.enforce.apply_options import Options
+    load_tensorflow()
+    from pesto.tf.enforce.apply_options import ApplyOptions
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
-    options = Options(devices=devices, order=order, trace=trace)
+    options = ApplyOptions(devices=devices, order=order, trace=trace)
     return rewritten(graph_def, given_plan(plan), options, expect_names("keep", keep))
 
 
-def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
+def record(*, batch: int | None = None) -> AbstractContextManager["RecordedSteps"]:
     """A context that takes the training step which is traced inside: its value's `graph` is what to plan.
 
     batch: the size of a batch, where the program leaves the first dimension open (as Keras' `fit` often does).
@@ -117,11 +117,11 @@ def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
     """
     if batch is not None:
         expect_count("batch", batch)
-    tensorflow()
-    from pesto.tf.enforce.once import Once
+    load_tensorflow()
     from pesto.tf.enforce.recorder import record as recorded
+    from pesto.tf.enforce.single_use_context import SingleUseContext
 
-    return Once("pesto.record", recorded(batch))
+    return SingleUseContext("pesto.record", recorded(batch))
 
 
 def logical_cpus(count: int) -> None:
@@ -130,7 +130,7 @@ def logical_cpus(count: int) -> None:
     UsageError when `count` is below 1, or TensorFlow has started with another number of them.
     """
     expect_count("count", count)
-    tensorflow()
+    load_tensorflow()
     from pesto.tf.enforce.apply_options import logical_cpus as split
 
     split(count)

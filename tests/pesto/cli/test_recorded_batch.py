@@ -13,11 +13,11 @@ from pesto.core.errors import Exit, UsageError
 from pesto.core.files.labels import apart
 from pesto.core.source import Source
 from pesto.inputs.load import Recorded, source_of
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs.jobs.checks import named_source
 from pesto.verbs.jobs.request import JobSource
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 
 def build(width=16):

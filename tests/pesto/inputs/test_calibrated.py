@@ -16,10 +16,10 @@ from pesto.core.errors import Exit, FileError, InputError, NothingFoundError, Us
 from pesto.inputs import calibrated
 from pesto.inputs.calibrated import check_at_hand, measured_cluster, sampled_cluster
 from pesto.inputs.cluster_file import load_cluster
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tensorflow()
+load_tensorflow()
 
 from pesto.tf.run import transfers  # noqa: E402  # after the quiet load
 
@@ -55,8 +55,8 @@ def machine(monkeypatch):
             ]
             return *ways, Watched(samples=[], runs=passes, others=others)
 
-        monkeypatch.setattr(transfers, "measure", measure)
-        monkeypatch.setattr(transfers, "gpus_at_hand", lambda: list(gpus))
+        monkeypatch.setattr(transfers, "measure_transfers", measure)
+        monkeypatch.setattr(transfers, "visible_gpus", lambda: list(gpus))
         return asked
 
     return make
@@ -157,7 +157,7 @@ def test_a_machine_too_busy_names_the_option(monkeypatch, tmp_path):
             "other programs used 1.57 of 2 cores (make 1.5), so - measure ..., or have disturbed runs kept"
         )
 
-    monkeypatch.setattr(transfers, "measure", measure)
+    monkeypatch.setattr(transfers, "measure_transfers", measure)
     with pytest.raises(NothingFoundError, match=r"\(--keep-disturbed\)$"):
         typed("-o", tmp_path / "mine.toml")
 

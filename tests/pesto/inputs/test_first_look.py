@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.tf import start
+from pesto.tf import tensorflow_start
 
 # A GraphDef (field 1: a node; its field 1: the name) of two ops; and ONNX, whose field 1 is a number.
 GRAPH_DEF = b"\x0a\x07\x0a\x05train" + b"\x0a\x06\x0a\x04loss"
@@ -53,7 +53,7 @@ def test_it_is_said_without_tensorflow(name, tmp_path: Path, monkeypatch: pytest
         Path(file).write_bytes(data)
     Path("json.pbtxt").write_text(json.dumps(PLAN))
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    monkeypatch.setattr(start, "tensorflow", lambda: pytest.fail("TensorFlow is loaded"))
+    monkeypatch.setattr(tensorflow_start, "load_tensorflow", lambda: pytest.fail("TensorFlow is loaded"))
     words, code, says = WRONG[name]
     error = CliRunner().invoke(pesto, [*words], standalone_mode=False).exception
     text = error.format_message() if hasattr(error, "format_message") else str(error)

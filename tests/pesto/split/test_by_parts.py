@@ -11,7 +11,7 @@ from pesto.split.layouts import WHOLE
 from pesto.split.ops import elementwise
 from pesto.split.ops.op_types import coverage, strategies
 from pesto.split.signature import Operand, Signature
-from pesto.tf import models, named
+from pesto.tf import models, named_sources
 from pesto.tf.private import op_def
 
 BOOL = 10
@@ -37,7 +37,7 @@ def wrong(signature, k, seed, *, halo=False):
 
 
 def _all_right(family, *, halo=False):
-    _, shaped = named.shaped(Source(model=family, variant="tiny"))
+    _, shaped = named_sources.load_typed(Source(model=family, variant="tiny"))
     checked = 0
     for seed, signature in enumerate(shaped.signatures):
         for k in (2, 3):

@@ -18,9 +18,9 @@ from pesto.split.signature import Operand, Signature
 from pesto.split.split_step import work_share
 from pesto.tf.private import op_def
 from pesto.tf.sources import sources
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 MOST = 0.75

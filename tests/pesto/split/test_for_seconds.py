@@ -16,7 +16,7 @@ from pesto.split.prices import Prices
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, build_worker_parts
-from pesto.tf import named
+from pesto.tf import named_sources
 
 MESSAGE, KERNEL, WORK = 5_000, 300, 1_700
 SLOW = pytest.mark.slow
@@ -24,7 +24,7 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def rnnlm():
-    return named.shaped(Source(model="rnnlm", variant="tiny"))[1]
+    return named_sources.load_typed(Source(model="rnnlm", variant="tiny"))[1]
 
 
 def run(*words: object) -> Result:

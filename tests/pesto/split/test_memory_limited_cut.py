@@ -16,11 +16,11 @@ from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.methods.memory_limited_cut import held_bytes
 from pesto.split.program import Rules, build_program
 from pesto.split.split_search import divide
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from solvers.labels.label_methods import solve
 from solvers.labels.narrowing import pinned
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load

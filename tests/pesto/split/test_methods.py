@@ -18,23 +18,23 @@ from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Rules, build_joint_program
 from pesto.split.split_search import divide
 from pesto.split.worker_parts import build_worker_parts
-from pesto.tf import named
+from pesto.tf import named_sources
 from pesto.tf.shaping.shaping import shape
 from pesto.tf.sources.sources import capture_v1
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 
 @pytest.fixture(scope="module")
 def rnnlm():
-    return named.shaped(Source(model="rnnlm", variant="tiny"))[1]
+    return named_sources.load_typed(Source(model="rnnlm", variant="tiny"))[1]
 
 
 @pytest.fixture(scope="module")
 def transformer():
-    return named.shaped(Source(model="transformer", variant="tiny"))[1]
+    return named_sources.load_typed(Source(model="transformer", variant="tiny"))[1]
 
 
 def valid(shaped, found):

@@ -11,9 +11,9 @@ import pytest
 
 from pesto.split.ops.op_types import CLASSES, description, strategies
 from pesto.split.signature import Operand, Signature
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 STRATEGIES = {"elementwise": 70}
 """Strategies of an op type that are run, by its class; of all others as below."""

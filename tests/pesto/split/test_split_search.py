@@ -21,14 +21,14 @@ from pesto.split.program import Rules, build_program
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide, parse_factors
 from pesto.split.typed_graph import TypedGraph
-from pesto.tf import named
+from pesto.tf import named_sources
 from pesto.tf.shaping.shaping import shape
 from pesto.tf.sources import sources
 
 
 @pytest.fixture(scope="module")
 def nmt():
-    return named.shaped(Source(model="nmt", variant="tiny"))
+    return named_sources.load_typed(Source(model="nmt", variant="tiny"))
 
 
 def run(*words: object) -> Result:

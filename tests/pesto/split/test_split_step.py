@@ -13,13 +13,13 @@ from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.split.split_step import build_split_step
 from pesto.split.worker_parts import CLONE, build_worker_parts
-from pesto.tf import named
+from pesto.tf import named_sources
 
 
 @pytest.fixture(scope="module")
 def divided():
     """The step, its parts for two workers, and the divided step."""
-    graph, shaped = named.shaped(Source(model="nmt", variant="tiny"))
+    graph, shaped = named_sources.load_typed(Source(model="nmt", variant="tiny"))
     parts = build_worker_parts(shaped, divide(shaped, (2,), "exact", Rules(), seconds=60).division)
     return graph, parts, build_split_step(graph, parts, ("gpu:0", "gpu:1"))
 

@@ -25,7 +25,7 @@ from pesto.split.program import Rules
 from pesto.split.split_search import divide, strategies_by_class
 from pesto.split.undescribed_ops import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
-from pesto.tf import named
+from pesto.tf import named_sources
 from pesto.verbs.artifacts import _split_bound
 from solvers.result import Status
 
@@ -34,7 +34,7 @@ OP = "layer_0/step_0/MatMul"
 
 @pytest.fixture(scope="module")
 def shaped():
-    return named.shaped(Source(model="rnnlm", variant="tiny"))[1]
+    return named_sources.load_typed(Source(model="rnnlm", variant="tiny"))[1]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import CLONE, JOIN, SLICE, build_worker_parts
-from pesto.tf import named
+from pesto.tf import named_sources
 
 REDUCE = {"sum": np.add.reduce, "max": np.maximum.reduce}
 
@@ -131,7 +131,7 @@ def test_all_have_the_part_that_they_need(case):
 @pytest.mark.parametrize("factors", [(2,), pytest.param((2, 2), marks=pytest.mark.slow)])
 def test_steps_are_built_as_planned(factors):
     """Of a whole step what is planned is what its parts send; what is known as a constant has no part."""
-    _, shaped = named.shaped(Source(model="nmt", variant="tiny"))
+    _, shaped = named_sources.load_typed(Source(model="nmt", variant="tiny"))
     found = divide(shaped, factors, "exact", Rules(), seconds=60)
     parts = build_worker_parts(shaped, found.division)
     assert parts.moved_bytes() == found.moved_bytes

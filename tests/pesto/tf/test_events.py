@@ -6,7 +6,7 @@ import networkx as nx
 
 import pesto
 from pesto.tf.events import TAG, write_events
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
 
 def test_an_event_file_is_the_plan(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_an_event_file_is_the_plan(tmp_path: Path) -> None:
     run = pesto.simulate(plan, graph)
     where = write_events(tmp_path / "logs", plan, graph, run.run.timeline)
     first = where.read_bytes()
-    tf = tensorflow()
+    tf = load_tensorflow()
     events = list(tf.compat.v1.train.summary_iterator(str(where)))
     nodes = {n.name: n for n in tf.compat.v1.GraphDef.FromString(events[1].graph_def).node}
     assert (nodes["a"].op, nodes["a"].device) == ("Two", "/device:CPU:0")

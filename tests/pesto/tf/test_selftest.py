@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf import private  # noqa: E402
 from pesto.tf.selftest import self_test  # noqa: E402
@@ -118,7 +118,7 @@ def test_a_renamed_attribute_is_caught(module: str, kind: str, name: str, monkey
             raise AttributeError(asked)
         return original(self, asked)
 
-    asks = {"_distribute_strategy": lambda: private.distributed(tf.Variable(1.0))}
+    asks = {"_distribute_strategy": lambda: private.is_distributed(tf.Variable(1.0))}
     ask = asks.get(name, lambda: private.autograph_of(tf.function(abs)))
     monkeypatch.setattr(theirs, "__getattribute__", renamed)
     with pytest.raises(InputError, match=f"{name} is missing"):

@@ -124,15 +124,15 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
             f"the plan has no op {shown(unplanned[0])}: it is of another step of {file} - leave --fetch out to write "
             "the step that was planned, or plan with it: pesto solve --fetch"
         )
-    from pesto.tf.start import tensorflow
+    from pesto.tf.tensorflow_start import load_tensorflow
 
-    tensorflow()
-    from pesto.tf.enforce.apply_options import Options
-    from pesto.tf.enforce.rewrite import rewritten, serialized
+    load_tensorflow()
+    from pesto.tf.enforce.apply_options import ApplyOptions
+    from pesto.tf.enforce.rewrite import rewrite_with_report, serialized
     from pesto.tf.sources.graphdefs import read_graph_def
 
-    options = Options(devices=wanted.devices, order=wanted.order)
-    done = rewritten(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)
+    options = ApplyOptions(devices=wanted.devices, order=wanted.order)
+    done = rewrite_with_report(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)
     write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
     return _said(done, out)
 
@@ -149,7 +149,7 @@ def _checked_file(file: Path | None, out: Path) -> Path:
 
 
 def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:
-    """`pesto.tf.enforce.apply_options.Options.devices` from the options."""
+    """`pesto.tf.enforce.apply_options.ApplyOptions.devices` from the options."""
     if not given:
         return None
     if len(given) == 1 and "=" not in given[0]:

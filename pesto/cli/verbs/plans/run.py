@@ -32,11 +32,11 @@ from pesto.inputs.load import plan_source, run_plan, split_source
 from pesto.reporting.show.feed_lines import fed_lines
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
-from pesto.tf.run.run_options import How
+from pesto.tf.run.run_options import RunOptions
 from pesto.verbs.artifacts import load_artifact, refusal
 
 if TYPE_CHECKING:
-    from pesto.tf.run.planned_run import Ran
+    from pesto.tf.run.planned_run import PlannedRunResult
 
 
 _OF_RUNS = ("steps", "feeds", "devices", "reference", "placement_only")
@@ -134,7 +134,7 @@ def run_command(
         emulated(found, plan_source(found, source), asked, as_json=as_json)
         return
     named = plan_source(found, source)
-    how = How(steps=steps, devices=devices, order=not placement_only, reference=reference, feeds=feeds)
+    how = RunOptions(steps=steps, devices=devices, order=not placement_only, reference=reference, feeds=feeds)
     ran = run_plan(found, named, how)
     if as_json:
         answer(as_object(ran))
@@ -143,7 +143,7 @@ def run_command(
     _end(ran)
 
 
-def _end(ran: "Ran") -> None:
+def _end(ran: "PlannedRunResult") -> None:
     """VerificationError unless it ran as planned."""
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
@@ -161,7 +161,7 @@ def _check_given(*, emulate: bool) -> None:
         raise UsageError(f"{flag} is for {what} - {remedy}")
 
 
-def as_object(ran: "Ran") -> dict[str, Any]:
+def as_object(ran: "PlannedRunResult") -> dict[str, Any]:
     """The keys of `pesto run --json`; seconds of seconds, None where a run did not fit the memory."""
     return {
         "moves": len(ran.moves),
@@ -194,7 +194,7 @@ def as_object(ran: "Ran") -> dict[str, Any]:
     }
 
 
-def page(ran: "Ran", source: str) -> str:
+def page(ran: "PlannedRunResult", source: str) -> str:
     """A page for people."""
     where = ", ".join(f"{name} = {target}" for name, target in ran.devices.items())
     facts = {
@@ -215,14 +215,14 @@ def page(ran: "Ran", source: str) -> str:
     return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
 
 
-def _predicted(ran: "Ran") -> str:
+def _predicted(ran: "PlannedRunResult") -> str:
     """The plan's own step; where its order was left out, who predicts that."""
     if ran.predicted_step_s is None:
         return "the plan predicts its order; without it, pesto simulate --as placement does"
     return f"{duration(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})"
 
 
-def _results(ran: "Ran") -> str:
+def _results(ran: "PlannedRunResult") -> str:
     """How what was computed compares with the reference."""
     after = f" after {counted(ran.traced_steps + ran.steps, 'step')}"
     if ran.losses_distance is not None and ran.variables_distance is not None:
@@ -237,7 +237,7 @@ def _results(ran: "Ran") -> str:
     )
 
 
-def alike(ran: "Ran") -> bool:
+def alike(ran: "PlannedRunResult") -> bool:
     """True if the run by the plan has NaN and infinite numbers just where the reference has."""
     far = [d for d in (ran.losses_distance, ran.variables_distance) if d is not None]
     return all(map(math.isfinite, far)) if far else bool(ran.losses_equal and ran.variables_equal)

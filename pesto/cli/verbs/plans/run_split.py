@@ -17,7 +17,7 @@ from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 
 if TYPE_CHECKING:
-    from pesto.tf.partition.parts_run import PartsRan
+    from pesto.tf.partition.partition_run import PartitionRunResult
 
 
 def run_divided(
@@ -38,7 +38,7 @@ def run_divided(
         )
 
 
-def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
+def _object(ran: "PartitionRunResult", found: SplitFile) -> dict[str, Any]:
     return {
         "split": found.what,
         "workers": len(ran.devices),
@@ -63,7 +63,7 @@ def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
     }
 
 
-def _page(ran: "PartsRan", found: SplitFile) -> str:
+def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
     where = ", ".join(ran.devices)
     more = f" and {counted(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
     names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
@@ -85,7 +85,7 @@ def _page(ran: "PartsRan", found: SplitFile) -> str:
     return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
 
 
-def _rounding(ran: "PartsRan") -> dict[str, str]:
+def _rounding(ran: "PartitionRunResult") -> dict[str, str]:
     """How far the whole step carries a rounding, where that was asked."""
     if ran.nudged_distance is None:
         return {}

@@ -12,12 +12,12 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.layers import dense, placeholders, scope
 from pesto.tf.models.lstm import lstm, unroll, zero_state
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import descend, finish, new_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class TofuRnnConfig:
     """Sizes and rates; `features` come in at each step, and one of `classes` is to come out."""
 
     layers: int
@@ -29,19 +29,21 @@ class Config:
     learning_rate: float = 0.1
 
 
-CONFIGS: dict[str, Config] = {
-    f"{layers}x{hidden}": Config(layers=layers, hidden=hidden)
+CONFIGS: dict[str, TofuRnnConfig] = {
+    f"{layers}x{hidden}": TofuRnnConfig(layers=layers, hidden=hidden)
     for layers, hidden in (*((n, k * 1024) for n in (6, 8, 10) for k in (4, 6, 8)), (4, 8192))
-} | {"tiny": Config(layers=2, hidden=32, batch=8, steps=4, features=8, classes=8)}
+} | {"tiny": TofuRnnConfig(layers=2, hidden=32, batch=8, steps=4, features=8, classes=8)}
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of momentum, from a state of zeros."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
     feeds = (
-        Feed(name="features", shape=(config.steps, config.batch, config.features), dtype="float32", low=-1.0, high=1.0),
-        Feed(name="targets", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.classes),
+        ModelFeed(
+            name="features", shape=(config.steps, config.batch, config.features), dtype="float32", low=-1.0, high=1.0
+        ),
+        ModelFeed(name="targets", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.classes),
     )
     with new_graph().as_default():
         features, targets = placeholders(feeds)
@@ -49,7 +51,7 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [descend(loss, config.learning_rate)], feeds)
 
 
-def _layers(config: Config, features: tf.Tensor) -> list[tf.Tensor]:
+def _layers(config: TofuRnnConfig, features: tf.Tensor) -> list[tf.Tensor]:
     """Outputs [batch, hidden] of the last layer by step."""
     with scope("embedding"):
         outputs = tf.unstack(features)
@@ -59,7 +61,7 @@ def _layers(config: Config, features: tf.Tensor) -> list[tf.Tensor]:
     return outputs
 
 
-def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+def _loss(config: TofuRnnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
     """Cross entropy averaged over steps and batch."""
     with scope("softmax"):
         joined = tf.concat(outputs, axis=0)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.convolution import channels, convolve, relu
 from pesto.tf.models.layers import dense, placeholders, scope
-from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import descend, finish, new_graph
 from pesto.tf.models.wrn import batch_norm
 
@@ -23,7 +23,7 @@ STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class TofuWrnConfig:
     """Sizes and rates; `units` are those of each stage, `widening` multiplies the channels."""
 
     units: tuple[int, ...]
@@ -35,20 +35,22 @@ class Config:
     learning_rate: float = 0.1
 
 
-CONFIGS: dict[str, Config] = {
-    f"{layers}x{widening}": Config(units=units, widening=widening)
+CONFIGS: dict[str, TofuWrnConfig] = {
+    f"{layers}x{widening}": TofuWrnConfig(units=units, widening=widening)
     for layers, units in STAGES.items()
     for widening in (4, 6, 8, 10)
-} | {"tiny": Config(units=(1, 1), widening=2, batch=4, filters=4, image=32, classes=8)}
+} | {"tiny": TofuWrnConfig(units=(1, 1), widening=2, batch=4, filters=4, image=32, classes=8)}
 
 
-def build(variant: str, batch: int | None = None) -> Step:
+def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of momentum on a batch of images."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
     feeds = (
-        Feed(name="images", shape=(config.batch, config.image, config.image, 3), dtype="float32", low=-1.0, high=1.0),
-        Feed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
+        ModelFeed(
+            name="images", shape=(config.batch, config.image, config.image, 3), dtype="float32", low=-1.0, high=1.0
+        ),
+        ModelFeed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
     )
     with new_graph().as_default():
         pixels, labels = placeholders(feeds)
@@ -57,7 +59,7 @@ def build(variant: str, batch: int | None = None) -> Step:
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
 
 
-def _units(config: Config, pixels: tf.Tensor) -> tf.Tensor:
+def _units(config: TofuWrnConfig, pixels: tf.Tensor) -> tf.Tensor:
     width = config.filters * config.widening
     net = relu("stem", batch_norm("stem/norm", convolve("stem", pixels, width, 7, stride=2)))
     with scope("stem"):
@@ -84,7 +86,7 @@ def _unit(path: str, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         return tf.nn.relu(x + inner)
 
 
-def _loss(config: Config, net: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def _loss(config: TofuWrnConfig, net: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross entropy averaged over the batch."""
     with scope("head"):
         pooled = tf.reduce_mean(net, axis=[1, 2])

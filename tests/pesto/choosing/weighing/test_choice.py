@@ -31,14 +31,14 @@ from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, REDUCE, build_worker_parts
-from pesto.tf import named
+from pesto.tf import named_sources
 from pesto.verbs.jobs.telling import Telling
 
 
 @pytest.fixture(scope="module")
 def step():
     """The graph and its shapes."""
-    return named.shaped(Source(model="rnnlm", variant="tiny"))
+    return named_sources.load_typed(Source(model="rnnlm", variant="tiny"))
 
 
 def run(*words):

@@ -17,8 +17,8 @@ from pesto.planning.solving.flow import solve
 from pesto.split.op_strategy import cut_ops
 from pesto.split.program import CutGain, Rules
 from pesto.split.split_search import divide, divide_partly
-from pesto.tf import named
-from pesto.tf.start import tensorflow
+from pesto.tf import named_sources
+from pesto.tf.tensorflow_start import load_tensorflow
 
 CLUSTER = load_cluster("v100x2-nvlink")
 NOW = Settings(time_limit_s=0.0)
@@ -27,7 +27,7 @@ NOW = Settings(time_limit_s=0.0)
 @pytest.fixture(scope="module")
 def step(tmp_path_factory):
     """One dense layer on 64 MiB that are fed, trained; with graph and shapes."""
-    tf = tensorflow()
+    tf = load_tensorflow()
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
         fed = v1.placeholder(tf.float32, [64, 256, 1024], name="fed")
@@ -36,7 +36,7 @@ def step(tmp_path_factory):
         v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
     file = tmp_path_factory.mktemp("step") / "step.pb"
     file.write_bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
-    return named.shaped(Source(file=file, fetch=("loss", "train")))
+    return named_sources.load_typed(Source(file=file, fetch=("loss", "train")))
 
 
 @pytest.fixture(scope="module")

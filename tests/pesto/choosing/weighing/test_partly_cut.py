@@ -21,10 +21,10 @@ from pesto.split.op_strategy import ONCE_WAY, cut_ops
 from pesto.split.program import CutGain
 from pesto.split.split_search import divide_partly
 from pesto.split.worker_parts import build_worker_parts
-from pesto.tf import named
-from pesto.tf.start import tensorflow
+from pesto.tf import named_sources
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 CLUSTER = load_cluster("v100x2-nvlink")
@@ -51,7 +51,7 @@ def source(tmp_path_factory):
 @pytest.fixture(scope="module")
 def step(source):
     """The graph and its shapes."""
-    return named.shaped(source)
+    return named_sources.load_typed(source)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.split import split_search
-from pesto.tf import named
+from pesto.tf import named_sources
 from solvers.labels import label_methods
 
 SETTINGS = Settings(time_limit_s=1.0, solver="list", deterministic=True)
@@ -35,7 +35,7 @@ def jump_s(seconds):
 @pytest.mark.slow
 def test_a_clock_that_jumps_changes_no_kind(monkeypatch):
     """Shares of the limit are counted in work, so each kind's step is the same where every look costs 0.4 s."""
-    graph, shaped = named.shaped(Source(model="rnnlm", variant="tiny"))
+    graph, shaped = named_sources.load_typed(Source(model="rnnlm", variant="tiny"))
     cluster, found, partial = load_cluster("v100x4"), [], []
     cut = choice.partly_cut
     monkeypatch.setattr(choice, "partly_cut", lambda *given: partial.append(cut(*given)) or partial[-1])

@@ -22,7 +22,7 @@ from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.load import plan_source
 from pesto.planning.solving.candidates import Bench
-from pesto.tf.run.run_options import How
+from pesto.tf.run.run_options import RunOptions
 from solvers.timing.replay import fifo
 
 # On one GPU, first in, first out runs the loose b (10 ms), which is listed first, before x, whose chain goes on at the
@@ -144,7 +144,7 @@ def test_a_run_adds_no_control_edges(asked) -> None:
     """Whether the plan leaves the order to TensorFlow, or the run does; only the plan then predicts the step."""
     graph = face.load_graph(model="rnnlm", variant="tiny")
     plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list", placement_only=asked)
-    ran = inputs.run_plan(plan, plan_source(plan, Source()), How(steps=1, devices="cpu", order=asked))
+    ran = inputs.run_plan(plan, plan_source(plan, Source()), RunOptions(steps=1, devices="cpu", order=asked))
     assert (ran.chain_edges, ran.inversions, ran.moves, ran.as_planned) == (0, (), (), True)
     assert ran.predicted_step_s == (plan.makespan_s if asked else None)
 

@@ -12,10 +12,10 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import Outcome, formulate, solve
 from pesto.planning.solving.ties import cut, ties
 from pesto.reporting.show import solve_report
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 import keras  # noqa: E402  # after the quiet load
 
@@ -121,7 +121,7 @@ def test_keras_optimizers_in_a_branch_are_told(
 
     The branch is one that is left whole.
     """
-    monkeypatch.setattr(sources, "divisions", lambda *_, **__: {})
+    monkeypatch.setattr(sources, "divide_branches", lambda *_, **__: {})
     graph = towers(**how)
     outcome = solved(graph)
     (tie,) = outcome.ties

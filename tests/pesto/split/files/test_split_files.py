@@ -28,7 +28,7 @@ from pesto.split.program import Rules, build_joint_program
 from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
 from pesto.split.typed_graph import TypedGraph
-from pesto.tf import named
+from pesto.tf import named_sources
 from pesto.tf.models import FAMILIES
 
 SCHEMA = {
@@ -40,7 +40,7 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def shaped():
     """A step."""
-    return named.shaped(Source(model="rnnlm", variant="tiny"))[1]
+    return named_sources.load_typed(Source(model="rnnlm", variant="tiny"))[1]
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_more_bytes_than_can_be_counted():
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
 def test_every_family_comes_back(family):
     """Shapes of all built-in families, and their splits, are read as they were written, and confirmed."""
-    step = named.shaped(Source(model=family, variant="tiny"))[1]
+    step = named_sources.load_typed(Source(model=family, variant="tiny"))[1]
     again = loads_typed_graph(dumps_typed_graph(step), "step")
     assert again.signatures == step.signatures and dumps_typed_graph(again) == dumps_typed_graph(step)
     split = divide(again, (2, 2), "greedy", Rules(), seconds=60)

@@ -22,23 +22,23 @@ from pesto.core.problem import TICK_S
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
 from pesto.inputs.load import planned_step
-from pesto.tf.emulate.emulate_options import How, check_size
-from pesto.tf.start import tensorflow
+from pesto.tf.emulate.emulate_options import EmulationOptions, check_size
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 
-from pesto.tf.emulate import emulation, in_executor  # noqa: E402
-from pesto.tf.emulate.clocks import Nominal, Wall  # noqa: E402
-from pesto.tf.emulate.enforced import Enforced, Step, enforced, partitions_of  # noqa: E402
-from pesto.tf.emulate.in_executor import execute  # noqa: E402
-from pesto.tf.emulate.partition_work import work_of  # noqa: E402
-from pesto.tf.enforce.edits import edits, write  # noqa: E402
-from pesto.tf.importer.importer import build  # noqa: E402
-from pesto.tf.laying.fetch_closure import apart  # noqa: E402
-from pesto.tf.laying.placement import lay  # noqa: E402
-from pesto.tf.laying.targets import targets  # noqa: E402
-from pesto.tf.nodes.inference import copied  # noqa: E402
+from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
+from pesto.tf.apply_placement.placement import place_trace  # noqa: E402
+from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
+from pesto.tf.emulate import emulation, executor_run  # noqa: E402
+from pesto.tf.emulate.clocks import NominalClock, WallClock  # noqa: E402
+from pesto.tf.emulate.enforced_graph import EnforcedStep, PlannedStep, enforce_step, partition_step  # noqa: E402
+from pesto.tf.emulate.executor_run import execute  # noqa: E402
+from pesto.tf.emulate.partition_work import build_work  # noqa: E402
+from pesto.tf.enforce.edits import compute_edits, write_edits  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
+from pesto.tf.nodes.shape_inference import copy_graph_def  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 pytestmark = pytest.mark.slow  # half a minute in all
@@ -87,20 +87,20 @@ def staged(cluster: str, model: str = "rnnlm") -> Any:
     graph, step = planned_step(Source(model=model, variant="tiny"))
     plan = api.solve(graph, cluster=cluster, time_limit_s=0, solver="list")
     whole = api.simulate(plan, graph)
-    predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
+    predicted = emulation.predict_step(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
     return step, plan, predicted
 
 
 @pytest.fixture(scope="module")
-def laid(stage) -> Enforced:
+def laid(stage) -> EnforcedStep:
     step, plan, _ = stage
-    return enforced(step, plan, way=FUNCTION, order=True)
+    return enforce_step(step, plan, way=FUNCTION, order=True)
 
 
 def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> None:
     """Only feeds and handles are in no chain, from which the feeds are sent a little earlier than planned."""
     step, plan, predicted = stage
-    ran = emulation.emulate(step, plan, predicted, How(way=FUNCTION))
+    ran = emulation.emulate(step, plan, predicted, EmulationOptions(way=FUNCTION))
     assert abs(ran.error) < 0.002 and ran.drift_mean < 0.005
     assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
     assert ran.ops == predicted.graph.ops and ran.unchained < 20 < ran.transfers
@@ -111,7 +111,7 @@ def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> Non
 def test_a_session_leaves_more_out_of_the_chains(stage, way: str) -> None:
     """The same plan as `pesto apply` writes it takes as long."""
     step, plan, predicted = stage
-    ran = emulation.emulate(step, plan, predicted, How(way=way))
+    ran = emulation.emulate(step, plan, predicted, EmulationOptions(way=way))
     assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
     assert abs(ran.error) < 0.002 and ran.unchained > 100
 
@@ -130,47 +130,49 @@ def test_what_is_replayed_of_a_way_is_what_its_executor_does(seed: int) -> None:
     moved = replace(plan, schedule=timeline.schedule)
     predicted = replace(predicted, timeline=timeline)
     for way in (SESSION, GRAPHDEF, FUNCTION):
-        work = work_of(enforced(step, moved, way=way, order=True), predicted)
-        ran = emulation.run_work(work, timeline.makespan_s, How(way=way))
+        work = build_work(enforce_step(step, moved, way=way, order=True), predicted)
+        ran = emulation.run_work(work, timeline.makespan_s, EmulationOptions(way=way))
         replayed = ways.enforced(graph, timeline, plan.rank, way=way).makespan_s
         assert ran.step_s == pytest.approx(replayed, abs=TICK_S / 2), way
 
 
-def without_relays(step: Step, plan: Plan) -> Enforced:
+def without_relays(step: PlannedStep, plan: Plan) -> EnforcedStep:
     """As a session or `pesto apply` would have it if nothing stood for what ops out of the chains send."""
-    done = enforced(step, plan, way=SESSION, order=True)
-    bare = lay(plan, done.trace.graph, targets(plan, "cpu"), apart(step.captured.graph_def, done.trace))
+    done = enforce_step(step, plan, way=SESSION, order=True)
+    bare = place_trace(
+        plan, done.trace.graph, device_targets(plan, "cpu"), ops_outside_chains(step.captured.graph_def, done.trace)
+    )
     bare = replace(bare, copies=done.placement.copies)
-    graph_def = copied(step.program)
-    write(graph_def, edits(bare, done.trace, graph_def.node))
-    return partitions_of(graph_def, done.trace, bare)
+    graph_def = copy_graph_def(step.program)
+    write_edits(graph_def, compute_edits(bare, done.trace, graph_def.node))
+    return partition_step(graph_def, done.trace, bare)
 
 
 def test_without_relays_links_fill_ahead_of_the_plan() -> None:
     """What ops out of the chains send on 8 GPUs leaves as the step begins then."""
     step, plan, predicted = staged("v100x8")
-    assert abs(emulation.emulate(step, plan, predicted, How(way=SESSION)).error) < 0.002
+    assert abs(emulation.emulate(step, plan, predicted, EmulationOptions(way=SESSION)).error) < 0.002
     bare = without_relays(step, plan)
-    ran = emulation.run_work(work_of(bare, predicted), predicted.timeline.makespan_s, How(way=SESSION))
+    ran = emulation.run_work(build_work(bare, predicted), predicted.timeline.makespan_s, EmulationOptions(way=SESSION))
     assert emulation.link_inversions(ran, predicted)
     assert emulation.drift(ran, bare, predicted).max() > 0.002
 
 
-def test_a_run_repeats_to_the_tick(stage, laid: Enforced) -> None:
+def test_a_run_repeats_to_the_tick(stage, laid: EnforcedStep) -> None:
     """The nominal clock does not depend on what the machine does meanwhile."""
-    work = work_of(laid, stage[2])
-    once, again = (emulation.run_work(work, 1.0, How()) for _ in range(2))
+    work = build_work(laid, stage[2])
+    once, again = (emulation.run_work(work, 1.0, EmulationOptions()) for _ in range(2))
     assert np.array_equal(once.start, again.start) and np.array_equal(once.end, again.end)
     assert (once.end >= once.start).all() and (once.start >= 0).all()
 
 
-def neighbours(laid: Enforced) -> list[tuple[str, str]]:
+def neighbours(laid: EnforcedStep) -> list[tuple[str, str]]:
     names = laid.placement.graph.names
     before, after = laid.placement.neighbours()
     return [(names[i], names[j]) for i, j in zip(before.tolist(), after.tolist(), strict=True)]
 
 
-def alone_in_its_way(run: emulation.Run, before: str, after: str) -> bool:
+def alone_in_its_way(run: emulation.EmulatedRun, before: str, after: str) -> bool:
     """Whether `after` could ask for its processor before `before` can, if it did not wait for that."""
     work, place = run.work, {name: k for k, name in enumerate(run.work.names) if run.work.op[k] >= 0}
     a, b = place[before], place[after]
@@ -179,38 +181,40 @@ def alone_in_its_way(run: emulation.Run, before: str, after: str) -> bool:
     return bool(first > 0 and free and a not in work.data[b] and work.ticks[a])
 
 
-def test_a_chain_edge_that_is_missing_shows_as_an_inversion(stage, laid: Enforced) -> None:
+def test_a_chain_edge_that_is_missing_shows_as_an_inversion(stage, laid: EnforcedStep) -> None:
     """Dropped from a partition graph between two ops of which nothing else delays the second: it begins first."""
     _, _, predicted = stage
-    whole = emulation.run_work(work_of(laid, predicted), 1.0, How())
+    whole = emulation.run_work(build_work(laid, predicted), 1.0, EmulationOptions())
     assert emulation.op_inversions(whole, laid, predicted) == ()
     a, b = next(pair for pair in neighbours(laid) if alone_in_its_way(whole, *pair))
-    partitions = [copied(part) for part in laid.partitions]
+    partitions = [copy_graph_def(part) for part in laid.partitions]
     (node,) = (node for part in partitions for node in part.node if node.name == b)
     node.input.remove(f"^{a}")
     hurt = replace(laid, partitions=partitions)
-    found = emulation.op_inversions(emulation.run_work(work_of(hurt, predicted), 1.0, How()), hurt, predicted)
+    found = emulation.op_inversions(
+        emulation.run_work(build_work(hurt, predicted), 1.0, EmulationOptions()), hurt, predicted
+    )
     assert f"op {b} ran before {a} had ended" in found
 
 
-def test_a_transfer_that_goes_too_early_shows_as_an_inversion(stage, laid: Enforced) -> None:
+def test_a_transfer_that_goes_too_early_shows_as_an_inversion(stage, laid: EnforcedStep) -> None:
     """The last transfer of a link that carries several does not wait for what makes its tensor."""
     _, _, predicted = stage
-    whole = emulation.run_work(work_of(laid, predicted), 1.0, How())
+    whole = emulation.run_work(build_work(laid, predicted), 1.0, EmulationOptions())
     work, start = whole.work, whole.start
     carried = [links for links, sent in zip(work.holds, work.sent, strict=True) if sent[0] >= 0]
     link = max(carried, key=carried.count)
     last = max((k for k in range(work.functions) if work.holds[k] == link), key=lambda k: start[k])
     early = replace(work, data=tuple(() if k == last else read for k, read in enumerate(work.data)))
-    found = emulation.link_inversions(emulation.run_work(early, 1.0, How()), predicted)
+    found = emulation.link_inversions(emulation.run_work(early, 1.0, EmulationOptions()), predicted)
     assert len(found) > len(emulation.link_inversions(whole, predicted))
     assert any(line.startswith(f"a link sends what {work.names[last]} made") for line in found)
 
 
-def test_the_wall_clock_keeps_each_reservation_and_order(stage, laid: Enforced) -> None:
+def test_the_wall_clock_keeps_each_reservation_and_order(stage, laid: EnforcedStep) -> None:
     """However long it takes: one at a time on each processor and link, and behind what it waits for."""
-    work = work_of(laid, stage[2])
-    clock = Wall(work, tick_s=1e-9)
+    work = build_work(laid, stage[2])
+    clock = WallClock(work, tick_s=1e-9)
     execute(work, clock, threads=64)
     times = clock.times()
     for k, (start, end) in enumerate(times):
@@ -222,7 +226,7 @@ def test_the_wall_clock_keeps_each_reservation_and_order(stage, laid: Enforced) 
         assert all(a[1] <= b[0] + 1 for a, b in pairwise(mine))
 
 
-def test_what_the_executor_does_not_finish_is_an_error(stage, laid: Enforced) -> None:
+def test_what_the_executor_does_not_finish_is_an_error(stage, laid: EnforcedStep) -> None:
     class Broken:
         def pass_by(self, k: int) -> float:
             raise RuntimeError(f"lost {k}")
@@ -234,15 +238,15 @@ def test_what_the_executor_does_not_finish_is_an_error(stage, laid: Enforced) ->
             pass
 
     with pytest.raises(VerificationError, match="emulation failed in TensorFlow"):
-        execute(work_of(laid, stage[2]), Broken(), threads=4)
+        execute(build_work(laid, stage[2]), Broken(), threads=4)
 
 
 @pytest.mark.parametrize("clock", ["nominal", "wall"])
-def test_ctrl_c_ends_it_at_once(stage, laid: Enforced, monkeypatch, clock: str) -> None:
+def test_ctrl_c_ends_it_at_once(stage, laid: EnforcedStep, monkeypatch, clock: str) -> None:
     """The main thread is interrupted in a step that would sleep for weeks, or is in the middle."""
-    work = work_of(laid, stage[2])
+    work = build_work(laid, stage[2])
     began = threading.Event()
-    made = Wall(work, tick_s=1.0) if clock == "wall" else Nominal(work, threads=64)
+    made = WallClock(work, tick_s=1.0) if clock == "wall" else NominalClock(work, threads=64)
     original = made.pass_by
 
     def pass_by(k: int) -> float:
@@ -254,7 +258,7 @@ def test_ctrl_c_ends_it_at_once(stage, laid: Enforced, monkeypatch, clock: str) 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(made, "pass_by", pass_by)
-    monkeypatch.setattr(in_executor, "wait", interrupted)
+    monkeypatch.setattr(executor_run, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         execute(work, made, threads=64)
 
@@ -276,13 +280,13 @@ def test_a_v1_loop_is_one_function_and_both_branches_run(tmp_path: Path, monkeyp
     assert graph.way == SESSION  # what the function gives is a v1 graph
     plan = api.solve(graph, cluster="cpux4", time_limit_s=0, solver="list")
     whole = api.simulate(plan, graph)
-    predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
-    done = enforced(step, plan, way=way, order=True)
+    predicted = emulation.predict_step(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
+    done = enforce_step(step, plan, way=way, order=True)
     assert done.trace.loops and len(done.trace.nodes.defs) > graph.ops
-    work = work_of(done, predicted)
+    work = build_work(done, predicted)
     ops = [op for op in work.op if op >= 0]
     assert len(ops) == len(set(ops)) and graph.ops - len(ops) <= 10  # copies of constants stand for the rest
-    ran = emulation.run_work(work, predicted.timeline.makespan_s, How(way=way))
+    ran = emulation.run_work(work, predicted.timeline.makespan_s, EmulationOptions(way=way))
     assert (ran.start >= 0).all() and emulation.op_inversions(ran, done, predicted) == ()
     sys.modules.pop("looped_step", None)
 
@@ -293,12 +297,12 @@ def test_functions_that_a_graph_calls_are_placed_in_a_graphdef_alone() -> None:
         x = tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
         tf.reduce_sum(tf.function(lambda y: tf.tanh(y) * 2.0)(x), name="y")
     given = graph.as_graph_def(add_shapes=True)
-    step = Step(captured=sources.capture_graph_def(given, ["y"], "test"), program=given)
-    plan = api.solve(build(step.captured, batch=None), cluster="cpux2", time_limit_s=0, solver="list")
+    step = PlannedStep(captured=sources.capture_graph_def(given, ["y"], "test"), program=given)
+    plan = api.solve(build_graph(step.captured, batch=None), cluster="cpux2", time_limit_s=0, solver="list")
     assert (step.meant(SESSION), step.meant(FUNCTION)) == (GRAPHDEF, FUNCTION)
-    assert len(enforced(step, plan, way=GRAPHDEF, order=True).placement.graph.names) == len(plan.names)
+    assert len(enforce_step(step, plan, way=GRAPHDEF, order=True).placement.graph.names) == len(plan.names)
     with pytest.raises(UsageError, match="which no session can place - emulate it as graphdef"):
-        enforced(step, plan, way=SESSION, order=True)
+        enforce_step(step, plan, way=SESSION, order=True)
 
 
 def test_a_tf_function_from_the_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -350,10 +354,10 @@ def test_options_that_do_not_go_together(
     assert says in capsys.readouterr().err
 
 
-def test_a_scale_at_which_it_would_take_hours(stage, laid: Enforced) -> None:
-    how = How(clock="wall", scale=1e7)
+def test_a_scale_at_which_it_would_take_hours(stage, laid: EnforcedStep) -> None:
+    how = EmulationOptions(clock="wall", scale=1e7)
     with pytest.raises(UsageError, match="at most 600 s are emulated - give a scale below"):
-        emulation.run_work(work_of(laid, stage[2]), stage[2].timeline.makespan_s, how)
+        emulation.run_work(build_work(laid, stage[2]), stage[2].timeline.makespan_s, how)
 
 
 def test_a_rival_that_is_too_long_at_the_scale_leaves_the_plan_its_result(

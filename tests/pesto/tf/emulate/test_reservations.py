@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pesto.core.errors import VerificationError
 from pesto.core.simulator import simulate
 from pesto.tf.emulate.emulate_options import REACHED
-from pesto.tf.emulate.reservations import Ledger, Reservations, Work
+from pesto.tf.emulate.reservations import EmulatedWork, EventClock, Reservations
 from solvers.instances.random import generate, random_order
 from solvers.problem import Problem
 
 
-def work(p: Problem, device: np.ndarray, rank: np.ndarray) -> Work:
+def work(p: Problem, device: np.ndarray, rank: np.ndarray) -> EmulatedWork:
     """The functions of a placed and ordered problem: tasks in order of rank, then its transfers."""
     at = p.location[device]
     order = np.argsort(rank).tolist()
@@ -40,7 +40,7 @@ def work(p: Problem, device: np.ndarray, rank: np.ndarray) -> Work:
         here = int(at[p.producer[k]])
         links.append(tuple(p.devices + link for link in p.holds[here, to].tolist() if link >= 0))
         ticks.append(int(p.transfer[k, p.path_class[here, to]]))
-    return Work(
+    return EmulatedWork(
         names=tuple(f"f{k}" for k in range(p.tasks + n)),
         cpu=(0,) * (p.tasks + n),
         holds=(*((int(device[t]),) for t in order), *links),
@@ -53,7 +53,7 @@ def work(p: Problem, device: np.ndarray, rank: np.ndarray) -> Work:
     )
 
 
-def play(ledger: Ledger, rng: np.random.Generator) -> None:
+def play(ledger: EventClock, rng: np.random.Generator) -> None:
     """Reach everything that can start in a random order, and let one function end, until none is left."""
     w = ledger.work
     left = [{*w.data[k], *w.controls[k]} for k in range(w.functions)]
@@ -77,7 +77,7 @@ def test_it_is_the_simulator_to_the_tick_whatever_is_reached_first(seed: int) ->
     p = generate(rng, tasks=int(rng.integers(1, 25)), gpus=int(rng.integers(1, 4)))
     device = np.array([rng.choice(np.flatnonzero(row)) for row in p.allowed])
     rank = random_order(p, rng)
-    ledger = Ledger(work(p, device, rank))
+    ledger = EventClock(work(p, device, rank))
     play(ledger, rng)
     planned = simulate(p, device, rank).schedule
     start = dict(zip(ledger.work.op, ledger.start, strict=True))
@@ -97,19 +97,19 @@ def test_a_path_of_two_links_holds_both_from_when_both_are_free() -> None:
     assert links.take([], 4, 1) == (4, 5)
 
 
-def two_sends(**changes: object) -> Work:
+def two_sends(**changes: object) -> EmulatedWork:
     """One op of 10 ticks whose two tensors cross one link in 5 ticks each."""
     fields = {
         "names": ("a", "a", "a"), "cpu": (0, 0, 0), "holds": ((0,), (1,), (1,)), "ticks": (10, 5, 5),
         "data": ((), (0,), (0,)), "controls": ((), (), ()), "op": (0, -1, -1),
         "sent": ((-1, -1), (0, 1), (1, 1)), "rank": (0, -1, -1),
     }  # fmt: skip
-    return Work(**{**fields, **changes})  # type: ignore[arg-type]
+    return EmulatedWork(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ties", "first"), [("planned", [10, 15]), (REACHED, [15, 10])])
 def test_ties_are_served_as_simulated_or_as_reached(ties: str, first: list[int]) -> None:
-    ledger = Ledger(two_sends(), ties)
+    ledger = EventClock(two_sends(), ties)
     ledger.reach(0)
     assert ledger.next() == [0]
     ledger.reach(2)
@@ -122,7 +122,7 @@ def test_ties_are_served_as_simulated_or_as_reached(ties: str, first: list[int])
 def test_what_ends_at_one_instant_ends_in_the_planned_order_or_together(ties: str, together: list[list[int]]) -> None:
     two = two_sends(names=("a", "b"), cpu=(0, 1), holds=((0,), (1,)), ticks=(4, 4), data=((), ()), controls=((), ()),
                     op=(0, 1), sent=((-1, -1), (-1, -1)), rank=(0, 1))  # fmt: skip
-    ledger = Ledger(two, ties)
+    ledger = EventClock(two, ties)
     ledger.reach(1)
     ledger.reach(0)
     assert [ledger.next(), ledger.next()] == together
@@ -132,7 +132,7 @@ def test_who_asks_for_a_processor_at_one_instant_is_served_by_rank() -> None:
     """Whatever the graph calls them: ops out of the chains have the lower ranks, then comes the plan's order."""
     two = two_sends(names=("a", "b"), cpu=(0, 0), holds=((0,), (0,)), ticks=(4, 4), data=((), ()), controls=((), ()),
                     op=(0, 1), sent=((-1, -1), (-1, -1)), rank=(3, 2))  # fmt: skip
-    ledger = Ledger(two)
+    ledger = EventClock(two)
     ledger.reach(0)
     ledger.reach(1)
     assert ledger.next() == [1] and ledger.start == [4, 0]
@@ -142,7 +142,7 @@ def test_a_relay_ends_at_its_place() -> None:
     """Not ahead of an op that ends at the same instant and was planned before it."""
     two = two_sends(names=("relay", "b"), cpu=(0, 1), holds=((), (0,)), ticks=(0, 0), data=((), ()), controls=((), ()),
                     op=(-1, 1), sent=((-1, -1), (-1, -1)), rank=(3, 2))  # fmt: skip
-    ledger = Ledger(two)
+    ledger = EventClock(two)
     ledger.reach(0)
     ledger.reach(1)
     assert [ledger.next(), ledger.next()] == [[1], [0]]
@@ -150,7 +150,7 @@ def test_a_relay_ends_at_its_place() -> None:
 
 def test_time_stands_still_while_something_is_due() -> None:
     """Both tensors can go when the op has ended, and the first does not end before the second was reached."""
-    ledger = Ledger(two_sends(holds=((0,), (1,), ())))
+    ledger = EventClock(two_sends(holds=((0,), (1,), ())))
     ledger.reach(0)
     assert (ledger.due, ledger.next(), ledger.due, ledger.now) == (0, [0], 2, 10)
     ledger.reach(1)
@@ -161,6 +161,6 @@ def test_time_stands_still_while_something_is_due() -> None:
 
 
 def test_what_begins_too_early_is_an_error() -> None:
-    ledger = Ledger(two_sends())
+    ledger = EventClock(two_sends())
     with pytest.raises(VerificationError, match="began a before what it waits for"):
         ledger.reach(1)

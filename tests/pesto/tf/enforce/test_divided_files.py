@@ -8,14 +8,14 @@ import pesto
 from pesto.cli.main import pesto as command
 from pesto.core.errors import Exit, MismatchError
 from pesto.core.plans import plan_file
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce.apply_options import Options  # noqa: E402
-from pesto.tf.enforce.rewrite import rewritten  # noqa: E402
+from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
+from pesto.tf.enforce.rewrite import rewrite_with_report  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 SIZE = 4
@@ -88,7 +88,7 @@ def test_a_file_is_divided_and_rewritten_bit_for_bit(program, tmp_path):
     assert branch_ops(graph_def) == ["cond"] and "cond" not in step.names
     plan = pesto.solve(step, cluster="v100x2-nvlink", time_limit_s=0)
     devices = {"cpu:0": "/device:CPU:0", "gpu:0": "/device:CPU:1", "gpu:1": "/device:CPU:2"}
-    done = rewritten(graph_def, plan, Options(devices=devices))
+    done = rewrite_with_report(graph_def, plan, ApplyOptions(devices=devices))
     assert sorted(branch_ops(done.graph_def)) == [f"cond/pesto_part_{k}" for k in range(4)]  # one for what it returns
     assert "cond" in done.gone
     assert steps_of(done.graph_def, names) == steps_of(graph_def, names)

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from pesto.core.graph import Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-v1 = tensorflow().compat.v1
+v1 = load_tensorflow().compat.v1
 
-from pesto.tf.enforce.partitions import unordered  # noqa: E402
-from pesto.tf.laying.placement import Placement  # noqa: E402
-from pesto.tf.laying.step_graph import Loop  # noqa: E402  # after the quiet load
+from pesto.tf.apply_placement.placement import StepPlacement  # noqa: E402
+from pesto.tf.apply_placement.step_graph import Loop  # noqa: E402  # after the quiet load
+from pesto.tf.enforce.partitions import unordered_neighbours  # noqa: E402
 
 
 def test_a_loop_is_waited_for_at_all_of_its_exits(make_graph: Callable[..., Graph]) -> None:
@@ -19,7 +19,7 @@ def test_a_loop_is_waited_for_at_all_of_its_exits(make_graph: Callable[..., Grap
     graph = make_graph([{"name": "a/loss"}, {"name": "a/train", "inputs": ["a/loss"]}])
     lane, rank = np.zeros(graph.ops, np.int64), np.arange(graph.ops)
     none = np.array([], np.int64)
-    placement = Placement(
+    placement = StepPlacement(
         graph=graph, devices=("/device:CPU:0",), device=lane, lane=lane, rank=rank, chained=np.ones(graph.ops, bool),
         before=none, after=none, planned=rank,
     )  # fmt: skip
@@ -31,5 +31,5 @@ def test_a_loop_is_waited_for_at_all_of_its_exits(make_graph: Callable[..., Grap
         for name in ("e0", "e1", "e2"):
             part.node.add(name=name, op="Exit", input=["in"])
         part.node.add(name="a/train", op="NoOp", input=[f"^{name}" for name in waited])
-        wrong = unordered([part], placement, loops, present, "")
+        wrong = unordered_neighbours([part], placement, loops, present, "")
         assert wrong == ([] if len(waited) == 3 else ["op a/train does not wait for a/loss"])

@@ -17,10 +17,10 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving import flow
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 

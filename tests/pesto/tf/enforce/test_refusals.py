@@ -11,15 +11,15 @@ import pytest
 
 from pesto.core.errors import InputError, MismatchError, PestoError, UsageError, VerificationError
 from pesto.core.plans.plan import Plan
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
-from pesto.tf.nodes.needed_nodes import added  # noqa: E402
+from pesto.tf.nodes.needed_nodes import is_added_by_plan  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
@@ -50,7 +50,7 @@ def normal(graph: Any) -> list[bytes]:
     """The graph's nodes in full, up to the order of control inputs, and but for what plans added and nothing reads."""
     nodes = list(graph.as_graph_def().node)
     read = {text.strip("^").partition(":")[0] for node in nodes for text in node.input}
-    nodes = [node for node in nodes if not added(node.name) or node.name in read]
+    nodes = [node for node in nodes if not is_added_by_plan(node.name) or node.name in read]
     for node in nodes:
         node.input[:] = [i for i in node.input if i[0] != "^"] + sorted(i for i in node.input if i[0] == "^")
     return [node.SerializeToString(deterministic=True) for node in nodes]

@@ -17,16 +17,16 @@ import pytest
 from pesto.cli.main import main
 from pesto.core.errors import InputError, MismatchError, UsageError, VerificationError
 from pesto.core.plans.plan import Plan
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce import rehearsal, rewrite  # noqa: E402
-from pesto.tf.enforce.apply_options import Options  # noqa: E402
-from pesto.tf.enforce.partitions import Expected  # noqa: E402
-from pesto.tf.laying.step_graph import trace  # noqa: E402
+from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
+from pesto.tf.enforce import dry_run, rewrite  # noqa: E402
+from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
+from pesto.tf.enforce.partitions import ExpectedPlacement  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 ROWS, COLUMNS = 6, 5
@@ -172,7 +172,7 @@ def test_a_plain_session_runs_it_as_planned(name: str, tmp_path: Path) -> None:
     exact, _ = losses(made.graph_def, tmp_path)
     assert len(set(exact)) == 5
     for plan in (made.plan, *(scattered(name, seed) for seed in range(3))):
-        done = rewrite.rewritten(made.graph_def, plan, Options())
+        done = rewrite.rewrite_with_report(made.graph_def, plan, ApplyOptions())
         found, where = losses(done.graph_def, tmp_path)
         assert found == exact
         carried = {n.name for n in made.graph_def.node if n.op == "Switch"}  # TensorFlow puts them with their data
@@ -199,8 +199,8 @@ def test_plans_made_from_the_file_apply_to_it(name: str, tmp_path: Path) -> None
 def test_every_neighbour_waits_in_the_file_itself() -> None:
     """Counted on the GraphDef without the project's own checks; without order=True nothing is added."""
     made, plan = program("resources"), scattered("resources", 7)
-    done = rewrite.rewritten(made.graph_def, plan, Options())
-    bare = rewrite.rewritten(made.graph_def, plan, Options(order=False))
+    done = rewrite.rewrite_with_report(made.graph_def, plan, ApplyOptions())
+    bare = rewrite.rewrite_with_report(made.graph_def, plan, ApplyOptions(order=False))
 
     def broken(graph_def: Any) -> int:
         edges = [
@@ -222,13 +222,13 @@ def test_every_neighbour_waits_in_the_file_itself() -> None:
 def tampered(spoil: Callable[[Any, Any], Any], name: str = "resources") -> None:
     """Rehearse a rewritten graph after `spoil(graph_def, rewritten)`."""
     made = program(name)
-    done = rewrite.rewritten(made.graph_def, scattered(name, 7), Options())
+    done = rewrite.rewrite_with_report(made.graph_def, scattered(name, 7), ApplyOptions())
     captured = sources.capture_graph_def(made.graph_def, made.plan.names, "test")
-    expected = Expected(placement=done.placement, loops=trace(captured, None).loops, renamed=done.renamed)
+    expected = ExpectedPlacement(placement=done.placement, loops=trace_step(captured, None).loops, renamed=done.renamed)
     graph_def = v1.GraphDef.FromString(done.graph_def.SerializeToString())
-    assert not rehearsal.rehearse(graph_def, expected).moves
+    assert not dry_run.check_without_running(graph_def, expected).moves
     spoil(graph_def, done)
-    rehearsal.rehearse(graph_def, expected)
+    dry_run.check_without_running(graph_def, expected)
 
 
 @pytest.mark.parametrize("name", ["resources", "references", "loop"])

@@ -19,14 +19,14 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.laying.placement import lay  # noqa: E402
-from pesto.tf.nodes.needed_nodes import added  # noqa: E402
+from pesto.tf.apply_placement.placement import place_trace  # noqa: E402
+from pesto.tf.nodes.needed_nodes import is_added_by_plan  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 FETCHES = ["loss:0", "train"]
@@ -225,7 +225,7 @@ X = {"x:0": np.arange(32, dtype=np.float32).reshape(4, 8) / 32}
 
 def state(graph: Any) -> list[Any]:
     """All that plans change of a graph, but for nodes that nothing reads."""
-    ops = [o for o in graph.get_operations() if not added(o.name) or o.outputs[0].consumers()]
+    ops = [o for o in graph.get_operations() if not is_added_by_plan(o.name) or o.outputs[0].consumers()]
     return [(o.device, {*o.control_inputs}, {*map(str, o.node_def.attr.items())}) for o in ops]
 
 
@@ -379,6 +379,6 @@ def test_names_that_went_to_a_twin_of_another_size_do_not_count(plans: Callable[
     by_name = np.array([new.names.index(name) for name in old.names])
     assert new.layout(by_name) == old.layout()  # what the names alone would have passed by
     for plan in plans(was, 5, fetches=fetches[0]):
-        placement = lay(plan, new, {f"cpu:{k}": f"/device:CPU:{k}" for k in range(3)})
+        placement = place_trace(plan, new, {f"cpu:{k}": f"/device:CPU:{k}" for k in range(3)})
         wanted = [name.replace("cpu", "/device:CPU") for name in plan.device_names()]
         assert [placement.device_of(i) for i in range(new.ops)] == wanted

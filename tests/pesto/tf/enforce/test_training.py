@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf import private  # noqa: E402
 from pesto.tf.enforce import (  # noqa: E402

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
-from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -38,7 +38,7 @@ def test_a_sparse_update_has_at_most_as_many_rows_as_ids(optimizer, caplog):
     """Keras divides slices inside a cond; the branch that looks for zeros in all of a table is not what is planned."""
     step = embedding(optimizer)
     found = shapes_of(step, BATCH)
-    build(step, batch=BATCH)
+    build_graph(step, batch=BATCH)
     branches = [shapes for op in ("If", "StatelessIf") for shapes in found.get(op, ())]
     assert all(shape is not None and -1 not in shape for shapes in branches for shape in shapes)
     assert all(shapes[:2] == ((BATCH * IDS, WIDTH), (BATCH * IDS,)) for shapes in branches)
@@ -52,7 +52,7 @@ def test_sizes_that_depend_on_data_are_warned_of_in_one_line(caplog):
     rows = [layers.Flatten()(layers.Embedding(ROWS, WIDTH)(i)) for i in ids]
     model = keras.Model(ids, layers.Dense(1)(layers.Concatenate()(rows)))
     model.compile("adagrad", "mse", jit_compile=False)
-    graph = build(sources.capture_keras(model, BATCH), batch=BATCH)
+    graph = build_graph(sources.capture_keras(model, BATCH), batch=BATCH)
     branches = [name for i, name in enumerate(graph.names) if graph.types[graph.type_of[i]] in ("If", "StatelessIf")]
     assert len(branches) == 3
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
@@ -72,7 +72,7 @@ def test_ops_of_unknown_size_in_branches_are_counted_in_one_line(caplog):
         return [tf.cond(flag, some, lambda: 0.0), tf.cond(flag, some, lambda: 1.0)]
 
     specs = [tf.TensorSpec([], tf.bool), tf.TensorSpec([10, 2], tf.float32)]
-    build(sources.capture_function(step, *specs))
+    build_graph(sources.capture_function(step, *specs))
     (line,) = (r.getMessage() for r in caplog.records if "unknown shapes" in r.getMessage())
     assert "as of cond, have unknown shapes" in line
 

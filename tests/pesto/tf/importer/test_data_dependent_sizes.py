@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402

@@ -7,16 +7,16 @@ import pytest
 
 from pesto.core.files import graph_file
 from pesto.core.graph import Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
-from pesto.tf.importer.importer import build  # noqa: E402
-from pesto.tf.nodes.trips import LOOPS  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
+from pesto.tf.nodes.trip_counts import LOOPS  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 HALF = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
@@ -59,7 +59,7 @@ def test_products_of_integers_compute_in_what_they_multiply() -> None:
         return tf.raw_ops.QuantizedMatMul(a=small[0], b=other[0], **ranges).out
 
     graph = sources.capture_function(step, tf.TensorSpec([8, 8], tf.int8))
-    made = build(graph)
+    made = build_graph(graph)
     assert in_types(made, "BatchMatMulV3") == {"int8": 1} and in_types(made, "QuantizedMatMul") == {"quint8": 1}
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pesto.core.graph import Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load

@@ -2,16 +2,16 @@
 
 import pytest
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
 from pesto.tf.importer import branch_shapes, opcosts  # noqa: E402
 from pesto.tf.importer.function_keys import FunctionKeys  # noqa: E402
-from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 BATCH = 4
@@ -78,11 +78,13 @@ def test_equal_tables_take_no_more_inferences(monkeypatch):
     """Six tables are read with as many inferences of bodies as two; of other widths each has its own."""
     calls = []
     for module in (branch_shapes, opcosts):
-        monkeypatch.setattr(module, "infer", lambda graph_def, plain=module.infer: calls.append(1) or plain(graph_def))
+        monkeypatch.setattr(
+            module, "infer_shapes", lambda graph_def, plain=module.infer_shapes: calls.append(1) or plain(graph_def)
+        )
 
     def inferred(*widths):
         calls.clear()
-        build(tables(*widths), batch=BATCH)
+        build_graph(tables(*widths), batch=BATCH)
         return len(calls)
 
     assert inferred(8, 8) == inferred(*[8] * 6) > 0
@@ -91,7 +93,7 @@ def test_equal_tables_take_no_more_inferences(monkeypatch):
 
 def test_tables_of_other_widths_have_their_own_sizes():
     """What a branch returns is as wide as its table: at most one row an id, of 4-byte floats."""
-    graph = build(tables(8, 16, 8), batch=BATCH)
+    graph = build_graph(tables(8, 16, 8), batch=BATCH)
     branches = [i for i, kind in enumerate(graph.type_of) if graph.types[kind] in ("If", "StatelessIf")]
     rows = [max(graph.tensor_bytes[graph.tensor_op == i]) for i in branches]
     assert sorted(rows) == [BATCH * 8 * 4, BATCH * 8 * 4, BATCH * 16 * 4]

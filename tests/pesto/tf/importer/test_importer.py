@@ -9,14 +9,14 @@ import pytest
 from pesto.core.costs.measured import Profile, load_profile, save_profile
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.graph import Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import private  # noqa: E402
 from pesto.tf.importer import importer, kernels  # noqa: E402
-from pesto.tf.nodes.groups import numbered  # noqa: E402
+from pesto.tf.nodes.colocation import number_groups  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -131,7 +131,7 @@ def keras_model() -> Any:
 
 def test_group_numbers_follow_first_members() -> None:
     """Labels 7, 3, 7, 3, 9: groups 0 and 1 by first member, 9 alone is -1."""
-    assert numbered(np.array([7, 3, 7, 3, 9])).tolist() == [0, 1, 0, 1, -1]
+    assert number_groups(np.array([7, 3, 7, 3, 9])).tolist() == [0, 1, 0, 1, -1]
 
 
 def test_unknown_shape_names_op_and_remedy() -> None:
@@ -205,10 +205,10 @@ def test_a_lookup_table_and_its_users_share_a_device_kind() -> None:
 
 def test_the_kernel_table_is_that_of_the_running_build() -> None:
     """Where this TensorFlow registers GPU kernels, the shipped table says the same of every op type."""
-    found = kernels.table()
+    found = kernels.export_table()
     if "MatMul" not in {k.op for k in private.registered_kernels() if k.device_type == "GPU"}:
         pytest.skip("a build without GPU kernels")
-    shipped = kernels._shipped()
+    shipped = kernels._kernel_table()
     assert set(found["gpu"]) == set(shipped["gpu"])
     assert set(found["cpu_only"]) == shipped["cpu_only"]
 
@@ -242,7 +242,7 @@ def test_a_deep_graph_does_not_recurse() -> None:
         y = v1.placeholder(tf.float32, [2], name="x")
         for _ in range(3000):
             y = tf.raw_ops.Neg(x=y)
-    found = importer.build(sources.capture_v1(graph, [y]))
+    found = importer.build_graph(sources.capture_v1(graph, [y]))
     assert found.ops == 3001 and found.flops.sum() == 6000
 
 

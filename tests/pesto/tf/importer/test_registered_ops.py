@@ -5,15 +5,15 @@ import re
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.importer.size_remedies import ENSURED, REMEDIES  # noqa: E402
 from pesto.tf.importer.size_rules import AT_MOST, GROWING  # noqa: E402
-from pesto.tf.nodes.captured import Captured  # noqa: E402
-from pesto.tf.sources.feed_shapes import with_shapes  # noqa: E402
+from pesto.tf.nodes.captured import CapturedStep  # noqa: E402
+from pesto.tf.sources.feed_shapes import set_feed_shapes  # noqa: E402
 from tests.oracles.registered_op_calls import CALLS, stand_in  # noqa: E402
 from tests.oracles.registered_ops import (  # noqa: E402
     LIMIT,
@@ -116,9 +116,9 @@ def refusal(call, source="step", shapes=None):
         limited = [tf.clip_by_value(x, 1, LIMIT) if x.dtype in (tf.float32, tf.int32, tf.int64) else x for x in given]
         op = graph.create_op(call.op, limited, [tf.as_dtype(t) for t in call.made], attrs=call.attrs, name="tested")
         fetched = tuple(tf.identity(op.outputs[k]).op.name for k in travelling(call))
-        captured = Captured(graph_def=graph.as_graph_def(add_shapes=True), fetches=fetched, source=source)
+        captured = CapturedStep(graph_def=graph.as_graph_def(add_shapes=True), fetches=fetched, source=source)
     try:
-        known_nodes(with_shapes(captured, shapes or {}), None)
+        known_nodes(set_feed_shapes(captured, shapes or {}), None)
     except InputError as refused:
         return str(refused)
     return ""

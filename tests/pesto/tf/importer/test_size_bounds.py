@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.importer.size_rules import AT_MOST  # noqa: E402

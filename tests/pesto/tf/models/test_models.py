@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.tf.models import FAMILIES, Step, build, find
+from pesto.tf.models import FAMILIES, ModelStep, build, find
 from pesto.tf.models.published_batches import PUBLISHED
 
 NAMES = [family.name for family in FAMILIES]
@@ -72,11 +72,11 @@ def tf():
 
 
 @pytest.fixture(scope="module", params=families(*NAMES))
-def model(request, tf) -> tuple[str, Step]:
+def model(request, tf) -> tuple[str, ModelStep]:
     return request.param, build(request.param, "tiny")
 
 
-def altered(monkeypatch, name, **changes) -> Step:
+def altered(monkeypatch, name, **changes) -> ModelStep:
     """The tiny variant of a family with some of its settings changed."""
     module = importlib.import_module(find(name)[0].module)
     monkeypatch.setitem(module.CONFIGS, "tiny", replace(module.CONFIGS["tiny"], **changes))

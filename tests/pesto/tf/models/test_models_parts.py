@@ -88,7 +88,7 @@ def test_an_eidetic_step_is_the_published_recurrence() -> None:
     past = rng.normal(size=(1, 4, 2, 2, 3)).astype(np.float32)
     with tf.Graph().as_default() as graph:
         layer = eidetic.eidetic("layer_0", 3, 3, (1, 1, 1))
-        before = eidetic.State(hidden=tf.constant(hidden), cell=tf.constant(cell), history=tf.constant(past))
+        before = eidetic.EideticState(hidden=tf.constant(hidden), cell=tf.constant(cell), history=tf.constant(past))
         after, mixed = eidetic.advance(layer, 0, tf.constant(x), before, tf.constant(memory))
         names = ("hidden", "inputs", "memory", "cell_gate", "memory_gate", "joined")
         kernels = {name: getattr(layer, name).kernel for name in names}
@@ -118,7 +118,7 @@ def test_an_eidetic_step_is_the_published_recurrence() -> None:
 
 def test_heads_apart_are_attention_of_the_paper() -> None:
     """Concat(head_1, head_2) with head_i = softmax(Q W_q (K W_k)^T / sqrt(d_k)) V W_v, the last word masked."""
-    config = transformer.Config(layers=1, heads=2, hidden=4, batch=1, length=3, dropout=0.0, apart=True)
+    config = transformer.TransformerConfig(layers=1, heads=2, hidden=4, batch=1, length=3, dropout=0.0, apart=True)
     words = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     bias = np.array([[[0.0, 0.0, transformer.MASKED]]], np.float32)
     with tf.Graph().as_default() as graph:

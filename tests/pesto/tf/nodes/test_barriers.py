@@ -1,12 +1,12 @@
 """An IdentityN holds nothing up: its readers read what it passes, in the planned graph and in the one that runs."""
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce.edits import Edits, make  # noqa: E402
-from pesto.tf.nodes.barriers import around, barriers, behind  # noqa: E402
+from pesto.tf.enforce.edits import GraphEdits, apply_edits  # noqa: E402
+from pesto.tf.nodes.barriers import bypass_barriers, find_barriers, source_tensor  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -35,10 +35,10 @@ def pair(a, b):
 def test_readers_read_what_passes():
     """Output k of a barrier is its input k, through several; who waited for a barrier waits for all that pass it."""
     graph_def = graph_of(pair).as_graph_def()
-    passed = barriers(graph_def)
+    passed = find_barriers(graph_def)
     assert passed == {"first": ("a", "b"), "second": ("first:1", "first:1")}
-    assert behind("second:1", passed) == "b"
-    around(graph_def, passed)
+    assert source_tensor("second:1", passed) == "b"
+    bypass_barriers(graph_def, passed)
     assert inputs_of(graph_def)["right"] == ["b", "b"]
     assert inputs_of(graph_def)["left"] == ["a", "^b"]
 
@@ -62,7 +62,7 @@ def test_one_that_waits_stays():
         tf.negative(kept[1], name="left")
 
     graph = graph_of(build)
-    assert barriers(graph.as_graph_def()) == {}
+    assert find_barriers(graph.as_graph_def()) == {}
     assert "kept" in sources.from_v1(graph, ["left"]).names
 
 
@@ -74,7 +74,7 @@ def test_one_of_references_stays():
         kept = tf.raw_ops.IdentityN(input=[w._ref(), b], name="kept")
         tf.negative(kept[0], name="left")
 
-    assert barriers(graph_of(build).as_graph_def()) == {}
+    assert find_barriers(graph_of(build).as_graph_def()) == {}
 
 
 def branched(a, b):
@@ -89,9 +89,9 @@ def branched(a, b):
 def test_one_that_may_be_dead_alone_stays():
     """Its readers are dead with it, though what it passes them is not: of two branches one gives what is merged."""
     graph = graph_of(branched)
-    assert set(barriers(graph.as_graph_def())) == {"inside"}
+    assert set(find_barriers(graph.as_graph_def())) == {"inside"}
     graph_def = graph.as_graph_def()
-    around(graph_def, barriers(graph_def))
+    bypass_barriers(graph_def, find_barriers(graph_def))
     led = tf.Graph()
     with led.as_default():
         tf.import_graph_def(graph_def, name="")
@@ -115,7 +115,7 @@ def test_a_conditional_keeps_its_barriers_readers():
     finally:
         v1.enable_control_flow_v2()
     assert any(node.op == "Merge" for node in graph.as_graph_def().node)
-    assert [len(inputs) for inputs in barriers(graph.as_graph_def()).values()] == [2]
+    assert [len(inputs) for inputs in find_barriers(graph.as_graph_def()).values()] == [2]
 
 
 def test_a_live_graph_is_led_around_and_back():
@@ -123,9 +123,9 @@ def test_a_live_graph_is_led_around_and_back():
     graph = graph_of(pair)
     before = inputs_of(graph.as_graph_def())
     wanted = graph.as_graph_def()
-    passed = barriers(wanted)
-    around(wanted, passed)
-    undo = make(graph, Edits(passed=passed))
+    passed = find_barriers(wanted)
+    bypass_barriers(wanted, passed)
+    undo = apply_edits(graph, GraphEdits(passed=passed))
     now, then = inputs_of(graph.as_graph_def()), inputs_of(wanted)
     assert {name: now[name] for name in ("left", "right")} == {name: then[name] for name in ("left", "right")}
     undo()

@@ -4,7 +4,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from pesto.tf.nodes.inline import body  # noqa: E402
+from pesto.tf.nodes.inline import flatten_function  # noqa: E402
 
 
 def test_a_body_has_only_the_functions_that_it_calls() -> None:
@@ -21,7 +21,7 @@ def test_a_body_has_only_the_functions_that_it_calls() -> None:
     for argument in arguments:
         argument.attr["dtype"].type = tf.float32.as_datatype_enum
 
-    made = body(library[branch], arguments, library)
+    made = flatten_function(library[branch], arguments, library)
 
     inner = [node for node in library[branch].node_def if node.op == "StatelessIf"]
     called = {node.attr[name].func.name for node in inner for name in ("then_branch", "else_branch")}

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer import importer  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.nodes.trips import LOOPS  # noqa: E402
-from pesto.tf.nodes.trips import trips as trips_of  # noqa: E402
+from pesto.tf.nodes.trip_counts import LOOPS  # noqa: E402
+from pesto.tf.nodes.trip_counts import trip_count as trips_of  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -49,7 +49,7 @@ def test_loops_from_a_graph_def_are_those_of_the_graph(new: bool) -> None:
     graph, fetches = counting_loop(new=new)
     captured = sources.capture_graph_def(graph.as_graph_def(add_shapes=True), ["train"], "test")
     wanted = sources.from_v1(graph, fetches[:1])
-    found = importer.build(captured)
+    found = importer.build_graph(captured)
     assert found.fingerprint() == wanted.fingerprint() and found.flops.tolist() == wanted.flops.tolist()
 
 

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from pesto.tf.nodes.openbatch import size_reads
+from pesto.tf.nodes.batch_dimension import count_size_reads
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ def test_only_the_open_batch_counts(shape, count):
     with tf.Graph().as_default() as graph:
         fed = tf.compat.v1.placeholder(tf.float32, shape)
         tf.raw_ops.Shape(input=fed)
-    assert size_reads(graph.as_graph_def(add_shapes=True)) == count
+    assert count_size_reads(graph.as_graph_def(add_shapes=True)) == count

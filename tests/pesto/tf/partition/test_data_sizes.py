@@ -13,15 +13,15 @@ from pesto.split.op_strategy import OpStrategy, cut_ops
 from pesto.split.program import CutGain, Rules
 from pesto.split.signature import RANK
 from pesto.split.split_search import divide, divide_partly
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.nodes.sizes import BoundedShape, KnownShape  # noqa: E402
-from pesto.tf.partition.parts_run import run_parts  # noqa: E402
-from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.partition.partition_run import run_parts  # noqa: E402
+from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -50,7 +50,7 @@ def captured_step(loss):
         value = tf.identity(loss(mask, wide @ b, wide, b), name="loss")
         v1.train.GradientDescentOptimizer(0.05).minimize(value, name="train")
     captured = sources.capture_v1(graph, ["loss", "train"], source="a step")
-    return captured, shape(captured)[1], fed(runnable(captured, known_nodes(captured, None)), 3)
+    return captured, shape(captured)[1], fed(make_runnable(captured, known_nodes(captured, None)), 3)
 
 
 def check(shaped, split):

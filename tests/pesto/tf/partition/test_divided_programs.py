@@ -9,14 +9,14 @@ from pesto.split.layouts import WHOLE
 from pesto.split.op_strategy import cut_ops
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.partition.parts_run import run_parts  # noqa: E402
-from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.partition.partition_run import run_parts  # noqa: E402
+from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -40,7 +40,7 @@ def program(loss, optimizer=lambda: v1.train.GradientDescentOptimizer(0.1)):
         value = tf.identity(loss(), name="loss")
         optimizer().minimize(value, name="train")
     captured = sources.capture_v1(graph, ["loss", "train"], source="a step")
-    return captured, shape(captured)[1], fed(runnable(captured, known_nodes(captured, None)))
+    return captured, shape(captured)[1], fed(make_runnable(captured, known_nodes(captured, None)))
 
 
 def ran(captured, shaped, step, workers):

@@ -10,12 +10,12 @@ from pesto.split import geometry
 from pesto.split.layouts import WHOLE
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.partition.part_variables import PartVariable, in_parts, whole  # noqa: E402
+from pesto.tf.partition.part_variables import PartVariable, join_values, split_values  # noqa: E402
 from pesto.tf.partition.partitioned import partition  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
@@ -41,10 +41,10 @@ def variables(draw):
 def test_parts_are_the_whole(variable):
     """A checkpoint of the whole, cut and put together, is itself; each part is of the shape that a worker holds."""
     value = np.arange(np.prod(variable.shape)).reshape(variable.shape).astype(np.float32)
-    parts = in_parts([variable], {"v": value, "other": value})
+    parts = split_values([variable], {"v": value, "other": value})
     assert set(parts) == set(variable.parts)
     assert {part.size for part in parts.values()} == {variable.part_elements}
-    joined = whole([variable], parts)["v"]
+    joined = join_values([variable], parts)["v"]
     assert joined.dtype == value.dtype and (joined == value).all()
 
 
@@ -53,7 +53,7 @@ def test_what_is_not_there_is_left_out():
     variable = PartVariable(
         name="v", parts=("w0/v", "w1/v"), dtype="float32", shape=(2,), layouts=(0,), factors=(2,), places=(0, 1)
     )
-    assert whole([variable], {"w0/v": np.zeros(1)}) == {} == in_parts([variable], {})
+    assert join_values([variable], {"w0/v": np.zeros(1)}) == {} == split_values([variable], {})
 
 
 def test_checkpoints_are_those_of_the_whole_step(tmp_path):

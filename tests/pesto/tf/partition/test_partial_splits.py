@@ -13,13 +13,13 @@ from pesto.split.op_strategy import ONCE_WAY, cut_ops
 from pesto.split.program import CutGain
 from pesto.split.split_search import divide_partly
 from pesto.split.worker_parts import build_worker_parts
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf import models  # noqa: E402
+from pesto.tf.partition.partition_run import run_parts  # noqa: E402
 from pesto.tf.partition.partitioned import partition  # noqa: E402
-from pesto.tf.partition.parts_run import run_parts  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 

@@ -11,18 +11,18 @@ from pesto.core.errors import InputError, UsageError
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, REDUCE
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.partition import parts_run  # noqa: E402
-from pesto.tf.partition.part_variables import in_parts  # noqa: E402
+from pesto.tf.partition import partition_run  # noqa: E402
+from pesto.tf.partition.part_variables import split_values  # noqa: E402
+from pesto.tf.partition.partition_run import TOLERANCE, run_parts  # noqa: E402
 from pesto.tf.partition.partitioned import partition  # noqa: E402
-from pesto.tf.partition.parts_run import TOLERANCE, run_parts  # noqa: E402
-from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -43,7 +43,7 @@ def model(name):
 def captured_step(graph, fetches):
     """Of a graph made here."""
     captured = sources.capture_v1(graph, fetches, source="a step")
-    return captured, shape(captured)[1], runnable(captured, known_nodes(captured, None))
+    return captured, shape(captured)[1], make_runnable(captured, known_nodes(captured, None))
 
 
 def divided(shaped, factors, *, replicate=False):
@@ -107,7 +107,9 @@ def test_a_step_that_carries_roundings_far_is_told_from_a_wrong_one(turns, monke
     ran = run_parts(captured, shaped, division, step, steps=3)
     assert ran.as_whole and (ran.losses_distance > TOLERANCE) == (turns > 1) == (ran.nudged_distance is not None)
     if turns == 1:
-        monkeypatch.setattr(parts_run, "in_parts", lambda *given: {k: v * 1.01 for k, v in in_parts(*given).items()})
+        monkeypatch.setattr(
+            partition_run, "split_values", lambda *given: {k: v * 1.01 for k, v in split_values(*given).items()}
+        )
         wrong = run_parts(captured, shaped, division, step, steps=3)
         assert not wrong.as_whole and 10 * wrong.nudged_distance < wrong.variables_distance
 
@@ -256,7 +258,7 @@ def test_keras_step_from_its_live_variables():
     net.compile(optimizer="adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     captured = sources.capture_keras(net, BATCH)
     shaped = shape(captured, batch=BATCH)[1]
-    step = runnable(captured, known_nodes(captured, BATCH))
+    step = make_runnable(captured, known_nodes(captured, BATCH))
     ran = run_parts(captured, shaped, divided(shaped, (2,)).division, step, steps=3)
     assert ran.as_whole and ran.held < 0.52
     kernel = captured.values[next(name for name in captured.values if "Cast/ReadVariableOp" in name)]
@@ -274,7 +276,7 @@ def test_keras_step_with_gradients_of_nothing_but_rounding():
     net.compile(optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9), loss="mae")
     captured = sources.capture_keras(net, BATCH)
     shaped = shape(captured, batch=BATCH)[1]
-    step = runnable(captured, known_nodes(captured, BATCH))
+    step = make_runnable(captured, known_nodes(captured, BATCH))
     ran = run_parts(captured, shaped, divided(shaped, (2,)).division, step, steps=3)
     assert ran.as_whole and ran.variables_distance <= TOLERANCE, ran
 

@@ -10,12 +10,12 @@ import pytest
 
 from pesto.cli.verbs.plans import run_split
 from pesto.core.errors import Exit, VerificationError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.partition.parts_run import PartsRan  # noqa: E402  # after the quiet load
+from pesto.tf.partition.partition_run import PartitionRunResult  # noqa: E402  # after the quiet load
 
 
 def small(folder):
@@ -72,7 +72,7 @@ def test_a_split_is_written_and_run(pesto, tmp_path):
 
 def parts_ran(distance, *, finite):
     """A run of a divided step whose losses are so far from the whole step's."""
-    return PartsRan(
+    return PartitionRunResult(
         losses_distance=distance, variables_distance=0.0, furthest="loss:0" if distance else None, nudged_distance=None,
         losses=("loss:0",), variables=1, finite=finite, moves=(), steps=1, step_s=1.0, whole_step_s=1.0, held=0.5,
         moved_bytes=8, nodes=9, late=0, devices=("/device:CPU:1",), feeds=(),

@@ -10,7 +10,7 @@ from keras import layers, optimizers
 from pesto.core.micro_batches.recognised import Recognised, recognised
 from pesto.core.micro_batches.step_parts import BACKWARD, FORWARD
 from pesto.core.source import Cut, function_label
-from pesto.tf.importer.importer import build
+from pesto.tf.importer.importer import build_graph
 from pesto.tf.sources.sources import capture_keras
 
 BATCH, PIECES, IDS, ROWS = 12, 3, 6, 20
@@ -75,7 +75,7 @@ MODELS = {
 
 def found(name: str) -> Recognised:
     label = function_label(f"model:{name}", BATCH, Cut(PIECES))
-    graph = build(capture_keras(MODELS[name](), BATCH, source=label, cut=Cut(PIECES)))
+    graph = build_graph(capture_keras(MODELS[name](), BATCH, source=label, cut=Cut(PIECES)))
     known = recognised(graph)
     assert known is not None
     return known

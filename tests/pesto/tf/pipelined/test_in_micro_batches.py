@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.source import Cut
-from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
+from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches
 from pesto.tf.sources.sources import capture_pieces
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2) / 8
@@ -200,7 +200,7 @@ def guarded():
             step.optimizer.apply_gradients([(gradients[0], step.w)])
         return loss
 
-    return converted(whole)
+    return convert_control_flow(whole)
 
 
 def repeated():
@@ -211,7 +211,7 @@ def repeated():
         for _ in tf.range(2):
             step(x)
 
-    return converted(whole)
+    return convert_control_flow(whole)
 
 
 def called():
@@ -258,6 +258,6 @@ def test_control_flow_is_converted_as_by_the_steps_own_function():
             x = x + 1
         return x
 
-    assert np.array_equal(converted(tf.function(step))(tf.constant([1.0])), [2.0])
-    assert converted(tf.function(step, autograph=False)) is step
-    assert converted(len) is len
+    assert np.array_equal(convert_control_flow(tf.function(step))(tf.constant([1.0])), [2.0])
+    assert convert_control_flow(tf.function(step, autograph=False)) is step
+    assert convert_control_flow(len) is len

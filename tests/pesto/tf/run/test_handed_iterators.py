@@ -11,15 +11,15 @@ import pytest
 import pesto as face
 from pesto.core.costs.disturbance import Watch
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.tf import named  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.run import planned_run, profiler  # noqa: E402
-from pesto.tf.run.run_options import How  # noqa: E402  # after the quiet load
+from pesto.tf.run.run_options import RunOptions  # noqa: E402  # after the quiet load
 from pesto.tf.run.runnable import start_batch  # noqa: E402
 
 _PROGRAM = """
@@ -99,27 +99,29 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_planned_run_is_the_stock_run(step: str, batch: int | None, program: Any) -> None:
     if step == "keras_2":
         pytest.importorskip("tf_keras")
-    graph, runs = named.runs(program(step, batch))  # read once: Keras counts the names of what is traced again
+    graph, runs = named_sources.load_runnable(
+        program(step, batch)
+    )  # read once: Keras counts the names of what is traced again
     plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list")
-    ran = planned_run.run(plan, graph, runs, How(steps=1, devices="cpu"))
+    ran = planned_run.run_planned(plan, graph, runs, RunOptions(steps=1, devices="cpu"))
     assert ran.as_planned and ran.losses_equal and ran.variables_equal and ran.finite
     assert {feed.name.partition(":")[0] for feed in ran.feeds} >= {"IteratorGetNext"}
 
 
 def test_a_branch_may_have_ops_called_as_those_behind_it(program: Any) -> None:
     """The branch of RMSprop's division has an `Identity` of the same name, and runs on another device than that."""
-    graph, runs = named.runs(program("few_rows", 4))
+    graph, runs = named_sources.load_runnable(program("few_rows", 4))
     plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list")
     behind = np.array([name.partition("/cond/Identity")[1] != "" for name in plan.names])
     assert behind.any()
     plan = replace(plan, schedule=replace(plan.schedule, device=np.where(behind, 1, 0)))
-    ran = planned_run.run(plan, graph, runs, How(steps=1, devices="cpu"))
+    ran = planned_run.run_planned(plan, graph, runs, RunOptions(steps=1, devices="cpu"))
     assert ran.moves == () and ran.as_planned and ran.losses_equal and ran.variables_equal
 
 
 def test_every_step_reads_the_batch_that_it_is_fed(program: Any) -> None:
     """By number in the order of the sorted keys; whole numbers are rows of the table."""
-    _, step = named.runs(program("argument"))
+    _, step = named_sources.load_runnable(program("argument"))
     assert [(feed.name, feed.shape) for feed in step.feed_values] == [
         ("IteratorGetNext", (6,)), ("IteratorGetNext:1", (6, 2)), ("IteratorGetNext:2", (6, 4)),
     ]  # fmt: skip
@@ -138,22 +140,22 @@ def test_own_batch_is_given_by_the_iterator(program: Any) -> None:
     source = program("argument")
     plan = face.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=0, solver="list")
     batch = {"IteratorGetNext:1": np.zeros((6, 2), "f4")}
-    ran = inputs.run_plan(plan, source, How(steps=1, devices="cpu", feeds=batch))
+    ran = inputs.run_plan(plan, source, RunOptions(steps=1, devices="cpu", feeds=batch))
     assert ran.as_planned
     assert [feed.file is not None for feed in ran.feeds] == [False, True, False]
 
 
 def test_profile_measures_the_read(program: Any) -> None:
-    graph, step = named.runs(program("argument"))
+    graph, step = named_sources.load_runnable(program("argument"))
     measured = profiler.profile(graph, step, iterations=2, watch=Watch(keep=True))
     assert measured.seconds[graph.names.index("IteratorGetNext")] > 0
 
 
 def test_step_that_reads_an_iterator_is_not_divided(program: Any) -> None:
     with pytest.raises(InputError, match="every worker would take another one"):
-        named.shaped(program("argument"))
+        named_sources.load_typed(program("argument"))
 
 
 def test_table_of_the_program_is_refused(program: Any) -> None:
     with pytest.raises(InputError, match=r"table or another resource .* look things up before the step"):
-        named.runs(program("table_of_words"))
+        named_sources.load_runnable(program("table_of_words"))

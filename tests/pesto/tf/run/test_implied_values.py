@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from pesto.tf.feed_values import FeedValues
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.run.runnable import Runnable, runnable  # noqa: E402
+from pesto.tf.run.runnable import CapturedRunnable, make_runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 ROWS, WIDTH, CLASSES = 40, 6, 5
@@ -26,7 +26,7 @@ def spec(shape: list[int], dtype: Any = tf.int32) -> Any:
     return tf.TensorSpec(shape, dtype)
 
 
-def step(function: Callable[..., Any], *specs: Any) -> Runnable:
+def step(function: Callable[..., Any], *specs: Any) -> CapturedRunnable:
     """A step that trains with the loss that `function` gives, with values for its feeds."""
 
     def train(*batch: Any) -> Any:
@@ -36,7 +36,7 @@ def step(function: Callable[..., Any], *specs: Any) -> Runnable:
         return loss
 
     captured = sources.capture_function(tf.function(train), *specs)
-    return runnable(captured, known_nodes(captured, None))
+    return make_runnable(captured, known_nodes(captured, None))
 
 
 def mean_of(ids: Any) -> Any:
@@ -186,7 +186,8 @@ def test_ids_that_a_v1_loop_and_a_reference_read() -> None:
         v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
     captured = sources.capture_v1(graph, ["train"])
     found = {
-        values.name: (values.low, values.high) for values in runnable(captured, known_nodes(captured, None)).feed_values
+        values.name: (values.low, values.high)
+        for values in make_runnable(captured, known_nodes(captured, None)).feed_values
     }
     assert found == {"ids": (0, ROWS - 1), "labels": (0, CLASSES - 1)}
 
@@ -222,7 +223,7 @@ def test_variables_of_one_shape_begin_with_different_values() -> None:
         w, u = (v1.get_variable(name, [3, 3], use_resource=True) for name in "wu")
         v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean((w - u) ** 2), name="train")
     captured = sources.capture_v1(graph, ["train"])
-    made = runnable(captured, known_nodes(captured, None))
+    made = make_runnable(captured, known_nodes(captured, None))
     with made.graph.as_default(), v1.Session() as session:
         names = [op.name for op in made.graph.get_operations() if op.type == "VarHandleOp"]
         handles = [made.graph.get_tensor_by_name(f"{name}:0") for name in names]

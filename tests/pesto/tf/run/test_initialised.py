@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.run.input_sources import explain_failure  # noqa: E402
-from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 
@@ -46,7 +46,7 @@ def test_step_reads_what_its_program_puts_there(build: Callable[[], Any], values
     with tf.Graph().as_default() as graph:
         out = tf.identity(build(), name="end")
     captured = sources.capture_v1(graph, [out])
-    step = runnable(captured, known_nodes(captured, None))
+    step = make_runnable(captured, known_nodes(captured, None))
     with v1.Session(graph=step.graph) as session:
         session.run(step.graph.get_operation_by_name(step.init))
         assert session.run("end:0", step.feed(np.random.default_rng(0))).tolist() == values
@@ -58,7 +58,7 @@ def test_iterator_whose_initialiser_needs_a_feed_is_refused() -> None:
         out = tf.identity(v1.data.make_initializable_iterator(rows).get_next(), name="end")
     captured = sources.capture_v1(graph, [out])
     with pytest.raises(InputError, match="only its own program starts"):
-        runnable(captured, known_nodes(captured, None))
+        make_runnable(captured, known_nodes(captured, None))
 
 
 def words(keys: Any, tmp_path: Any) -> Any:
@@ -96,7 +96,7 @@ def test_a_table_that_nothing_fills_is_named(keys: Any, said: str, tmp_path: Any
         program.node.extend(kept)
         captured = replace(captured, graph_def=program)
     with pytest.raises(InputError, match=rf"table words \(HashTableV2\).*{said}"):
-        runnable(captured, known_nodes(captured, None))
+        make_runnable(captured, known_nodes(captured, None))
 
 
 def test_a_check_of_the_program_that_refuses_the_batch_is_named() -> None:

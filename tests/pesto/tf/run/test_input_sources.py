@@ -9,18 +9,18 @@ import pytest
 
 import pesto as face
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
-from pesto.tf import named  # noqa: E402
-from pesto.tf.nodes.needed_nodes import parse  # noqa: E402
-from pesto.tf.run import stepping  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
+from pesto.tf.nodes.needed_nodes import parse_nodes  # noqa: E402
+from pesto.tf.run import step_runs  # noqa: E402
 from pesto.tf.run.input_sources import BatchesEndedError, refuse_waiting  # noqa: E402
-from pesto.tf.run.run_options import How  # noqa: E402  # after the quiet load
+from pesto.tf.run.run_options import RunOptions  # noqa: E402  # after the quiet load
 
 
 def queue(kind: Callable[..., Any]) -> Any:
@@ -71,7 +71,7 @@ def test_a_step_that_would_wait_for_ever_is_refused(kind: str, tmp_path: Path) -
     source = saved(tmp_path, WAIT[kind])
     plan = face.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=0, solver="list")
     for attempt in (
-        lambda: inputs.run_plan(plan, source, How(steps=1, devices="cpu")),
+        lambda: inputs.run_plan(plan, source, RunOptions(steps=1, devices="cpu")),
         lambda: inputs.profile_source(source, 2),
     ):
         with pytest.raises(
@@ -85,7 +85,7 @@ def test_staging_areas_wait_too() -> None:
     with tf.Graph().as_default() as graph:
         tf.raw_ops.Unstage(dtypes=[tf.float32], shared_name="area", name="taken")
     with pytest.raises(InputError, match=r"taken \(Unstage\) waits"):
-        refuse_waiting(parse(graph.as_graph_def(), ["taken"]), "step")
+        refuse_waiting(parse_nodes(graph.as_graph_def(), ["taken"]), "step")
 
 
 def test_an_iterator_that_is_not_started_is_refused() -> None:
@@ -95,11 +95,11 @@ def test_an_iterator_that_is_not_started_is_refused() -> None:
         handle = tf.raw_ops.IteratorV2(shared_name="rows", container="", output_types=types, output_shapes=shapes)
         tf.raw_ops.IteratorGetNext(iterator=handle, output_types=types, output_shapes=shapes, name="taken")
     with pytest.raises(InputError, match="only its own program starts - give the batch to the step"):
-        refuse_waiting(parse(graph.as_graph_def(), ["taken"]), "step")
+        refuse_waiting(parse_nodes(graph.as_graph_def(), ["taken"]), "step")
 
 
 def test_an_iterator_is_started_by_the_graphs_own_op(tmp_path: Path) -> None:
-    _, step = named.runs(saved(tmp_path, initializable))
+    _, step = named_sources.load_runnable(saved(tmp_path, initializable))
     assert "MakeIterator" in {op.type for op in step.graph.get_operations()}
 
 
@@ -136,12 +136,12 @@ def test_fewer_steps_are_offered_where_they_help(tmp_path: Path) -> None:
     """Three batches are too few for a run of any length, four are enough for one step after three that warm up."""
     for batches, fewer in ((3, ""), (4, ", or ask for at most 1 steps")):
         source = saved(tmp_path, lambda n=batches: ending(n))
-        drive = stepping.Drive.of(named.runs(source)[1], steps=2, threads=2, gpu=False)
+        drive = step_runs.StepDriver.of(named_sources.load_runnable(source)[1], steps=2, threads=2, gpu=False)
         with pytest.raises(BatchesEndedError, match=rf"after {batches} steps, .* at least 5, 3 .*repeat\(\){fewer}$"):
             drive.run()
     plan = face.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=0, solver="list")
     with pytest.raises(InputError, match=r"run: file .*: its dataset or queue ended after 4 steps"):
-        inputs.run_plan(plan, source, How(steps=2, devices="cpu"))
+        inputs.run_plan(plan, source, RunOptions(steps=2, devices="cpu"))
 
 
 def test_a_divided_step_takes_a_batch_a_step() -> None:

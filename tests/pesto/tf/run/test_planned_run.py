@@ -20,21 +20,21 @@ from pesto.core.plans.plan import Plan
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.load import plan_source
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import named  # noqa: E402
-from pesto.tf.enforce.apply_options import Options  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
+from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.run import (  # noqa: E402
     planned_run,
-    stepping,
+    step_runs,
 )
-from pesto.tf.run.run_options import How  # noqa: E402
-from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.run.run_options import RunOptions  # noqa: E402
+from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 KEYS = {
@@ -75,7 +75,7 @@ def spread(plan: Plan, source: Source) -> Plan:
 
 
 def run(plan: Plan, source: Source, steps: int = 3, reference: str = "unplaced") -> Any:
-    return inputs.run_plan(plan, source, How(steps=steps, devices="cpu", reference=reference))
+    return inputs.run_plan(plan, source, RunOptions(steps=steps, devices="cpu", reference=reference))
 
 
 @pytest.mark.parametrize("ref", [False, True])
@@ -85,7 +85,7 @@ def test_a_graphdef_runs_by_its_plan_and_computes_the_same(tmp_path: Path, ref: 
     ran = run(plan, source)
     assert ran.as_planned and ran.losses_equal and ran.variables_equal and ran.single_equal and ran.finite
     assert ran.devices == {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
-    assert ran.chain_edges > 0 and ran.traced_steps == stepping.WARMUP
+    assert ran.chain_edges > 0 and ran.traced_steps == step_runs.WARMUP
     assert min(ran.step_s, ran.unplaced_step_s, ran.single_step_s, ran.unordered_step_s, ran.verify_s) > 0
     assert ran.predicted_step_s == plan.makespan_s and ran.note == planned_run.CPU_NOTE
 
@@ -102,9 +102,9 @@ def test_a_step_that_is_not_finite_itself_asks_for_other_feeds() -> None:
     assert not finite_facts("the reference", finite=True, alike=True)
 
 
-def drive_of(source: Source) -> stepping.Drive:
-    _, step = named.runs(source)
-    return stepping.Drive.of(step, steps=2, threads=2, gpu=False)
+def drive_of(source: Source) -> step_runs.StepDriver:
+    _, step = named_sources.load_runnable(source)
+    return step_runs.StepDriver.of(step, steps=2, threads=2, gpu=False)
 
 
 def test_every_step_and_every_variable_is_compared(tmp_path: Path) -> None:
@@ -112,20 +112,20 @@ def test_every_step_and_every_variable_is_compared(tmp_path: Path) -> None:
     source, _ = pieces(tmp_path)
     drive = drive_of(source)
     one, two = drive.run(), drive.run()
-    assert stepping.differing(one, two) == ((), ())
-    assert len(one.losses) == stepping.WARMUP + 2 and set(one.losses[0]) == {"loss:0"}
+    assert step_runs.differing_names(one, two) == ((), ())
+    assert len(one.losses) == step_runs.WARMUP + 2 and set(one.losses[0]) == {"loss:0"}
     assert len({losses["loss:0"] for losses in one.losses}) == len(one.losses)  # it trains, on other batches
     assert {"w", "u"} < set(one.variables) and len(one.variables) == 8  # two, two slots each, two powers of Adam
     longer = replace(drive, steps=3).run()
     assert set(longer.variables) == set(one.variables)
     assert all(longer.variables[name] != one.variables[name] for name in one.variables)
     changed = replace(one, losses=(*one.losses[:-1], {"loss:0": b""}))
-    assert stepping.differing(changed, two) == (("loss:0",), ())
+    assert step_runs.differing_names(changed, two) == (("loss:0",), ())
 
 
 def test_bits_count() -> None:
     """NaN is NaN, minus zero is not zero, one is not one in another type."""
-    digest = stepping._digest
+    digest = step_runs._digest
     assert digest(np.array([np.nan])) == digest(np.array([np.nan])) == digest(np.array([-np.nan]))
     assert digest(np.array(0.0)) != digest(np.array(-0.0))
     assert digest(np.array(1, np.int32)) != digest(np.array(1, np.float32))
@@ -135,7 +135,7 @@ def test_bits_count() -> None:
 
 def test_how_far_apart_is_said_relative_to_the_largest_number() -> None:
     """By hand: 2 of 10, 1 of 4 where all else is larger in neither, nothing of equal NaNs and texts."""
-    distance = stepping.distance
+    distance = step_runs.relative_distance
     assert distance(np.array([10.0, 1.0]), np.array([8.0, 1.0])) == 0.2
     assert distance(np.array([3, 4]), np.array([4, 4])) == 0.25
     assert distance(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == distance(np.array(0.0), np.array(-0.0)) == 0
@@ -156,9 +156,9 @@ def test_against_stock_a_difference_is_a_number_and_no_failure(
     original = planned_run._reference
 
     def elsewhere(drive: Any) -> Any:
-        monkeypatch.setattr(stepping, "SEED", 1)
+        monkeypatch.setattr(step_runs, "SEED", 1)
         record = original(drive)
-        monkeypatch.setattr(stepping, "SEED", 0)
+        monkeypatch.setattr(step_runs, "SEED", 0)
         return record
 
     monkeypatch.setattr(planned_run, "_reference", elsewhere)
@@ -188,8 +188,8 @@ def test_a_trace_with_other_names_is_refused(tmp_path: Path) -> None:
 def test_an_op_that_onednn_replaced_has_its_remedy(tmp_path: Path) -> None:
     """An op is gone, and kernels of oneDNN are in the graph: the environment variable; else a report is asked for."""
     source, plan = pieces(tmp_path)
-    record, expected, _ = planned_run._planned(
-        plan, drive_of(source), Options(devices={"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"})
+    record, expected, _ = planned_run._run_by_plan(
+        plan, drive_of(source), ApplyOptions(devices={"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"})
     )
     parts = [type(part).FromString(part.SerializeToString()) for part in record.traced[0].partition_graphs]
     part = next(p for p in parts if any(n.op == "MatMul" for n in p.node))
@@ -206,12 +206,12 @@ def test_what_a_gpu_adds_to_a_trace_is_no_device_of_it(tmp_path: Path) -> None:
     """Streams, copies and waits, as TensorFlow calls them: they are neither strays nor times of ops."""
     source, plan = pieces(tmp_path)
     devices = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
-    record, expected, _ = planned_run._planned(plan, drive_of(source), Options(devices=devices))
+    record, expected, _ = planned_run._run_by_plan(plan, drive_of(source), ApplyOptions(devices=devices))
     stats, name = record.traced[0].step_stats, plan.names[0]
-    assert planned_run._strays(stats, expected) == []
+    assert planned_run._misplaced_ops(stats, expected) == []
     for part in ("sync", "memcpy", "stream:", "stream:all", "stream:14", "stream:14<MemcpyD2H>"):
         stats.dev_stats.add(device=f"/device:GPU:0/{part}").node_stats.add(node_name=name, op_end_rel_micros=7)
-    assert planned_run._strays(stats, expected) == []
+    assert planned_run._misplaced_ops(stats, expected) == []
     assert not planned_run.partitions.examine_times(stats, expected).inversions
 
 
@@ -219,16 +219,16 @@ def test_an_op_that_ran_elsewhere_alone_is_a_stray(tmp_path: Path) -> None:
     """An op of a function's body that ran elsewhere under the same name is none."""
     source, plan = pieces(tmp_path)
     devices = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
-    record, expected, _ = planned_run._planned(plan, drive_of(source), Options(devices=devices))
+    record, expected, _ = planned_run._run_by_plan(plan, drive_of(source), ApplyOptions(devices=devices))
     stats = record.traced[0].step_stats
     name = next(n for n in plan.names if any(e.node_name == n for d in stats.dev_stats for e in d.node_stats))
     stats.dev_stats.add(device="/job:localhost/replica:0/task:0/device:GPU:0").node_stats.add(node_name=name)
-    assert planned_run._strays(stats, expected) == []
+    assert planned_run._misplaced_ops(stats, expected) == []
     for device in stats.dev_stats[:-1]:
         kept = [entry for entry in device.node_stats if entry.node_name != name]
         del device.node_stats[:]
         device.node_stats.extend(kept)
-    (line,) = planned_run._strays(stats, expected)
+    (line,) = planned_run._misplaced_ops(stats, expected)
     assert line.startswith(f"op {name} ran on") and "GPU:0" in line
 
 
@@ -243,13 +243,13 @@ def test_a_session_has_the_threads_that_it_asks_for() -> None:
 def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the run by the plan sees other batches, its losses and variables differ from the unplaced run's."""
     source, plan = pieces(tmp_path)
-    original = stepping.Drive.run
+    original = step_runs.StepDriver.run
 
     def other_batches(self: Any, *, traced: bool = False) -> Any:
-        monkeypatch.setattr(stepping, "SEED", 1 if traced else 0)
+        monkeypatch.setattr(step_runs, "SEED", 1 if traced else 0)
         return original(self, traced=traced)
 
-    monkeypatch.setattr(stepping.Drive, "run", other_batches)
+    monkeypatch.setattr(step_runs.StepDriver, "run", other_batches)
     ran = run(plan, source)
     assert not ran.as_planned and not ran.losses_equal and not ran.variables_equal
     assert {"loss:0", "w", "u"} <= set(ran.different)
@@ -259,13 +259,13 @@ def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_step_that_never_repeats_is_not_blamed_on_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other batches in every run: InputError, as two runs without a plan differ too."""
     source, plan = pieces(tmp_path)
-    original = stepping.Drive.run
+    original = step_runs.StepDriver.run
 
     def ever_other(self: Any, *, traced: bool = False) -> Any:
-        monkeypatch.setattr(stepping, "SEED", stepping.SEED + 1)
+        monkeypatch.setattr(step_runs, "SEED", step_runs.SEED + 1)
         return original(self, traced=traced)
 
-    monkeypatch.setattr(stepping.Drive, "run", ever_other)
+    monkeypatch.setattr(step_runs.StepDriver, "run", ever_other)
     with pytest.raises(InputError, match="gives other results each time it runs"):
         run(plan, source)
 
@@ -273,22 +273,22 @@ def test_a_step_that_never_repeats_is_not_blamed_on_the_plan(tmp_path: Path, mon
 def test_moves_and_inversions_are_seen(tmp_path: Path) -> None:
     """A run without order has pairs out of order, one with the devices exchanged has every op elsewhere."""
     source, plan = pieces(tmp_path)
-    graph, step = named.runs(source)
-    drive = stepping.Drive.of(step, steps=1, threads=2, gpu=False)
+    graph, step = named_sources.load_runnable(source)
+    drive = step_runs.StepDriver.of(step, steps=1, threads=2, gpu=False)
     wanted = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
     exchanged = dict(zip(wanted, reversed(wanted.values()), strict=True))
-    record, expected, findings = planned_run._planned(plan, drive, Options(devices=wanted))
-    seen = planned_run._seen(record, expected, findings)
+    record, expected, findings = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=wanted))
+    seen = planned_run._check_traces(record, expected, findings)
     assert findings and not seen.moves and not seen.inversions
-    unordered, free, _ = planned_run._planned(plan, drive, Options(devices=wanted, order=False))
+    unordered, free, _ = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))
     assert len(free.placement.before) == 0
-    found = planned_run._seen(unordered, expected, [])
+    found = planned_run._check_traces(unordered, expected, [])
     assert found.inversions and not found.moves and found.chain_edges == len(expected.placement.before)
     backwards = replace(expected.placement, rank=graph.ops - 1 - expected.placement.rank)
-    found = planned_run._seen(record, replace(expected, placement=backwards), [])
+    found = planned_run._check_traces(record, replace(expected, placement=backwards), [])
     assert any(" ran before " in line for line in found.inversions)  # by the trace
-    _, other, _ = planned_run._planned(plan, drive, Options(devices=exchanged))
-    found = planned_run._seen(record, other, [])
+    _, other, _ = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=exchanged))
+    found = planned_run._check_traces(record, other, [])
     # Small constants are copied to where they are read, so they may be on both devices.
     kinds = {n: graph.types[k] for n, k in zip(graph.names, graph.type_of, strict=True)}
     placed = {n for n, kind in kinds.items() if kind not in ("Placeholder", "Const")}
@@ -303,9 +303,9 @@ def test_the_single_device_keeps_host_ops_on_the_host(tmp_path: Path) -> None:
     mixed = np.arange(len(plan.names)) % 3
     three = replace(plan, lanes=lanes, lane_device=lanes, schedule=replace(plan.schedule, device=mixed))
     real = dict(zip(lanes, ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1"), strict=True))
-    assert planned_run._alone(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
+    assert planned_run._on_single_device(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
     logical = {name: f"/device:CPU:{k}" for k, name in enumerate(lanes)}
-    assert not planned_run._alone(three, logical).schedule.device.any()
+    assert not planned_run._on_single_device(three, logical).schedule.device.any()
 
 
 def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
@@ -330,9 +330,9 @@ def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
         run(torn, source)
     for_gpus = api.solve(inputs.load_graph(source), cluster="v100x2-nvlink", time_limit_s=0, solver="list")
     if not tf.config.list_physical_devices("GPU"):
-        assert planned_run._at_hand(for_gpus) == planned_run.CPU
+        assert planned_run._default_devices(for_gpus) == planned_run.CPU
         with pytest.raises(InputError, match="this program does not have"):
-            inputs.run_plan(for_gpus, source, How(steps=1, devices="gpu"))
+            inputs.run_plan(for_gpus, source, RunOptions(steps=1, devices="gpu"))
     with pytest.raises(UsageError, match="no kernels to run"):
         run(plan, Source(file=Path("graph.json")))
     with pytest.raises(UsageError, match="no kernels to run"):
@@ -347,13 +347,13 @@ def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one()
     """Seeds that a program set are kept; fingerprints are those of the program, reference variables included."""
     for ref in (False, True):
         captured = sources.capture_v1(program(ref=ref), ["train", "loss"])
-        made = runnable(captured, known_nodes(captured, 4))
+        made = make_runnable(captured, known_nodes(captured, 4))
         drawn = [op for op in made.graph.get_operations() if op.type == "RandomUniform"]
         assert drawn and all(op.get_attr("seed2") > 0 for op in drawn)
         again = sources.from_v1(made.graph, made.fetches)
         assert again.fingerprint() == sources.from_v1(program(ref=ref), ["train", "loss"], batch=4).fingerprint()
     captured = sources.capture_v1(program(ref=False, seed=7), ["train", "loss"])
-    made = runnable(captured, known_nodes(captured, 4))
+    made = make_runnable(captured, known_nodes(captured, 4))
     assert {op.get_attr("seed") for op in made.graph.get_operations() if op.type == "RandomUniform"} == {7}
 
 

@@ -7,20 +7,20 @@ import pytest
 
 from pesto.core.costs.disturbance import Moment, Watch
 from pesto.core.errors import InputError, NothingFoundError, UsageError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.nodes.captured import Captured  # noqa: E402
+from pesto.tf.nodes.captured import CapturedStep  # noqa: E402
 from pesto.tf.run import profiler  # noqa: E402
-from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
-def products() -> Captured:
+def products() -> CapturedStep:
     """Two products, of 2 x 2 and of 256 x 256, and an update of the larger."""
     graph = tf.Graph()
     with graph.as_default():
@@ -37,10 +37,10 @@ UNSEEN = Watch(look=lambda: None)
 """Nobody looks at what else is busy."""
 
 
-def profiled(captured: Captured, **options: Any) -> Any:
-    graph = build(captured)
+def profiled(captured: CapturedStep, **options: Any) -> Any:
+    graph = build_graph(captured)
     options.setdefault("watch", UNSEEN)
-    return graph, profiler.profile(graph, runnable(captured, known_nodes(captured, None)), **options)
+    return graph, profiler.profile(graph, make_runnable(captured, known_nodes(captured, None)), **options)
 
 
 def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None:
@@ -117,7 +117,7 @@ def test_a_gpu_is_warm_when_its_runs_no_longer_get_quicker() -> None:
 def test_trimming_drops_the_slowest_tenth() -> None:
     """Nine ones and one 100: the mean is 1 without spread; raw, the spread is that of all ten."""
     samples = np.array([[1.0]] * 9 + [[100.0]])
-    mean, spread = profiler.trimmed(samples)
+    mean, spread = profiler.trimmed_mean(samples)
     assert mean.tolist() == [1.0] and spread.tolist() == [0.0]
     assert samples[9, 0] == 100.0  # the samples themselves are kept for the raw spread
 
@@ -125,14 +125,14 @@ def test_trimming_drops_the_slowest_tenth() -> None:
 def test_trimming_keeps_what_little_there_is() -> None:
     """One sample stays, two lose the slower, none gives NaN."""
     nan = float("nan")
-    mean, spread = profiler.trimmed(np.array([[1.0, 3.0, nan], [nan, 2.0, nan]]))
+    mean, spread = profiler.trimmed_mean(np.array([[1.0, 3.0, nan], [nan, 2.0, nan]]))
     assert mean[:2].tolist() == [1.0, 2.0] and spread[:2].tolist() == [0.0, 0.0]
     assert np.isnan(mean[2]) and np.isnan(spread[2])
 
 
 def test_spread_is_deviation_over_mean() -> None:
     """Ten samples 1 and 3 by turns and one huge: mean 2, deviation 1, spread a half."""
-    _, spread = profiler.trimmed(np.array([[1.0], [3.0]] * 4 + [[9.0]]))
+    _, spread = profiler.trimmed_mean(np.array([[1.0], [3.0]] * 4 + [[9.0]]))
     assert spread.tolist() == [0.5]
 
 

@@ -6,15 +6,15 @@ import pytest
 from pesto.core.costs.calibration import calibrate
 from pesto.core.costs.disturbance import Watch
 from pesto.core.errors import InputError, NothingFoundError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.run import transfers  # noqa: E402  # after the quiet load
-from pesto.tf.run.transfers import FEW, MANY, Pair, measure, tf_device  # noqa: E402
+from pesto.tf.run.transfers import FEW, MANY, DevicePair, measure_transfers, tf_device  # noqa: E402
 
-PAIR = Pair(one="cpu:0", other="cpu:1", cpus=2)
+PAIR = DevicePair(one="cpu:0", other="cpu:1", cpus=2)
 UNSEEN = Watch(look=lambda: None)
 SIZES = (4, 16, 64, 256, 1024, 4096)
 
@@ -22,7 +22,7 @@ SIZES = (4, 16, 64, 256, 1024, 4096)
 def chains(clock=lambda: 0.0):
     session = v1.Session(graph=tf.Graph(), config=transfers._config(PAIR))
     with session.graph.as_default():
-        return transfers._Chains(PAIR, session, clock)
+        return transfers._TransferChains(PAIR, session, clock)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_large_transfers_go_in_short_chains(short):
 
 def test_logical_cpus_are_measured_both_ways(short):
     """Every size has its samples, one way and back, with what went on at once; that they settle nobody promises."""
-    there, back, runs = measure(PAIR, UNSEEN, 2, sizes=SIZES)
+    there, back, runs = measure_transfers(PAIR, UNSEEN, 2, sizes=SIZES)
     assert (there.source, there.target, back.source, back.target) == ("cpu:0", "cpu:1", "cpu:1", "cpu:0")
     for samples in (there, back):
         assert samples.alone.shape == samples.both.shape == samples.twice.shape == (6, 2 * transfers.REPEATS)
@@ -127,8 +127,8 @@ def test_a_clock_that_says_so_gives_its_seconds(short, monkeypatch):
         del few
         return np.array(took)[:, None] * np.ones(3) * (1 + size / 1e4)
 
-    monkeypatch.setattr(transfers._Chains, "row", row)
-    there, back, _ = measure(PAIR, UNSEEN, 2, sizes=SIZES)
+    monkeypatch.setattr(transfers._TransferChains, "row", row)
+    there, back, _ = measure_transfers(PAIR, UNSEEN, 2, sizes=SIZES)
     found = calibrate(there, back)
     assert found.latency_s == pytest.approx(3e-6, rel=1e-3) and found.error < 1e-3
     assert calibrate(back, there).latency_s == pytest.approx(4e-6, rel=1e-3)
@@ -137,12 +137,12 @@ def test_a_clock_that_says_so_gives_its_seconds(short, monkeypatch):
 def test_a_device_that_is_not_there_is_one_line(short):
     """TensorFlow's own words, shortened, and what to do."""
     with pytest.raises(InputError, match=r"cpu:0 and gpu:7: TensorFlow cannot send .* - name others") as caught:
-        measure(Pair(one="cpu:0", other="gpu:7", cpus=1), UNSEEN, 2, sizes=SIZES)
+        measure_transfers(DevicePair(one="cpu:0", other="gpu:7", cpus=1), UNSEEN, 2, sizes=SIZES)
     assert "\n" not in str(caught.value)
 
 
 def test_names_are_tensorflows():
     """gpu:1 is its second GPU."""
     assert (tf_device("gpu:1"), tf_device("cpu:0")) == ("/device:GPU:1", "/device:CPU:0")
-    assert transfers.gpus_at_hand() == [] or all(transfers.gpus_at_hand())
+    assert transfers.visible_gpus() == [] or all(transfers.visible_gpus())
     assert NothingFoundError.exit_code == 5

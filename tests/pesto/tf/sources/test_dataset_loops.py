@@ -5,9 +5,9 @@ import pytest
 
 import pesto
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf.sources import sources  # noqa: E402
 

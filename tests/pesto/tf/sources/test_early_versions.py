@@ -13,9 +13,9 @@ from pesto.inputs.load import load_graph
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes.sizes import KnownShape
 from pesto.tf.sources.sources import capture_file
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 SCALAR = """

@@ -9,9 +9,9 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.graph import Graph
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
 

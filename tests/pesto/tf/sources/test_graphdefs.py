@@ -9,12 +9,12 @@ import pytest
 
 from pesto.core.errors import InputError, PestoError
 from pesto.core.source import Source
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import named  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.nodes.graph_def_bytes import count_nodes, look  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -56,9 +56,12 @@ def test_files_give_the_fingerprint_of_the_graph(tmp_path: Path) -> None:
     wanted = sources.from_v1(graph, ["train", "loss"]).fingerprint()
     for path in (binary, text):
         assert sources.from_graph_def_file(path, ["train", "loss"]).fingerprint() == wanted
-        assert named.load(Source(file=path, fetch=("train", "loss"))).fingerprint() == wanted
+        assert named_sources.load_graph(Source(file=path, fetch=("train", "loss"))).fingerprint() == wanted
         assert sources.from_graph_def_file(path, ["*"]).ops > sources.from_graph_def_file(path, ["train"]).ops
-        assert named.load(Source(file=path, fetch=("*",))).ops == sources.from_graph_def_file(path, ["*"]).ops
+        assert (
+            named_sources.load_graph(Source(file=path, fetch=("*",))).ops
+            == sources.from_graph_def_file(path, ["*"]).ops
+        )
     with pytest.raises(InputError, match="did you mean 'loss'"):
         sources.from_graph_def_file(binary, ["los"])
 
@@ -75,7 +78,7 @@ def test_several_ends_are_named_and_asked_for(tmp_path: Path) -> None:
     ):
         sources.from_graph_def_file(path)
     with pytest.raises(InputError, match="ends in"):
-        named.load(Source(file=path))
+        named_sources.load_graph(Source(file=path))
     step = with_one_end(graph, "train")
     path.write_bytes(step.SerializeToString())
     assert sources.from_graph_def_file(path).fingerprint() == sources.from_v1(graph, ["train"]).fingerprint()

@@ -12,18 +12,18 @@ import pytest
 
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
 from pesto.tf.importer import shapes  # noqa: E402
-from pesto.tf.importer.importer import build  # noqa: E402
-from pesto.tf.nodes import openbatch  # noqa: E402
-from pesto.tf.nodes.inference import infer  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
+from pesto.tf.nodes import batch_dimension  # noqa: E402
+from pesto.tf.nodes.shape_inference import infer_shapes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 from pesto.verbs import api  # noqa: E402
 
@@ -96,7 +96,7 @@ def traced() -> Iterator[Callable[[], list[Any]]]:
 
 def imported(traces: list[Any]) -> Graph:
     (one,) = traces
-    return build(sources.capture_func_graph(one, "fit"), batch=BATCH)
+    return build_graph(sources.capture_func_graph(one, "fit"), batch=BATCH)
 
 
 def assert_same(a: Graph, b: Graph) -> None:
@@ -207,8 +207,10 @@ def test_a_step_is_traced_once(built_so: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_shapes_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only axes to sum over stay open, their bound is all that is to be learnt."""
     passes = []
-    for module in (openbatch, shapes):
-        monkeypatch.setattr(module, "infer", lambda graph_def: passes.append(graph_def) or infer(graph_def))
+    for module in (batch_dimension, shapes):
+        monkeypatch.setattr(
+            module, "infer_shapes", lambda graph_def: passes.append(graph_def) or infer_shapes(graph_def)
+        )
     found = sources.from_keras(compiled("attention"), BATCH)
     assert len(passes) == 1
     axes = np.flatnonzero(found.type_of[found.tensor_op] == found.types.index("BroadcastGradientArgs"))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 tf_keras = pytest.importorskip("tf_keras")
 
-from pesto.tf.fitting import argument_types  # noqa: E402
+from pesto.tf.plan_matching import argument_types  # noqa: E402
 from pesto.tf.sources import callables, sources  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -123,10 +123,10 @@ def test_types_of_what_an_iterator_gives_can_be_changed() -> None:
     element = (tf.TensorSpec([8, 3]), {"y": tf.TensorSpec([8], tf.int64)})
     kind = tf.function(_next).get_concrete_function(tf.data.IteratorSpec(element))
     signature = kind.function_type
-    assert sorted(argument_types.tensors(signature)) == ["iterator[0]", "iterator[1]['y']"]
-    found = argument_types.opened(signature)
+    assert sorted(argument_types.tensor_specs(signature)) == ["iterator[0]", "iterator[1]['y']"]
+    found = argument_types.open_batch(signature)
     assert found is not None
     size, opened = found
     assert size == 8
-    assert [spec.shape.as_list() for spec in argument_types.tensors(opened).values()] == [[None, 3], [None]]
-    assert argument_types.told("iterator[0]", "train_function") == "iterator[0] (x of fit)"
+    assert [spec.shape.as_list() for spec in argument_types.tensor_specs(opened).values()] == [[None, 3], [None]]
+    assert argument_types.describe_argument("iterator[0]", "train_function") == "iterator[0] (x of fit)"

@@ -10,14 +10,14 @@ import pytest
 from pesto.core.errors import InputError, PestoError, UsageError
 from pesto.core.graph import Graph
 from pesto.core.source import Source
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import named  # noqa: E402
-from pesto.tf.importer.importer import build  # noqa: E402
-from pesto.tf.nodes.flat import flat, has_calls  # noqa: E402
+from pesto.tf import named_sources  # noqa: E402
+from pesto.tf.importer.importer import build_graph  # noqa: E402
+from pesto.tf.nodes.inline_tracing import has_calls, with_inline_calls  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.verbs import api  # noqa: E402
 
@@ -121,7 +121,7 @@ def test_a_calls_effects_come_before_what_waits_for_it() -> None:
 
 
 def test_nested_functions_are_traced_flat_where_that_works() -> None:
-    """The ops are those of one graph, as `flat` gives it, and the switch that it uses is put back."""
+    """The ops are those of one graph, as `with_inline_calls` gives it, and the switch that it uses is put back."""
     module = training_module()
     for fn in (calling(module), module.train, lambda x: module.train(x)["loss"]):
         found = sources.capture_function(fn, *([] if fn is module.train else [tf.TensorSpec([4, 8])]), batch=4)
@@ -129,10 +129,10 @@ def test_nested_functions_are_traced_flat_where_that_works() -> None:
         assert "matmul" in names and not any("PartitionedCall" in name for name in names)
         assert not tf.config.functions_run_eagerly()
     spec = tf.TensorSpec([4, 8])
-    by_hand = tf.function(flat(calling(module).python_function)).get_concrete_function(spec).graph
+    by_hand = tf.function(with_inline_calls(calling(module).python_function)).get_concrete_function(spec).graph
     assert not has_calls(by_hand)
     expected = sources.from_function(calling(module), spec)
-    assert build(sources.capture_func_graph(by_hand, "x")).layout() == expected.layout()
+    assert build_graph(sources.capture_func_graph(by_hand, "x")).layout() == expected.layout()
 
 
 def test_flat_restores_the_switch_when_the_function_raises() -> None:
@@ -146,7 +146,7 @@ def test_flat_restores_the_switch_when_the_function_raises() -> None:
         tf.config.run_functions_eagerly(before)
         try:
             with pytest.raises(RuntimeError, match="mine"):
-                flat(wrong)()
+                with_inline_calls(wrong)()
             assert tf.config.functions_run_eagerly() == before
         finally:
             tf.config.run_functions_eagerly(False)
@@ -368,8 +368,8 @@ def test_callables_that_are_wrong_get_one_line(
 
 def test_built_in_models_are_known_by_name() -> None:
     """A tiny model imports, and another name or variant is a UsageError with what exists."""
-    graph = named.load(Source(model="rnnlm", variant="tiny"))
+    graph = named_sources.load_graph(Source(model="rnnlm", variant="tiny"))
     assert graph.source == "model rnnlm tiny" and types(graph).count("MatMul") > 10
     for model, variant in (("rnnlmm", "tiny"), ("rnnlm", "tinny")):
         with pytest.raises(UsageError, match="did you mean"):
-            named.load(Source(model=model, variant=variant))
+            named_sources.load_graph(Source(model=model, variant=variant))

@@ -10,13 +10,13 @@ from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
-from pesto.tf.sources.feed_shapes import with_shapes  # noqa: E402
+from pesto.tf.sources.feed_shapes import set_feed_shapes  # noqa: E402
 
 v1 = tf.compat.v1
 raw = tf.raw_ops
@@ -123,7 +123,7 @@ def test_what_is_stated_is_a_bound_and_no_value() -> None:
         return tf.zeros([tf.shape(found, name="size")[0] + 1])
 
     captured = sources.capture_function(program, tf.TensorSpec([], tf.int32))
-    nodes = known_nodes(with_shapes(captured, {"numbers": (5,)}), None)
+    nodes = known_nodes(set_feed_shapes(captured, {"numbers": (5,)}), None)
     place = {node.op: i for i, node in enumerate(nodes.defs)}
     assert nodes.shapes[place["Range"]] == ((-1,),)
     assert nodes.upper_bound(place["Range"], 0) == (5,)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 
-from pesto.tf.nodes.branch_division import redirected_names, replace_branches  # noqa: E402  # after the quiet load
+from pesto.tf.nodes.branch_division import redirect_names, replace_branches  # noqa: E402  # after the quiet load
 from pesto.tf.sources import sources  # noqa: E402
-from pesto.tf.variables.divided_branches import divisions  # noqa: E402
+from pesto.tf.variables.divided_branches import divide_branches  # noqa: E402
 from pesto.tf.variables.function_effects import BRANCHES  # noqa: E402
 
 v1 = tf.compat.v1
@@ -73,10 +73,10 @@ def compared(step: Any, choices: Sequence[Any] = (True, False, True, True, False
     graph_def, fetches = whole_graph(step, tf.bool if choices[0] is True else tf.int32)
     divided = type(graph_def)()
     divided.CopyFrom(graph_def)
-    made = divisions(divided)
+    made = divide_branches(divided)
     replace_branches(divided, made)
     given = [(p, np.sin(np.arange(SIZE) + k).astype("float32")) for k, p in enumerate(choices)]
-    assert run(graph_def, fetches, given) == run(divided, redirected_names(fetches, made), given)
+    assert run(graph_def, fetches, given) == run(divided, redirect_names(fetches, made), given)
     return divided, [node for node in divided.node if node.op in BRANCHES]
 
 
@@ -207,7 +207,7 @@ def test_what_may_not_be_divided_stays_whole(what: str) -> None:
         tf.cond(predicate, update, lambda: None)
 
     graph_def, _ = whole_graph(step)
-    assert not divisions(graph_def)
+    assert not divide_branches(graph_def)
 
 
 CASES = (0, 1, 2, 1, 7, -1)
@@ -275,10 +275,10 @@ def test_a_case_that_names_a_function_twice_is_divided() -> None:
     functions[2].name = functions[0].name
     divided = type(graph_def)()
     divided.CopyFrom(graph_def)
-    made = divisions(divided)
+    made = divide_branches(divided)
     replace_branches(divided, made)
     given = [(i, np.sin(np.arange(SIZE) + i).astype("float32")) for i in CASES]
-    assert run(graph_def, fetches, given) == run(divided, redirected_names(fetches, made), given)
+    assert run(graph_def, fetches, given) == run(divided, redirect_names(fetches, made), given)
     assert sum(node.op == "Case" for node in divided.node) == 2
 
 
@@ -329,5 +329,5 @@ def test_random_branches_compute_the_same(seed: int) -> None:
 def test_random_branches_are_divided() -> None:
     """The test above is of something."""
     steps = (random_step(random.Random(seed)) for seed in range(20))  # noqa: S311
-    divided = [made for step in steps if (made := divisions(whole_graph(step)[0]))]
+    divided = [made for step in steps if (made := divide_branches(whole_graph(step)[0]))]
     assert len(divided) > 5

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from pesto.core.graph import Graph
-from pesto.tf.start import tensorflow
+from pesto.tf.tensorflow_start import load_tensorflow
 
-tf = tensorflow()
+tf = load_tensorflow()
 v1, raw = tf.compat.v1, tf.raw_ops
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.nodes.needed_nodes import Nodes  # noqa: E402
+from pesto.tf.nodes.needed_nodes import StepNodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.variables.program_order import hazards  # noqa: E402
+from pesto.tf.variables.program_order import hazard_edges  # noqa: E402
 
 UPDATE = "apply/update_w2/ApplyGradientDescent"
 BACKWARD = "train/gradients/output_grad/MatMul"
@@ -46,13 +46,13 @@ def perceptron(
     return graph, [train, loss]
 
 
-def step_nodes(graph: Any, fetches: Sequence[Any]) -> Nodes:
+def step_nodes(graph: Any, fetches: Sequence[Any]) -> StepNodes:
     return known_nodes(sources.capture_v1(graph, fetches), None)
 
 
-def named(nodes: Nodes) -> list[tuple[str, str]]:
+def named(nodes: StepNodes) -> list[tuple[str, str]]:
     """The edges by name."""
-    return [(nodes.defs[a].name, nodes.defs[b].name) for a, b in hazards(nodes)]
+    return [(nodes.defs[a].name, nodes.defs[b].name) for a, b in hazard_edges(nodes)]
 
 
 def named_in(graph: Graph) -> set[tuple[str, str]]:
@@ -60,7 +60,7 @@ def named_in(graph: Graph) -> set[tuple[str, str]]:
     return {(graph.names[a], graph.names[b]) for a, b in pairs}
 
 
-def topological(nodes: Nodes, extra: Sequence[tuple[int, int]], key: Callable[[int], Any]) -> list[int]:
+def topological(nodes: StepNodes, extra: Sequence[tuple[int, int]], key: Callable[[int], Any]) -> list[int]:
     """A topological order of the nodes and extra edges: always the ready node of the least key."""
     before = [{p for p, _ in nodes.inputs[i]} | set(nodes.controls[i]) for i in range(len(nodes.defs))]
     for a, b in extra:
@@ -81,7 +81,7 @@ def session(graph: Any) -> Any:
     return v1.Session(graph=graph, config=config)
 
 
-def losses(nodes: Nodes, order: Sequence[int], seed: int, extra: Sequence[tuple[int, int]] = ()) -> list[float]:
+def losses(nodes: StepNodes, order: Sequence[int], seed: int, extra: Sequence[tuple[int, int]] = ()) -> list[float]:
     """Three steps with all ops chained in `order`, those without references on either CPU at random."""
     rng, graph_def, last = np.random.default_rng(seed), v1.GraphDef(), ""
     values = np.random.default_rng(5)
@@ -115,30 +115,30 @@ def losses(nodes: Nodes, order: Sequence[int], seed: int, extra: Sequence[tuple[
 
 
 @pytest.fixture(scope="module")
-def reference_step() -> Nodes:
+def reference_step() -> StepNodes:
     return step_nodes(*perceptron())
 
 
-def test_an_edge_from_an_update_to_the_backward_pass_changes_the_loss(reference_step: Nodes) -> None:
+def test_an_edge_from_an_update_to_the_backward_pass_changes_the_loss(reference_step: StepNodes) -> None:
     """By hand: dY @ w2' after the update of w2 reads the new w2 on either CPU. Only the edges forbid it."""
     nodes = reference_step
     at = {node.name: i for i, node in enumerate(nodes.defs)}
     assert nodes.defs[at[UPDATE]].op == "ApplyGradientDescent" and nodes.defs[at[BACKWARD]].op == "MatMul"
     wrong = [(at[UPDATE], at[BACKWARD])]
-    right = losses(nodes, topological(nodes, hazards(nodes), int), 0)
+    right = losses(nodes, topological(nodes, hazard_edges(nodes), int), 0)
     assert right[0] > right[1]  # the step learns
     for seed in (1, 2, 3):
         found = losses(nodes, topological(nodes, wrong, int), seed, wrong)
         assert found[0] == right[0] and found[1] != right[1]
     assert (BACKWARD, UPDATE) in named(nodes)
     with pytest.raises(ValueError, match="min"):  # no ready node is left
-        topological(nodes, [*hazards(nodes), *wrong], int)
+        topological(nodes, [*hazard_edges(nodes), *wrong], int)
 
 
-def test_every_order_of_the_edges_computes_the_same(reference_step: Nodes) -> None:
+def test_every_order_of_the_edges_computes_the_same(reference_step: StepNodes) -> None:
     """Updates as early as the edges allow and random orders give program order's losses; without the edges not."""
     nodes = reference_step
-    edges, right = hazards(nodes), losses(nodes, range(len(nodes.defs)), 0)
+    edges, right = hazard_edges(nodes), losses(nodes, range(len(nodes.defs)), 0)
 
     def eager(i: int) -> tuple[bool, int]:
         # Everything that an update needs first, then the update, then what else there is.

@@ -1,0 +1,1 @@
+"""Maps a plan onto a traced step: devices, chains, and the nodes that it adds."""

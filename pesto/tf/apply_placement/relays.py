@@ -1,0 +1,141 @@
+"""Nodes that a plan adds: Identities through which tensors leave at their place in the order, and copies of constants.
+
+What an op outside of the chains sends would fill the links from the start on, ahead of what the plan sends; and of what
+one op sends over one link nothing says which goes first. Initialisers, savers and reports read the op itself.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pesto.core.plans.control_edges import chain
+from pesto.core.plans.plan import Plan
+from pesto.core.problem import copied
+from pesto.tf.apply_placement.branches import conditional_ops
+from pesto.tf.apply_placement.placement import CARRIED, ConstantCopy, SendRelay, StepPlacement, place_trace
+from pesto.tf.apply_placement.send_turns import send_turns
+from pesto.tf.apply_placement.step_graph import StepTrace
+from pesto.tf.nodes.needed_nodes import COPY, RELAY
+from pesto.tf.nodes.signatures import RESOURCE, VARIANT
+from solvers.arrays import Bools, bools
+
+_Read = tuple[int, int, int]
+"""What is read on another device: node, output, device of the readers."""
+
+
+def place_with_relays(
+    plan: Plan,
+    trace: StepTrace,
+    targets: Mapping[str, str],
+    out: Bools | None = None,
+    *,
+    order: bool = True,
+    keep: Collection[str] = (),
+) -> StepPlacement:
+    """`place_trace`, with a relay for each tensor that must wait for its turn, and copies of small constants.
+
+    None for references, whose value is that of the time at which it is read, for handles, which do not travel, and in
+    branches: a chain through an op of a branch that is not taken would end there. Without an order, or where the plan
+    leaves it to the framework, copies alone.
+    Constants named in `keep` are not copied but sent, through a relay; they stay out of the chains, as feeds do.
+    """
+    order = order and not plan.placement_only
+    if keep:
+        names = np.isin(trace.graph.names, list(keep))
+        out = bools(names if out is None else out | names)
+    placement = place_trace(plan, trace.graph, targets, out, order=order)
+    free = _relayable_ops(trace)
+    copies, read = _copies(placement, trace, keep), _read_elsewhere(placement, trace)
+    own = {copy.constant for copy in copies}
+    read = {key: names for key, names in read.items() if str(trace.nodes.defs[key[0]].name) not in own}
+    if not order:
+        return replace(placement, copies=copies)
+    found = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
+    sequence = placement.chained.copy()
+    sequence[[relay.op for relay in found]] = True
+    before, after = chain(placement.graph, placement.lane, placement.rank, sequence)
+    return replace(placement, relays=found, copies=copies, before=before, after=after)
+
+
+def _relayable_ops(trace: StepTrace) -> Bools:
+    """[n] ops between which an Identity can stand: no branch's, and none that goes where its data are."""
+    graph = trace.graph
+    carried = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in CARRIED])
+    return bools(~(carried | conditional_ops(trace)))
+
+
+def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, list[int]]:
+    """The nodes that read a tensor on another device than its own."""
+    op, device = trace.op_of_node, placement.device.tolist()
+    found: dict[_Read, list[int]] = {}
+    for reader, inputs in enumerate(trace.nodes.inputs):
+        for source, output in inputs:
+            to = device[op[reader]]
+            if device[op[source]] != to and _travels(trace, source, output):
+                found.setdefault((source, output, to), []).append(reader)
+    return found
+
+
+def small_constants(trace: StepTrace) -> frozenset[str]:
+    """Names of those of which every device that reads them gets a copy (`pesto.core.problem.copied`)."""
+    graph = trace.graph
+    return frozenset(graph.names[op] for op in graph.tensor_op[copied(graph)].tolist())
+
+
+def count_sends(placement: StepPlacement, trace: StepTrace, names: Collection[str]) -> int:
+    """Pairs of a tensor of these ops and another device on which it is read."""
+    defs = trace.nodes.defs
+    return sum(defs[source].name in names for source, _, _ in _read_elsewhere(placement, trace))
+
+
+def _copies(placement: StepPlacement, trace: StepTrace, keep: Collection[str]) -> tuple[ConstantCopy, ...]:
+    small, found = small_constants(trace).difference(keep), []
+    for (source, _, device), readers in _read_elsewhere(placement, trace).items():
+        constant = str(trace.nodes.defs[source].name)
+        if constant in small:
+            names = _names(trace, readers)
+            told = _name_digest(constant, placement.devices[device], *names)
+            found.append(ConstantCopy(name=f"{constant}{COPY}{told}", constant=constant, device=device, readers=names))
+    return tuple(found)
+
+
+def _relays(
+    placement: StepPlacement,
+    trace: StepTrace,
+    passable: Bools,
+    read: Mapping[_Read, list[int]],
+    turn: Mapping[tuple[int, int], int],
+) -> Iterator[SendRelay]:
+    """In the order in which they follow each other where several are of one op."""
+    op, chained, tensor = trace.op_of_node, placement.chained, trace.tensors()
+    through: dict[tuple[int, int, int, int], list[int]] = {}
+    for (source, output, device), readers in read.items():
+        producer, mine = op[source], [reader for reader in readers if passable[op[reader]]]
+        later = turn.get((tensor[source, output], device), 0)
+        if not chained[producer]:
+            mine = [reader for reader in mine if chained[op[reader]]]
+        elif later == 0 or len(mine) < len(readers):
+            continue
+        if mine and passable[producer]:
+            through.setdefault((producer, later, source, output), []).extend(mine)
+    for (producer, _, source, output), readers in sorted(through.items()):
+        first, names = str(trace.nodes.defs[source].name), _names(trace, readers)
+        passed = f"{first}:{output}" if output else first
+        yield SendRelay(name=f"{first}{RELAY}{_name_digest(passed, *names)}", tensor=passed, op=producer, readers=names)
+
+
+def _travels(trace: StepTrace, source: int, output: int) -> bool:
+    node = trace.nodes.defs[source]
+    refs = trace.nodes.signatures.output_refs(node)
+    return trace.nodes.dtypes[source][output] not in (RESOURCE, VARIANT) and not (refs and refs[output])
+
+
+def _names(trace: StepTrace, nodes: list[int]) -> tuple[str, ...]:
+    return tuple(str(trace.nodes.defs[node].name) for node in dict.fromkeys(nodes))
+
+
+def _name_digest(*texts: str) -> str:
+    """The same for the same plan, and another for another plan of one graph."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]

@@ -1,0 +1,92 @@
+"""Which device of TensorFlow stands for each device of a plan."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from pesto.core.errors import InputError, UsageError
+from pesto.core.files.json import quoted, shown
+from pesto.core.plans.plan import Plan
+
+Devices = Mapping[str, str] | str | None
+"""None: by name (gpu:1 is /device:GPU:1). "cpu": the plan's k-th device is logical CPU k, but the one that reads the
+step's iterator comes first, as iterators are on CPU 0. Or a mapping by name."""
+
+_READS_ITERATOR = re.compile(r"(^|/)IteratorGetNext(Sync)?(_\d+)?$")
+
+_NAMED = re.compile(r"^(cpu|gpu):(\d+)$")
+
+
+def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
+    """TensorFlow's name for each device of `plan`, in the plan's order.
+
+    UsageError for a mapping that lacks a device of the plan or a name that TensorFlow cannot read, and for devices
+    whose names say no number when there is no mapping.
+    """
+    names = list(dict.fromkeys(plan.lane_device))
+    if isinstance(devices, Mapping):
+        lacking = [n for n in names if n not in devices]
+        if lacking:
+            raise UsageError(f"devices: the plan's {lacking[0]!r} has no entry - map each of {', '.join(names)}")
+        strange = [n for n in devices if n not in names]
+        if strange:
+            raise UsageError(f"devices: {quoted(strange[0])} is no device of the plan - it has {', '.join(names)}")
+        return {n: _readable(devices[n]) for n in names}
+    if devices == "cpu":
+        first = _iterator_device(plan)
+        numbered = sorted(names, key=lambda n: n != first)
+        return {n: f"/device:CPU:{numbered.index(n)}" for n in names}
+    if devices not in (None, "gpu"):
+        raise UsageError(f"devices: {quoted(devices)} is not known - give 'cpu', 'gpu', or a mapping by device name")
+    return {n: _by_name(n) for n in names}
+
+
+def check_devices_exist(wanted: Mapping[str, str], available: Iterable[str]) -> None:
+    """InputError naming the first target that the program does not have."""
+    have = [tf.DeviceSpec.from_string(name) for name in available]
+    for name, target in wanted.items():
+        if not any(covers(target, h) for h in have):
+            listed = ", ".join(f"{h.device_type}:{h.device_index}" for h in have if h.device_type in ("CPU", "GPU"))
+            raise InputError(
+                f"the plan's device {shown(name)} is {target}, which this program does not have (it has {listed}) - "
+                "plan for the devices at hand, map them with devices={...}, or try devices='cpu' on logical CPUs"
+            )
+
+
+def covers(target: str, device: tf.DeviceSpec) -> bool:
+    """Whether all that `target` says holds of `device`."""
+    want = tf.DeviceSpec.from_string(target)
+    pairs = (
+        (want.job, device.job),
+        (want.replica, device.replica),
+        (want.task, device.task),
+        (want.device_type, device.device_type),
+        (want.device_index, device.device_index),
+    )
+    return all(a is None or a == b for a, b in pairs)
+
+
+def _iterator_device(plan: Plan) -> str | None:
+    """The device of the plan that reads the step's batch from an iterator; None where nothing does."""
+    reads = [i for i, name in enumerate(plan.names) if _READS_ITERATOR.search(name)]
+    return plan.lane_device[plan.schedule.device[reads[0]]] if reads else None
+
+
+def _by_name(name: str) -> str:
+    found = _NAMED.match(name)
+    if not found:
+        raise UsageError(
+            f"the plan's device {shown(name)} does not say which of TensorFlow's it is - give devices={{name: device}}"
+        )
+    return f"/device:{found.group(1).upper()}:{found.group(2)}"
+
+
+def _readable(target: str) -> str:
+    try:
+        spec = tf.DeviceSpec.from_string(target)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"devices: {quoted(target)} is no device name of TensorFlow - e.g. /device:GPU:0") from error
+    if spec.device_type is None or spec.device_index is None:
+        raise UsageError(f"devices: {quoted(target)} says no type and number - e.g. /device:GPU:0")
+    return str(spec.to_string())

@@ -1,1 +1,0 @@
-"""A plan laid over a traced step: devices, chains, and the nodes that it adds."""

@@ -1,0 +1,253 @@
+"""Graphs, profiles and runs by the names that a user gives: models, files, SavedModels, functions."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.measured import Profile
+from pesto.core.errors import InputError, PestoError, UsageError
+from pesto.core.files.json import shown
+from pesto.core.files.reading import reading, report_phase
+from pesto.core.graph import Graph
+from pesto.core.plans.plan import Plan
+from pesto.core.source import EVERYTHING, Source, model_label
+from pesto.tf.run.run_options import STOCK, Batch, RunOptions
+from pesto.tf.step_facts import StepFacts
+from pesto.tf.tensorflow_start import load_tensorflow
+
+if TYPE_CHECKING:
+    from pesto.split.files.split_file import SplitFile
+    from pesto.split.typed_graph import TypedGraph
+    from pesto.tf.emulate.enforced_graph import PlannedStep
+    from pesto.tf.models import ModelStep
+    from pesto.tf.nodes.captured import CapturedStep
+    from pesto.tf.partition.partition_run import PartitionRunResult
+    from pesto.tf.partition.partitioned import Partition
+    from pesto.tf.run.planned_run import PlannedRunResult
+    from pesto.tf.run.runnable import RunnableStep
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Load TensorFlow and read a program; what the program prints goes to stderr, not among the results on stdout."""
+    with reading("loading TensorFlow"), redirect_stdout(sys.stderr):
+        load_tensorflow()
+        yield
+
+
+@_reading()
+def load_graph(source: Source) -> Graph:
+    """The graph that `source` names. UsageError for a model that does not exist, InputError for what is refused."""
+    from pesto.tf.importer.importer import build_graph
+
+    captured, batch = _step(source)
+    return build_graph(captured, batch=batch)
+
+
+@_reading()
+def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
+    """The step of the function that `source` names with updates behind its micro-batches, by how late weights are.
+
+    The object that has the step is made once, so that all traces have the same names. Errors as of `load_graph`.
+    """
+    from pesto.tf.importer.importer import build_graph
+    from pesto.tf.sources.callables import capture_object, step_object
+
+    reference = source.function or ""
+    found = step_object(reference)
+
+    @_reading()
+    def traced(by: tuple[int, ...]) -> Graph:
+        cut = replace(source, late=by).cut
+        return build_graph(capture_object(found, reference, source.batch, cut=cut), batch=source.batch)
+
+    return traced
+
+
+@_reading()
+def load_typed(source: Source) -> "tuple[Graph, TypedGraph]":
+    """The graph that `source` names, and what its ops are to one who divides it; errors as of `load_graph`."""
+    from pesto.tf.shaping.shaping import shape
+
+    captured, batch = _step(source)
+    return shape(captured, batch=batch)
+
+
+@_reading()
+def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
+    """The graph that `source` names, and what its ops are, or why they cannot be divided; errors as of `load_graph`."""
+    from pesto.tf.importer.importer import build_graph
+    from pesto.tf.shaping.shaping import shape_of
+
+    captured, batch = _step(source)
+    graph = build_graph(captured, batch=batch)
+    try:
+        return graph, shape_of(captured, graph, batch)
+    except InputError as refused:
+        return graph, str(refused)
+
+
+@_reading()
+def load_runnable(source: Source) -> "tuple[Graph, RunnableStep]":
+    """The graph that `source` names, and its step made runnable; InputError when only its own program can run it."""
+    from pesto.tf.importer.importer import build_graph
+    from pesto.tf.importer.shapes import known_nodes
+    from pesto.tf.run.runnable import make_runnable
+    from pesto.tf.sources import sources
+
+    if source.model is not None:
+        step, label = _model(source)
+        return sources.from_v1(step.graph, step.fetches, source=label), step
+    captured = _captured(source)
+    graph = build_graph(captured, batch=source.batch)
+    return graph, make_runnable(captured, known_nodes(captured, source.batch))
+
+
+@_reading()
+def load_planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
+    """The graph that `source` names, and the step within its program, for emulation; errors as of `load_graph`."""
+    from pesto.tf.emulate.enforced_graph import PlannedStep
+    from pesto.tf.importer.importer import build_graph
+    from pesto.tf.sources import sources
+    from pesto.tf.sources.graphdefs import read_graph_def
+
+    if source.model is not None:
+        step, label = _model(source)
+        captured = sources.capture_v1(step.graph, step.fetches, source=label)
+        program = step.graph.as_graph_def(add_shapes=True)
+    else:
+        captured = _captured(source)
+        program = captured.graph_def if source.file is None else read_graph_def(source.file)
+    return build_graph(captured, batch=source.batch), PlannedStep(captured=captured, program=program)
+
+
+@_reading()
+def inspect_source(source: Source) -> StepFacts:
+    """Facts of the step that `source` names, with the errors that planning raises; else errors as of `load_graph`."""
+    from pesto.tf.importer.inspection import inspect_step
+    from pesto.tf.sources import sources
+
+    if source.model is not None:
+        step, label = _model(source)
+        return inspect_step(sources.capture_v1(step.graph, step.fetches, source=label), None)
+    whole = source.file is not None and not source.fetch
+    captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
+    return inspect_step(captured, source.batch, tuple(_several(captured) if whole else ()))
+
+
+def _several(captured: "CapturedStep") -> Iterator[PestoError]:
+    """Why a GraphDef of which nothing is fetched is refused, if it is."""
+    from pesto.tf.sources import sources
+
+    try:
+        sources.check_sinks(captured.graph_def, captured.source)
+    except InputError as error:
+        yield error
+
+
+def profile(source: Source, iterations: int, watch: Watch, feeds: Batch | None) -> tuple[Graph, Profile]:
+    """The graph that `source` names, and its op times on this machine; errors as of `pesto.tf.run.profiler.profile`."""
+    graph, step = load_runnable(source)
+    from pesto.tf.run import profiler
+    from pesto.tf.run.user_batch import use_batch
+
+    return graph, profiler.profile(graph, use_batch(step, feeds), iterations=iterations, watch=watch)
+
+
+def run_source(source: Source, plan: Plan, how: RunOptions) -> "PlannedRunResult":
+    """Run the step that `source` names by `plan`; see `pesto.tf.run.planned_run.run_planned`."""
+    if how.reference == STOCK:  # what TensorFlow does by itself; before it loads, and unless the user has set it
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    graph, step = load_runnable(source)
+    from pesto.tf.run import planned_run
+
+    return planned_run.run_planned(plan, graph, step, how)
+
+
+def partition_source(source: Source, found: "SplitFile", devices: Sequence[str], host: str) -> "Partition":
+    """The partitioned graph of the step that `source` names, as a split divides it; errors as of `load_typed`.
+
+    MismatchError when the split is of another step, VerificationError when it is invalid.
+    """
+    captured, shaped, _ = _to_divide(source)
+    from pesto.split.files.split_check import verify_split
+    from pesto.tf.partition.partitioned import partition
+
+    division = verify_split(found, shaped)
+    return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices, host=host)
+
+
+def run_parts(
+    source: Source, found: "SplitFile", *, steps: int, devices: str | None, feeds: Batch | None
+) -> "PartitionRunResult":
+    """Run the step that `source` names whole and in parts (`pesto.tf.partition.partition_run`); errors as of both."""
+    captured, shaped, step = _to_divide(source)
+    from pesto.split.files.split_check import verify_split
+    from pesto.tf.partition import partition_run
+    from pesto.tf.run.user_batch import use_batch
+
+    division = verify_split(found, shaped)
+    return partition_run.run_parts(captured, shaped, division, use_batch(step(), feeds), steps=steps, devices=devices)
+
+
+@_reading()
+def _to_divide(source: Source) -> "tuple[CapturedStep, TypedGraph, Callable[[], RunnableStep]]":
+    """The step that `source` names, what its ops are, and the step made runnable when asked for."""
+    from pesto.tf.importer.shapes import known_nodes
+    from pesto.tf.run.runnable import make_runnable
+    from pesto.tf.shaping.shaping import shape
+    from pesto.tf.sources import sources
+
+    if source.model is not None:
+        step, label = _model(source)
+        captured = sources.capture_v1(step.graph, step.fetches, source=label)
+        return captured, shape(captured)[1], lambda: step
+    captured = _captured(source)
+    found = shape(captured, batch=source.batch)[1]
+    return captured, found, lambda: make_runnable(captured, known_nodes(captured, source.batch))
+
+
+def _model(source: Source) -> tuple["ModelStep", str]:
+    from pesto.tf import models
+
+    try:
+        family, variant = models.find(source.model or "", source.variant)
+        label = model_label(family.name, variant, source.batch)
+        report_phase(f"building {label}")
+        step = models.build(family.name, variant, source.batch)
+    except ValueError as error:
+        raise UsageError(f"model: {error} - see pesto models") from error
+    return step, label
+
+
+def _step(source: Source) -> "tuple[CapturedStep, int | None]":
+    """The step that `source` names, and the batch that its open sizes get; a model is built with its own."""
+    from pesto.tf.sources import sources
+
+    if source.model is None:
+        return _captured(source), source.batch
+    step, label = _model(source)
+    return sources.capture_v1(step.graph, step.fetches, source=label), None
+
+
+def _captured(source: Source, *, open_batch: bool = False) -> "CapturedStep":
+    from pesto.tf.sources import sources
+    from pesto.tf.sources.callables import capture_callable
+    from pesto.tf.sources.feed_shapes import set_feed_shapes
+
+    if source.file is not None:
+        report_phase(f"reading {shown(source.file.name)}")
+        captured = sources.capture_file(source.file, source.fetch)
+    elif source.saved_model is not None:
+        report_phase(f"loading {shown(source.saved_model)}")
+        captured = sources.capture_saved_model(source.saved_model, source.signature)
+    elif source.function is not None:
+        open_batch = open_batch or bool(source.shape)
+        captured = capture_callable(source.function, source.batch, open_batch=open_batch, cut=source.cut)
+    else:
+        raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")
+    return set_feed_shapes(captured, source.shapes)

@@ -1,0 +1,95 @@
+"""Which ops of a step have no place in a plan's order, and why: `Graph.loose`."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from pesto.core.graph import BOUND, BRANCHED, FREE, SHARED, Graph
+from pesto.tf.nodes.needed_nodes import StepNodes, producer
+from pesto.tf.nodes.v1_conditions import node_conditions
+from pesto.tf.nodes.v1_loops import outermost_loops
+from solvers.arrays import Bools, Ints
+
+UNCHAINED = frozenset(
+    ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Variable")
+)
+"""What other programs start from too: handles and feeds have no place in an order."""
+HANDLES = re.compile(r"^(OneShot)?Iterator(V\d)?$|HashTable|Queue(V\d)?$")
+"""So are the ops that make iterators, tables and queues."""
+CARRIED = frozenset(("Switch", "RefSwitch"))
+"""Of v1 conditionals; TensorFlow puts them where their data are, whatever a plan says. They compute nothing."""
+
+_LIGHT = frozenset((
+    "Cast", "Const", "Enter", "ExpandDims", "Fill", "Identity", "NoOp", "Pack", "Placeholder", "PlaceholderV2",
+    "PlaceholderWithDefault", "RandomUniform", "ReadVariableOp", "Reshape", "Shape", "StridedSlice", "VarHandleOp",
+    "Variable", "VariableV2",
+))  # fmt: skip
+"""Ops that compute nothing worth an order."""
+_DRAWN = frozenset(("RandomUniform",))
+"""Those of them that start a kernel in every step; other programs read them as initial values only."""
+_TINY_BYTES = 64
+"""Steps, rates and shapes: what programs fetch by itself, such as the number of the step."""
+
+
+def classify_loose(graph: Graph, nodes: StepNodes, program: Any) -> Ints:
+    """[n] `Graph.loose` of the ops of `graph`, which are the nodes of a step in `program` (a flat GraphDef)."""
+    label, index = outermost_loops(nodes).tolist(), {name: i for i, name in enumerate(graph.names)}
+    op = [index[nodes.defs[i if first < 0 else first].name] for i, first in enumerate(label)]
+    found = np.where(shared_ops(program, graph), SHARED, BOUND)
+    found[_of_types(graph, {t for t in graph.types if t in UNCHAINED or HANDLES.search(t)})] = FREE
+    # What is read of a reference is its value at that time: no other op can read it ahead of the reader.
+    refs = [op[i] for i, node in enumerate(nodes.defs) if any(nodes.signatures.output_refs(node) or ())]
+    found[refs] = np.where(found[refs] == BOUND, BOUND, BRANCHED)
+    under = node_conditions(nodes, op, {i for i, first in enumerate(label) if first >= 0})
+    found[_of_types(graph, CARRIED) | np.array([bool(u) for u in under])] = BRANCHED
+    return found
+
+
+def shared_ops(program: Any, graph: Graph) -> Bools:
+    """[n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
+
+    A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
+    real work of the step stay behind the chains: they are fetched with it (`pesto.tf.apply_placement.fetch_closure`).
+    """
+    before = _predecessors(graph)
+    light, steady = (_light_closures(graph, before, types) for types in (_LIGHT, _LIGHT - _DRAWN))
+    index = {name: i for i, name in enumerate(graph.names)}
+    found = np.zeros(graph.ops, dtype=np.bool_)
+    sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
+    stack = np.flatnonzero(steady & (sizes <= _TINY_BYTES)).tolist()
+    stack += [i for i in _read_outside(program, index) if light[i]]
+    while stack:
+        i = stack.pop()
+        if not found[i]:
+            found[i] = True
+            stack += before[i]
+    return found
+
+
+def _of_types(graph: Graph, types: Collection[str]) -> Bools:
+    return np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in types])
+
+
+def _light_closures(graph: Graph, before: list[list[int]], types: Collection[str]) -> Bools:
+    """[n] whether an op and all that it needs are of `types`."""
+    light = _of_types(graph, types)
+    for i, needed in enumerate(before):
+        if light[i] and not all(light[p] for p in needed):
+            light[i] = False
+    return light
+
+
+def _predecessors(graph: Graph) -> list[list[int]]:
+    before: list[list[int]] = [[] for _ in range(graph.ops)]
+    for a, b in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
+        before[b].append(a)
+    return before
+
+
+def _read_outside(program: Any, index: Mapping[str, int]) -> Collection[int]:
+    """Ops of the step that ops outside of it read or wait for."""
+    graph_def = program.as_graph_def() if hasattr(program, "as_graph_def") else program
+    read = {producer(text) for node in graph_def.node if node.name not in index for text in node.input}
+    return {index[name] for name in read if name in index}

@@ -1,0 +1,212 @@
+"""TensorFlow 1 loops (Enter, Merge, Switch, NextIteration, Exit): each outermost one becomes a single op."""
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pesto.core.files.json import shown
+from pesto.core.graph import LOOP, Graph, launched
+from pesto.tf.nodes.colocation import number_groups
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.trip_counts import scalar_constant
+from solvers.arrays import Bools, Ints, rank_of
+from solvers.compiled.dag import topological_order
+
+FOLDED = "WhileV1"
+"""Type of the op that stands for a loop."""
+
+_ENTER, _EXIT, _MERGE = ("Enter", "RefEnter"), ("Exit", "RefExit"), ("Merge", "RefMerge")
+_NEXT = ("NextIteration", "RefNextIteration")
+_PASSES = ("Identity", *_ENTER)
+_log = logging.getLogger("pesto")
+
+
+def closes_loop(nodes: StepNodes, producer: int, consumer: int) -> bool:
+    """Whether an edge is the one from an iteration to the next."""
+    return nodes.defs[producer].op in _NEXT and nodes.defs[consumer].op in _MERGE
+
+
+def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
+    """`graph` (made without the edges that close loops) with every outermost loop as one op.
+
+    The op has the work of the body times the trips, which are 1 with a warning where they cannot be derived, and
+    runs where all of the body can. It is named after the loop's first op. Its order inside is TensorFlow's.
+    """
+    loop = outermost_loops(nodes)
+    if (loop < 0).all():
+        return graph
+    times = np.ones(graph.ops, dtype=np.int64)
+    known: dict[int, int] = {}
+    for label in np.unique(loop[loop >= 0]).tolist():
+        known[label] = _trips(nodes, loop, label, known)
+        times[loop == label] = known[label]
+    label = np.where(loop >= 0, graph.ops + loop, np.arange(graph.ops))
+    _, first, node_of = np.unique(label, return_index=True, return_inverse=True)
+    rank = _ranks(graph, node_of, len(first))
+    return _contracted(graph, rank[node_of], times, loop)
+
+
+def _ranks(graph: Graph, node_of: Ints, count: int) -> Ints:
+    src, dst = node_of[graph.edge_src], node_of[graph.edge_dst]
+    order = topological_order(count, src[src != dst], dst[src != dst])
+    return rank_of(order) if len(order) == count else np.arange(count)  # a cycle is left for the Graph to print
+
+
+def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
+    count = int(node_of.max()) + 1
+    leader = np.full(count, graph.ops)
+    np.minimum.at(leader, node_of, np.arange(graph.ops))
+    types = (*graph.types, FOLDED)
+    kinds = np.ones((count, len(graph.kinds)), dtype=np.bool_)
+    np.logical_and.at(kinds, node_of, graph.runs_on)
+    kinds[~kinds.any(axis=1), graph.kinds.index("cpu")] = True
+    return replace(
+        graph,
+        **_edges(graph, node_of),
+        names=tuple(graph.names[i] for i in leader),
+        types=types,
+        type_of=np.where(loop[leader] >= 0, len(types) - 1, graph.type_of[leader]),
+        group=_groups(graph.group, node_of, count),
+        runs_on=kinds,
+        param_bytes=_sums(node_of, graph.param_bytes, count),
+        flops=np.bincount(node_of, weights=graph.flops * times, minlength=count).astype(np.float64),
+        moved_bytes=_sums(node_of, graph.moved_bytes * times, count),
+        launches=_sums(node_of, graph.launches.astype(np.int64), count) > 0,
+        given_s=np.empty((count, 0)),
+        loose=graph.loose[leader],
+        variable_of=graph.variable_of[leader],
+        kernels=_kernels(graph, node_of, times, loop[leader] >= 0),
+        dtype_of=np.where(loop[leader] >= 0, _work_in(graph, node_of, times), graph.dtype_of[leader]),
+    )
+
+
+def _kernels(graph: Graph, node_of: Ints, times: Ints, folded_: Bools) -> Ints:
+    """[count, 12] the kernels of ops outside of loops; of a loop how many launch, body and trips together."""
+    count = len(folded_)
+    rows = np.zeros((count, graph.kernels.shape[1]), dtype=np.int64)
+    rows[node_of] = graph.kernels
+    rows[folded_] = 0
+    rows[folded_, 0] = LOOP
+    rows[folded_, 1] = _sums(node_of, launched(graph.kernels, graph.launches) * times, count)[folded_]
+    return rows
+
+
+def _work_in(graph: Graph, node_of: Ints, times: Ints) -> Ints:
+    """[count] the data type in which each folded op does most of its work; -1 where none is known."""
+    work = np.zeros((int(node_of.max()) + 1, len(graph.dtypes) + 1))
+    np.add.at(work, (node_of, graph.dtype_of), graph.flops * times)  # the last column takes what is not known
+    return np.where(work.any(axis=1), (work.argmax(axis=1) + 1) % work.shape[1] - 1, -1)
+
+
+def _edges(graph: Graph, node_of: Ints) -> dict[str, Any]:
+    by_op = np.argsort(node_of[graph.tensor_op], kind="stable")
+    place = rank_of(by_op)
+    data = _distinct(np.stack([node_of[graph.src], node_of[graph.dst], place[graph.tensor]], axis=1))
+    control = _distinct(np.stack([node_of[graph.control_src], node_of[graph.control_dst]], axis=1))
+    return {
+        "tensor_op": node_of[graph.tensor_op][by_op],
+        "tensor_bytes": graph.tensor_bytes[by_op],
+        "tensor_dtype": graph.tensor_dtype[by_op],
+        "src": data[:, 0],
+        "dst": data[:, 1],
+        "tensor": data[:, 2],
+        "control_src": control[:, 0],
+        "control_dst": control[:, 1],
+    }
+
+
+def _distinct(rows: Ints) -> Ints:
+    inside = rows[:, 0] == rows[:, 1]
+    kept = np.unique(rows[~inside], axis=0)
+    return kept[np.lexsort((kept[:, 0], kept[:, 1]))]
+
+
+def _sums(label: Ints, values: Ints, count: int) -> Ints:
+    total = np.zeros(count, dtype=np.int64)
+    np.add.at(total, label, values)
+    return total
+
+
+def _groups(group: Ints, node_of: Ints, count: int) -> Ints:
+    """Fine groups that meet in one folded op become one."""
+    root = np.arange(count + int(group.max(initial=-1)) + 1)
+    for node, g in zip(node_of[group >= 0].tolist(), (count + group[group >= 0]).tolist(), strict=True):
+        a, b = node, g
+        while root[a] != a:
+            a = int(root[a])
+        while root[b] != b:
+            b = int(root[b])
+        root[max(a, b)] = root[node] = min(a, b)
+    ends = root.copy()
+    while (ends != root[ends]).any():
+        ends = root[ends]
+    return number_groups(ends[:count])
+
+
+def outermost_loops(nodes: StepNodes) -> Ints:
+    """[n] index of the first op of the outermost loop that each op runs in; -1 outside loops."""
+    n = len(nodes.defs)
+    if not any(node.op in _ENTER for node in nodes.defs):
+        return np.full(n, -1, dtype=np.int64)
+    inside: list[tuple[bytes, ...]] = [()] * n
+    first: dict[bytes, int] = {}
+    found = np.full(n, -1, dtype=np.int64)
+    for i, node in enumerate(nodes.defs):
+        before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)] + nodes.controls[i]
+        frame = max((inside[p] for p in before), key=len, default=())
+        if node.op in _ENTER:
+            frame = (*frame, node.attr["frame_name"].s)
+        if frame:
+            found[i] = first.setdefault(frame[0], i)
+        inside[i] = frame[:-1] if node.op in _EXIT else frame
+    return found
+
+
+def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> int:
+    for i in np.flatnonzero(loop == label).tolist():
+        if nodes.defs[i].op == "LoopCond":
+            counts = [c for c in (_compared(nodes, loop, j, known) for j in _terms(nodes, i)) if c is not None]
+            if counts:
+                return min(counts)
+            break
+    _log.warning(
+        "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
+        "tf.while_loop has maximum_iterations, and dynamic_rnn goes by the time dimension, which a fixed shape gives",
+        shown(nodes.defs[label].name),
+    )
+    return 1
+
+
+def _terms(nodes: StepNodes, condition: int) -> list[int]:
+    """The comparisons whose conjunction is the loop's condition."""
+    stack, found = [nodes.inputs[condition][0][0]], []
+    while stack:
+        i = stack.pop()
+        if nodes.defs[i].op in ("LogicalAnd", "Identity"):
+            stack += [p for p, _ in nodes.inputs[i]]
+        else:
+            found.append(i)
+    return found
+
+
+def _compared(nodes: StepNodes, loop: Ints, i: int, known: dict[int, int]) -> int | None:
+    """Trips of `counter < limit` from a constant start, or of the gradient's `counter >= 1` from a loop's counter."""
+    if nodes.defs[i].op not in ("Less", "GreaterEqual") or len(nodes.inputs[i]) != 2:
+        return None
+    counter, limit = (_behind(nodes, p) for p, _ in nodes.inputs[i])
+    end = scalar_constant(nodes.defs[limit])
+    if nodes.defs[counter].op not in _MERGE or end is None:
+        return None
+    start = _behind(nodes, nodes.inputs[counter][0][0])
+    if nodes.defs[i].op == "GreaterEqual":
+        return known.get(int(loop[start])) if nodes.defs[start].op in _EXIT else None
+    begin = scalar_constant(nodes.defs[start])
+    return None if begin is None else max(0, end - begin)
+
+
+def _behind(nodes: StepNodes, i: int) -> int:
+    while nodes.defs[i].op in _PASSES:
+        i = nodes.inputs[i][0][0]
+    return i

@@ -1,0 +1,82 @@
+"""Versions of weights: each pass reads trained variables as they were some updates ago."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.core.source import READ_SCOPE, Cut
+from pesto.tf.pipelined.read_hooks import record_read, unrecorded, variable_kind
+from pesto.tf.private import replace_attributes
+
+
+class WeightVersions:
+    """What the passes of a step read of its trained variables, so many passes with an update behind them.
+
+    A read is a tensor that no update changes, as updates copy a variable that somebody has yet to read: the tensor that
+    a batch's forward half reads is the version that its backward half needs (weight stashing, PipeDream). Each variable
+    is read once for the passes of each update, behind the update of so many before as it is late, and one more; the
+    control edges that TensorFlow gives reads and updates of a variable then order them in whatever order a plan has all
+    else.
+    """
+
+    def __init__(self, cut: Cut, late: tuple[int, ...]) -> None:
+        """late: as `pesto.core.source.Cut.late`."""
+        self.updates, self._every, self._late = cut.batches // cut.every, cut.every, late
+        self._variables, self._known = list[Any](), dict[int, int]()
+        self._reads = dict[tuple[int, int], Any]()
+        self._turn, self._serving = 0, False
+        self._graph: Any = None
+        self._read: Any = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside: passes read these versions."""
+        kind: Any = variable_kind()
+        self._read = kind._read_variable_op
+        rows, points = kind.sparse_read, kind.gather_nd
+
+        def read(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._served(variable) if self._late_here(variable) else self._read(variable, *args, **kwargs)
+
+        def sparse_read(variable: Any, indices: Any, name: str | None = None) -> Any:
+            late = self._late_here(variable)
+            return tf.gather(self._served(variable), indices) if late else rows(variable, indices, name)
+
+        def gather_nd(variable: Any, indices: Any, name: str | None = None) -> Any:
+            late = self._late_here(variable)
+            return tf.gather_nd(self._served(variable), indices) if late else points(variable, indices, name)
+
+        with replace_attributes(kind, {"_read_variable_op": read, "sparse_read": sparse_read, "gather_nd": gather_nd}):
+            yield
+
+    def begin(self, batch: int) -> None:
+        """The pass of a batch begins: until `end` it reads versions."""
+        self._turn, self._serving, self._graph = batch // self._every, True, tf.compat.v1.get_default_graph()
+
+    def end(self) -> None:
+        """The gradients of this pass are there, and an update follows, which reads what is the latest."""
+        self._serving = False
+        for k, by in enumerate(self._late[: len(self._variables)]):
+            first = 1 if self._turn == 0 else self._turn + by
+            for turn in range(first, min(self._turn + by, self.updates - 1) + 1):
+                self._made(k, turn)
+
+    def _late_here(self, variable: Any) -> bool:
+        return self._serving and bool(variable.trainable)
+
+    def _served(self, variable: Any) -> Any:
+        k = self._known.setdefault(id(variable), len(self._variables))
+        if k == len(self._variables):
+            self._variables.append(variable)
+        value = self._made(k, self._turn)
+        record_read(variable, value)
+        return value
+
+    def _made(self, k: int, turn: int) -> Any:
+        """The read of a variable for the passes of an update; it is made here where there is none yet."""
+        if (k, turn) not in self._reads:
+            with self._graph.as_default(), tf.name_scope(f"{READ_SCOPE}{k}/"), unrecorded():
+                self._reads[k, turn] = self._read(self._variables[k])
+        return self._reads[k, turn]
