@@ -91,11 +91,11 @@ def _nothing(*args: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "part"),
-    [(handles, "replace_captures"), (handles, "_link"), (private, "captured"), (private, "handle_of")],
+    [(handles, "replace_captures"), (handles, "_link"), (private, "captured_inputs"), (private, "handle_of")],
 )
 def test_a_move_that_leaves_a_holder_behind_is_caught(module: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs, tapes, functions and the variables themselves."""
-    monkeypatch.setattr(module, part, (lambda _: ()) if part == "captured" else _nothing)
+    monkeypatch.setattr(module, part, (lambda _: ()) if part == "captured_inputs" else _nothing)
     self_test.cache_clear()
     with pytest.raises(InputError, match=r"(tf\.function|GradientTape) .* changed"):
         self_test()
