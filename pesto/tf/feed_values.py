@@ -27,15 +27,15 @@ class FeedValues:
     high: float = 1.0
     """Largest whole number that is drawn; of other numbers, what all are below."""
     whole: bool = False
-    """Whether whole numbers are drawn, of whatever type."""
+    """True draws whole numbers, whatever the dtype."""
     specials: tuple[float, ...] = ()
     """Values drawn more often, since ops compare with them."""
     ordered: bool = False
-    """Whether values ascend along the first dimension, as ids of segments do."""
+    """True sorts values along the first dimension, as segment ids need."""
     distinct: bool = False
-    """Whether rows ascend and differ, as the indices of a sparse tensor do."""
+    """True makes rows ascending and distinct, as indices of a sparse tensor are."""
     why: str = ""
-    """What the range follows from."""
+    """Reason for the range."""
     file: str | None = None
     """The file that the values come from; None where they are drawn."""
 
@@ -90,7 +90,7 @@ class FeedValues:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         kind = "string" if self.dtype == "object" else self.dtype
         head = f"{self.name}: {kind} [{', '.join(map(str, self.shape))}]"
         if self.file is not None:

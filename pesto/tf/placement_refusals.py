@@ -1,4 +1,4 @@
-"""What something else than a plan would place: refused in the same words when a step is planned and when it runs."""
+"""Errors for steps that something else than a plan would place: the same words at planning and at run time."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ EAGERLY = (
     "gradients of variables are taken outside of a tf.function, where no plan holds - make the whole step one "
     "tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False))"
 )
-"""What is said of a step that runs op by op."""
+"""Message for a step that runs op by op."""
 
 
 def xla_error(label: str) -> InputError:
-    """What is said of a step that XLA compiles."""
+    """Return the error for a step that XLA compiles."""
     return InputError(
         f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
         "model.compile or tf.function"
@@ -24,7 +24,7 @@ def xla_error(label: str) -> InputError:
 
 
 def loop_error(label: str) -> InputError:
-    """What is said of a step in a loop or branch of a function."""
+    """Return the error for a step in a loop or branch of a function."""
     return InputError(
         f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out "
         "- set steps_per_execution=1, or loop in Python"
@@ -32,12 +32,12 @@ def loop_error(label: str) -> InputError:
 
 
 def strategy_error(label: str) -> InputError:
-    """What is said of a step under a strategy."""
+    """Return the error for a step under a tf.distribute strategy."""
     return InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
 
 
 def dataset_loop_error(label: str) -> InputError:
-    """What is said of a function that trains in a loop over a dataset."""
+    """Return the error for a function that trains in a loop over a dataset."""
     return InputError(
         f"{label} loops over a dataset, which TensorFlow makes part of the dataset, where no op can be placed - loop "
         "over the dataset in Python, and call a tf.function that takes one batch"
@@ -52,7 +52,7 @@ def check_datasets(graph: Any, label: str) -> None:
 
 
 def nested_function_error(label: str, inner: str) -> InputError:
-    """What is said of a step whose ops lie in functions that it calls."""
+    """Return the error for a step whose ops lie in functions that it calls."""
     return InputError(
         f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside - decorate "
         "only the step itself, or use pesto.place, which traces through inner functions (not through those of a loaded "
@@ -61,7 +61,7 @@ def nested_function_error(label: str, inner: str) -> InputError:
 
 
 def concrete_function_error(label: str) -> UsageError:
-    """What is said of a function that was traced before a plan could be laid over it."""
+    """Return the error for a function that was traced before a plan could be applied."""
     return UsageError(
         f"{label}: a concrete function is traced already, and its ops cannot be placed from outside - give the "
         "tf.function itself (a loaded SavedModel has none: train the program's own, or use pesto run)"

@@ -31,7 +31,7 @@ def _module(name: str) -> Any:
 
 
 def _name(module: str, name: str) -> Any:
-    """What a module below tensorflow.python calls `name`; InputError when it has it no more."""
+    """Return the attribute `name` of a module below tensorflow.python; InputError when it is missing."""
     found = getattr(_module(module), name, None)
     if found is None:
         raise _missing_name_error(f"tensorflow.python.{module}.{name} is missing")
@@ -122,7 +122,7 @@ def control_readers(op: Any) -> Sequence[Any]:
 
 
 def set_input(op: Any, place: int, tensor: Any) -> None:
-    """Let an op of a live graph read another tensor."""
+    """Replace an input of an op of a live graph."""
     op._update_input(place, tensor)
 
 
@@ -236,7 +236,7 @@ class TraceRequest:
     """A tf.function that is about to be traced."""
 
     function: str
-    """Its name."""
+    """Name of the function."""
     label: str
     """`step_label` of it."""
     module: str
@@ -322,7 +322,7 @@ def replace_attributes(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
 
 
 def is_traced_for_xla(graph: Any) -> bool:
-    """Whether a FuncGraph is traced for XLA."""
+    """Return True if a FuncGraph is traced for XLA."""
     return bool(_name("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
 
 
@@ -334,13 +334,13 @@ def element_spec(spec: Any) -> Any:
 
 
 def is_body(graph: Any) -> bool:
-    """Whether a FuncGraph is a branch or the body of a loop, rather than a function."""
+    """Return True if a FuncGraph is a branch or the body of a loop, rather than a function."""
     kinds = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
     return isinstance(graph, tuple(_name("ops.control_flow_v2_func_graphs", kind) for kind in kinds))
 
 
 def is_distributed(variable: Any) -> bool:
-    """Whether a tf.distribute strategy made a variable."""
+    """Return True if a tf.distribute strategy made a variable."""
     if not hasattr(variable, "_distribute_strategy"):
         raise _missing_name_error("Variable._distribute_strategy is missing")
     return variable._distribute_strategy is not None
@@ -353,12 +353,12 @@ def new_variable(like: Any) -> Any:
 
 
 def must_compile(attrs: Any) -> bool:
-    """Whether the attributes of a FunctionDef or call make it one kernel of XLA's."""
+    """Return True if the attributes of a FunctionDef or call require compilation by XLA."""
     return "_XlaMustCompile" in attrs and bool(attrs["_XlaMustCompile"].b)
 
 
 def autograph_of(function: Any) -> bool:
-    """Whether a tf.function converts its Python control flow; True for a plain function."""
+    """Return True if a tf.function converts Python control flow; True for a plain function."""
     if hasattr(function, "python_function") and not hasattr(function, "_autograph"):
         raise _missing_name_error("Function._autograph is missing")
     return bool(getattr(function, "_autograph", True))
@@ -395,7 +395,7 @@ def holder_kinds() -> tuple[type, type, type]:
 
 
 def is_assignment_result(variable: Any) -> bool:
-    """Whether an eager variable is what an assignment gave back: another object with the same handle."""
+    """Return True if an eager variable was returned by an assignment: another object with the same handle."""
     return isinstance(variable, _name("ops.resource_variable_ops", "_UnreadVariable"))
 
 
@@ -416,12 +416,12 @@ def variable_name(handle: Any) -> str:
 
 
 def captured_inputs(function: Any) -> Sequence[Any]:
-    """What a ConcreteFunction has captured; nothing while it is being made."""
+    """Return the captured inputs of a ConcreteFunction; nothing while it is being made."""
     return getattr(function, "_captured_inputs", ())
 
 
 def is_recording(tape: Any) -> bool:
-    """Whether a GradientTape is open."""
+    """Return True if a GradientTape is open."""
     return bool(tape._recording)
 
 
@@ -518,11 +518,11 @@ def _owner_of(function: Any) -> Any:
 
 
 def jit_of(function: Any) -> bool:
-    """Whether a tf.function asks XLA to compile it; False for a plain function."""
+    """Return True if a tf.function asks XLA to compile it; False for a plain function."""
     return bool(getattr(function, "_jit_compile", None))
 
 
 def runs_in_data(function: Any) -> bool:
-    """Whether a ConcreteFunction is part of a tf.data pipeline."""
+    """Return True if a ConcreteFunction is part of a tf.data pipeline."""
     attrs = function.function_def.attr
     return "_tf_data_function" in attrs and bool(attrs["_tf_data_function"].b)

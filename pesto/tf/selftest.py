@@ -36,7 +36,7 @@ def _op_definitions() -> bool:
 
 
 def _constants() -> bool:
-    """What is made of constants is evaluated, and what is made of a feed is not."""
+    """Tensors made of constants are evaluated, and tensors made of a feed are not."""
     with tf.Graph().as_default():
         values = tf.math.floormod(tf.constant([7, 8]), 4), tf.math.floormod(v1.placeholder(tf.int32, [2]), 4)
         known, fed = (private.constant_value(value) for value in values)
@@ -125,7 +125,7 @@ def _functions() -> bool:
 
 
 def _variable_moves() -> bool:
-    """With the graph that is being traced, the function around it, and what an assignment gave back."""
+    """A variable moves with the graph being traced, the function around it, and the result of an assignment."""
     first = tf.Variable([1.0, 2.0])
     second = private.new_variable(first)
     second.assign([3.0, 4.0])
@@ -174,7 +174,7 @@ def _pipeline_is_seen() -> bool:
 
 
 def _options_are_seen() -> bool:
-    """Whether a strategy made a variable, and whether a function has autograph."""
+    """Variables of a strategy and functions with autograph are recognised."""
     with tf.distribute.OneDeviceStrategy("/device:CPU:0").scope():
         theirs = tf.Variable(1.0)
     seen = private.is_distributed(theirs) and not private.is_distributed(tf.Variable(1.0))

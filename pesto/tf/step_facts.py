@@ -1,4 +1,4 @@
-"""What a named training step is, before anything is planned."""
+"""Facts of a named training step, before anything is planned."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from pesto.core.errors import PestoError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFeed:
-    """What a step is given at every run."""
+    """An input of a step."""
 
     name: str
     """Name of the op that stands for it."""
     dtype: str
     """TensorFlow's name of its type."""
     shape: tuple[int, ...] | None
-    """Its dimensions, -1 where the size is open; None for an unknown rank."""
+    """Dimensions, -1 where the size is open; None for an unknown rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +23,13 @@ class ColocationTie:
     """Ops that must share a device, or one op that holds what would otherwise be apart."""
 
     ops: int
-    """How many ops there are."""
+    """Number of ops."""
     variables: int
-    """How many variables they touch."""
+    """Number of variables that they touch."""
     variable_bytes: int
     """Bytes of these variables."""
     why: str
-    """What ties them, with the name of an op."""
+    """Reason for the tie, with the name of an op."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class StepFacts:
     """A step as it was found; None where the source, a file of the project's own, says nothing of it."""
 
     source: str
-    """What was named, for people."""
+    """Named source, for people."""
     ops: int
-    """How many ops the step has."""
+    """Number of ops of the step."""
     variables: int
-    """How many variables there are."""
+    """Number of variables."""
     variable_bytes: int
     """Bytes of all variables, slots and counters among them."""
     ties: tuple[ColocationTie, ...]
@@ -49,17 +49,17 @@ class StepFacts:
     ends: tuple[str, ...] = ()
     """Names of the ops that the step ends with."""
     feeds: tuple[StepFeed, ...] | None = None
-    """What the step is given, in the order of the graph."""
+    """Inputs of the step, in the order of the graph."""
     batch: int | None = None
     """Examples in a batch, in place of an open first dimension; None where none was given or is needed."""
     open_batch: bool = False
-    """Whether a feed leaves its first dimension open."""
+    """True if a feed leaves its first dimension open."""
     size_ops: int = 0
-    """How many ops read sizes at run time that the open batch alone leaves open: a fixed batch has none of them."""
+    """Number of ops that read sizes at run time only because the batch is open; 0 with a fixed batch."""
     optimizer: str = ""
     """Class of the Keras optimizer; empty where the step does not tell."""
     updated: int | None = None
-    """How many variables the step writes: none in inference."""
+    """Number of variables that the step writes; 0 for inference."""
     updates: Mapping[str, int] = field(default_factory=dict)
     """Type of op -> how many ops of it write variables."""
     holders: tuple[ColocationTie, ...] = ()
@@ -67,6 +67,6 @@ class StepFacts:
     pinned: Mapping[str, int] = field(default_factory=dict)
     """Device -> how many ops must run on it, as the step says itself."""
     careful: tuple[str, ...] = ()
-    """What can be planned, and not run by `pesto.apply`, with the remedy."""
+    """Warnings, with remedies, of steps that can be planned but not run by `pesto.apply`."""
     refused: tuple[PestoError, ...] = ()
     """Why a plan would be refused."""

@@ -50,7 +50,7 @@ def _import() -> Any:
 
 
 def onednn_enabled() -> bool:
-    """Whether the environment lets TensorFlow use oneDNN's kernels on CPUs, which it reads as it loads."""
+    """Return True if the environment lets TensorFlow use oneDNN's CPU kernels, which it reads as it loads."""
     return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1").lower() not in ("0", "false")
 
 

@@ -14,7 +14,7 @@ class ChainPlace:
     """One place of a chain: an op, a loop or a relay."""
 
     name: str
-    """Of the op or relay."""
+    """Name of the op or relay."""
     entries: tuple[str, ...]
     """Nodes that wait for the place before."""
     exits: tuple[str, ...]
@@ -28,7 +28,7 @@ class ChainPlace:
 
 
 def places_of(placement: StepPlacement, loops: Mapping[str, Loop]) -> dict[int, tuple[ChainPlace, ...]]:
-    """By op, those in its processor's chain: its own where it is chained, then those of its relays."""
+    """Return the chain places of each op: its own where it is chained, then those of its relays."""
     relays, names, chained = placement.relays_of(), placement.graph.names, placement.chained.tolist()
     return {
         op: (

@@ -1,4 +1,4 @@
-"""What a fetch of a v1 graph needs, and what must stay out of the chains because a fetch does not need it."""
+"""The ops that a fetch of a v1 graph needs, and the ops kept out of the chains because fetches run without them."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -28,12 +28,12 @@ _FEEDS = ("Placeholder", "PlaceholderV2")
 _UPDATES = re.compile(r"Apply|^Assign(Add|Sub)|^(Resource)?Scatter")
 _ASSIGNS = ("Assign", "AssignVariableOp")
 _PASSED = ("Switch", "RefSwitch", "Enter", "RefEnter")
-"""What a variable goes through on its way into a branch or loop."""
+"""Op types that pass a variable's reference into a branch or loop."""
 _NO_VALUE = frozenset((
     "IsVariableInitialized", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "VarIsInitializedOp", "VariableShape",
     "ZerosLike",
 ))  # fmt: skip
-"""They look at a variable, but not at its value."""
+"""Op types that read metadata of a variable, but not its value."""
 
 
 def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -60,7 +60,7 @@ def closure(ops: Iterable[Any]) -> frozenset[str]:
 
 
 def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """What runs, by name: a tensor that is fed needs no op, but an op that others wait for runs all the same."""
+    """Return the ops that run, by name: a fed tensor needs no op, but a control input runs even where it is fed."""
     found = {op.name: op for op in first}
     stack = list(first)
     while stack:
@@ -99,7 +99,7 @@ def _source(tensor: Any) -> Any:
 
 
 def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
-    """Whether a value is computed from the value of a variable."""
+    """Return True if a value is computed from the value of a variable."""
     seen: set[str] = set()
     stack = [tensor]
     while stack:
@@ -113,7 +113,7 @@ def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
 
 
 def _is_given_feed(op: Any, fed: Collection[str]) -> bool:
-    """Whether an op is a feed that is given, which TensorFlow takes out of the graph, control edges and all."""
+    """Return True if an op is a fed placeholder: TensorFlow removes it from the graph, with its control edges."""
     return op.type in _FEEDS and op.outputs[0].name in fed
 
 

@@ -28,7 +28,7 @@ class SendRelay:
     name: str
     """The node to be added."""
     tensor: str
-    """What it passes, as a NodeDef names an input."""
+    """Tensor that the relay passes on, named as an input of a NodeDef."""
     op: int
     """Index of the op that makes the tensor, behind which, or in whose stead, it has its place in the chain."""
     readers: tuple[str, ...]
@@ -179,7 +179,7 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
 
 
 def _is_as_planned(plan: Plan, graph: Graph, order: Ints) -> bool:
-    """Whether the op of `graph` at each place of `order` is the plan's, as far as the plan's file says."""
+    """Return True if the ops of `graph` in `order` equal the plan's ops, as far as the plan's file describes them."""
     made = plan.provenance
     if made.graph_listing:
         return graph.listing(order) == made.graph_listing

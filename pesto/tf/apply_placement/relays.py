@@ -22,7 +22,7 @@ from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from solvers.arrays import Bools, bools
 
 _Read = tuple[int, int, int]
-"""What is read on another device: node, output, device of the readers."""
+"""A tensor that is read on another device: node, output, device of the readers."""
 
 
 def place_with_relays(
@@ -108,7 +108,7 @@ def _relays(
     read: Mapping[_Read, list[int]],
     turn: Mapping[tuple[int, int], int],
 ) -> Iterator[SendRelay]:
-    """In the order in which they follow each other where several are of one op."""
+    """Yield the relays; those of one op come in their order in the chain."""
     op, chained, tensor = trace.op_of_node, placement.chained, trace.tensors()
     through: dict[tuple[int, int, int, int], list[int]] = {}
     for (source, output, device), readers in read.items():

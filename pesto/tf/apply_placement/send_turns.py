@@ -1,4 +1,4 @@
-"""Which of the tensors that one op sends must wait for another: those that a plan has share a link."""
+"""The order in which an op sends its tensors: transfers that share a link in the plan wait for each other."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""One traced step as a placement needs it: its graph, and the nodes behind the graph's ops."""
+"""A traced step for placement: its graph, and the nodes behind the graph's ops."""
 
 import logging
 import threading
@@ -64,7 +64,7 @@ class StepTrace:
     graph: Graph
     nodes: StepNodes
     loops: dict[str, Loop]
-    """By the op that stands for each."""
+    """Loops by the name of the op that stands for each."""
     passed: Mapping[str, tuple[str, ...]]
     """Barriers that the step goes around, and the tensors that each passes."""
     divisions: Mapping[str, BranchDivision]
@@ -87,7 +87,7 @@ class StepTrace:
 
 
 def trace_step(captured: CapturedStep, batch: int | None) -> StepTrace:
-    """What a placement needs to know of a captured step; InputError where it cannot be planned.
+    """Build the graph and nodes of a captured step for placement; InputError where it cannot be planned.
 
     Warnings of what its sizes and costs assume are left out: they were given when the step was planned.
     """

@@ -1,4 +1,4 @@
-"""Which device of TensorFlow stands for each device of a plan."""
+"""TensorFlow's device for each device of a plan."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def check_devices_exist(wanted: Mapping[str, str], available: Iterable[str]) -> 
 
 
 def covers(target: str, device: tf.DeviceSpec) -> bool:
-    """Whether all that `target` says holds of `device`."""
+    """Return True if `device` satisfies every part of the device name `target`."""
     want = tf.DeviceSpec.from_string(target)
     pairs = (
         (want.job, device.job),

@@ -15,20 +15,20 @@ STALLED_S = 600.0
 
 
 class FunctionClock(Protocol):
-    """What every function calls when the executor reaches it; it returns when the function's time is over."""
+    """Clock that each emulated function calls when the executor reaches it; the call returns when its time is over."""
 
     def pass_by(self, k: int) -> float:
-        """Let function k take its time, in the calling thread; the tick at which it ends."""
+        """Wait in the calling thread until function k ends; return the tick of its end."""
 
     def times(self) -> list[tuple[float, float]]:
-        """(start, end) of each function in ticks from the beginning; (-1, -1) for one that was not reached."""
+        """Return (start, end) of each function in ticks; (-1, -1) for one that was not reached."""
 
     def stop(self) -> None:
-        """Let all functions end at once: the user has enough."""
+        """End all waiting functions at once, after an interrupt."""
 
 
 class NominalClock:
-    """Nobody sleeps: time goes on when all that can start has started, or when no thread is left to start it."""
+    """Discrete-event clock without sleep: time advances when all ready functions have started or no thread is left."""
 
     def __init__(self, work: EmulatedWork, threads: int, ties: str = PLANNED) -> None:
         self.starved = 0
@@ -39,7 +39,7 @@ class NominalClock:
         self._failed: Exception | None = None
 
     def pass_by(self, k: int) -> float:
-        """As `FunctionClock` says; VerificationError when the executor did not wait as the graph says, or stalls."""
+        """Wait for function k; VerificationError when the executor breaks an edge of the graph, or stalls."""
         gate = threading.Event()
         with self._lock:
             self._gates[k] = gate
@@ -57,11 +57,11 @@ class NominalClock:
         return self._ledger.end[k]
 
     def times(self) -> list[tuple[float, float]]:
-        """As `FunctionClock` says."""
+        """Return (start, end) of each function in ticks; (-1, -1) for one that was not reached."""
         return list(zip(self._ledger.start, self._ledger.end, strict=True))
 
     def stop(self) -> None:
-        """As `FunctionClock` says."""
+        """End all waiting functions with an error."""
         with self._lock:
             self._fail(VerificationError("the emulation was stopped"))
 
@@ -78,7 +78,7 @@ class NominalClock:
 
 
 class WallClock:
-    """Everybody sleeps until `scale` seconds for each predicted second are over; the GIL is free meanwhile.
+    """Wall clock: functions sleep `scale` seconds for each predicted second, with the interpreter lock released.
 
     What becomes ready to be sent as a function ends asks for its links then, before anything behind that function
     begins. So it is on GPUs: their kernels, sends among them, count as inexpensive (`OpKernel::IsExpensive`), and the
@@ -98,7 +98,7 @@ class WallClock:
         self._reached = [-1.0] * work.functions
 
     def pass_by(self, k: int) -> float:
-        """As `FunctionClock` says."""
+        """Sleep until function k ends; return the tick of its end."""
         with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
@@ -126,10 +126,10 @@ class WallClock:
         return handover_ticks(self._work, self._times, self._reached)
 
     def times(self) -> list[tuple[float, float]]:
-        """As `FunctionClock` says."""
+        """Return (start, end) of each function in ticks; (-1, -1) for one that was not reached."""
         return list(self._times)
 
     def stop(self) -> None:
-        """As `FunctionClock` says."""
+        """End all sleeping functions."""
         if self._going.locked():
             self._going.release()

@@ -1,4 +1,4 @@
-"""How a step is emulated, and what an emulation is; read without TensorFlow."""
+"""Options and limits of an emulation; imported without TensorFlow."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ SHARE = 0.02
 PROBE_S = 2.0
 """Seconds of the step in which handing over is measured, before a scale is chosen; no step is shorter then."""
 MARGIN = 1.5
-"""What handing over takes in a longer step, at most, over what it took in that: sleeping cores wake later."""
+"""Safety factor on the handover time of the probe: in a longer step, sleeping cores wake later."""
 CHOSEN_S, MOST_S = 120.0, 600.0
 """Seconds of one emulated step at most: at the scale that is chosen, and at one that is given."""
 LEAST = 1e-6
@@ -27,12 +27,12 @@ LEAST = 1e-6
 THREADS = 512
 """Threads of the executor at most; a function that waits for its processor or links holds one."""
 PLANNED, REACHED = "planned", "reached"
-"""How what is asked for at one instant is served: as the simulator serves it, or as the executor reached it."""
+"""Tie rules for requests at one instant: in the simulator's order, or in the order the executor reached them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationOptions:
-    """How a step is emulated."""
+    """Options of an emulation."""
 
     clock: str = NOMINAL
     """NOMINAL, where nobody sleeps and handing over costs nothing, or WALL."""
@@ -41,7 +41,7 @@ class EmulationOptions:
     way: str = SESSION
     """SESSION, GRAPHDEF as `pesto apply` writes it, or FUNCTION: how the plan is enforced."""
     ties: str = PLANNED
-    """How what is asked for at one instant is served (`pesto.tf.emulate.reservations`); nominal clock alone."""
+    """Tie rule, PLANNED or REACHED (`pesto.tf.emulate.reservations`); for the nominal clock only."""
 
     def __post_init__(self) -> None:
         """UsageError for what does not go together."""

@@ -1,4 +1,4 @@
-"""One emulation of a planned step: against the prediction, against the plan's order, and against no order."""
+"""An emulation of a planned step: compared with the prediction, with the plan's order, and with a run without order."""
 
 import time
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from solvers.arrays import Floats, Ints, floats
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EmulatedRun:
-    """What one emulated step did, in predicted seconds."""
+    """Times of one emulated step, in predicted seconds."""
 
     work: EmulatedWork
     start: Floats
@@ -35,7 +35,7 @@ class EmulatedRun:
     starved: int
     """Times at which functions could have started and all threads were taken; nominal clock alone."""
     handed_over_s: float
-    """What handing over from function to function took on the path that the end waited for; 0 for the nominal clock."""
+    """Seconds of handover between functions on the critical path of the step; 0 for the nominal clock."""
 
     @property
     def step_s(self) -> float:
@@ -56,7 +56,7 @@ class EmulationResult:
     """Seconds of the step as the plan says."""
     step_s: float
     unordered_step_s: float
-    """By the plan's placement without its order: processors and links first come, first served."""
+    """Seconds of the step under the plan's placement alone: processors and links serve first come, first served."""
     ops: int
     unchained: int
     """Ops out of the chains, which begin when their inputs are there, beside their processor's chain."""
@@ -78,7 +78,7 @@ class EmulationResult:
 
     @property
     def error(self) -> float:
-        """How much longer the emulated step is than the predicted, as a share of that."""
+        """Relative error: (emulated - predicted) / predicted step time."""
         return self.step_s / self.predicted_s - 1.0 if self.predicted_s else 0.0
 
     @property
@@ -207,7 +207,7 @@ def _transfers_of(timeline: Timeline) -> set[tuple[int, int]]:
 
 
 def predict_step(plan: Plan, graph: Graph, cluster: Cluster, timeline: Timeline, rank: Ints) -> PredictedStep:
-    """What the emulation of a plan takes its times from: `timeline` and `rank` are the plan's own on `cluster`."""
+    """Build the prediction that gives an emulation its times; `timeline` and `rank` are the plan's own on `cluster`."""
     index = {device.name: k for k, device in enumerate(cluster.devices)}
     return PredictedStep(
         graph=graph,

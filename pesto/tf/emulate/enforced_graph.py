@@ -29,7 +29,7 @@ from pesto.tf.nodes.shape_inference import copy_graph_def
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannedStep:
-    """What is planned: one training step, and the program around it."""
+    """A training step and the program around it."""
 
     captured: CapturedStep
     program: Any
@@ -86,7 +86,7 @@ def _enforce_in_session(step: PlannedStep, plan: Plan, options: ApplyOptions) ->
 def partition_step(
     graph_def: Any, traced: StepTrace, placement: StepPlacement, renamed: Mapping[str, str] | None = None
 ) -> EnforcedStep:
-    """What TensorFlow makes of a GraphDef that `placement` was written into; its feeds are placed here, in place.
+    """Return TensorFlow's partitions of a GraphDef that `placement` was written into; feeds get their devices in place.
 
     renamed: what the graph calls some of the placement's ops.
     """

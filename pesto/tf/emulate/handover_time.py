@@ -1,4 +1,4 @@
-"""What an emulated step by the wall clock lost from function to function, measured: beside the predicted times."""
+"""Measured time that an emulated step by the wall clock loses between functions."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""From TensorFlow's partition graphs to the functions of an emulation: ops, loops as one op, and what is sent."""
+"""Converts TensorFlow's partition graphs into functions to emulate: ops, loops as one op, and transfers."""
 
 import heapq
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class PredictedStep:
     location: tuple[int, ...]
     """Location of the problem that each logical CPU stands for, by its number."""
     per_edge: bool
-    """Whether the problem counts one transfer an edge."""
+    """True if the problem counts one transfer an edge."""
 
 
 def unreserved_ops(enforced: EnforcedStep, predicted: PredictedStep) -> frozenset[int]:
@@ -44,7 +44,7 @@ def unreserved_ops(enforced: EnforcedStep, predicted: PredictedStep) -> frozense
 
 
 def build_work(enforced: EnforcedStep, predicted: PredictedStep, free: frozenset[int] | None = None) -> EmulatedWork:
-    """What the executor is to run. Copies of constants that TensorFlow made are at hand, and messages take no time.
+    """Build the functions to execute. TensorFlow's own copies of constants are free, and control messages take no time.
 
     free: ops that do not reserve their processor, by default those that are `unreserved_ops` it.
     """
@@ -130,7 +130,7 @@ class _PartitionFunctions:
         return self._source[key][1]
 
     def rank_of(self, key: _Key) -> int:
-        """Of what ends at one instant transfers come first, then ops out of the chains, on which no plan may lean.
+        """Tie rank among simultaneous ends: transfers first, then unchained ops, on which no plan may rely.
 
         Then what is in the chains, in the plan's order; a relay has its op's place.
         """
@@ -152,7 +152,7 @@ class _PartitionFunctions:
         return "told", f"{cpu} {node.attr['tensor_name'].s!r}", _to(node)
 
     def _add(self, key: _Key, cpu: int, node: Any) -> None:
-        """Let the function `key` wait for what `node` of its waits for."""
+        """Add the inputs of `node` to those of the function `key`."""
         self._source.setdefault(key, (cpu, producer(node.input[0]) if key[0] == "sent" else node.name))
         reads, waits = self.reads.setdefault(key, set()), self.waits.setdefault(key, set())
         for text in node.input:
@@ -185,7 +185,7 @@ def _to(send: Any) -> int:
 def _timed(
     key: _Key, parts: _PartitionFunctions, predicted: PredictedStep
 ) -> tuple[tuple[int, ...], int, tuple[int, int]]:
-    """What a function holds, for how many ticks, and which transfer of the problem it is."""
+    """Return (resources held, ticks, transfer of the problem) of a function."""
     problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
     if key[0] == "op":
         lane = int(device[int(key[1])])

@@ -1,4 +1,4 @@
-"""What is emulated: ops and transfers that hold processors or links for their times, first come, first served."""
+"""Functions to emulate: ops and transfers that hold processors or links for their times, first come, first served."""
 
 import heapq
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class EmulatedWork:
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """When each processor and link is free again; all of what one asks for is held from when all of it is free."""
+    """Tick at which each processor and link is free; a request holds all its resources from when the last is free."""
 
     free: dict[int, float] = field(default_factory=dict)
     """Processor or link -> when it is."""
@@ -53,7 +53,7 @@ class Reservations:
 
 
 class PendingInputs:
-    """What each function still waits for while others end."""
+    """Number of inputs that each function still waits for."""
 
     def __init__(self, work: EmulatedWork) -> None:
         before = [{*data, *controls} for data, controls in zip(work.data, work.controls, strict=True)]
@@ -64,7 +64,7 @@ class PendingInputs:
                 self._after[p].append(k)
 
     def waits(self, k: int) -> bool:
-        """Whether something that function k waits for has not ended."""
+        """Return True if an input of function k has not ended."""
         return self._missing[k] > 0
 
     def end(self, k: int) -> list[int]:
@@ -100,7 +100,7 @@ class EventClock:
         self._asked.append(k)
 
     def next(self) -> list[int]:
-        """What ends next, to which the clock goes on: one, with ties as reached all of that instant; none at last."""
+        """Advance to the next end and return the functions that end: one, or with REACHED ties all of that instant."""
         for k in sorted(self._asked, key=self._tie) if self.ties == PLANNED else self._asked:
             start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
             self.start[k], self.end[k] = int(start), int(end)

@@ -1,4 +1,4 @@
-"""How a plan is applied, also to logical CPUs: several devices of one process, to try a plan without GPUs."""
+"""Options of applying a plan, and logical CPUs: several devices of one process, to try a plan without GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ class ApplyOptions:
     devices: Devices = None
     """TensorFlow's device for each of the plan's (see `pesto.tf.apply_placement.targets`)."""
     order: bool = True
-    """Whether the plan's order is enforced; without it only the placement is."""
+    """True enforces the plan's order; False only its placement."""
     trace: bool = False
-    """Whether the first run of each step in a v1 session is traced, and the order in which its ops ran compared."""
+    """True traces the first run of each step in a v1 session and compares the order in which its ops ran."""
 
     def __post_init__(self) -> None:
         """UsageError for values of another type."""

@@ -26,7 +26,7 @@ from pesto.tf.selftest import self_test
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppliedPlans:
-    """What came of applying plans: grows while the context is open."""
+    """Record of applied plans; it grows while the context is open."""
 
     functions: FunctionEnforcement
     """Inside: the tf.functions that run by the plans."""

@@ -27,7 +27,7 @@ v1 = tf.compat.v1
 
 
 def check_without_running(graph_def: Any, expected: ExpectedPlacement) -> Findings:
-    """What TensorFlow makes of a graph that `Edits` were written into.
+    """Place and partition a graph that `GraphEdits` were written into, and check it against the plan.
 
     VerificationError when an op is not on its device, when neighbours of a chain may run the other way round, or when
     TensorFlow refuses the placement. Every op of the graph is placed, but only the step is looked at.

@@ -1,4 +1,4 @@
-"""What a placement changes in TensorFlow's graph, by node names; done to live graphs, with a way back, or to files."""
+"""Edits by which a placement is enforced in TensorFlow's graph, by node name: on live graphs with undo, or on files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -201,7 +201,7 @@ def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[]
 def _divide(
     graph: Any, ops: dict[str, Any], name: str, division: BranchDivision, undo: list[Callable[[], None]]
 ) -> None:
-    """Let all that reads a branch op of a live function, or waits for it, do so of the ops that take its place."""
+    """Redirect all readers of a branch op of a live function, and ops that wait for it, to the ops that replace it."""
     whole = ops[name]
     if division.ends[0] not in ops:
         added = private.add_nodes(graph, ops, division.nodes, division.functions)
@@ -246,14 +246,14 @@ def _tensor(ops: Mapping[str, Any], text: str) -> Any:
 
 
 def _replace_input(reader: Any, old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
-    """Let an op of a live graph read one tensor in the place of another."""
+    """Replace one input tensor of a live op by another."""
     for place in [k for k, tensor in enumerate(reader.inputs) if tensor is old]:
         undo.append(partial(private.set_input, reader, place, old))
         private.set_input(reader, place, new)
 
 
 def _bypass_barrier(barrier: Any, undo: list[Callable[[], None]]) -> None:
-    """Let the readers of a barrier of a live graph read what it passes."""
+    """Make the readers of a barrier of a live graph read the barrier's inputs."""
     for output, source in zip(barrier.outputs, barrier.inputs, strict=True):
         for reader in output.consumers():
             _replace_input(reader, output, source, undo)
@@ -299,7 +299,7 @@ def _write_copies(graph_def: Any, copies: Sequence[ConstantCopy]) -> None:
 
 
 def _redirect_readers(by_name: Mapping[str, Any], readers: Sequence[str], tensor: str, to: str) -> None:
-    """Let nodes of a GraphDef read `to` in a tensor's place."""
+    """Make nodes of a GraphDef read `to` in place of a tensor."""
     same = (tensor, f"{tensor}:0") if ":" not in tensor else (tensor,)
     for reader in readers:
         node = by_name[reader]

@@ -39,7 +39,7 @@ class FunctionEnforcement:
     options: ApplyOptions
     moves: VariableMoves = field(default_factory=VariableMoves)
     placed: dict[int, tuple[Any, ExpectedPlacement, StepTrace]] = field(default_factory=dict)
-    """By id of the FuncGraph: the graph, kept so that its id stays its own, what is expected of it, and its step."""
+    """FuncGraph's id -> (the graph, kept alive so that its id stays unique, its expected placement, its step)."""
     names: dict[str, ExpectedPlacement] = field(default_factory=dict)
     """Expectations of each function, by its name in TensorFlow's library."""
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
@@ -133,7 +133,7 @@ class FunctionEnforcement:
             self.names[private.name_of(function)] = found[1]
 
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
-        """In place of a function's call from eager code."""
+        """Replace the call of a function from eager code: check settings and, the first time, the partitions."""
         if function in self.verified:
             if function not in self.planned:
                 return call()

@@ -15,7 +15,7 @@ from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 
 @contextlib.contextmanager
 def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
-    """Inside: Keras models train by the micro-batches of these plans, where they have any, in `fit` and train_on_batch.
+    """Make `fit` and train_on_batch of Keras models use the micro-batches of these plans, if they have any.
 
     UsageError where some plans have other micro-batches than others.
     """
@@ -48,7 +48,7 @@ def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
 
 
 def _common_cut(plans: Sequence[Plan]) -> Cut | None:
-    """How these plans cut their batch."""
+    """Return the micro-batch cut that all of these plans share."""
     made = [cut_by(plan.provenance.graph_source) for plan in plans]
     every = {None if one is None else one.cut for one in made}
     if len(every) > 1:

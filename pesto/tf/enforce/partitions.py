@@ -50,7 +50,7 @@ def unordered_neighbours(
 
 @dataclass(frozen=True, slots=True)
 class _PartitionWalk:
-    """One partition, ready to be walked along its edges."""
+    """One partition with its edges in topological order."""
 
     nodes: Mapping[str, Any]
     order: Sequence[str]
@@ -130,7 +130,7 @@ _COPY = "/replicate/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a run did with a plan."""
+    """Comparison of a run with its plan."""
 
     ops: int
     """Ops of the plan that the run has."""
@@ -141,10 +141,10 @@ class Findings:
     absent: tuple[str, ...] = ()
     """Ops that should run and do not."""
     remedy: str = "report it with pesto doctor"
-    """What to do when anything is not as planned."""
+    """Remedy to report when a check fails."""
 
     def checked(self) -> "Findings":
-        """Itself; VerificationError when anything is not as planned."""
+        """Return itself; VerificationError when anything differs from the plan."""
         wrong = [*self.moves, *self.inversions, *(f"op {name} does not run" for name in self.absent)]
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
@@ -158,14 +158,14 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpectedPlacement:
-    """What partition graphs are held against: nodes by name, the ops that run."""
+    """Expected placement of a run: nodes by name, and the ops that run."""
 
     placement: StepPlacement
     loops: Mapping[str, Loop]
     ran: Collection[str] | None = None
     """Names of the ops that the run needs; None for all."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """What the graph that is rehearsed calls some of the ops (`pesto.tf.enforce.removed_names`)."""
+    """Plan's op name -> its name in the graph of a dry run (`pesto.tf.enforce.removed_names`)."""
 
 
 def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str = "") -> Findings:
@@ -209,7 +209,7 @@ _ARGUMENTS = ("VarHandleOp", "IteratorV2", "NoOp")
 
 
 def name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[str]:
-    """What stands before the names of the placement's ops where functions that call the step were inlined."""
+    """Return the name prefixes of the placement's ops where functions that call the step were inlined."""
     graph = placement.graph
     marks = [n for i, n in enumerate(graph.names) if graph.types[graph.type_of[i]] not in (*FED, *_ARGUMENTS)]
     if not marks:
@@ -260,12 +260,12 @@ def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
 
 
 def is_duplicate_device(device: str) -> bool:
-    """Whether a device of StepStats is none, but a GPU's streams, copies or waits beside what the GPU itself lists."""
+    """Return True if a StepStats device only lists streams, copies or waits of a GPU that lists the ops itself."""
     return device.partition("/device:")[2].count("/") > 0
 
 
 def merge_findings(a: Findings, b: Findings) -> Findings:
-    """Both sets of findings on one run."""
+    """Merge two sets of findings on one run."""
     return Findings(
         ops=a.ops, moves=a.moves + b.moves, inversions=a.inversions + b.inversions, absent=a.absent + b.absent,
         remedy=a.remedy,

@@ -1,4 +1,4 @@
-"""What a plan needs of the process while it is applied: its turn, Grappler and soft placement off."""
+"""Process-wide settings while a plan is applied: one plan at a time, Grappler and soft placement off."""
 
 import contextlib
 import threading
@@ -10,7 +10,7 @@ from pesto.core.errors import UsageError
 from pesto.tf.placement_refusals import check_clustering
 
 _LOCK = threading.Lock()
-"""What a context changes belongs to the whole process, so there is one at a time."""
+"""Serializes contexts, since their settings belong to the whole process."""
 _HOLDER = threading.local()
 
 

@@ -16,7 +16,7 @@ from pesto.tf.nodes.inline_tracing import inline_keras_2
 from pesto.tf.sources.sources import capture_func_graph
 
 _OF_DATASETS = "function Dataset_"
-"""How TensorFlow names functions that it makes of the body of a loop over a dataset."""
+"""Prefix of TensorFlow's names for functions made of the body of a loop over a dataset."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

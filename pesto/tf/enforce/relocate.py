@@ -37,7 +37,7 @@ class VariableMoves:
     origin: list[tuple[Any, str]] = field(default_factory=list)
     """(variable, its first device)."""
     claims: dict[int, _DeviceClaim] = field(default_factory=dict)
-    """By id of the handle: what the placed steps use, moved or not, until `undo`."""
+    """Handle's id -> the claim of a placed step, for moved and unmoved variables, until `undo`."""
 
     def settle(self, graph: Any, placement: StepPlacement, source: str) -> None:
         """Move what the FuncGraph captures to where the placement has it, slots and counters included.
@@ -86,7 +86,7 @@ class VariableMoves:
 
 
 _LIVE: "weakref.WeakSet[VariableMoves]" = weakref.WeakSet()
-"""Of the whole process: a step of `pesto.place` keeps its variables where they are for as long as it exists."""
+"""All moves of this process: a step of `pesto.place` keeps its variables in place for as long as it exists."""
 
 
 def _resources(graph: Any, placement: StepPlacement) -> Iterator[tuple[Any, str, str]]:
@@ -127,7 +127,7 @@ def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_DeviceClaim, st
 
 
 def _outside_data(handles: Sequence[Any]) -> HandleHolders:
-    """What is live; InputError when a tf.data pipeline holds one of the handles."""
+    """Return the live holders; InputError when a tf.data pipeline holds one of the handles."""
     live = find_holders()
     if captured_by_dataset(live.functions, handles) is not None:
         del live

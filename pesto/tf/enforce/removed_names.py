@@ -50,7 +50,7 @@ def _why_not(name: str, trace: StepTrace, names: Collection[str], small: Collect
 
 
 def constant_renames(placement: StepPlacement) -> dict[str, str]:
-    """What each constant with copies is called in the written graph: on its own device it is one more of them."""
+    """Return the new names of constants that have copies: on its own device the constant is one more copy."""
     return {copy.constant: f"{copy.constant}{_OWN}" for copy in placement.copies}
 
 

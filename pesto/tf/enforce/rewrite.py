@@ -157,7 +157,7 @@ def _check_names(plan: Plan, flat: Any, source: str) -> None:
 
 
 def _check_shapes(graph_def: Any, plan: Plan, traced: StepTrace, error: MismatchError) -> None:
-    """Say so when what is amiss may be no more than shapes, some of which only the program in memory knows."""
+    """Raise a clearer error when only shapes may differ, some of which only the program in memory knows."""
     if set(plan.names) == set(traced.graph.names) and not any("_output_shapes" in n.attr for n in graph_def.node):
         raise MismatchError(
             f"{traced.graph.source} has the plan's ops by name, but of other types, sizes or edges - if it was "

@@ -28,19 +28,19 @@ class SessionEnforcement:
     plans: tuple[Plan, ...]
     options: ApplyOptions
     placed: dict[Any, tuple[steps.PlacedStep, ...]] = field(default_factory=dict)
-    """By graph, the steps that have plans."""
+    """Graph -> its placed steps."""
     undone: list[Callable[[], None]] = field(default_factory=list)
-    """What takes back the edits of each graph."""
+    """Callbacks that undo the edits of each graph."""
     opened: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Sessions of this application."""
     verified: "weakref.WeakKeyDictionary[Any, set[frozenset[str]]]" = field(default_factory=weakref.WeakKeyDictionary)
-    """By session, what was run and fed in runs that were found to be as planned, or of no plan's concern."""
+    """Session -> sets of fetched and fed names whose runs were verified, or that no plan concerns."""
     findings: list[Findings] = field(default_factory=list)
 
     def open(
         self, original: Callable[..., None], session: Any, target: Any = "", graph: Any = None, config: Any = None
     ) -> None:
-        """In place of a session's constructor."""
+        """Replace a session's constructor: edit and check its graph first."""
         graph = graph if graph is not None else v1.get_default_graph()
         try:
             placed = self._placed(graph)
@@ -65,7 +65,7 @@ class SessionEnforcement:
         self.opened.add(session)
 
     def run(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
-        """In place of a session's run, once its fetches are resolved.
+        """Replace a session's run, once its fetches are resolved: verify runs of a new kind.
 
         args: handle, ops, tensors, feeds, options, metadata as `BaseSession` has them.
         """
@@ -98,7 +98,7 @@ class SessionEnforcement:
         return result
 
     def callable_apart(self, session: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
-        """In place of a placed session's make_callable: what runs no ordered op, as queue runners do, may."""
+        """Replace a placed session's make_callable: allow it for ops outside the chains, such as queue runners."""
         graph = private.session_graph(session)
         elements = [graph.as_graph_element(f) for f in tf.nest.flatten(fetches)]
         ops = [getattr(e, "op", e) for e in elements]
@@ -108,7 +108,7 @@ class SessionEnforcement:
         return type(session).make_callable(session, fetches)
 
     def callable_of(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
-        """In place of what a session's make_callable ends in."""
+        """Replace the last step of a session's make_callable: refuse it for placed graphs."""
         if private.session_graph(session) in self.placed:
             _no_callable()
         return original(session, *args)

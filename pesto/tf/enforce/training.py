@@ -22,7 +22,7 @@ _DERIVING: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def called_steps(function: Any, names: Collection[str]) -> set[str]:
-    """Those of `names` that a ConcreteFunction is, or calls at any depth.
+    """Return those of `names` that a ConcreteFunction is, or calls at any depth.
 
     InputError when it calls one from a loop or branch, whose rounds would overlap.
     """
@@ -75,7 +75,7 @@ def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
 
 
 def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
-    """Whether a FuncGraph's own ops, loops and branches included, write a trainable variable.
+    """Return True if a FuncGraph's own ops, loops and branches included, write a trainable variable.
 
     The variable may be captured or an argument. Functions that it calls are traced for themselves, but for those that
     are not among `seen` (names), when that is given. The trace that creates a function's variables is not one that runs
@@ -101,7 +101,7 @@ def _resource_handles(graph: Any) -> tuple[list[Any], list[Any]]:
 
 
 def trains_unseen(function: Any) -> bool:
-    """Whether a ConcreteFunction that was traced elsewhere, or loaded, writes a trainable variable; calls included."""
+    """Return True if a ConcreteFunction traced elsewhere, or loaded, writes a trainable variable; calls included."""
     graph = function.graph
     bodies = _bodies_of(graph)
     captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
@@ -169,7 +169,7 @@ def _note_gradients(graph: Any) -> None:
 
 
 def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], through: Callable[[Any], bool]) -> bool:
-    """Whether an op writes one of the variables behind the handles, or behind what hands them on.
+    """Return True if an op writes one of the variables behind the handles, or behind tensors that pass them on.
 
     Of the ops that call functions, those that `through` is true for count.
     """
@@ -205,7 +205,7 @@ def _slots(op: Any) -> dict[str, list[int]]:
 
 
 def _is_created_here(handle: Any, bodies: Callable[[], FunctionEffects]) -> bool:
-    """Whether a trace creates the variable behind a handle: then it gives it a value if it has none."""
+    """Return True if a trace creates the variable behind a handle: it then initialises the variable conditionally."""
     asked = [op.outputs[0] for op in handle.consumers() if op.type == "VarIsInitializedOp"]
     branches = {op.name: op for has_value in asked for op in has_value.consumers() if op.type in ("If", "StatelessIf")}
     for op in branches.values():

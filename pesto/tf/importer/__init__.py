@@ -1,1 +1,1 @@
-"""From a captured training step to the array `Graph`: kinds of devices, work and bytes of every op."""
+"""Converts a captured training step into the array `Graph`: kinds of devices, work and bytes of every op."""

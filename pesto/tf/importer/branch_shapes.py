@@ -61,7 +61,7 @@ class FunctionShapes:
         return bounds
 
     def known_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
-        """What goes round a loop in one known shape."""
+        """Return the loop variables whose shape is known and the same in every round."""
         return self._of_loop(
             nodes,
             i,
@@ -106,7 +106,7 @@ class FunctionShapes:
         return kept if function is not None else {}
 
     def _of_branches(self, nodes: StepNodes, i: int) -> "list[dict[int, _ResultShape]]":
-        """What each branch returns."""
+        """Return the result shapes of each branch."""
         root, library = resource_origins(nodes), nodes.signatures.library
         arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
         functions = [library[name] for name in called_names(nodes.defs[i]) if name in library]
@@ -115,7 +115,7 @@ class FunctionShapes:
     def _returned(
         self, nodes: StepNodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
     ) -> "dict[int, _ResultShape]":
-        """Those results of a function that are wanted."""
+        """Return the shapes of the wanted results of a function."""
         library = nodes.signatures.library
         key = (self._keys.key(function, library), *wanted, *map(self._keys.argument_key, arguments))
         if key not in self._made:
@@ -140,13 +140,13 @@ class FunctionShapes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ResultShape:
-    """What a function returns."""
+    """Shape of a function's result."""
 
     shape: Shape
-    """As far as it is known before the step runs."""
+    """Shape as far as it is known before the step runs."""
     upper_bound: Shape
     searched: bool
-    """Whether a search decides the size."""
+    """True if a search (`Where`) decides the size."""
 
 
 def _open_outputs(nodes: StepNodes, i: int) -> list[int]:
@@ -155,7 +155,7 @@ def _open_outputs(nodes: StepNodes, i: int) -> list[int]:
 
 
 def _within(shape: Shape, bound: Shape) -> bool:
-    """Whether a shape is known and no larger than another."""
+    """Return True if a shape is known and no larger than a bound."""
     if shape is None or bound is None or -1 in shape or len(shape) != len(bound):
         return False
     return all(n <= most for n, most in zip(shape, bound, strict=True))
@@ -203,7 +203,7 @@ def passed_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _argument_of(function: Any, k: int) -> int | None:
-    """Which of a function's arguments its result `k` is, through identities; None for what it computes."""
+    """Return the argument that result `k` of a function passes through; None for a computed result."""
     arguments = {a.name: slot for slot, a in enumerate(function.signature.input_arg)}
     identities = {node.name: node.input[0] for node in function.node_def if node.op == "Identity"}
     tensor = function.ret[function.signature.output_arg[k].name]

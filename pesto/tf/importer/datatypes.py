@@ -27,7 +27,7 @@ def dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
 
 
 def dtype_columns(nodes: StepNodes, own: Sequence[int]) -> dict[str, Any]:
-    """What a `Graph` says of data types; `own` [n] are the numbers of what the ops compute in."""
+    """Return the data type columns of a `Graph`; `own` [n] are the dtype numbers that the ops compute in."""
     of_tensors = [t for types in nodes.dtypes for t in types]
     name = {number: _name(number) for number in {*own, *of_tensors}}
     table = sorted({*name.values()} - {""})

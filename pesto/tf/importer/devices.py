@@ -1,4 +1,4 @@
-"""Which kinds of device each op can run on."""
+"""The kinds of device that each op can run on."""
 
 import re
 

@@ -10,7 +10,7 @@ from pesto.tf.nodes.sizes import Shape
 
 @dataclass(frozen=True, slots=True)
 class OpView:
-    """What the cost of one op depends on."""
+    """Inputs of the cost formula of one op."""
 
     node: Any
     """The op itself, a NodeDef of TensorFlow."""

@@ -1,4 +1,4 @@
-"""From a captured training step to the array `Graph`."""
+"""Converts a captured training step into the array `Graph`."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a captured step is: its feeds, what it updates, what ties its ops together, and what refuses it."""
+"""Facts of a captured step: feeds, updates, colocation ties, and the reasons for which it is refused."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ STAND_IN = 32
 
 @dataclass(frozen=True, slots=True)
 class _TouchedVariables:
-    """Which variables the ops of a step touch."""
+    """Variables that the ops of a step touch."""
 
     nodes: StepNodes
     size: list[int]
@@ -106,7 +106,7 @@ def _ties(held: _TouchedVariables) -> Iterable[ColocationTie]:
 
 
 def _why(held: _TouchedVariables, inside: list[int], variables: set[int]) -> str:
-    """What ties the ops of a group together."""
+    """Return the reason for which the ops of a group share a device."""
     if len(variables) > 1:
         most = max(inside, key=lambda i: len(held.by_op.get(i, ())))
         return f"{held.name(most)} takes {len(held.by_op[most])} of its variables"

@@ -60,7 +60,7 @@ def _matmul(op: OpView) -> Row:
 
 
 def _einsum(op: OpView) -> Row:
-    """Of two factors: labels of both that are kept are the batch, those that are summed over the reduction."""
+    """Map an Einsum of two factors to a matrix product: shared kept labels are the batch, summed ones the reduction."""
     left, right = op.node.attr["equation"].s.decode().partition("->")[0].split(",")
     kept = set(op.node.attr["equation"].s.decode().partition("->")[2])
     size, batch = einsum_sizes(op)
@@ -86,7 +86,7 @@ def _strides(op: OpView) -> tuple[int, int]:
 
 def _conv(form: int, image: Callable[[OpView], Shape], kernel: Callable[[OpView], Shape],
           result: Callable[[OpView], Shape]) -> Callable[[OpView], Row]:  # fmt: skip
-    """Of volumes, the depth of what is written counts as batch, that of the filter as channels."""
+    """Make the rule of a convolution; in volumes, output depth counts as batch and filter depth as channels."""
 
     def row(op: OpView) -> Row:
         _, _, height, width = _spatial(op, _known(image(op)))

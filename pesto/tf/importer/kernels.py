@@ -1,4 +1,4 @@
-"""Which ops have CPU and GPU kernels, from a table that ships with the project.
+"""CPU and GPU kernels of each op type, from a table that ships with the project.
 
 Builds of TensorFlow differ (`tensorflow-cpu` registers no GPU kernel), and a graph must not depend on the build that
 read it, so the registrations of a GPU build of the pinned release are kept in `kernels.json`; `table()` makes it anew.

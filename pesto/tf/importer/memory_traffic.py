@@ -17,7 +17,7 @@ _BOOKKEEPING = frozenset(
 
 
 def launches(op: OpView, on_host: bool) -> bool:
-    """Whether the op starts a kernel; not for handles, constants, views and what GPUs leave to the host."""
+    """Return True if the op starts a kernel; handles, constants, views and ops in host memory do not."""
     return not on_host and op.node.op not in _BOOKKEEPING
 
 

@@ -64,7 +64,7 @@ class _BodyCosts:
     moved: int
     on_gpu: bool
     dtype: int
-    """What most of the work is in."""
+    """Dtype number of most of the work."""
     launched: int
     """Kernels that it starts."""
     data_sized: bool
@@ -178,7 +178,7 @@ def _work_in(parts: list[_BodyCosts]) -> int:
 
 
 def _argument_key(given: Any) -> tuple[Any, ...]:
-    """What of a function's argument its body's work depends on."""
+    """Return the properties of a function's argument that its body's work depends on."""
     value = given.attr["value"].tensor.SerializeToString() if given.op == "Const" else b""
     bound = given.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in given.attr else b""
     return given.op, given.attr["dtype"].type, declared_shape(given), bound, value

@@ -60,7 +60,7 @@ GIVEN: Special = {
     **dict.fromkeys(("QueueDequeueMany", "QueueDequeueManyV2"), _elements),
     **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _values),
 }
-"""By op type: shapes that hold whatever the data are."""
+"""Op type -> rule for exact shapes, which hold whatever the data are."""
 
 GIVEN_AT_MOST: Special = dict.fromkeys(("QueueDequeueUpTo", "QueueDequeueUpToV2"), _elements)
-"""By op type: upper bounds of shapes."""
+"""Op type -> rule for upper bounds of shapes."""

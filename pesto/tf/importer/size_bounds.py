@@ -28,7 +28,7 @@ _KERNELS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     **{op: {1: (0, 1)} for op in ("Conv2D", "DepthwiseConv2dNative", "Dilation2D")},
     "Conv3D": {1: (0, 1, 2)},
 }
-"""By op type: dimensions of inputs that make the output smaller the larger they are."""
+"""Op type -> input -> dimensions whose growth shrinks the output."""
 _STEPS = 64
 """Sizes that are tried below a bound where an op takes certain sizes alone, as a Split does."""
 _DEPTH = 32
@@ -54,7 +54,7 @@ def inferred_bounds(
 
 
 class _SizeBounds(ShapeInference):
-    """One walk over the nodes; `shapes` stay what is known, bounds are kept beside them."""
+    """A pass over the nodes; `shapes` holds known shapes, and bounds are kept apart."""
 
     def __init__(
         self, nodes: StepNodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
@@ -312,7 +312,7 @@ class _SizeBounds(ShapeInference):
         return inputs
 
     def unlimited(self, tensor: Tensor) -> UnlimitedSize:
-        """That because of which an open tensor has no bound."""
+        """Return the cause for which an open tensor has no bound."""
         seen: set[Tensor] = set()
         size: Tensor | None = None
         while tensor not in seen:

@@ -22,7 +22,7 @@ from pesto.tf.nodes.v1_loops import closes_loop
 Tensor = tuple[int, int]
 """A node and the number of its output."""
 Special = Mapping[str, Callable[[StepNodes, int], Mapping[int, Shape]]]
-"""By op type: from nodes with the shapes inferred so far, and one of them, to shapes of its outputs."""
+"""Op type -> function from the nodes, with the shapes inferred so far, and an index to shapes of outputs."""
 
 _OPAQUE = (RESOURCE, VARIANT)
 _FEW = 64
@@ -43,7 +43,7 @@ def inferred_shapes(
 
 
 class ShapeInference:
-    """One walk over the nodes, in a TensorFlow graph that holds a copy of each op whose sizes are open."""
+    """A pass over the nodes, in a TensorFlow graph that holds a copy of each op whose sizes are open."""
 
     def __init__(
         self, nodes: StepNodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]

@@ -1,4 +1,4 @@
-"""What to do about ops whose outputs have neither a size nor a bound, by op type."""
+"""Remedies for ops whose outputs have neither a size nor a bound, by op type."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ ENSURED = (
     "if it always has the same size, state that right behind the op: tf.ensure_shape(output, [...]) with every "
     "dimension; else pad what the op makes to one size, or do it before the step"
 )
-"""How to give any output a size."""
+"""Remedy that fits any op."""
 
 _NUMBERED = "use {} with num_segments, which fixes how many there are"
 
@@ -105,7 +105,7 @@ REMEDIES: Mapping[str, str] = {
         "[...])",
     ),
 }
-"""By op type how to limit a size that only the data limit."""
+"""Op type -> remedy for a size that depends on the data."""
 
 
 def shape_to_give(source: str, name: str, shape: Shape) -> str:

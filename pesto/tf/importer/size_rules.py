@@ -20,10 +20,10 @@ Rule = Callable[["OpSizes"], Interval | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpSizes:
-    """One op, for a rule about the extents of one of its outputs."""
+    """Sizes of one op, for a rule about the extents of one of its outputs."""
 
     node: Any
-    """Its NodeDef."""
+    """NodeDef of the op."""
     output: int
     inferred: Shape
     """The shape of the output as far as TensorFlow infers it."""
@@ -220,7 +220,7 @@ def _filled_rows(op: OpSizes) -> Interval | None:
 
 
 def _filled_ragged_rows(op: OpSizes) -> Interval | None:
-    """One value more for each row without one; output 2 tells which rows these are."""
+    """Add one value for each empty row; output 2 marks these rows."""
     values, rows = op.elements(1), op.most(2)
     if op.output == 3 or values is None or rows is None:
         return _vector(values) if op.output == 3 else None
@@ -247,7 +247,7 @@ def _sparse_product(op: OpSizes) -> Interval | None:
 
 
 def _padded_bytes(op: OpSizes) -> Interval | None:
-    """As many elements of each string as its fixed length holds."""
+    """Return as many elements of each string as its fixed length holds."""
     strings, length = op.largest(0), op.most(1)
     if strings is None or length is None:
         return None
@@ -354,7 +354,7 @@ def _counts(op: OpSizes) -> Interval | None:
 
 
 def _sliced(op: OpSizes) -> Interval | None:
-    """From `begin`, `size` elements, or all for -1, which both lie within the tensor."""
+    """Bound a slice of `size` elements from `begin`, or of all for -1; both lie within the tensor."""
     extents, begin, size = op.extents(0), op.values(1), op.values(2)
     if extents is None:
         return None
@@ -547,6 +547,6 @@ GROWING: Mapping[str, tuple[int, ...]] = {
     "CombinedNonMaxSuppression": (2, 3),
     "SobolSample": (0, 1),
 }  # fmt: skip
-"""By op type the operands with whose values the output grows, so that it is largest for the largest of them."""
+"""Op type -> operands whose values the output grows with, so that their largest values give its largest size."""
 
 AT_MOST: Mapping[str, Rule] = {**DATA_DEPENDENT, **FOLLOWING}

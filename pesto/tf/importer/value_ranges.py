@@ -26,7 +26,7 @@ _FLOATS = frozenset(t.as_datatype_enum for t in (tf.float16, tf.bfloat16, tf.flo
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """One op whose output a rule gives an interval, with the intervals of its inputs."""
+    """An op whose output a rule bounds, with the intervals of its inputs."""
 
     ranges: "ValueRanges"
     i: int
@@ -35,7 +35,7 @@ class Operands:
 
     @property
     def node(self) -> Any:
-        """Its NodeDef."""
+        """NodeDef of the op."""
         return self.ranges.nodes.defs[self.i]
 
     @property
@@ -241,7 +241,7 @@ def _floor_mod(op: Operands) -> Interval:
 
 
 def _truncated_mod(op: Operands) -> Interval:
-    """With the sign of the dividend, nearer to 0 than it and than the divisor."""
+    """Bound a remainder with the sign of the dividend: nearer to 0 than dividend and divisor."""
     a, b = op.of(0), op.of(1)
     most = np.maximum(np.abs(b.low), np.abs(b.high)) - (0 if op.dtype in _FLOATS else 1)
     low = np.where(a.low < 0, np.maximum(a.low, -most), 0)
@@ -594,4 +594,4 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("Any", "All"), lambda _: interval(0, 1)),
 }
-"""By op type: the interval of an output from those of the inputs; None where there is none."""
+"""Op type -> rule from the intervals of the inputs to that of an output; None where there is none."""

@@ -27,7 +27,7 @@ class AttentionMemory:
 
 
 def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializer: object) -> AttentionMemory:
-    """What is the same at every step; outputs [batch, hidden] by step, mask [batch, length] true inside."""
+    """Build the tensors shared by all steps; outputs [batch, hidden] by step, mask [batch, length] true inside."""
     batch, hidden = (int(n) for n in outputs[0].shape)
     with scope(path):
         values = tf.stack(outputs, axis=1)

@@ -39,7 +39,7 @@ class CharCrnConfig:
 
     @property
     def initializer(self) -> object:
-        """Of everything but biases."""
+        """Initialiser of everything but biases."""
         return tf.random_uniform_initializer(-self.init_scale, self.init_scale)
 
 

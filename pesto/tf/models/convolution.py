@@ -44,7 +44,7 @@ def batch_norm(path: str, x: tf.Tensor) -> tf.Tensor:
 
 
 def norm_variables(path: str, size: int) -> tuple[tf.Tensor, tf.Tensor, tuple[tf.Variable, tf.Variable]]:
-    """What batch normalisation of `size` feature maps learns, scale and offset, and its moving mean and variance."""
+    """Return scale and offset of batch normalisation of `size` feature maps, and its moving mean and variance."""
     scale = weight(f"{path}/scale", [size], tf.ones_initializer())
     offset = weight(f"{path}/offset", [size], tf.zeros_initializer())
     mean = state(f"{path}/mean", [size], tf.zeros_initializer())
@@ -52,7 +52,7 @@ def norm_variables(path: str, size: int) -> tuple[tf.Tensor, tf.Tensor, tuple[tf
 
 
 def follow(moving: tuple[tf.Variable, tf.Variable], moments: tuple[tf.Tensor, tf.Tensor], decay: float) -> None:
-    """Let the moving averages follow a batch's mean and variance, among the graph's update ops."""
+    """Update the moving averages by a batch's mean and variance, among the graph's update ops."""
     for average, now in zip(moving, moments, strict=True):
         change = (average.read_value() - now) * (1.0 - decay)
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average.assign_sub(change, read_value=False))

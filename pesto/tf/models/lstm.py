@@ -94,7 +94,7 @@ def unroll_carried(stack: Stack, inputs: Sequence[tf.Tensor]) -> tuple[list[tf.T
 def unroll_masked(
     layer: Lstm, inputs: Sequence[tf.Tensor], start: State, inside: Sequence[tf.Tensor]
 ) -> tuple[list[tf.Tensor], State]:
-    """As `unroll` from zeros, for sequences of unequal length; inside[t] [batch] says whose step t is a real one.
+    """Unroll sequences of unequal length from zeros; inside[t] [batch] is true where step t is a real one.
 
     Past its end a sequence keeps its state and puts out zeros, as TensorFlow's dynamic_rnn does.
     """

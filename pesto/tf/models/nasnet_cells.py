@@ -29,7 +29,7 @@ class CellPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSite:
-    """Where a cell stands: its scope, filters and stride, and how likely drop path keeps a half."""
+    """Position of a cell: its scope, filters and stride, and the probability that drop path keeps an operation."""
 
     path: str
     filters: int

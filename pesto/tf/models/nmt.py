@@ -36,7 +36,7 @@ class NmtConfig:
 
     @property
     def initializer(self) -> object:
-        """Of all matrices."""
+        """Initialiser of all matrices."""
         return tf.random_uniform_initializer(-self.init_scale, self.init_scale)
 
     @property
@@ -79,7 +79,7 @@ def _feeds(config: NmtConfig) -> tuple[ModelFeed, ...]:
 
 
 def _encoder(config: NmtConfig, source: tf.Tensor, length: tf.Tensor) -> tuple[AttentionMemory, list[State]]:
-    """What the attention reads, and the last state of every layer (of the first, that of its backward half)."""
+    """Return the attention memory and the last state of every layer (of the first, that of its backward half)."""
     looked_up = embedding("encoder/embedding", source, config.table, config.initializer)
     with scope("encoder/mask"):
         mask = tf.sequence_mask(length, config.steps)

@@ -16,7 +16,7 @@ from pesto.tf.models.layers import scope, state
 
 
 class Optimizer(Protocol):
-    """What an optimiser is to a training step: TensorFlow's own, or one of this module."""
+    """Interface of an optimiser for a training step: TensorFlow's own, or one of this module."""
 
     def apply_gradients(
         self, pairs: Iterable[tuple[tf.Tensor, tf.Variable]], /, global_step: tf.Variable | None = None

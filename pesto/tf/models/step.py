@@ -59,9 +59,9 @@ class ModelStep:
 
     @property
     def batch_start(self) -> None:
-        """Nothing reads an iterator."""
+        """None, since no feed comes from an iterator."""
 
     @property
     def feed_values(self) -> tuple[FeedValues, ...]:
-        """What `feed` draws."""
+        """Values that `feed` draws."""
         return tuple(feed.values() for feed in self.feeds)

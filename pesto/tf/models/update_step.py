@@ -1,4 +1,4 @@
-"""From a loss to a training step: gradients, clipping by global norm, and the optimiser's update."""
+"""Builds a training step from a loss: gradients, clipping by global norm, and the optimiser's update."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def find_barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
 
 
 def _possibly_dead(graph_def: Any, names: Sequence[str]) -> set[str]:
-    """Those of these nodes that can be dead though an input of theirs is not, and those in loops, which are one op."""
+    """Return those nodes that may be dead while one of their inputs is alive, and those in loops, which are one op."""
     nodes = parse_nodes(graph_def, names)
     looped = {i for i, label in enumerate(outermost_loops(nodes).tolist()) if label >= 0}
     under, wanted = node_conditions(nodes, range(len(nodes.defs)), looped), set(names)
@@ -47,7 +47,7 @@ def _possibly_dead(graph_def: Any, names: Sequence[str]) -> set[str]:
 
 
 def bypass_barriers(graph_def: Any, passed: Mapping[str, Sequence[str]]) -> None:
-    """Let all that reads one of these barriers read what it passes, in place; nothing reads them any more."""
+    """Make all readers of these barriers read the barriers' inputs, in place; afterwards nothing reads them."""
     for node in graph_def.node:
         if any(producer(text) in passed for text in node.input):
             data = [source_tensor(text, passed) for text in node.input if text[0] != "^"]
@@ -63,7 +63,7 @@ def source_tensor(tensor: str, passed: Mapping[str, Sequence[str]]) -> str:
 
 
 def _waits(control: str, passed: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What there is to wait for in place of a control input."""
+    """Return the control inputs that replace a control input from a barrier."""
     inputs = passed.get(producer(control))
     if inputs is None:
         return iter([control])

@@ -24,12 +24,12 @@ _ARRAYS = ("TensorArrayV3", "TensorArrayGatherV3", "TensorArrayConcatV3")
 
 
 def has_open_batch(graph_def: Any) -> bool:
-    """Whether a feed leaves its first dimension open."""
+    """Return True if a feed leaves its first dimension open."""
     return any(_is_open(shape) for shape in _fed(graph_def))
 
 
 def count_size_reads(graph_def: Any) -> int:
-    """How many ops read the shape of a tensor that has an open first dimension, and no other open one."""
+    """Count the ops that read the shape of a tensor whose first dimension alone is open."""
     shapes = {node.name: node.attr["_output_shapes"].list.shape for node in graph_def.node}
     count = 0
     for node in graph_def.node:

@@ -9,7 +9,7 @@ from pesto.tf.nodes.needed_nodes import producer
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BranchDivision:
-    """What takes the place of one branch op."""
+    """The nodes that replace one branch op."""
 
     nodes: tuple[Any, ...]
     """NodeDefs of reads and branches, each behind those that it needs."""

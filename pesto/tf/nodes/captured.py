@@ -1,4 +1,4 @@
-"""One training step as TensorFlow gave it, before it becomes a `Graph`."""
+"""A training step as captured from TensorFlow, before it becomes a `Graph`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class CapturedStep:
     feed_shapes: tuple[str, ...] = ()
     """Shapes that were given for feeds and ops whose sizes its program leaves open, each as NAME=16,40."""
     function: bool = False
-    """Whether it is all of a tf.function; else other programs may share its graph, as they do of v1 sessions."""
+    """True if the step is a whole tf.function; other programs may share the graph of a v1 session."""
 
 
 def capture_step(

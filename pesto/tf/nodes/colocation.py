@@ -1,4 +1,4 @@
-"""Which ops must share a device: what touches a variable, a table or a tensor list stays with it."""
+"""Groups of ops that must share a device: all ops that touch one variable, table or tensor list."""
 
 import numpy as np
 

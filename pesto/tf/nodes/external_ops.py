@@ -16,7 +16,7 @@ EXTERNAL = frozenset(
         "SnapshotDatasetV2",
     }
 )  # fmt: skip
-"""Those of TensorFlow that have no state; those with one are not computed on import."""
+"""Stateless op types that access files or hosts; TensorFlow does not evaluate stateful ones on import."""
 
 
 def refuse_external_ops(graph_def: Any, where: str) -> None:

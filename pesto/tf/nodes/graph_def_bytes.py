@@ -1,4 +1,4 @@
-"""What the bytes of a GraphDef file say before TensorFlow is loaded: damage, the number of nodes, and their names.
+"""Checks of a GraphDef file's bytes before TensorFlow is loaded: damage, number of nodes, and their names.
 
 Counted before they are parsed, too: a parser turns 2 bytes into 100.
 """
@@ -76,7 +76,7 @@ def look(path: Path, fetches: Iterable[str]) -> None:
 
 
 def _named(name: bytes) -> bytes:
-    """How a node's name is written: field 1, its length in groups of seven bits, the bytes."""
+    """Encode a node's name: field 1, its length in groups of seven bits, the bytes."""
     length, size = bytearray(), len(name)
     while size > 127:
         length.append(size & 127 | 128)

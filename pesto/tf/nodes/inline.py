@@ -36,7 +36,7 @@ def flatten(graph_def: Any) -> Any:
 
 
 class FlatFunction(NamedTuple):
-    """One function, laid out flat."""
+    """A function with all calls inlined."""
 
     graph_def: Any
     results: tuple[str, ...]

@@ -37,7 +37,7 @@ def called_functions(func_graph: Any) -> tuple[str, ...]:
 
 
 def has_calls(func_graph: Any) -> bool:
-    """Whether an op of a FuncGraph runs another function that could have been traced inline."""
+    """Return True if an op of a FuncGraph calls another function that could have been traced inline."""
     return bool(called_functions(func_graph))
 
 

@@ -18,7 +18,7 @@ RELAY, COPY = "/pesto_send_", "/pesto_copy_"
 
 
 class UnlimitedSize(NamedTuple):
-    """That because of which a shape has no bound."""
+    """The cause for which a shape has no bound."""
 
     op: int
     """Node whose size, or value, nothing limits."""
@@ -46,7 +46,7 @@ class StepNodes:
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """(node, output) -> upper bound of a shape that depends on the data."""
     unlimited: Callable[[tuple[int, int]], UnlimitedSize] | None = None
-    """From (node, output) of a shape without a bound to that because of which it has none."""
+    """Function from (node, output) of an unbounded shape to the cause."""
 
     def input_shapes(self, node: int) -> list[Shape]:
         """Shapes of a node's data inputs as far as they are known."""

@@ -38,18 +38,18 @@ def refuse_ragged_feeds(graph_def: Any, needed: Collection[str], source: str) ->
 
 
 def is_ragged_or_sparse(value: object) -> bool:
-    """Whether a value, its type or Keras' stand-in for it is ragged or sparse."""
+    """Return True if a value, its type or Keras' stand-in for it is ragged or sparse."""
     return isinstance(value, (*_RAGGED, *_SPARSE)) or any(getattr(value, kind, False) for kind in ("sparse", "ragged"))
 
 
 def ragged_input_error(value: object, name: str, source: str) -> InputError:
-    """What is said of a value of which `is_ragged_or_sparse` is true."""
+    """Return the error for a ragged or sparse value."""
     is_ragged = isinstance(value, _RAGGED) or bool(getattr(value, "ragged", False))
     return _refusal((_RAGGED if is_ragged else _SPARSE)[0].__name__, name, source)
 
 
 def _refusal(kind: str, name: str, source: str, parts: Mapping[str, Any] | None = None) -> InputError:
-    """What is said of an input; parts: the feeds of a file that it consists of, with their shapes."""
+    """Return the error for an input; parts: the feeds of a file that it consists of, with their shapes."""
     if is_file(source):
         given = " and ".join(f"shape {shown(part)}={_sizes(shape)}" for part, shape in (parts or {}).items())
         remedy = f"give the shapes of both its feeds ({given})" if parts else "export a signature that takes it dense"

@@ -43,15 +43,15 @@ class Signatures:
         return tuple(t % _REF for a in self._of(node).outputs for t in _expand(a, node))
 
     def input_refs(self, node: Any) -> tuple[bool, ...]:
-        """Which inputs are references to variables; empty when none is."""
+        """Return one flag an input, true for references to variables; empty when there is none."""
         return _refs(self._of(node).inputs, node)
 
     def output_refs(self, node: Any) -> tuple[bool, ...]:
-        """Which outputs are references to variables; empty when none is."""
+        """Return one flag an output, true for references to variables; empty when there is none."""
         return _refs(self._of(node).outputs, node)
 
     def has_ref(self, node: Any) -> bool:
-        """Whether the op makes or takes references."""
+        """Return True if the op makes or takes references."""
         found = self._of(node)
         return any(a.is_ref for a in found.inputs) or any(a.is_ref for a in found.outputs)
 

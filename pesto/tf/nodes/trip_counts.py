@@ -1,4 +1,4 @@
-"""How often a While loop runs, where the graph tells."""
+"""Trip counts of While loops, where the graph determines them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ class _LoopFunction(NamedTuple):
     """A function of a loop; of one that only calls another, the other."""
 
     inside: dict[str, Any]
-    """Its nodes by name."""
+    """Nodes by name."""
     at: dict[str, int]
-    """Which of the loop's arguments each of its own is."""
+    """Argument of the function -> index of the loop's argument."""
     outputs: list[str]
     """The tensor of each output; empty where it is none of a node inside."""
 
@@ -179,7 +179,7 @@ def _end(function: _LoopFunction, text: str) -> int | str | None:
 
 
 class _CounterStride(NamedTuple):
-    """How far a counter goes in a trip."""
+    """Change of a counter in one trip."""
 
     size: int | None
     """Negative on the way down; None where an argument of the loop has it."""
@@ -187,7 +187,7 @@ class _CounterStride(NamedTuple):
 
 
 def _stride(body: _LoopFunction, argument: int) -> _CounterStride | None:
-    """What the body adds to an argument: a constant, or what another argument holds; None for anything else."""
+    """Return the amount that the body adds to an argument: a constant, or another argument; None for anything else."""
     if argument >= len(body.outputs):
         return None
     node = _source(body.inside, body.outputs[argument])

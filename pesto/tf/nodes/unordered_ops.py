@@ -1,4 +1,4 @@
-"""Which ops of a step have no place in a plan's order, and why: `Graph.loose`."""
+"""Ops of a step that have no place in a plan's order, and the reason: `Graph.loose`."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -15,11 +15,11 @@ from solvers.arrays import Bools, Ints
 UNCHAINED = frozenset(
     ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Variable")
 )
-"""What other programs start from too: handles and feeds have no place in an order."""
+"""Op types that other programs start from too: handles and feeds have no place in an order."""
 HANDLES = re.compile(r"^(OneShot)?Iterator(V\d)?$|HashTable|Queue(V\d)?$")
-"""So are the ops that make iterators, tables and queues."""
+"""Op types that make iterators, tables and queues, which have no place in an order either."""
 CARRIED = frozenset(("Switch", "RefSwitch"))
-"""Of v1 conditionals; TensorFlow puts them where their data are, whatever a plan says. They compute nothing."""
+"""Switches of v1 conditionals: TensorFlow places them with their data, whatever a plan says. They compute nothing."""
 
 _LIGHT = frozenset((
     "Cast", "Const", "Enter", "ExpandDims", "Fill", "Identity", "NoOp", "Pack", "Placeholder", "PlaceholderV2",
@@ -28,7 +28,7 @@ _LIGHT = frozenset((
 ))  # fmt: skip
 """Ops that compute nothing worth an order."""
 _DRAWN = frozenset(("RandomUniform",))
-"""Those of them that start a kernel in every step; other programs read them as initial values only."""
+"""Light op types that start a kernel in every step; other programs read them as initial values only."""
 _TINY_BYTES = 64
 """Steps, rates and shapes: what programs fetch by itself, such as the number of the step."""
 

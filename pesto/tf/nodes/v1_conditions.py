@@ -7,7 +7,7 @@ from pesto.tf.nodes.needed_nodes import StepNodes
 MERGES = ("Merge", "RefMerge")
 SWITCHES = ("Switch", "RefSwitch", "_SwitchN")
 Conditions = frozenset[tuple[int, int]]
-"""What must hold for an op to run: (node of a predicate, its outcome) each."""
+"""Conditions under which an op runs: pairs (node of a predicate, required outcome)."""
 
 
 def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]) -> list[Conditions]:
@@ -29,7 +29,7 @@ def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]
 
 
 def output_conditions(nodes: StepNodes, producer: int, output: int, looped: Collection[int]) -> Conditions:
-    """Under what an output of a node is alive, beside what the node runs under."""
+    """Return the condition under which an output of a node is alive, beyond those of the node."""
     if nodes.defs[producer].op not in SWITCHES or producer in looped:
         return frozenset()
     return frozenset(((nodes.inputs[producer][1][0], output),))

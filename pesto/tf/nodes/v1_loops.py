@@ -24,7 +24,7 @@ _log = logging.getLogger("pesto")
 
 
 def closes_loop(nodes: StepNodes, producer: int, consumer: int) -> bool:
-    """Whether an edge is the one from an iteration to the next."""
+    """Return True if an edge leads from one iteration to the next."""
     return nodes.defs[producer].op in _NEXT and nodes.defs[consumer].op in _MERGE
 
 

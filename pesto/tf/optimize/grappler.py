@@ -37,7 +37,7 @@ class OptimizedGraph:
     """A program's graph after `optimize`."""
 
     source: str
-    """Where the graph came from."""
+    """Source of the graph, for people."""
     graph_def: Any
     fetches: tuple[str, ...]
     """Names of the ops that the step ends with."""

@@ -77,7 +77,7 @@ def _data(node: Any) -> list[str]:
 
 
 def _rounds(node: Any) -> bool:
-    """Whether the result depends on how the arithmetic is written."""
+    """Return True if the result depends on the order of the arithmetic."""
     if node.op not in _REORDERED:
         return False
     dtype = tf.as_dtype(node.attr["T"].type)
@@ -146,7 +146,7 @@ def remove_guards(graph_def: Any) -> Any:
 
 
 def _behind(text: str, guards: Mapping[str, Any]) -> list[str]:
-    """What an input becomes when no guard stands before it: that, then the control inputs of the guards."""
+    """Return an input without the guard before it, followed by the control inputs of the guards."""
     controls: list[str] = []
     while producer(text) in guards:
         first, *rest = guards[producer(text)].input

@@ -32,7 +32,7 @@ class _VariableSlice:
 
     @property
     def spec(self) -> str:
-        """As TensorFlow's savers write it: the extents of the whole, and start,length of each dimension."""
+        """Slice specification of TensorFlow's savers: the extents of the whole, then start,length of each dimension."""
         if not self.variable.shape:
             return ""
         part = ":".join(f"{begin},{size}" for begin, size in zip(*self.box, strict=True))
@@ -83,7 +83,7 @@ def _restore(graph_def: Any, named: CheckpointNodes, own: Sequence[_VariableSlic
 
 
 def _save(graph_def: Any, named: CheckpointNodes, slices: Sequence[_VariableSlice], host: str) -> None:
-    """What several workers hold is written once."""
+    """Add the nodes that save all slices; a slice that several workers hold is written once."""
     once = list({(one.variable.name, one.box): one for one in reversed(slices)}.values())
     values = []
     for one in once:

@@ -1,4 +1,4 @@
-"""Which fetches wait, and for whom, so that nothing arrives long before its use (Tofu, 1807.08887v1, section 5)."""
+"""Sends that are delayed so that no tensor arrives long before its use (Tofu, 1807.08887v1, section 5)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from solvers.arrays import Ints, ints
 GAP = 32
 """A tensor that is used fewer ops after it was made, along the longest path, is sent at once."""
 AHEAD = 4
-"""How many ops before its use, along the longest path, a tensor is sent."""
+"""Number of ops before its use, along the longest path, at which a tensor is sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class PartWriter:
         return _enum(self.parts.shaped.signature(part.op).outputs[port][1])
 
     def _inputs(self, number: int) -> list[str]:
-        """What a part reads, in the order of its inputs."""
+        """Return the inputs of a part, in order."""
         place = int(self.parts.place[number])
         return [self._read(src, output, place) for _, src, output in sorted(self.given[number])]
 
@@ -312,7 +312,7 @@ class PartWriter:
             last = made
 
     def write_fetches(self, fetched: Sequence[int]) -> None:
-        """What the whole step fetches, by its name: the first worker's, once all clones have run."""
+        """Add the fetches of the whole step under their names: the first worker's results, once all clones have run."""
         ports = iter(self.parts.results)
         for op in fetched:
             outputs, name = self.parts.shaped.signature(op).outputs, self.parts.shaped.names[op]

@@ -18,7 +18,7 @@ class PartVariable:
     """A variable, and the one on each worker that holds a part of it."""
 
     name: str
-    """Of the op that makes its handle in the whole step."""
+    """Name of the op that makes its handle in the whole step."""
     parts: tuple[str, ...]
     """[K] of the ops that make the handles of its parts; one where a single worker holds it."""
     dtype: str
@@ -53,12 +53,12 @@ class PartVariable:
 
 
 def split_values(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
-    """From the values of whole variables to those of their parts, by name: a checkpoint for the partitioned graph."""
+    """Convert values of whole variables to values of their parts, by name: a checkpoint for the partitioned graph."""
     return {name: part for v in variables if v.name in values for name, part in v.cut(values[v.name]).items()}
 
 
 def join_values(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
-    """From the values of parts to those of whole variables, by name: a checkpoint for the step as it was."""
+    """Convert values of parts to values of whole variables, by name: a checkpoint for the original step."""
     return {v.name: v.joined(values) for v in variables if all(name in values for name in v.parts)}
 
 

@@ -28,7 +28,7 @@ v1 = tf.compat.v1
 
 CPU, GPU = "cpu", "gpu"
 TOLERANCE = 1e-5
-"""How far apart losses and variables may be, relative to the largest number of each: sums of parts round otherwise."""
+"""Tolerance of losses and variables, relative to the largest number of each: sums of parts round differently."""
 NUDGE = 100
 """Units in the last place by which variables are changed to see how far the step carries that: every op rounds once."""
 NOISE = 1e-2
@@ -38,7 +38,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRunResult:
-    """What came of running a divided step beside the whole one."""
+    """Result of running a divided step beside the whole one."""
 
     losses_distance: float
     """The largest relative difference of a fetched tensor over all steps; of a variable's value as below."""
@@ -54,7 +54,7 @@ class PartitionRunResult:
     losses: tuple[str, ...]
     """The fetched tensors that were compared."""
     variables: int
-    """How many variables were compared."""
+    """Number of variables that were compared."""
     finite: bool
     """True if all that was compared was finite in both runs: NaN equals NaN and says little."""
     moves: tuple[str, ...]
@@ -63,7 +63,7 @@ class PartitionRunResult:
     step_s: float
     """Median seconds of a divided step."""
     whole_step_s: float
-    """Ditto of the whole step, on one device."""
+    """Median seconds of the whole step, on one device."""
     held: float
     """Share of the variables' elements that the fullest worker holds."""
     moved_bytes: int
@@ -74,11 +74,11 @@ class PartitionRunResult:
     devices: tuple[str, ...]
     """TensorFlow's device of each worker."""
     feeds: tuple[FeedValues, ...]
-    """What each feed was given in both runs."""
+    """Values that each feed was given in both runs."""
 
     @property
     def as_whole(self) -> bool:
-        """Whether losses and variables are the whole step's, but for rounding, and all ops ran on their worker.
+        """True if losses and variables are the whole step's, but for rounding, and all ops ran on their worker.
 
         They may be further apart than TOLERANCE where the whole step carries a rounding as far. NaN equals NaN; what
         is finite in one run alone is infinitely far.
@@ -89,12 +89,12 @@ class PartitionRunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraphRun:
-    """What one graph computed."""
+    """Results of running one graph."""
 
     losses: tuple[Values, ...]
     """For each step, the fetched tensors by name."""
     before: Values
-    """Of each variable, before the first step."""
+    """Value of each variable before the first step."""
     after: Values
     seconds: tuple[float, ...]
     traced: Any
@@ -166,7 +166,7 @@ def _config(workers: int, *, soft: bool) -> Any:
 
 
 def _live(captured: CapturedStep, names: frozenset[str]) -> Values:
-    """What variables hold in the program that the step was traced in."""
+    """Return the values of variables in the program that the step was traced in."""
     found = {}
     for node in captured.graph_def.node:
         if node.op == "VarHandleOp" and node.name in names and node.name in captured.values:
@@ -184,10 +184,10 @@ class _RunnableGraph:
     graph: Any
     fetches: tuple[str, ...]
     names: frozenset[str]
-    """Of the ops that make handles."""
+    """Names of the ops that make handles."""
     init: str | None
     values: Values
-    """What variables are given after `init`."""
+    """Values assigned to variables after `init`."""
     config: Any
 
 
@@ -200,7 +200,7 @@ def _divided(made: Partition, before: Values, *, soft: bool) -> _RunnableGraph:
 
 
 def _run(driven: _RunnableGraph, step: RunnableStep, steps: int) -> _GraphRun:
-    """Some steps of a graph; the same batches every time."""
+    """Run steps of a graph; the batches are the same every time."""
     graph = driven.graph
     ops = [graph.get_operation_by_name(name) for name in driven.fetches]
     tensors = {t.name: t for op in ops for t in op.outputs if _is_value(t.dtype)}
@@ -235,7 +235,7 @@ def _tracing() -> Any:
 
 
 def _fed(graph: Any, feed: Mapping[str, Any]) -> Values:
-    """What a graph has placeholders for."""
+    """Return the feeds that the graph has placeholders for."""
     names = {op.name for op in graph.get_operations() if op.type.startswith("Placeholder")}
     return {name: value for name, value in feed.items() if name.partition(":")[0] in names}
 
@@ -279,7 +279,7 @@ class _RunDistances:
 
 
 def _run_distances(first: _GraphRun, other: _GraphRun, parts: Sequence[PartVariable] = ()) -> _RunDistances:
-    """Of another run of the whole step, or of a divided one with these variables."""
+    """Return the distances of another run of the whole step, or of a divided one with these variables."""
     floor = NOISE * max((_largest(np.asarray(value)) for value in first.after.values()), default=0.0)
     losses = dict[str, float]()
     for one, whole_ in zip(other.losses, first.losses, strict=True):
@@ -333,7 +333,7 @@ def _largest(value: Any) -> float:
 
 
 def _variable_distance(variable: PartVariable, parts: Values, value: Any, floor: float) -> float:
-    """How far a variable is from its whole: put together, and what several workers hold, each."""
+    """Return the distance of a variable from the whole: assembled, and of each copy that several workers hold."""
     joined = _floored_distance(join_values((variable,), parts)[variable.name], value, floor)
     each = [_floored_distance(np.asarray(parts[name]), part, floor) for name, part in variable.cut(value).items()]
     return joined if len({tuple(box[0]) for box in variable.boxes}) == len(each) else max(joined, *each)

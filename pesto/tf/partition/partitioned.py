@@ -81,7 +81,7 @@ def _defs(program: Any, shaped: TypedGraph) -> list[Any]:
 
 
 def _prefix(names: Sequence[str]) -> str:
-    """What a worker's number stands behind: w, unless ops are called so already."""
+    """Return the prefix of workers' numbers: w, unless op names start so already."""
     prefix = "w"
     while any(re.match(rf"{prefix}\d+/", name) for name in names):
         prefix += "_"

@@ -92,7 +92,7 @@ def _joined(results: Sequence[Any], pieces: set[str], means: set[str]) -> Any:
 
 
 def _stands_for_all(one: Any, pieces: set[str], means: set[str]) -> bool:
-    """Whether a result is made of the mean of all gradients, or of no piece."""
+    """Return True if a result is made of the mean of all gradients, or of no piece."""
     made_of = computed_from([one], pieces | means)
     return bool(made_of & means) or not made_of
 

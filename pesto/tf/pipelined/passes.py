@@ -41,7 +41,7 @@ class MicroBatchPasses:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside: gradients of variables and updates by Keras' optimizers are these passes'."""
+        """Intercept gradients of variables and updates by Keras' optimizers for these passes."""
         with ExitStack() as stack:
             stack.enter_context(
                 replace_attributes(tf.GradientTape, {"gradient": self._gradient(tf.GradientTape.gradient)})
@@ -53,7 +53,7 @@ class MicroBatchPasses:
             yield
 
     def run(self, step: Callable[..., Any], batch: int, args: Any, kwargs: Any) -> Any:
-        """What one pass gives; InputError for one that does not take gradients once and update once."""
+        """Run one pass; InputError for one that does not take gradients once and update once."""
         self._batch, self._derived, self._applied = batch, 0, 0
         self._graph = tf.compat.v1.get_default_graph()
         if self._versions is not None:
@@ -84,7 +84,7 @@ class MicroBatchPasses:
         return result
 
     def _is_within(self, what: str) -> bool:
-        """Whether this is traced into another graph than the pass; `run` tells it, as AutoGraph changes errors."""
+        """Return True if tracing is in another graph than the pass's; `run` reports it, as AutoGraph changes errors."""
         within = tf.compat.v1.get_default_graph() is not self._graph
         if within:
             self._within[what] = None
@@ -112,7 +112,7 @@ class MicroBatchPasses:
 
     @property
     def _updates(self) -> bool:
-        """Whether the update of several passes is this pass's."""
+        """True if this pass ends a group of passes, whose update it makes."""
         return (self._batch + 1) % self._every == 0
 
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,12 +169,12 @@ class MicroBatchPasses:
 
 
 def _handle(source: Any) -> Any:
-    """Of a variable, Keras' or TensorFlow's; of a tensor None."""
+    """Return the handle of a variable of Keras or TensorFlow; None for a tensor."""
     return getattr(source.value if isinstance(source, keras.Variable) else source, "handle", None)
 
 
 def computed_from(tensors: Iterable[Any], named: set[str]) -> set[str]:
-    """Which of the named tensors of their graph some tensors are computed from."""
+    """Return the names among `named` that the tensors are computed from."""
     left, seen, found = list(tensors), set[str](), set[str]()
     while left:
         one = left.pop()

@@ -22,7 +22,7 @@ def variable_kind() -> type:
 
 
 def unrecorded() -> contextlib.AbstractContextManager[None]:
-    """Inside: no gradient tape sees what is computed."""
+    """Stop gradient tapes from recording inside the context."""
     found: contextlib.AbstractContextManager[None] = record.stop_recording()
     return found
 

@@ -12,7 +12,7 @@ from pesto.tf.private import replace_attributes
 
 
 class WeightVersions:
-    """What the passes of a step read of its trained variables, so many passes with an update behind them.
+    """Versions of trained variables that the passes of a step read, each a given number of updates late.
 
     A read is a tensor that no update changes, as updates copy a variable that somebody has yet to read: the tensor that
     a batch's forward half reads is the version that its backward half needs (weight stashing, PipeDream). Each variable
@@ -32,7 +32,7 @@ class WeightVersions:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside: passes read these versions."""
+        """Make passes read these versions inside the context."""
         kind: Any = variable_kind()
         self._read = kind._read_variable_op
         rows, points = kind.sparse_read, kind.gather_nd

@@ -8,7 +8,7 @@ import tensorflow as tf
 from pesto.tf import private
 
 Change = Callable[[str, Any], Any]
-"""From an argument's name and TensorSpec to another TensorSpec."""
+"""Function from an argument's name and TensorSpec to another TensorSpec."""
 FIT = "one_step_on_data"
 """The function of Keras that runs one step of `fit`."""
 _FIT_ARGUMENTS = {FIT: "data", "train_function": "iterator"}

@@ -17,7 +17,7 @@ _HOST = "/device:CPU:0"
 
 
 def add_batch_checks(graph: Any, batch: int) -> None:
-    """Let what changes a FuncGraph's state wait until each of its open first dimensions is found to be in bounds."""
+    """Make every state change of a FuncGraph wait for checks that its open first dimensions are within `batch`."""
     fed = _fed(graph)
     if not fed:
         return
@@ -30,7 +30,7 @@ def add_batch_checks(graph: Any, batch: int) -> None:
 
 
 def batch_error(error: Any) -> MismatchError | None:
-    """What a failed check says; None when another op failed."""
+    """Return the error of a failed batch check; None when another op failed."""
     found = _FOUND.search(str(error))
     return MismatchError(describe_larger_batch(*found.groups())) if found else None
 
@@ -63,5 +63,5 @@ def _needed(ops: list[Any]) -> set[str]:
 
 
 def _changes(op: Any) -> bool:
-    """Whether an op has state other than what it reads."""
+    """Return True if an op has state other than what it reads."""
     return bool(op.op_def.is_stateful) and op.type not in READS and op.type != "Placeholder"

@@ -20,7 +20,7 @@ from pesto.tf.private import TraceRequest
 from pesto.tf.sources.sources import capture_func_graph
 
 _SIZE = 32
-"""Stands for any size of a batch: the structure of a graph does not depend on which it is."""
+"""Batch size that stands for any: the structure of a graph does not depend on it."""
 _SIZES = (1, 2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128, 200, 256, 512)
 """Batches that are planned most, tried where a plan of a fixed one is for another."""
 _QUICK = 3000
@@ -62,7 +62,7 @@ class UnmatchedStepError(MismatchError):
     """A training function as it was traced is of no plan; it may be as it is traced otherwise."""
 
     def __init__(self, text: str, graph: Graph) -> None:
-        """What is said where no cause is found, and the graph of the trace."""
+        """Take the message for an unknown cause, and the graph of the trace."""
         super().__init__(text)
         self.graph = graph
 
@@ -101,7 +101,7 @@ def stand_in_batch(captured: CapturedStep) -> int | None:
 
 
 def describe_larger_batch(size: object, planned: object) -> str:
-    """What is said of a batch that the plan's times and peaks of memory do not hold for."""
+    """Return the message for a batch larger than planned, for which the plan's peaks of memory do not hold."""
     return (
         f"a batch of {size} is larger than the {planned} that were planned, for which its peaks of memory hold - plan "
         f"with batch={size}, or train with batches of at most {planned} (smaller ones run by the same plan)"
@@ -124,13 +124,13 @@ def _diagnose(tracing: TraceRequest, base: Any, plans: Sequence[Plan], unfit: Un
 
 
 def _fixed_like(plan: Plan, graph: Graph) -> bool:
-    """Whether a plan is of no open batch and, sizes apart, for this graph."""
+    """Return True if a plan has a fixed batch and, except for sizes, the structure of this graph."""
     made = plan.provenance
     return made.graph_batch is None and made.graph_layout == graph.layout()
 
 
 def _called(tracing: TraceRequest) -> bool:
-    """Whether a function of the user's calls the one that is traced; Keras' own do so in `fit`."""
+    """Return True if a function of the user calls the traced one; Keras' own do so in `fit`."""
     return tracing.around is not None and tracing.function != argument_types.FIT
 
 
@@ -189,7 +189,7 @@ def _has_plan(graph: Graph | None, plans: Sequence[Plan]) -> bool:
 
 
 def _explains(graph: Graph, was: Graph, plan: Plan) -> bool:
-    """Whether a plan is for `graph`, or has its structure where it has not that of the step as it `was`."""
+    """Return True if a plan is for `graph`, or matches its structure but not that of the original trace `was`."""
     made = plan.provenance
     if made.graph_fingerprint == graph.fingerprint():
         return True
@@ -211,7 +211,7 @@ def unmatched_step_error(graph: Graph, plans: Sequence[Plan], label: str, inputs
 
 
 def _remedy(plan: Plan) -> str:
-    """What else may be done of a plan whose step cuts its batch."""
+    """Return an additional remedy for a plan whose step cuts its batch."""
     return "" if cut_by(plan.provenance.graph_source) is None else "call pesto.pipeline(step, plan) in its place, "
 
 

@@ -1,4 +1,4 @@
-"""What the graph itself says of a tensor's numbers: constants, sizes and what is computed from them."""
+"""Values of tensors that the graph determines: constants, sizes and arithmetic on them."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def trace_origin(scope: FunctionScope, tensor: ScopeTensor) -> tuple[FunctionScope, ScopeTensor]:
-    """Where a tensor comes from, behind identities and the arguments of functions, but for what a loop changes."""
+    """Follow a tensor back through identities and function arguments to its origin; stop where a loop changes it."""
     for _ in range(1000):
         if tensor.node in scope.arguments and scope.caller is not None:
             outer, name = scope.caller
@@ -46,7 +46,7 @@ def trace_origin(scope: FunctionScope, tensor: ScopeTensor) -> tuple[FunctionSco
 
 
 def varies_by_trip(scope: FunctionScope, argument: ScopeTensor) -> bool:
-    """Whether an argument is a loop's that the next trip has another value of, as far as is known."""
+    """Return True if an argument is a loop variable that may change from trip to trip."""
     if scope.caller is None or scope.caller[0].nodes[scope.caller[1]].op not in LOOPS:
         return False
     return scope.arguments[argument.node] not in scope.results.get(argument, ())
@@ -130,7 +130,7 @@ def _counted(first: float, limit: float, step: float) -> Any | None:
 
 
 def _element(node: Any, given: list[Any]) -> Any | None:
-    """One element of a vector, as of a shape."""
+    """Return one element of a vector, such as a shape."""
     if node.attr["shrink_axis_mask"].i != 1 or np.ndim(given[0]) != 1:
         return None
     place = int(np.ravel(given[1])[0])

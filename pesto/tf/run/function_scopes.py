@@ -30,7 +30,7 @@ class TensorRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FunctionScope:
-    """One graph: a step, or the body of a function where one node runs it."""
+    """Nodes of one graph: of a step, or of a function's body where one node runs it."""
 
     nodes: dict[str, Any]
     inputs: dict[str, list[ScopeTensor]]
@@ -39,11 +39,11 @@ class FunctionScope:
     arguments: dict[str, int] = field(default_factory=dict)
     """Number of each argument."""
     results: dict[ScopeTensor, list[int]] = field(default_factory=dict)
-    """Which results of the function a tensor is."""
+    """Tensor -> indices of the function's results that it is."""
     caller: "tuple[FunctionScope, str] | None" = None
-    """Where the function runs, and by which node."""
+    """The calling scope and the name of the calling node."""
     trips: Mapping[str, int] = field(default_factory=dict)
-    """How often each loop runs at most, where the graph tells."""
+    """Loop -> its largest trip count, where the graph determines it."""
     function: str = ""
     """Name of the function; empty for a step."""
 
@@ -103,15 +103,15 @@ class FunctionScopes:
                         yield self._scope(scope, name, function.name), first
 
     def loops(self, scope: FunctionScope, name: str) -> bool:
-        """Whether a node runs a loop, whose inputs are its outputs where it makes no trip."""
+        """Return True if a node runs a loop, which returns its inputs where it makes no trip."""
         return scope.nodes[name].op in LOOPS
 
     def repeats(self, scope: FunctionScope) -> bool:
-        """Whether the function is a loop's, whose results are its next arguments."""
+        """Return True if the function is a loop's body, whose results are its next arguments."""
         return scope.caller is not None and self.loops(*scope.caller)
 
     def is_condition(self, scope: FunctionScope) -> bool:
-        """Whether the function only says whether a loop goes on."""
+        """Return True if the function is the condition of a loop."""
         return (
             scope.function != ""
             and scope.caller is not None
@@ -120,7 +120,7 @@ class FunctionScopes:
         )
 
     def outputs(self, node: Any) -> int:
-        """How many outputs a node has."""
+        """Return the number of outputs of a node."""
         return len(self.signatures.output_types(node))
 
     def _scope(self, caller: FunctionScope, name: str, function: str) -> FunctionScope:

@@ -22,33 +22,33 @@ _MOST = 20_000
 _EACH = 4
 """Ways in which numbers are followed that reach one tensor changed in several."""
 _EXACT = 1e-6
-"""What divisions of floating point may be off by."""
+"""Rounding error allowed in divisions of floating point."""
 _UNKNOWN = "no op implies a range"
 
 
 @dataclass(frozen=True, slots=True)
 class _ValueTransform:
-    """How numbers changed on the way: each became itself times `scale` plus one of `least` to `most`."""
+    """A transform of fed numbers: x becomes x * `scale` plus an amount between `least` and `most`."""
 
     scale: float = 1
     least: float = 0
     most: float = 0
     floored: bool = False
-    """Whether small numbers were raised on the way, so that no lower end is asked of the feed."""
+    """True if small numbers were raised, so that no lower limit applies to the feed."""
     capped: bool = False
     whole: bool = False
-    """Whether the numbers went through a type of whole numbers."""
+    """True if the numbers passed through an integer type."""
     column: int | None = None
     perhaps: bool = False
-    """Whether an op chose between these and other numbers after they had changed, as negative indices are moved up."""
+    """True if an op chose between these and other numbers after a change, as when negative indices are moved up."""
 
     @property
     def changed(self) -> bool:
-        """Whether numbers are not as they were fed."""
+        """True if the numbers differ from the fed ones."""
         return (self.scale, self.least, self.most) != (1, 0, 0)
 
     def back(self, asked: ValueRequirement) -> ValueRequirement:
-        """What is asked of the feed."""
+        """Convert a requirement on the transformed numbers to one on the feed."""
         low = None if asked.low is None or self.floored else math.ceil((asked.low - self.least) / self.scale - _EXACT)
         high = None if asked.high is None or self.capped else math.floor((asked.high - self.most) / self.scale + _EXACT)
         specials = tuple(float((value - self.least) / self.scale) for value in asked.specials)
@@ -126,7 +126,7 @@ class ImpliedValues:
         )  # fmt: skip
 
     def _asked(self, feed: ScopeTensor, *, whole: bool) -> Iterator[tuple[ValueRequirement, bool]]:
-        """What each op that the numbers reach asks of the feed, and whether they reach it as whole numbers."""
+        """Yield the requirement of each op that the numbers reach, and whether they reach it as whole numbers."""
         stack = [(self.step, feed, _ValueTransform(whole=whole))]
         seen: dict[tuple[int, ScopeTensor], list[_ValueTransform]] = {}
         for _ in range(_MOST):
@@ -194,7 +194,7 @@ class ImpliedValues:
 
 
 def _column(at: ReachedInput) -> int | None:
-    """Which entry of a row a number becomes where several are packed into rows."""
+    """Return the index of a number in its row where numbers are packed into rows."""
     shape = at.scope.shape(ScopeTensor(at.node.name, 0))
     if shape is None:
         return None
@@ -208,7 +208,7 @@ def _column(at: ReachedInput) -> int | None:
 
 
 def _changed(at: ReachedInput, carried: _ValueTransform) -> _ValueTransform | None:
-    """How numbers go on behind an op of arithmetic with known ones; None for other ops and unknown numbers."""
+    """Return the transform behind an arithmetic op with known operands; None for other ops and unknown operands."""
     op = at.node.op
     first = at.input == 0
     if op in ("Relu", "Relu6") or (op == "ClipByValue" and first):

@@ -41,7 +41,7 @@ GPU_NOTE = "ops run deterministically, so that results can be compared; without 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRunResult:
-    """What came of running a step by its plan. A time or comparison is None where a run did not fit the memory."""
+    """Result of running a step by its plan. A time or comparison is None where a run did not fit the memory."""
 
     moves: tuple[str, ...]
     """One line for each op that was not on its planned device."""
@@ -50,29 +50,29 @@ class PlannedRunResult:
     reference: str
     """UNPLACED or STOCK."""
     reference_is: str
-    """What the reference is, for people: what of TensorFlow is on and off in it."""
+    """Description of the reference, for people: TensorFlow's settings in it."""
     losses_equal: bool | None
-    """Whether each tensor that the step fetches was the reference's in every step, bit for bit."""
+    """True if each fetched tensor equalled the reference's in every step, bit for bit."""
     variables_equal: bool | None
-    """Whether every variable was the reference's at the end, bit for bit."""
+    """True if every variable equalled the reference's at the end, bit for bit."""
     different: tuple[str, ...]
     """Names of the tensors and variables that were not; none against STOCK, where numbers may differ."""
     losses_distance: float | None
     """Against STOCK, the largest relative difference of a fetched tensor (`stepping.distances`)."""
     variables_distance: float | None
-    """Ditto of a variable at the end."""
+    """Against STOCK, the largest relative difference of a variable at the end."""
     furthest: str | None
-    """Ditto, the tensor or variable that is furthest from the reference's; None where all are equal."""
+    """Against STOCK, the tensor or variable with the largest difference; None where all are equal."""
     finite: bool
-    """Whether all that was compared was finite: NaN equals NaN and says little."""
+    """True if all compared numbers were finite: NaN equals NaN and says little."""
     single_equal: bool | None
-    """Whether the run on a single device gave all that the reference gave, bit for bit; None against STOCK."""
+    """True if the run on a single device equalled the reference, bit for bit; None against STOCK."""
     unordered_equal: bool | None
-    """Ditto for the plan's placement without its order."""
+    """True if the run of the plan's placement without its order equalled the reference; None against STOCK."""
     step_s: float
     """Median seconds of a step by the plan."""
     unplaced_step_s: float | None
-    """Of the reference, which has no plan."""
+    """Median seconds of a step of the reference, which has no plan."""
     single_step_s: float | None
     """All ops on one device, in the plan's order; on GPUs, host ops stay on the host."""
     unordered_step_s: float | None
@@ -88,19 +88,19 @@ class PlannedRunResult:
     predicted_step_s: float | None
     """The plan's own; None where its order was left out."""
     costs: str
-    """What the prediction rests on: measured, modelled, or how much of each."""
+    """Basis of the prediction: measured costs, modelled ones, or the share of each."""
     inject_s: float
     """Seconds that placing and ordering the graph added to opening the session."""
     verify_s: float
     """Seconds of holding the partition graphs and traces against the plan."""
     note: str
-    """What the times do not say."""
+    """Caveat on the times."""
     feeds: tuple[FeedValues, ...]
-    """What each feed was given in all runs."""
+    """Values that each feed was given in all runs."""
 
     @property
     def as_planned(self) -> bool:
-        """Whether nothing moved, no pair was out of order and no result differed."""
+        """True if no op moved, no pair was out of order and no result differed."""
         return not (self.moves or self.inversions or self.different)
 
 
@@ -182,7 +182,7 @@ def _describe_reference(drive: StepDriver) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReferenceComparison:
-    """What the run by the plan gave, held against the reference; None and nothing where there is no such comparison."""
+    """Comparison of the planned run with the reference; fields are None or empty where it does not apply."""
 
     losses_equal: bool | None = None
     variables_equal: bool | None = None
@@ -213,7 +213,7 @@ def _compare_with_reference(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TraceFindings:
-    """What partition graphs and traces say of the run by the plan."""
+    """Findings of partition graphs and traces on the planned run."""
 
     moves: tuple[str, ...]
     inversions: tuple[str, ...]
@@ -281,7 +281,7 @@ def _on_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
 
 
 def _unless_too_large(drive: Callable[[], T]) -> T | None:
-    """What it gives; None when a device has too little memory for it, as one GPU may have for what two can hold."""
+    """Return the run's record; None when a device has too little memory, as one GPU may have for a step of two."""
     try:
         return drive()
     except tf.errors.ResourceExhaustedError:

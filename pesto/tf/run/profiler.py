@@ -102,7 +102,7 @@ class ProfiledStep:
         self.ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
 
     def untraced(self) -> None:
-        """One run for its own sake."""
+        """Run the step once without tracing."""
         with self._counted():
             self.session.run(self.ops, feed_dict=start_batch(self.session, self.step, self.rng))
         self.warm = max(self.warm, self.done)
@@ -143,7 +143,7 @@ def _gets_quicker(took: list[float]) -> bool:
 
 
 def _noise(found: Watched[Samples], seconds: Floats, low: Floats, watch: Watch, clocks: str) -> Noise:
-    """What a reader of the profile should know of the runs; both columns as in the profile."""
+    """Summarise the noise of the runs for readers of the profile; both columns as in the profile."""
     total = float(np.nansum(low))
     others = found.others
     return Noise(

@@ -1,4 +1,4 @@
-"""How a planned step is run and what it is compared with. Needs no TensorFlow."""
+"""Options of a planned run and of its reference; imported without TensorFlow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ Batch = Mapping[str, Any] | Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a plan is run; UsageError for less than one step."""
+    """Options of a planned run; UsageError for less than one step."""
 
     steps: int = 20
     """Timed steps, after a few traced ones to warm up."""
     devices: str | None = None
     """CPU for logical CPUs, GPU for the devices that the plan names; None takes GPU when the process has them."""
     order: bool = True
-    """Whether the plan's order is enforced, too."""
+    """True enforces the plan's order as well as its placement."""
     reference: str = UNPLACED
-    """What has no plan and is compared with: UNPLACED, without rewrites, bit for bit, or STOCK, with all of them."""
+    """Reference without a plan: UNPLACED, without graph rewrites, bit for bit, or STOCK, with all of them."""
 
     feeds: Batch | None = None
     """A batch of one's own; None for random values."""

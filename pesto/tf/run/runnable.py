@@ -58,7 +58,7 @@ class RunnableStep(Protocol):
 
     @property
     def feed_values(self) -> tuple[FeedValues, ...]:
-        """Which values `feed` has, and why."""
+        """Values that `feed` draws, with reasons."""
 
     @property
     def batch_start(self) -> BatchStart | None:

@@ -1,4 +1,4 @@
-"""Some training steps in a v1 session: what they gave, how long each took, what the variables were at the end."""
+"""Training steps in a v1 session: their results, their times, and the variables at the end."""
 
 import hashlib
 import math
@@ -24,16 +24,16 @@ _RESOURCES = ("resource", "variant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run of `WARMUP` and some more steps from the initial variables."""
+    """Record of a run of `WARMUP` and further steps from the initial variables."""
 
     losses: tuple[Mapping[str, bytes], ...]
     """For each step, the digest of each tensor that it fetched."""
     variables: Mapping[str, bytes]
     """The digest of each variable at the end."""
     finite: bool
-    """Whether no number in either was infinite or NaN."""
+    """True if no number in either was infinite or NaN."""
     seconds: tuple[float, ...]
-    """Of each step after the warm-up."""
+    """Seconds of each step after the warm-up."""
     opened_s: float
     """Seconds of opening the session."""
     traced: tuple[Any, ...]
@@ -51,13 +51,13 @@ class StepDriver:
     gpu: bool
     config: Any
     tensors: Mapping[str, Any]
-    """What a step fetches, by name."""
+    """Tensors that a step fetches, by name."""
     updates: tuple[Any, ...]
     """Ops that a step runs."""
     values: Mapping[str, Any]
     """The tensor that holds each variable's value."""
     keep: bool = False
-    """Whether the numbers themselves are kept, to say how far apart two runs are."""
+    """True keeps the numbers themselves, to compute distances between two runs."""
 
     @staticmethod
     def of(step: RunnableStep, *, steps: int, threads: int, gpu: bool, keep: bool = False) -> "StepDriver":
@@ -118,7 +118,7 @@ def differing_names(one: RunRecord, other: RunRecord | None) -> tuple[tuple[str,
 
 
 def relative_distances(one: RunRecord, other: RunRecord) -> tuple[dict[str, float], dict[str, float]]:
-    """How far apart two runs that kept their numbers are: of each fetched tensor over all steps, and of each variable.
+    """Return relative distances between two runs that kept their numbers: of each fetched tensor and of each variable.
 
     It is the largest difference between two numbers of a tensor over the largest magnitude in it; infinite where a
     number is finite or a text is given in one run alone.
@@ -178,7 +178,7 @@ def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _digest(value: Any) -> bytes:
-    """Of type, shape and bits, so that 0.0 is not -0.0; all NaNs count as the same one."""
+    """Hash type, shape and bits, so that 0.0 differs from -0.0; all NaNs are equal."""
     if value.dtype.kind == "f":
         value = np.where(np.isnan(value), value.dtype.type(np.nan), value)
     content = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()

@@ -35,14 +35,14 @@ def tf_device(name: str) -> str:
 
 
 def visible_gpus() -> list[str]:
-    """What the GPUs that TensorFlow sees call themselves."""
+    """Return the names of the GPUs that TensorFlow sees."""
     found = tf.config.list_physical_devices("GPU")
     return [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePair:
-    """What is measured between two devices; each a cluster's name."""
+    """Two devices to measure between; each a cluster's name."""
 
     one: str
     other: str
@@ -122,7 +122,7 @@ class _TransferChains:
             self.chains.append(made)
 
     def few(self, size: int) -> bool:
-        """Whether so large tensors are sent FEW times in a chain."""
+        """Return True if tensors of this size are sent FEW times in a chain."""
         self.session.run(self.fill, {self.size: [size // 4]})
         seconds = [self._took(self.chains[1]["both"]) for _ in range(3)]
         return min(seconds) / FEW * MANY > LONG_S
@@ -139,7 +139,7 @@ class _TransferChains:
         return self.clock() - began
 
     def _chain(self, source: str, target: str, hops: int, *, empty: bool = False) -> Any:
-        """So many transfers, each begun when the one before it has arrived; `empty`: only that something is done."""
+        """Build a chain of transfers, each begun when the one before arrived; `empty`: acknowledgements only."""
         arrived: list[Any] = []
         for _ in range(hops):
             with tf.device(source), tf.control_dependencies(arrived):
@@ -150,7 +150,7 @@ class _TransferChains:
 
 
 def _variable(device: str, name: str, elements: Any) -> tuple[Any, Any]:
-    """What a variable on a device holds, and the op that fills it anew."""
+    """Return the value of a variable on a device, and the op that fills it anew."""
     with tf.device(device):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=tf.TensorShape(None), shared_name=name, name=name)
         fill = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill(elements, 1.0))

@@ -27,9 +27,9 @@ class UserBatchStep:
 
     step: RunnableStep
     arrays: Mapping[str, Any]
-    """By the name of the op that is fed."""
+    """Arrays by the name of the op that is fed."""
     origin: str
-    """Where they come from, for people."""
+    """Source of the arrays, for people."""
     graph: Any = field(init=False)
     fetches: tuple[str, ...] = field(init=False)
     init: str = field(init=False)
@@ -42,7 +42,7 @@ class UserBatchStep:
 
     @property
     def feed_values(self) -> tuple[FeedValues, ...]:
-        """Which values each feed has."""
+        """Values of each feed."""
         return tuple(
             replace(values, file=self.origin, why="") if values.name in self.arrays else values
             for values in self.step.feed_values
@@ -106,7 +106,7 @@ def _check(feed: FeedValues, shape: tuple[int, ...], dtype: Any, origin: str) ->
 
 
 def _rounds(dtype: Any, wanted: str) -> bool:
-    """Whether numbers are rounded to a type that no file holds."""
+    """Return True if numbers are rounded to a type that no file can hold."""
     return dtype.kind == "f" and _saved(wanted) != wanted
 
 

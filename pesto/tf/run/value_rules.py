@@ -1,4 +1,4 @@
-"""What ops ask of the whole numbers that reach them: ranges of indices, and numbers that they compare with.
+"""Requirements of ops on the whole numbers that reach them: ranges of indices, and numbers that they compare with.
 
 Ops that hand numbers on are in one table, ops that ask something of them in another. A row is a fact of TensorFlow.
 """
@@ -15,24 +15,24 @@ from pesto.tf.variables.variables import declared_shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRequirement:
-    """What one op asks of the numbers that reach it: a range, or numbers that matter to it."""
+    """Requirement of one op on the numbers that reach it: a range, or special numbers."""
 
     low: float | None = None
     high: float | None = None
     """The largest that it takes, not one above."""
     why: str
     required: bool = False
-    """Whether the op fails beyond the range, or gives nothing of use."""
+    """True if the op fails beyond the range, or returns nothing useful."""
     specials: tuple[float, ...] = ()
     """Numbers that make a difference to it; the first is what it compares with."""
     equal: bool = False
-    """Whether it asks for equality, which random reals never have."""
+    """True if the op tests equality, which random reals never satisfy."""
     perhaps: bool = False
-    """Whether it sees the numbers changed, and only where another op chose them."""
+    """True if the op sees the numbers changed, and only where another op chose them."""
     ordered: bool = False
-    """Whether they must ascend."""
+    """True if the numbers must ascend."""
     distinct: bool = False
-    """Whether they are rows that must ascend and differ."""
+    """True if they are rows that must ascend and be distinct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ReachedInput:
     node: Any
     input: int
     column: int | None
-    """Which entry of an index the number is, where it was packed into one."""
+    """Position of the number in an index, where it was packed into one."""
 
     @property
     def called(self) -> str:
@@ -187,7 +187,7 @@ _MIRRORED = {"Greater": "Less", "Less": "Greater", "GreaterEqual": "LessEqual", 
 
 
 def _compared(at: ReachedInput) -> ValueRequirement | None:
-    """Both sides of what a number is compared with; of a range such as time steps, from its second on to its end."""
+    """Require numbers on both sides of the compared one; for a range such as time steps, from its second to its end."""
     other = value_interval(at.scope, at.inputs[1 - at.input])
     if other is None:
         return None

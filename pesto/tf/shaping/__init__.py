@@ -1,1 +1,1 @@
-"""From a captured training step to what each op is to one who divides it: shapes, attributes and small constants."""
+"""Converts a captured training step into typed ops for tensor cuts: shapes, attributes and small constants."""

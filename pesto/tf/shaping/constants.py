@@ -71,7 +71,7 @@ def _folded(nodes: StepNodes, found: dict[Tensor, Any]) -> list[int]:
 
 
 def _run(nodes: StepNodes, found: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
-    """What TensorFlow itself makes of them."""
+    """Evaluate the folded nodes with TensorFlow."""
     if not folded:
         return {}
     inside, program = set(folded), graph_pb2.GraphDef()

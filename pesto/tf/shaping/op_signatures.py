@@ -13,7 +13,7 @@ from pesto.tf.shaping.constants import constants
 from pesto.tf.variables.variables import Roots, declared_shape, resource_origins
 
 _HANDLES = ("VarHandleOp", "Placeholder")
-"""What a handle of a variable comes from: in a function's graph a placeholder, which has its shape as well."""
+"""Op types that make a variable's handle: in a function's graph a placeholder, which has its shape as well."""
 _OWN = frozenset(("container", "shared_name", "seed", "seed2", "config_proto", "allowed_devices", "debug_name"))
 """Attributes that tell one op from another of its kind."""
 
@@ -70,7 +70,7 @@ def _name(dtype: int) -> str:
 
 
 def _attributes(node: Any) -> tuple[tuple[str, Attribute], ...]:
-    """Those that the op type defines, without large tensors."""
+    """Return the attributes that the op type defines, without large tensors."""
     found = {name: _attribute(value) for name, value in node.attr.items() if name[0] != "_" and name not in _OWN}
     return tuple(sorted((name, value) for name, value in found.items() if value is not None))
 
@@ -100,4 +100,4 @@ _READ: dict[str, Callable[[Any], Attribute]] = {
     "func": lambda value: str(value.func.name),
     "list": lambda value: _listed(value.list),
 }
-"""What an attribute holds, by its kind."""
+"""Kind of attribute -> reader of its value."""

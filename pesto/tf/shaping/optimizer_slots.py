@@ -1,4 +1,4 @@
-"""Which variables lie alike: a weight and its optimizer's slots, found by what the step does with them."""
+"""Variables that share a layout: a weight and its optimizer's slots, found by the step's data flow."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -54,7 +54,7 @@ class _VariableSets:
 
 
 class _UpdateFlow:
-    """Who reads and who writes variables, and what lies between."""
+    """Readers and writers of variables, and the ops between them."""
 
     def __init__(
         self, signatures: Sequence[Signature], inputs: Sequence[Sequence[tuple[int, int]]], uses: Sequence[Use]

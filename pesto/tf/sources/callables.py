@@ -70,7 +70,7 @@ def capture_object(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CaptureRequest:
-    """What was named, and how it is captured."""
+    """A named object and the options of its capture."""
 
     reference: str
     batch: int | None

@@ -70,7 +70,7 @@ def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None
 
 
 def from_saved_model(folder: Path, signature: str | None = None, batch: int | None = None) -> Graph:
-    """One signature of a SavedModel, the default or only one when `signature` is None."""
+    """Build the graph of one signature of a SavedModel, the default or only one when `signature` is None."""
     return build_graph(capture_saved_model(folder, signature), batch=batch)
 
 

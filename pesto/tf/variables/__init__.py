@@ -1,1 +1,1 @@
-"""Who reads and writes which variable, who holds its handle, and the order that this asks for."""
+"""Readers and writers of variables, holders of their handles, and the program order between them."""

@@ -1,4 +1,4 @@
-"""One function of an `If`: which of its nodes change a variable, which read one, and what each of them needs."""
+"""Analysis of one function of an `If`: nodes that change or read variables, and their dependencies."""
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class BranchFunction:
     function: Any
     signatures: Signatures
     nodes: Mapping[str, Any]
-    """By name, each behind what it needs; without ops that only hand tensors on together."""
+    """Nodes by name, in topological order; without ops that only pass several tensors on."""
     results: tuple[str, ...]
     """The tensors that the function returns."""
     slot: Mapping[str, int]
@@ -121,7 +121,7 @@ class BranchFunction:
 
 
 def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionEffects) -> BranchFunction:
-    """What the nodes of a function do; `slots` are the numbers of its arguments, of which some may be one tensor.
+    """Analyse the nodes of a function; `slots` are the numbers of its arguments, of which some may be one tensor.
 
     UndividableError for state other than that of variables, and for what gives variables away.
     """
@@ -199,7 +199,7 @@ def _refuse(node: Any, bodies: FunctionEffects) -> None:
 
 
 def _of_resource(definition: Any) -> bool:
-    """Whether an op's state is that of a resource that it is given."""
+    """Return True if an op's state is that of a resource that it is given."""
     return any(argument.type == RESOURCE for argument in definition.input_arg)
 
 

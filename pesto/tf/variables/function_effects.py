@@ -1,4 +1,4 @@
-"""What ops do to a resource that they are given, through the functions of calls, loops and branches too."""
+"""Effects of ops on a resource that they are given, through the functions of calls, loops and branches too."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,15 +31,15 @@ _MAX_DEPTH = 64
 
 
 class ResourceEffect(NamedTuple):
-    """What becomes of a resource that an op or a function is given."""
+    """Effect of an op or a function on a resource that it is given."""
 
     written: bool
     outputs: frozenset[int] = frozenset()
-    """Where it is handed on."""
+    """Outputs at which the resource is passed on."""
 
 
 class _TensorUses(NamedTuple):
-    """Who takes which tensor of a function; tensors by the names that the function gives them."""
+    """Readers of the tensors of a function; tensors by the names that the function gives them."""
 
     takers: dict[str, list[tuple[Any, int]]]
     """Tensor -> the nodes that take it, and as which input."""
@@ -137,5 +137,5 @@ def _fill(uses: _TensorUses, function: Any) -> None:
 
 
 def _either(fates: list[ResourceEffect]) -> ResourceEffect:
-    """One of several functions runs; none is known where there are none."""
+    """Combine the effects of functions of which one runs; without any, the resource counts as written."""
     return ResourceEffect(not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates)))

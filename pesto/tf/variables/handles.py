@@ -1,4 +1,4 @@
-"""What holds a variable's handle in this process, so that none is left behind when the variable moves."""
+"""Holders of a variable's handle in this process, so that all of them follow when the variable moves."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import tensorflow as tf
 from pesto.tf import private
 
 Swaps = Mapping[int, tuple[Any, Any]]
-"""By id of an old handle: the old one, kept so that its id stays its own, and the new one."""
+"""Old handle's id -> (old handle, kept alive so that its id stays unique, new handle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def captured_by_dataset(functions: Sequence[Any], handles: Sequence[Any]) -> tup
 
 
 def replace_captures(graph: Any, swaps: Swaps) -> None:
-    """Let a FuncGraph, traced or being traced, capture new handles where it captured old ones."""
+    """Replace old handles among the captures of a FuncGraph, traced or being traced, by new ones."""
     if any(id(outer) in swaps for outer, _ in graph.captures):
         pairs = [(_swapped(outer, swaps), inner) for outer, inner in graph.captures]
         graph.function_captures.reset_captures(*zip(*pairs, strict=True))
@@ -82,7 +82,7 @@ def replace_captures(graph: Any, swaps: Swaps) -> None:
 
 
 def _link(tapes: Sequence[Any], swaps: Swaps) -> None:
-    """Let open gradient tapes lead from old handles, which they watched, to the new ones."""
+    """Make open gradient tapes, which watched the old handles, follow the new ones."""
     new = {id(handle): (old, handle) for old, handle in swaps.values()}
     linked: dict[int, tuple[Any, Any]] = {}
     for tape in tapes:

@@ -62,7 +62,7 @@ class PartFunction:
         return made
 
     def renamed(self, text: str) -> str:
-        """What a tensor of the branch is called in the part."""
+        """Return the name of a tensor of the branch in the part."""
         name = source_node(text)
         if name in self.outside:
             return f"{READ}_{self.outside[name]}"

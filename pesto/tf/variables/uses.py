@@ -1,4 +1,4 @@
-"""Which ops read and write which variable.
+"""Ops that read and write each variable.
 
 A resource is touched by the ops that take its handle: what ReadVariableOp returns is a value, since updates copy a
 buffer that others hold. A *reference* variable (VariableV2) is updated in place: Identity and other views of it share
@@ -39,7 +39,7 @@ Tensor = tuple[int, int]
 
 
 class Touch(NamedTuple):
-    """One op that reads or writes a variable."""
+    """A read or write of a variable by one op."""
 
     op: int
     writes: bool
@@ -57,7 +57,7 @@ def touches(nodes: StepNodes) -> dict[int, list[Touch]]:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """One pass over the nodes that follows references and the views of their buffers."""
+    """A pass over the nodes that follows references and the views of their buffers."""
 
     nodes: StepNodes
     root: Roots
@@ -133,7 +133,7 @@ def _at(is_ref: tuple[bool, ...], k: int) -> bool:
 
 
 def _shares(nodes: StepNodes, given: Tensor, made: Tensor) -> bool:
-    """Whether output `made` may share the buffer of `given`, an input of its op."""
+    """Return True if output `made` may share the buffer of `given`, an input of its op."""
     (p, q), (i, k) = given, made
     op = nodes.defs[i].op
     if op.startswith(_HOLDERS):

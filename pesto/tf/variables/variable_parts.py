@@ -1,4 +1,4 @@
-"""Which variables of an `If` stay together when it is divided."""
+"""Variables of an `If` that stay together when it is divided."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from typing import Any
 from pesto.tf.variables.branch_function import SMALL, BranchFunction, Sizes, data_inputs, source_node
 
 RESULT = -1
-"""Stands beside the variables' numbers for the outputs of an `If` that depend on none of them."""
+"""Stands beside the variables' numbers for the outputs of an `If` that depend on no variable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariableParts:
-    """Which variables of an `If` stay together."""
+    """A partition of the variables of an `If` into parts that stay together."""
 
     node: Any
     branches: tuple[BranchFunction, ...]

@@ -1,4 +1,4 @@
-"""What variables hold, and where their handles come from."""
+"""Contents of variables, and the origins of their handles."""
 
 import functools
 import math
@@ -38,7 +38,7 @@ Roots = list[tuple[int, ...]]
 
 
 def resource_origins(nodes: StepNodes) -> Roots:
-    """Where each resource comes from: through identities, switches, and loops, whose output k is their argument k."""
+    """Return the origin of each resource, through identities, switches, and loops (output k is argument k)."""
     found: Roots = []
     for i, dtypes in enumerate(nodes.dtypes):
         if RESOURCE not in dtypes:
