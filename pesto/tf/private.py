@@ -32,6 +32,8 @@ def _module(name: str) -> Any:
 
 def _name(module: str, name: str) -> Any:
     """Return the attribute `name` of a module below tensorflow.python; InputError when it is missing."""
+    # Each private name is looked up here at the time of use, so that another release of TensorFlow fails with one line
+    # that names what is missing instead of an AttributeError in the middle of a trace.
     found = getattr(_module(module), name, None)
     if found is None:
         raise _missing_name_error(f"tensorflow.python.{module}.{name} is missing")
@@ -100,6 +102,7 @@ def handle_shape(handle: Any) -> tuple[int, Any] | None:
 
 def set_device(op: Any, device: str) -> None:
     """Ask for a device for an op of a live graph."""
+    # tf.device only affects ops created inside it; there is no public way to change the device of an op that exists.
     op._set_device_from_string(device)
 
 
@@ -111,6 +114,7 @@ def add_controls(op: Any, earlier: Sequence[Any]) -> None:
 
 def set_controls(op: Any, earlier: Sequence[Any]) -> None:
     """Make an op of a live graph wait for exactly these others, beyond its data."""
+    # A single control input cannot be removed: TensorFlow only clears all of them, so the ones to keep are added again.
     op._remove_all_control_inputs()
     add_controls(op, earlier)
 
@@ -123,6 +127,7 @@ def control_readers(op: Any) -> Sequence[Any]:
 
 def set_input(op: Any, place: int, tensor: Any) -> None:
     """Replace an input of an op of a live graph."""
+    # tf.contrib.graph_editor is gone; this is what remains of it. It updates the consumers of both tensors.
     op._update_input(place, tensor)
 
 
@@ -150,6 +155,7 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
     context = _name("eager.context", "context")()
     for function in functions:
         graph_def.library.function.add().CopyFrom(function)
+        # The functions of the parts must be in the eager context as well: from there a FuncGraph is instantiated.
         if not context.has_function(function.signature.name):
             context.add_function_def(function)
     with graph.as_default():
@@ -169,8 +175,11 @@ def add_copy(graph: Any, name: str, constant: Any) -> Any:
 def _added(graph: Any, kind: str, name: str, inputs: list[Any], dtype: Any, attrs: Any) -> Any:
     final = graph.finalized
     if final:
+        # A v1 session finalizes its graph. Adding ops that the session has not seen yet is safe as long as nothing runs
+        # meanwhile.
         graph._unsafe_unfinalize()
     try:
+        # The caller may be inside tf.control_dependencies of its own; added nodes get exactly the edges of the plan.
         with graph.as_default(), graph.control_dependencies(None):
             return graph.create_op(kind, inputs, [dtype], name=f"{name}/", attrs=attrs)
     finally:
@@ -193,6 +202,8 @@ def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], N
     """Show every FuncGraph that is traced before it is compiled, and the ConcreteFunction that it becomes."""
     graphs = _name(f"{_FUNCTION}.transform", "FUNC_GRAPH_TRANSFORMS")
     functions = _name(f"{_FUNCTION}.transform", "CONCRETE_FUNCTION_CALLBACKS")
+    # Both lists are TensorFlow's own extension points: the first is called before a FuncGraph is compiled, the second
+    # after.
     graphs.append(on_graph)
     functions.append(on_function)
     try:
@@ -208,6 +219,8 @@ def compile_only(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
     original = _name(f"{_FUNCTION}.atomic_function", "from_func_graph")
 
     def made(name: Any, graph: Any, *rest: Any, **more: Any) -> Any:
+        # from_func_graph asks the graph for its operations to build the function. An instance attribute hides the
+        # method for that one call.
         graph.get_operations = functools.partial(list, chosen(graph))  # over the method of its class
         try:
             return original(name, graph, *rest, **more)
@@ -225,6 +238,7 @@ def separate_traces(token: str) -> Iterator[None]:
     original = _name(f"{_FUNCTION}.function_context", "make_function_context")
 
     def marked(scope_type: Any = None) -> Any:
+        # The scope is a part of the cache key of traces, and any hashable object may be one.
         return original((token, scope_type))
 
     with replace_attributes(module, {"make_function_context": marked}):
@@ -261,6 +275,7 @@ def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
         label = step_label(options.python_function, options.name)
 
         def create(other: Any) -> Any:
+            # A FuncGraph can be traced into once, so every attempt with other argument types starts from a fresh one.
             graph = type(func_graph)(options.name)
             setattr(graph, _LABEL, label)
             return original(other, context, graph, options)
@@ -268,6 +283,7 @@ def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
         def graph(other: Any) -> Any:
             return _trace_func_graph(other, context, type(func_graph)(options.name), options)
 
+        # Outside of a trace the default graph is an empty v1 graph, which would look like a caller.
         outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
         module = getattr(options.python_function, "__module__", None) or ""
         return traced(TraceRequest(options.name, label, module, signature, create, graph, getattr(outer, "name", None)))
@@ -280,6 +296,8 @@ def _trace_func_graph(signature: Any, context: Any, graph: Any, options: Any) ->
     """A FuncGraph of what a tf.function does with arguments of these types."""
     mapping = _name("eager.polymorphic_function.tracing_compilation", "trace_type").InternalPlaceholderContext
     with graph.as_default():
+        # The same steps as TensorFlow's own tracing, without adding the result to the function cache: this graph is
+        # only compared with plans.
         bound = signature.placeholder_arguments(mapping(graph, context.get_placeholder_mapping()))
     return _name("framework.func_graph", "func_graph_from_py_func")(
         options.name,
@@ -300,6 +318,7 @@ def intercept_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator
     eagerly = _name("eager.context", "executing_eagerly")
 
     def watched(self: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        # Calls inside another trace become ops of that graph; only calls from eager code run something.
         if not eagerly():
             return original(self, tensor_inputs, captured_inputs)
         return called(self, lambda: original(self, tensor_inputs, captured_inputs))
@@ -401,11 +420,13 @@ def is_assignment_result(variable: Any) -> bool:
 
 def handle_of(variable: Any) -> Any:
     """A variable's handle; None while it is being made."""
+    # The garbage collector lists variables whose constructor has not finished; they have no handle yet.
     return getattr(variable, "_handle", None)
 
 
 def set_handle(variable: Any, handle: Any) -> None:
     """Give an eager variable another handle, which goes by the variable's name."""
+    # The name of a captured input in a trace comes from its handle, and checkpoints and plans go by that name.
     handle._name = variable.name
     variable._handle = handle
 
@@ -510,6 +531,7 @@ def _owner_of(function: Any) -> Any:
     _, target = _name("util.tf_decorator", "unwrap")(plain)
     target = inspect.unwrap(target)
     owner = getattr(target, "__self__", None)
+    # Keras' train functions are closures over the model; their free variable `self` is the owner that users know.
     if owner is None and inspect.isfunction(target):
         cells = dict(zip(target.__code__.co_freevars, target.__closure__ or (), strict=True))
         with contextlib.suppress(KeyError, ValueError):  # a cell may be empty

@@ -32,6 +32,8 @@ def reroute_branch_edges(
 
     An edge out of a branch would kill what always runs. InputError when the plan has the Merge after that.
     """
+    # An op in a branch that is not taken is dead, and so is every op that waits for it. An edge out of the branch would
+    # kill ops that always run; the Merge behind the branch is alive in both cases.
     pairs = list(pairs)
     under = op_conditions(trace) if pairs else []
     kept = [(a, b) for a, b in pairs if under[a] <= under[b]]
@@ -51,6 +53,7 @@ def _first_unconditional_after(a: int, b: int, placement: StepPlacement, under: 
             if c not in seen and c != b:
                 seen.add(c)
                 (found.add if under[c] <= under[b] else stack.append)(c)
+    # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
     if not found or max(rank[m] for m in found) > rank[b]:
         raise InputError(
             f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and nothing "

@@ -29,6 +29,8 @@ class ChainPlace:
 
 def places_of(placement: StepPlacement, loops: Mapping[str, Loop]) -> dict[int, tuple[ChainPlace, ...]]:
     """Return the chain places of each op: its own where it is chained, then those of its relays."""
+    # A chain orders ops and relays alike. An unchained op may still hold a place through its relay, which is how its
+    # transfer gets a turn.
     relays, names, chained = placement.relays_of(), placement.graph.names, placement.chained.tolist()
     return {
         op: (

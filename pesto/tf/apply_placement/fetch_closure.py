@@ -43,6 +43,8 @@ def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str,
     need a feed that it does not give: it fetches a part of the step.
     """
     first = list(fetched)
+    # The run without the chains' edges is what the program asked for; everything else that the full closure contains is
+    # there only because of the order.
     own = _closure(first, fed, added)
     dragged = [op for name, op in _closure(first, fed, {}).items() if name not in own and _changes(op)]
     if dragged:
@@ -66,6 +68,7 @@ def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple
     while stack:
         op = stack.pop()
         without = skipped.get(op.name, ())
+        # TensorFlow prunes data edges into fed tensors, but keeps control edges from the ops that make them.
         before = [t.op for t in op.inputs if t.name not in fed]
         before += [c for c in op.control_inputs if c.name not in without and not _is_given_feed(c, fed)]
         for other in before:
@@ -85,6 +88,8 @@ def find_update(
     for op in _closure(list(fetched), fed, {}).values():
         if op.name in planned or not (_UPDATES.search(op.type) or op.type in _ASSIGNS) or not len(op.inputs):
             continue
+        # Initialisers and restores assign values that do not depend on the variable; training updates read what they
+        # write.
         variable = _source(op.inputs[0])
         if variable.name in variables and (op.type not in _ASSIGNS or _depends(op.inputs[1], variable, fed)):
             return op

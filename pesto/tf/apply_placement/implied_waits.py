@@ -17,6 +17,7 @@ def chain_ranks(placement: StepPlacement, trace: StepTrace) -> dict[str, tuple[i
 
     Those of branches may not run, loops have several exits, and of a copied constant nobody reads the op itself.
     """
+    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done.
     left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
     always = (placement.chained & ~conditional_ops(trace)).tolist()
     lane, rank = placement.lane.tolist(), placement.rank.tolist()

@@ -123,9 +123,11 @@ def place_trace(
     names = list(dict.fromkeys(plan.lane_device))
     devices = tuple(dict.fromkeys(targets[n] for n in names))
     device_of_lane = np.array([devices.index(targets[d]) for d in plan.lane_device], dtype=np.int64)
+    # A chain a processor, not a device: a host has one processor a core, and each executes its own sequence.
     lane, rank = plan.schedule.device[where], constants_first(graph, plan.rank[where])
     device = device_of_lane[lane]
     _check_groups_whole(graph, device, devices)
+    # A rank against an edge would close a cycle of control edges, which TensorFlow reports without naming ops.
     against = np.flatnonzero(rank[graph.edge_src] >= rank[graph.edge_dst])
     if len(against):
         a, b = (graph.names[ends[against[0]]] for ends in (graph.edge_src, graph.edge_dst))
@@ -163,6 +165,8 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
             f"the plan places {len(plan.names)} ops, the graph that it names has {graph.ops}: its file was changed - "
             "solve again"
         )
+    # A program traced twice may number its ops differently (Adam_1, Adam_2), so names help only where they and the
+    # structure agree.
     listed = np.arange(graph.ops)
     index = {name: i for i, name in enumerate(graph.names)}
     if all(name in index for name in plan.names):
@@ -198,6 +202,7 @@ def _check_groups_whole(graph: Graph, device: Ints, devices: tuple[str, ...]) ->
     member = np.flatnonzero(graph.group >= 0)
     if len(member) == 0:
         return
+    # Assignment in reverse order leaves the first member of each group as its representative.
     first = np.full(int(graph.group.max()) + 1, -1)
     first[graph.group[member[::-1]]] = member[::-1]
     torn = member[device[member] != device[first[graph.group[member]]]]

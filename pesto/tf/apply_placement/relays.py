@@ -41,6 +41,8 @@ def place_with_relays(
     leaves it to the framework, copies alone.
     Constants named in `keep` are not copied but sent, through a relay; they stay out of the chains, as feeds do.
     """
+    # Sends are not nodes of the graph before partitioning: TensorFlow adds them, and each starts as soon as its tensor
+    # exists. An Identity with a place in the chain is the only handle on when that is.
     order = order and not plan.placement_only
     if keep:
         names = np.isin(trace.graph.names, list(keep))
@@ -48,12 +50,14 @@ def place_with_relays(
     placement = place_trace(plan, trace.graph, targets, out, order=order)
     free = _relayable_ops(trace)
     copies, read = _copies(placement, trace, keep), _read_elsewhere(placement, trace)
+    # A copied constant is not sent at all.
     own = {copy.constant for copy in copies}
     read = {key: names for key, names in read.items() if str(trace.nodes.defs[key[0]].name) not in own}
     if not order:
         return replace(placement, copies=copies)
     found = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
     sequence = placement.chained.copy()
+    # The relay of an unchained op takes part in the chain in place of the op.
     sequence[[relay.op for relay in found]] = True
     before, after = chain(placement.graph, placement.lane, placement.rank, sequence)
     return replace(placement, relays=found, copies=copies, before=before, after=after)
@@ -114,8 +118,11 @@ def _relays(
     for (source, output, device), readers in read.items():
         producer, mine = op[source], [reader for reader in readers if passable[op[reader]]]
         later = turn.get((tensor[source, output], device), 0)
+        # An unchained producer, such as a variable read shared with other programs, is ready when the step starts.
+        # Without a relay its tensor would occupy the link at once, ahead of the transfers planned first.
         if not chained[producer]:
             mine = [reader for reader in mine if chained[op[reader]]]
+        # The first transfer of a chained op needs no relay: it starts when the op ends, as planned.
         elif later == 0 or len(mine) < len(readers):
             continue
         if mine and passable[producer]:
@@ -138,4 +145,6 @@ def _names(trace: StepTrace, nodes: list[int]) -> tuple[str, ...]:
 
 def _name_digest(*texts: str) -> str:
     """The same for the same plan, and another for another plan of one graph."""
+    # Nodes added to a live graph stay there after undo. A name by content lets the same plan find them again and keeps
+    # another plan from reusing a node with other readers.
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]

@@ -20,6 +20,7 @@ def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], in
         return {}
     _, tensor = payloads(graph, per_edge=False)
     tensor = tensor[np.argsort(placement.planned[graph.tensor_op[tensor]], kind="stable")]
+    # Transfers of one op, in the order in which the simulator requests them at its end.
     by = np.lexsort((sent.sent_to, sent.sent_payload))
     payload = sent.sent_payload[by]
     target = _target(plan, placement)[sent.sent_to[by]]
@@ -30,6 +31,8 @@ def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], in
     for op, what, to, start, finish in told:
         if op != last:
             last, turn, least = op, 0, finish
+        # It starts after an earlier transfer of the op has ended, so they may share a link, and TensorFlow must be told
+        # the order.
         elif start >= least:
             turn, least = turn + 1, finish
         least = min(least, finish)

@@ -44,6 +44,7 @@ def _loop(nodes: StepNodes, inside: Sequence[int]) -> Loop:
     leads: set[int] = set()
     entries = []
     for i in inside:
+        # The NextIteration edge leads back to the Merge; counted as an input it would leave the loop without an entry.
         before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)] + nodes.controls[i]
         leads.update(p for p in before if p in members)
         if not any(p in members for p in before):
@@ -91,6 +92,7 @@ def trace_step(captured: CapturedStep, batch: int | None) -> StepTrace:
 
     Warnings of what its sizes and costs assume are left out: they were given when the step was planned.
     """
+    # The same graph was built when the step was planned, with the same warnings.
     with _warnings_left_out():
         graph = build_graph(captured, batch=batch)
     nodes = parse_nodes(captured.graph_def, captured.fetches)

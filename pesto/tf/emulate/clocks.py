@@ -66,6 +66,8 @@ class NominalClock:
             self._fail(VerificationError("the emulation was stopped"))
 
     def _go_on(self) -> None:
+        # Time may advance only when no further function can start now. If all threads are blocked in functions, no
+        # other can be reached, and waiting would deadlock.
         while self._gates and (not self._ledger.due or len(self._gates) >= self._threads):
             self.starved += self._ledger.due > 0
             for ended in self._ledger.next():
@@ -106,6 +108,7 @@ class WallClock:
             if self._reached[k] < 0:
                 self._ask([k], began)
             end = self._times[k][1]
+        # Absolute times: a late wake-up shortens the following sleep instead of adding up over the step.
         left = began + end * self.tick_s - time.monotonic()
         if left > 0 and self._going.acquire(timeout=left):
             self._going.release()

@@ -96,6 +96,8 @@ def emulate(step: PlannedStep, plan: Plan, predicted: PredictedStep, how: Emulat
     laid = enforce_step(step, plan, way=how.way, order=True)
     run = run_work(build_work(laid, predicted), predicted.timeline.makespan_s, how)
     without = enforce_step(step, plan, way=how.way, order=False)
+    # Without an order no op is chained, so the ops beside the processors are taken from the ordered run: both runs then
+    # differ in the order alone.
     alike = unreserved_ops(laid, predicted)
     unordered = run_work(build_work(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
     starts = drift(run, laid, predicted)
@@ -147,6 +149,8 @@ def _scale(work: EmulatedWork, step_s: float, how: EmulationOptions, threads: in
     if how.scale is None:
         if not step_s:
             return 1.0
+        # A scale too small measures Python's thread switching, one too large takes minutes. The share of handover in a
+        # short run gives the smallest scale at which it is negligible.
         probe = PROBE_S / step_s
         took_s = _execute_work(work, WallClock(work, probe * TICK_S), threads, probe).handed_over_s * probe
         return min(CHOSEN_S, max(PROBE_S, MARGIN * took_s / SHARE)) / step_s

@@ -27,6 +27,8 @@ def execute(work: EmulatedWork, clock: FunctionClock, threads: int) -> None:
     """
     graph, ends = _graph(work, clock)
     config = logical_cpu_config(max(work.cpu, default=0) + 1)
+    # A function that waits for its processor blocks a thread of the executor, so there must be a thread for each
+    # function that can wait at once.
     config.inter_op_parallelism_threads, config.intra_op_parallelism_threads = threads, 1
     config.use_per_session_threads = True
     try:
@@ -59,6 +61,8 @@ def _graph(work: EmulatedWork, clock: FunctionClock) -> tuple[Any, list[Any]]:
             reads, waits = [made[p] for p in work.data[k]], [made[p].op for p in work.controls[k]]
             waited.update(work.data[k], work.controls[k])
             with graph.device(f"/device:CPU:{work.cpu[k]}"), graph.control_dependencies(waits):
+                # numpy_function is stateful, so TensorFlow neither merges nor folds these ops, and each runs exactly
+                # once.
                 made.append(tf.numpy_function(partial(_call, clock, k), reads, tf.float64))
     return graph, [tensor.op for k, tensor in enumerate(made) if k not in waited]
 

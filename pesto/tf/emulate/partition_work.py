@@ -100,6 +100,8 @@ class _PartitionFunctions:
         self._relayed.update((relay.name, relay.tensor) for relay in self.enforced.placement.relays)
         _, tensor = payloads(self.predicted.graph, per_edge=self.predicted.per_edge)
         self.payload.update(reversed(list(zip(tensor.tolist(), range(len(tensor)), strict=True))))
+        # TensorFlow may have optimised partitions further; they are read as they are, since this is what its executor
+        # would run.
         for part in self.enforced.partitions:
             for node in part.node:
                 self._nodes[_number(node.device), node.name] = node
@@ -117,6 +119,8 @@ class _PartitionFunctions:
                 self._add(("told", name, -1), cpu, node)
             elif node.op in _SENDS:
                 self._add(self._arrives[node.attr["tensor_name"].s, _to(node)], cpu, node)
+        # A control edge across devices is a message: constant, send, receive, Identity. Messages from feeds and
+        # variables, which are outside of the emulation, are satisfied from the start.
         told = [key for key in self.reads if key[0] == "told" and not (self.reads[key] or self.waits[key])]
         for key in told:
             del self.reads[key], self.waits[key]
@@ -194,8 +198,10 @@ def _timed(
         return (), 0, (-1, -1)
     here, there = predicted.location[parts.cpu_of(key)], predicted.location[key[2]]
     payload = parts.payload.get(int(key[1]))
+    # TensorFlow may send tensors that the planned graph does not have, for example shapes; they count as free.
     if payload is None:  # what nothing of the planned graph reads
         return (), 0, (-1, -1)
+    # Processors are numbered first and links behind them, so one table of reservations serves both.
     links = tuple(problem.devices + k for k in problem.holds[here, there].tolist() if k >= 0)
     return links, int(problem.transfer[payload, problem.path_class[here, there]]), (payload, there)
 

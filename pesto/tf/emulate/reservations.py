@@ -46,6 +46,8 @@ class Reservations:
 
     def take(self, holds: Sequence[int], now: float, time: float) -> tuple[float, float]:
         """(start, end) of what asks at `now`, which nothing that asks later can delay."""
+        # A transfer over several links holds all of them for its whole time, as in the simulator: there is no store and
+        # forward.
         start = max([now, *(self.free.get(h, 0) for h in holds)])
         for h in holds:
             self.free[h] = start + time
@@ -101,6 +103,8 @@ class EventClock:
 
     def next(self) -> list[int]:
         """Advance to the next end and return the functions that end: one, or with REACHED ties all of that instant."""
+        # All requests of one instant are collected before the first is served; otherwise the result would depend on
+        # which thread the operating system ran first.
         for k in sorted(self._asked, key=self._tie) if self.ties == PLANNED else self._asked:
             start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
             self.start[k], self.end[k] = int(start), int(end)

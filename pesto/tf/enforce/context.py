@@ -103,6 +103,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
         with _install_hooks(applied, keep=True):
             return step(*args, **kwargs)
 
+    # A function object has a __dict__; assigning through vars keeps type checkers content.
     vars(placed)["applied"] = applied
     return placed
 
@@ -122,11 +123,15 @@ def _install_hooks(applied: AppliedPlans, *, keep: bool = False) -> Iterator[Non
     """Hooks and settings in place; `keep` leaves variables where they were moved to."""
     functions, sessions = applied.functions, applied.sessions
     with contextlib.ExitStack() as stack:
+        # The order of the hooks matters: the lock first, settings before any trace, and undo callbacks last, so that
+        # they run first on exit, while the lock is still held.
         stack.enter_context(exclusive_use(wait=keep))
         stack.enter_context(plan_settings())
         stack.enter_context(training.in_functions_only(remedy=", or train outside pesto.apply"))
         stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
         stack.enter_context(private.compile_only(functions.on_compile))
+        # TensorFlow caches traces by signature and context. The token makes functions traced before the context traced
+        # again inside, where they can be edited.
         stack.enter_context(private.separate_traces(applied.token))
         stack.enter_context(private.intercept_traces(functions.on_trace))
         stack.enter_context(private.intercept_calls(functions.called))

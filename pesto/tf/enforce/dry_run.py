@@ -41,6 +41,8 @@ def partition_without_running(graph_def: Any, expected: ExpectedPlacement) -> li
     Nodes whose names begin with `rehearsal` are none of the step's; those of the step have the plan's names, also where
     the graph has others. VerificationError when TensorFlow refuses it.
     """
+    # The ends are computed before the dead nodes are added, which belong to no step, and renamed back only in the
+    # partitions.
     rehearsed = copy_graph_def(graph_def)
     stand_ins = _assign_logical_cpus(rehearsed, expected.placement)
     _replace_gpu_only_ops(rehearsed)
@@ -67,6 +69,8 @@ def _assign_logical_cpus(graph_def: Any, placement: StepPlacement) -> dict[int, 
     counts as that, a complete name gets a CPU of its own, and what says no type and number says nothing here.
     """
     found = list(placement.devices)
+    # Partitioning needs devices that exist, and the machine at hand may have no GPU. Each device of the plan becomes
+    # one logical CPU: the partition graphs have the same sends, receives and control edges.
     number: dict[str, int | None] = {"": None, **{name: k for k, name in enumerate(found)}}
     for node in graph_def.node:
         if node.device not in number:
@@ -78,6 +82,7 @@ def _assign_logical_cpus(graph_def: Any, placement: StepPlacement) -> dict[int, 
 
 def _number(name: str, found: list[str]) -> int | None:
     spec = tf.DeviceSpec.from_string(name)
+    # An incomplete name leaves the choice to TensorFlow, which the dry run does too.
     if spec.device_type is None or spec.device_index is None:
         return None
     for k, known in enumerate(found):
@@ -96,11 +101,14 @@ def _replace_gpu_only_ops(graph_def: Any) -> None:
     by_name = {node.name: node for node in graph_def.node}
     types = {}
     for node in foreign:
+        # Types are read before any op is replaced, since a producer may be replaced as well.
         read = [text for text in node.input if text[0] != "^"]
         inputs = [signatures.output_types(by_name[producer(t)])[_output(t)] for t in read]
         types[node.name] = inputs, signatures.output_types(node)
     for node in foreign:
         inputs, outputs = types[node.name]
+        # PyFunc takes and returns any types and has a CPU kernel. Its token is empty, so it could not run, and it never
+        # does: its input is dead.
         node.op = "PyFunc"
         for attr in list(node.attr):
             if attr != "_class":
@@ -118,6 +126,7 @@ def _output(tensor: str) -> int:
 def _ends(graph_def: Any, expected: ExpectedPlacement) -> list[str]:
     """Ops of the step that nothing in the step waits for: running them runs it whole."""
     members = (node for name in expected.placement.graph.names for node in _members(name, expected))
+    # The closure of the ends is the whole step, so a few targets are enough to have all of it partitioned.
     step = {expected.renamed.get(node, node) for node in members}
     leads = {producer(text) for node in graph_def.node if node.name in step for text in node.input}
     return [node.name for node in graph_def.node if node.name in step and node.name not in leads]
@@ -150,11 +159,14 @@ def _make_dead(graph_def: Any, names: Collection[str]) -> None:
     no, both, dead = f"{base}/no", f"{base}/switch", f"{base}/dead"
     for node in graph_def.node:
         if node.name in names:
+            # A dead tensor makes every op that reads it dead, and Send and Recv pass deadness on across devices. So
+            # partitioning happens in full, and no kernel runs.
             if node.op == "ControlTrigger":
                 node.op = "NoOp"
             if not node.input:
                 node.input.append(f"^{dead}")
     boolean = tf.bool.as_datatype_enum
+    # Switch(False) has a live output 0 and a dead output 1; the Identity on output 1 is dead in every run.
     constant = graph_def.node.add(name=no, op="Const", device="/device:CPU:0")
     constant.attr["dtype"].type = boolean
     constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(False))
@@ -168,6 +180,8 @@ def _partitions(graph_def: Any, ends: Collection[str], cpus: int) -> list[Any]:
     try:
         with graph.as_default():
             tf.import_graph_def(graph_def, name="")
+        # A run is the only way to obtain partition graphs. Unlike a trace they list control edges, which is what the
+        # order consists of.
         with v1.Session(graph=graph, config=logical_cpu_config(cpus)) as session:
             targets = [graph.get_operation_by_name(name) for name in ends]
             session.run(targets, options=v1.RunOptions(output_partition_graphs=True), run_metadata=record)

@@ -56,6 +56,8 @@ def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[An
     graph, nodes, loops = placement.graph, trace.nodes, trace.loops
     device: dict[str, str] = {}
     for i, name in enumerate(graph.names):
+        # Feeds and arguments live where the caller has its data; a device on them would only make TensorFlow insert
+        # copies or fail. A v1 loop is one op for the plan, so all of its nodes get the same device.
         if graph.types[graph.type_of[i]] not in FED:
             for node in loops[name].nodes if name in loops else (name,):
                 device[node] = placement.device_of(i)
@@ -67,7 +69,11 @@ def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[An
     return GraphEdits(
         device=device,
         waits={b: tuple(a) for b, a in waits.items()},
+        # TensorFlow's placer honours `_class` colocations before explicit devices. For ops with references the
+        # colocation is real (they share a buffer) and must stay; for all others it is a leftover of the Python layer.
         unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
+        # Lowering takes an If or While apart before placement, and the pieces go wherever their inputs are. Without the
+        # attribute the op stays one node, which can be placed and ordered.
         whole=tuple(n.name for n in nodes.defs if private.LOWERED in n.attr and n.attr[private.LOWERED].b),
         passed=trace.passed,
         divided=trace.divisions,
@@ -103,11 +109,15 @@ def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str
     """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
     places = places_of(placement, trace.loops)
     own = [ChainPlace.of(name, trace.loops) for name in placement.graph.names]
+    # Four sources of edges: neighbours in a chain that no data edge joins, neighbours whose data edge orders only a
+    # part of the op, relays behind their op, and edges that exist in the plan's graph alone.
     pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
     hidden = reroute_branch_edges(_program_order_edges(placement, trace), placement, trace)
     listed = [(places[a][-1], places[b][0]) for a, b in (*pairs, *_partly_ordered_neighbours(placement, trace))]
     listed += [pair for several in places.values() for pair in pairwise(several)]
     listed += [(own[a], own[b]) for a, b in (*hidden, *_onednn_edges(placement))]
+    # A loop has several exits and entries. The next place must wait for every exit, and every entry must wait, since
+    # each of them can start on its own.
     return list(dict.fromkeys((x, y) for a, b in listed for x in a.exits for y in b.entries))
 
 
@@ -117,6 +127,7 @@ def _partly_ordered_neighbours(placement: StepPlacement, trace: StepTrace) -> li
     parts = np.array(
         [n in trace.loops or graph.types[t] in MERGES for n, t in zip(graph.names, graph.type_of, strict=True)]
     )
+    # An op with relays is done only when its last relay is: the data edge to the next op in the chain bypasses them.
     parts[list(placement.relays_of())] = True
     before, after = placement.neighbours()
     kept = parts[before] | parts[after]
@@ -129,6 +140,8 @@ def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
     types, place = np.array(g.types)[g.type_of], placement.device
     found = np.zeros(len(g.src), dtype=np.bool_)
     for first, second in MERGED:
+        # oneDNN fuses such a pair only where both wait for the same ops. One more control edge to the second keeps both
+        # nodes, so each can be found in the partition graphs and in traces.
         made = (types[g.src] == first) & (place[g.src] == place[g.dst])
         also = types[g.dst] == first  # one that adds up a gradient reads it, as the filter's does
         read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
@@ -155,6 +168,7 @@ def apply_edits(graph: Any, wanted: GraphEdits) -> Callable[[], None]:
     undo: list[Callable[[], None]] = []
 
     def back() -> None:
+        # Edits are undone in reverse order, as later ones may have been recorded on top of earlier ones.
         while undo:
             undo.pop()()
 
@@ -169,6 +183,7 @@ def apply_edits(graph: Any, wanted: GraphEdits) -> Callable[[], None]:
 def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[], None]]) -> None:
     """Carry out `wanted`, writing down before each change how to undo it."""
     ops = {op.name: op for op in graph.get_operations()}
+    # Divided branches come first: devices and edges below refer to the parts by name.
     for name, division in wanted.divided.items():
         if name in ops:  # a graph made of the captured step has the parts already
             _divide(graph, ops, name, division, undo)
@@ -180,15 +195,21 @@ def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[]
             private.set_device(op, device)
     for name in wanted.passed:
         _bypass_barrier(ops[name], undo)
+    # Readers are redirected after the relays exist and after barriers are bypassed, so that the tensor a relay passes
+    # on is the one its readers now read.
     added = [(r.readers, ops[r.name].inputs[0], ops[r.name]) for r in wanted.relays]
     added += [(c.readers, ops[c.constant].outputs[0], ops[c.name]) for c in wanted.copies]
     for readers, source, node in added:
         for reader in readers:
             _replace_input(ops[reader], source, node.outputs[0], undo)
     for name, gone in wanted.implied.items():
+        # Each wait for an op on another device costs a constant, a send and a receive. These are implied by other
+        # inputs of the node (`implied_waits`).
         own = list(ops[name].control_inputs)
         undo.append(partial(private.set_controls, ops[name], own))
         private.set_controls(ops[name], [e for e in own if e.name not in gone])
+    # The control outputs of a function are what its caller waits for. In a chain the last op implies all earlier ones,
+    # and each output on another device would cost a send of its own.
     _trim_control_outputs(graph, wanted.ranks, undo)
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
@@ -208,6 +229,8 @@ def _divide(
         ops.update((op.name, op) for op in added)
         for node in division.nodes:
             private.add_controls(ops[node.name], [ops[text[1:]] for text in node.input if text[0] == "^"])
+    # The whole branch op stays in the live graph, since TensorFlow cannot remove an op; without readers it is not
+    # compiled into the function (`FunctionEnforcement.on_compile`).
     for output, text in zip(whole.outputs, division.outputs, strict=True):
         for reader in output.consumers():
             _replace_input(reader, output, _tensor(ops, text), undo)
@@ -216,6 +239,8 @@ def _divide(
         earlier = list(reader.control_inputs)
         undo.append(partial(private.set_controls, reader, earlier))
         private.set_controls(reader, [*(e for e in earlier if e is not whole), *ends])
+    # The old list is kept for undo, and the branch op is replaced in it: as a control output it would run beside its
+    # parts and update the variables twice.
     controls = list(graph.control_outputs)
     undo.append(partial(setattr, graph, "control_outputs", controls))
     graph.control_outputs = [e for op in controls for e in (ends if op is whole else [op])]
@@ -247,6 +272,7 @@ def _tensor(ops: Mapping[str, Any], text: str) -> Any:
 
 def _replace_input(reader: Any, old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
     """Replace one input tensor of a live op by another."""
+    # One reader may take the tensor at several inputs; each is replaced and undone by its own position.
     for place in [k for k, tensor in enumerate(reader.inputs) if tensor is old]:
         undo.append(partial(private.set_input, reader, place, old))
         private.set_input(reader, place, new)
@@ -260,12 +286,15 @@ def _bypass_barrier(barrier: Any, undo: list[Callable[[], None]]) -> None:
     for reader in private.control_readers(barrier):
         earlier = list(reader.control_inputs)
         undo.append(partial(private.set_controls, reader, earlier))
+        # Who waited for the barrier waited for all of its inputs. Waiting for these directly keeps that order without
+        # the barrier's device in between.
         private.set_controls(reader, [*(e for e in earlier if e is not barrier), *(t.op for t in barrier.inputs)])
 
 
 def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
     """Carry out `wanted` on a GraphDef, in place."""
     unbound, whole = set(wanted.unbound), set(wanted.whole)
+    # Barriers first: relays and copies are inserted between a tensor and its real readers, which the barrier hides.
     bypass_barriers(graph_def, wanted.passed)
     _write_relays(graph_def, wanted.relays)
     _write_copies(graph_def, wanted.copies)

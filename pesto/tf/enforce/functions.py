@@ -64,6 +64,8 @@ class FunctionEnforcement:
         """A FuncGraph was traced, and compiles next."""
         if private.is_body(graph):  # the function around it answers for it
             return
+        # This runs after tracing and before compilation, the last moment at which a FuncGraph can be edited: a compiled
+        # function keeps a copy of its nodes.
         label = private.label_of(graph)
         training.refuse_gradients_only(graph, label)
         if not training.trains(graph, self.seen):
@@ -76,12 +78,16 @@ class FunctionEnforcement:
             )
         traced, plan = self._recognised(graph, label)
         wanted = self.wanted(plan)
+        # Captured variables and small constants enter as arguments: the plan places them, but they do not run in this
+        # function, so the partition check must not look for them and no chain may contain them.
         mine = _ops_inside(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = order_all_neighbours(
             place_with_relays(plan, traced, wanted, made_outside, order=self.options.order)
         )
         _check_iterators(graph, placement, label)
+        # Variables are moved before the graph is edited: a resource op runs where its handle is, so the placer of
+        # TensorFlow would silently move ops of a graph that was placed first.
         self.moves.settle(graph, placement, plan.provenance.graph_source)
         apply_edits(graph, without_implied(compute_edits(placement, traced, traced.nodes.defs), placement, traced))
         if traced.graph.batch is not None:
@@ -89,6 +95,8 @@ class FunctionEnforcement:
         expected = ExpectedPlacement(
             placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays}
         )
+        # The graph is stored along with its id; otherwise the id could be reused by another FuncGraph after garbage
+        # collection.
         self.placed[id(graph)] = (graph, expected, traced)
 
     def on_compile(self, graph: Any) -> Sequence[Any]:
@@ -100,6 +108,8 @@ class FunctionEnforcement:
         every: Sequence[Any] = graph.get_operations()
         if id(graph) not in self.placed:
             return every
+        # Everything that a returned tensor, a control output or a stateful op needs is kept, except the whole branch
+        # ops that their parts replaced.
         divided = self.placed[id(graph)][2].divisions
         effects = [op for op in every if op.op_def.is_stateful and op.name not in divided]
         needed = closure([*(tensor.op for tensor in graph.outputs), *graph.control_outputs, *effects])
@@ -111,6 +121,8 @@ class FunctionEnforcement:
             with inline_keras_2(tracing):
                 return mismatch_diagnosis.trace_for_plan(tracing, self.plans)
         except PestoError as error:  # AutoGraph puts the lines of the program's functions around what is raised in them
+            # AutoGraph catches the error, wraps it in a traceback of the user's code and raises it again, once for each
+            # enclosing function. The first copy has the plain one-line message.
             first = next((said for said in self.refused if str(said) in str(error)), None)
             if first is None:
                 self.refused.append(copy.copy(error))  # the error itself holds on to all that its frames hold
@@ -121,6 +133,8 @@ class FunctionEnforcement:
         """A function was compiled from a traced graph."""
         self.known.add(function)
         self.seen.add(private.name_of(function))
+        # A tf.data pipeline runs its functions in its own threads: its runs show no partition graphs that could be
+        # checked.
         if private.runs_in_data(function) and training.called_steps(function, self.names):
             raise InputError(
                 f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
@@ -135,6 +149,8 @@ class FunctionEnforcement:
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
         """Replace the call of a function from eager code: check settings and, the first time, the partitions."""
         if function in self.verified:
+            # Verified functions take the short way: only the process settings can still invalidate a plan after the
+            # first run.
             if function not in self.planned:
                 return call()
             check_settings()
@@ -146,6 +162,8 @@ class FunctionEnforcement:
             self.verified.add(function)
             return call()
         check_settings()
+        # TensorFlow partitions a function at its first run and keeps the result, so the graphs of this run hold for all
+        # later ones.
         with private.collect_partition_graphs() as graphs:
             result = _call_within_batch(call)
         self._check(graphs, inside)
@@ -173,6 +191,8 @@ class FunctionEnforcement:
         """The trace of a training function and the plan that is for it; MismatchError when there is none."""
         captured = capture_func_graph(graph, label)
         why: PestoError | None = None
+        # Building the graph is the expensive part and depends only on the batch and the feed shapes, so plans with
+        # equal ones share it.
         kinds = {(plan.provenance.graph_batch, plan.feed_shapes): plan for plan in self.plans}
         for (batch, _), like in kinds.items():
             try:
@@ -184,6 +204,7 @@ class FunctionEnforcement:
                 continue
             for plan in self.plans:
                 if plan.provenance.graph_fingerprint == traced.graph.fingerprint():
+                    # Parts of divided branches are made by the plan and lie in no function of the program.
                     made = {node.name for division in traced.divisions.values() for node in division.nodes}
                     training.refuse_nested(graph, set(traced.graph.names) - made, label)
                     return traced, plan
@@ -248,6 +269,8 @@ def order_all_neighbours(placement: StepPlacement) -> StepPlacement:
     TensorFlow optimises what each device got once more before it runs it: an op that it folds into a constant goes, and
     with it its data edges, but not what waits for it.
     """
+    # TensorFlow optimises each partition once more before it runs. An op folded into a constant loses its data edges,
+    # but a control edge between neighbours survives the fold.
     before, after = placement.neighbours()
     return replace(placement, before=before, after=after)
 

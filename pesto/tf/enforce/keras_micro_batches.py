@@ -23,12 +23,16 @@ def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
     if cut is None:
         yield
         return
+    # Keras picks its trainer class by backend; the class that defines the method is patched, so that subclasses which
+    # override it keep their own.
     trainer = next(kind for kind in keras.Model.__mro__ if "make_train_function" in vars(kind))
     original, made = trainer.make_train_function, weakref.WeakSet[Any]()
 
     def make(model: Any, force: bool = False) -> Any:
         if model in made and not force:
             return None
+        # make_train_function reads model.train_step once and closes over it, so the replacement is needed only during
+        # this call.
         before = dict(vars(model))
         vars(model)["train_step"] = train_in_micro_batches(model, cut)
         try:
@@ -44,6 +48,8 @@ def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
     finally:
         trainer.make_train_function = original
         for model in made:
+            # Keras caches the compiled train function; without this, training after the context would still cut the
+            # batch.
             model.train_function = None
 
 

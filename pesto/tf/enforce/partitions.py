@@ -42,6 +42,7 @@ def unordered_neighbours(
         places = [p for op in chain for p in of_op[op] if p.name in present]
         starts = {prefix + n: k for k, p in enumerate(places) for n in p.entries}
         ends = [tuple(prefix + n for n in p.exits) for p in places]
+        # A chain lies on one device, so one partition holds it; partitions without any of its ops return at once.
         for walk in walks:
             late = walk.late(starts, ends)
             wrong += [f"op {places[k].name} does not wait for {places[k - 1].name}" for k in late]
@@ -72,6 +73,8 @@ class _PartitionWalk:
         """
         if not any(name in starts for name in self.order):
             return []
+        # The walk carries one number a node. A loop with several exits needs a walk for each: the next op must wait for
+        # all of them.
         here = [[name for name in names if name in self.nodes] for names in ends]
         late: set[int] = set()
         for turn in range(max(1, *map(len, here))):
@@ -87,6 +90,8 @@ class _PartitionWalk:
         done: dict[str, int] = {}
         wrong = []
         for name in self.order:
+            # Reachability of all pairs would be quadratic. Only neighbours matter, and a path from the neighbour
+            # implies paths from all earlier places, so the largest finished place is enough.
             known = self._known(name, done)
             place = starts.get(name)
             if place is not None and known < place - 1:
@@ -96,6 +101,8 @@ class _PartitionWalk:
 
     def _known(self, name: str, done: Mapping[str, int]) -> int:
         """The last place that is done when a node starts. A Merge waits for all that controls it, but for one input."""
+        # A Merge starts with its first live input, so of its data only the least finished place is certain; all control
+        # inputs are waited for.
         if self.nodes[name].op not in MERGES:
             return max((done[p] for p in self.before[name] if p in done), default=-1)
         inputs = self.nodes[name].input
@@ -184,6 +191,7 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
         for i, name in enumerate(graph.names)
         if graph.types[graph.type_of[i]] not in FED | CARRIED and (expected.ran is None or name in expected.ran)
     ]
+    # Arguments, Switches and the like are where TensorFlow puts them, whatever a plan says; they are not compared.
     moves, absent, here = [], [], set()
     nodes = [(i, graph.names[i], name) for i in runs for name in _nodes(graph.names[i], expected.loops)]
     nodes += [(r.op, r.name, r.name) for r in placement.relays if expected.ran is None or r.name in expected.ran]
@@ -196,6 +204,8 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
             here.add(of)
     late = unordered_neighbours(partitions, expected.placement, expected.loops, here, prefix)
     found = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
+    # oneDNN renames ops and fuses them. A missing op is then no fault of the plan, and the remedy is an environment
+    # variable.
     fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False
     return replace(found, remedy=_NO_ONEDNN) if fused else found
 
@@ -214,6 +224,7 @@ def name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[s
     marks = [n for i, n in enumerate(graph.names) if graph.types[graph.type_of[i]] not in (*FED, *_ARGUMENTS)]
     if not marks:
         return []
+    # The longest name is the least likely to occur in another function by chance.
     mark = max(marks, key=len)
     names = [node.name for part in partitions for node in part.node]
     return sorted({n[: -len(mark)] for n in names if n == mark or n.endswith(f"/{mark}")})
@@ -240,6 +251,8 @@ def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
     """
     placement, names = expected.placement, expected.placement.graph.names
     index = {name: i for i, name in enumerate(names) if name not in expected.loops}
+    # Ops inside functions may have the name of an op of the step. A name that occurs twice cannot be told apart, so it
+    # is not compared.
     times = Counter(e.node_name for d in stats.dev_stats if not is_duplicate_device(d.device) for e in d.node_stats)
     start, end = np.full(len(names), -1), np.full(len(names), -1)
     for device in stats.dev_stats:
@@ -248,6 +261,7 @@ def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
         for entry in device.node_stats:
             i = index.get(entry.node_name)
             if i is not None and times[entry.node_name] == 1:
+                # Some devices fill in only microseconds; nanoseconds are preferred where both exist.
                 begun = entry.all_start_nanos or entry.all_start_micros * 1000
                 start[i] = begun + (entry.op_start_rel_nanos or entry.op_start_rel_micros * 1000)
                 end[i] = begun + (entry.op_end_rel_nanos or entry.op_end_rel_micros * 1000)

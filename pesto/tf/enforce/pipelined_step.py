@@ -43,6 +43,7 @@ def _function(step: Any, cut: Cut) -> Any:
 
 
 def _of_model(model: Any, plan: Plan, options: ApplyOptions, cut: Cut) -> Callable[..., Any]:
+    # As fit does: run of the default strategy calls train_step with AutoGraph off, so the trace is the planned one.
     default, train = tf.distribute.get_strategy(), train_in_micro_batches(model, cut)
 
     def train_step(data: Any) -> Any:
@@ -55,6 +56,7 @@ def _of_model(model: Any, plan: Plan, options: ApplyOptions, cut: Cut) -> Callab
         given = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
         data = tf.nest.map_structure(_tensor, given)
         build_variables(model, data)
+        # Metrics accumulate over an epoch in fit; a caller of this step gets those of its batch.
         model.reset_metrics()
         logs = placed(data)
         return logs.get("loss", logs) if isinstance(logs, dict) else logs

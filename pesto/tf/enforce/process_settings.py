@@ -33,6 +33,8 @@ def plan_settings() -> Iterator[None]:
     check_clustering()
     off = _grappler_off()
     soft = tf.config.get_soft_device_placement()
+    # Grappler rewrites, merges and removes ops after tracing, and soft placement moves ops whose kernel is missing:
+    # either would make the run differ from the plan without an error.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     tf.config.set_soft_device_placement(False)
     try:
@@ -45,6 +47,8 @@ def plan_settings() -> Iterator[None]:
 def check_settings() -> None:
     """UsageError when the program has changed what `plan_settings` set: TensorFlow would then compile the step anew."""
     check_clustering()
+    # TensorFlow compiles a function again when these options change, so the check must precede each call, not only the
+    # first.
     if not _grappler_off() or tf.config.get_soft_device_placement():
         raise UsageError(
             "Grappler or soft placement was turned on inside pesto.apply, by which ops move and lose their order - set "

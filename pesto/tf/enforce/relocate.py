@@ -49,18 +49,25 @@ class VariableMoves:
         that another placed step has elsewhere. Nothing has moved then.
         """
         wanted = list(_resources(graph, placement))
+        # Two live steps may share a variable. Both must agree on its device: moving it for one would invalidate the
+        # compiled graph of the other.
         _LIVE.add(self)
         _refuse_contested(wanted, source)
         away = [(o, name, to) for o, name, to in wanted if not covers(to, tf.DeviceSpec.from_string(o.device))]
         now = {id(outer): outer for outer, _, _ in wanted}
         if away:
+            # Finding every holder of a handle means walking all objects of the process, so it is done once for all
+            # variables that move.
             live = _outside_data([outer for outer, _, _ in away])
             variables = live.by_handle()
             moved = [(_variable(variables, *one), one[2]) for one in away]
+            # The first device of each variable is recorded before the move, so that a failure midway can still be
+            # undone.
             self.origin.extend(
                 (variable, outer.device) for (variable, _), (outer, _, _) in zip(moved, away, strict=True)
             )
             _move(live, moved)
+            # A moved variable has a new handle. Claims must be kept on that one, since later traces capture it.
             now |= {id(o): v.handle for (v, _), (o, _, _) in zip(moved, away, strict=True)}
         for outer, _, target in wanted:
             handle = now[id(outer)]
@@ -71,11 +78,14 @@ class VariableMoves:
         self.claims.clear()
         first: dict[int, tuple[Any, str]] = {}
         for variable, device in self.origin:
+            # A variable that moved several times goes back to the device it had before the first move.
             first.setdefault(id(variable), (variable, device))
         self.origin.clear()
         if not first:
             return
         live = find_holders()
+        # A pipeline made inside the context captured the new handle in C++ where it cannot be replaced; undoing is
+        # still right for everybody else, so this is a warning.
         held = captured_by_dataset(live.functions, [variable.handle for variable, _ in first.values()])
         if held is not None:
             _log.warning(

@@ -25,6 +25,8 @@ def constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collection
 
     names: all of the program's ops. UsageError for what is no such constant.
     """
+    # Feeding a constant replaces its value for all readers. With copies on several devices a feed would reach one of
+    # them only, so the name is removed unless the user keeps it.
     small, found = small_constants(trace), set()
     for text in wanted:
         name = op_name(text)
@@ -83,5 +85,6 @@ def bypassed_barriers(program: Any, passed: Mapping[str, Sequence[str]], planned
 
 def remove_nodes(graph_def: Any, names: Collection[str]) -> None:
     """Take nodes that nothing reads out of a GraphDef, in place."""
+    # Deletion from a repeated field shifts later indices, hence from the end.
     for k in reversed([k for k, node in enumerate(graph_def.node) if node.name in names]):
         del graph_def.node[k]

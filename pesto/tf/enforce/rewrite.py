@@ -79,6 +79,7 @@ def rewrite_with_report(
     """
     _check(graph_def, plan, options)
     wanted = device_targets(plan, options.devices)
+    # Shapes are inferred first: dividing branches compares tensor sizes, and a GraphDef from a file has none.
     program, divided = divide_program(infer_shapes(graph_def), partial(_is_divided, frozenset(plan.names)))
     _check_names(plan, flatten(program), source)
     step = capture_step(program, plan.names, source)
@@ -88,6 +89,8 @@ def rewrite_with_report(
     out = ops_outside_chains(step.graph_def, traced)
     try:
         placement = place_with_relays(plan, traced, wanted, out, order=options.order, keep=held)
+    # A GraphDef without _output_shapes loses shapes that only Python knew. The fingerprint then differs although the
+    # ops are the planned ones.
     except MismatchError as error:
         _check_shapes(graph_def, plan, traced, error)
         raise
@@ -170,6 +173,7 @@ def _flat_copy(graph_def: Any) -> Any:
     flat = flatten(graph_def)
     if flat is graph_def:
         return copy_graph_def(graph_def)
+    # Loops and branches outside of the step still call functions of the library.
     flat.library.CopyFrom(graph_def.library)
     for node in flat.node:
         node.attr.pop(RECORDED, None)  # a note of the inliner's
@@ -181,6 +185,7 @@ def _outside_ops_behind_chains(graph_def: Any, members: Collection[str], placeme
     found = {names[i] for i, chained in enumerate(placement.chained.tolist()) if chained}
     outside = [node for node in graph_def.node if node.name not in members]
     size = -1
+    # Fixed point over the ops outside of the step: an op is behind a chain if any of its inputs is.
     while len(found) != size:
         size = len(found)
         found.update(node.name for node in outside if any(producer(text) in found for text in node.input))

@@ -43,6 +43,8 @@ class SessionEnforcement:
         """Replace a session's constructor: edit and check its graph first."""
         graph = graph if graph is not None else v1.get_default_graph()
         try:
+            # A session hands its graph to the C++ runtime at the first run and ignores edits of ops that it has seen,
+            # so the graph is edited before the session exists.
             placed = self._placed(graph)
             for one in placed:
                 config = steps.configure_session(config, one.targets)
@@ -76,6 +78,8 @@ class SessionEnforcement:
         feeds = feeds | {copy.ref(): value for one in placed for copy, value in steps.fed_copies(graph, one, feeds)}
         args = (handle, ops, tensors, feeds, options, metadata)
         fed = {key.deref().name for key in feeds}
+        # TensorFlow prunes a graph by what is fetched and fed and caches the result under the same key, so each
+        # combination is checked once.
         key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
         for one in placed:
             steps.refuse_larger_batch(one, [(name.deref(), value) for name, value in feeds.items()])
@@ -84,6 +88,8 @@ class SessionEnforcement:
         steps.refuse_unplanned(graph, fetched, fed, self.plans, placed)
         if placed and handle is not None:
             raise UsageError("partial_run cannot be verified under a plan - use session.run")
+        # A run may fetch a part of the step, such as the loss alone. Control edges of the chains would pull in the
+        # rest; that is refused where it would change state.
         needs = _ops_needed_by_run(placed, fetched, fed)
         concerned = [p for p in placed if not needs.isdisjoint(p.expected.placement.graph.names)]
         if concerned:

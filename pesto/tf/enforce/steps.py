@@ -56,6 +56,8 @@ def place_graph(
     Nothing is placed when it is none of theirs. What `lay` raises when the names are a plan's and the ops are not;
     UsageError when two plans want different things of one op.
     """
+    # Names alone do not identify a plan: two plans may be for one model at two batch sizes. The fingerprint decides
+    # among those whose ops exist.
     fitting = _matching_traces(graph, plans)
     nodes = graph.as_graph_def().node if fitting else ()
     placed = tuple(_place_step(graph, nodes, plan, traced, options) for plan, traced in fitting)
@@ -102,6 +104,8 @@ def _limits(graph: Any, traced: StepTrace) -> dict[str, int]:
 def _refuse_overlap(one: PlacedStep, other: PlacedStep) -> None:
     """UsageError when two steps share an op that either orders, or that they have on different devices."""
     a, b = one.edits, other.edits
+    # Two steps may share variables and input ops if they agree on the device. An op that either orders cannot be
+    # shared, since its chain would run with both steps.
     ordered = one.chained | other.chained | a.waits.keys() | b.waits.keys()
     for name, device in a.device.items():
         if name in b.device and (name in ordered or b.device[name] != device):
@@ -123,6 +127,8 @@ def refuse_fed(placed: PlacedStep, fed: Collection[str]) -> None:
 
     So it is for what a barrier passes, whose readers are led around it.
     """
+    # A fed op does not run, and TensorFlow removes its control edges, so everything before it in the chain would no
+    # longer be waited for.
     members = placed.chained | placed.edits.passed.keys()
     for tensor in fed:
         if tensor.partition(":")[0] in members:
@@ -193,6 +199,8 @@ def configure_session(config: Any, wanted: Mapping[str, str]) -> Any:
     specs = [tf.DeviceSpec.from_string(target) for target in wanted.values()]
     cpus = [s.device_index for s in specs if s.device_type == "CPU" and s.job is None]
     if cpus:
+        # Logical CPUs of a session are separate devices with a thread pool each; the count has to cover the largest
+        # number in the plan.
         made.device_count["CPU"] = max(max(cpus) + 1, made.device_count.get("CPU", 1))
     return made
 

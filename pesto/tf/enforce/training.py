@@ -43,6 +43,8 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
             found.add(name)
         for node in nodes:
             for inner in called_names(node):
+                # A call runs its function once. While and If run theirs any number of times, and two runs of one step
+                # could overlap, so its order would not hold.
                 within = looped or node.op not in CALLS
                 if inner in library and (inner, within) not in seen:
                     seen.add((inner, within))
@@ -55,6 +57,8 @@ def refuse_gradients_only(graph: Any, label: str) -> None:
 
     The gradients are most of its work, and would run unplaced. What is traced within another function is part of that.
     """
+    # Inner graphs of a step take gradients too (custom gradients, recomputation); the outermost function decides
+    # whether the step is complete.
     if graph not in _DERIVING or hasattr(graph.outer_graph, "outer_graph"):
         return
     _, trained = _resource_handles(graph)
@@ -89,6 +93,8 @@ def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
     captured, trained = _resource_handles(graph)
     if not trained or not _writes_variable(trained, bodies, through):
         return False
+    # tf.function traces a function that creates variables twice. The first trace initialises them and never runs as a
+    # step.
     return not any(_is_created_here(inner, bodies) for inner in captured)
 
 
@@ -163,6 +169,7 @@ def _not_eagerly(original: Callable[..., Any], remedy: str) -> Callable[..., Any
 
 
 def _note_gradients(graph: Any) -> None:
+    # A gradient inside a nested trace makes all enclosing traces part of a step.
     while hasattr(graph, "outer_graph"):
         _DERIVING.add(graph)
         graph = graph.outer_graph
@@ -179,6 +186,7 @@ def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], 
     while stack:
         tensor = stack.pop()
         for op in tensor.consumers():
+            # Called functions are traced and judged on their own, unless nobody saw their trace.
             if op.type in READS or (op.type in CALLS and not through(op)):
                 continue
             if op.type not in inside and plain_effect(op.type, 0).written:
@@ -190,6 +198,8 @@ def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], 
                 fate = bodies().fate(node, slot) if op.type in inside else plain_effect(op.type, slot)
                 if fate.written:
                     return True
+                # Identity, Switch and loops return the handle they are given; a write behind them is a write of the
+                # same variable.
                 handed = [op.outputs[k] for k in sorted(fate.outputs) if op.outputs[k].name not in seen]
                 seen.update(t.name for t in handed)
                 stack += handed

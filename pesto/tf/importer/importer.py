@@ -119,6 +119,7 @@ def _edges(nodes: StepNodes, uses: Mapping[int, list[Touch]]) -> _GraphEdges:
     first = offset.tolist()
     tensors, heads, tails, control_heads = [], [], [], []
     for i, inputs in enumerate(nodes.inputs):
+        # A set: an op that takes a tensor twice causes one transfer.
         read = {first[p] + k for p, k in inputs if not v1_loops.closes_loop(nodes, p, i)}
         tensors += sorted(read)
         heads += [i] * len(read)
@@ -126,6 +127,8 @@ def _edges(nodes: StepNodes, uses: Mapping[int, list[Touch]]) -> _GraphEdges:
         waits = [c for c in nodes.controls[i] if c not in {p for p, _ in inputs}] if nodes.controls[i] else []
         tails += waits
         control_heads += [i] * len(waits)
+    # Without these edges a plan could reorder a read and an update of one variable, which TensorFlow's own graph often
+    # leaves unordered.
     ordered = hazard_edges(nodes, uses)
     size = [bytes_of(t, nodes.upper_bound(i, k)) for i, types in enumerate(nodes.dtypes) for k, t in enumerate(types)]
     return _GraphEdges(

@@ -93,6 +93,8 @@ def export_table() -> dict[str, Any]:
 
 
 def _alternatives(op: str, found: list[Any]) -> list[Alternative]:
+    # TensorFlow registers one kernel for each type. Merging rows that differ in one attribute keeps the table small
+    # without changing what it accepts.
     rows: set[tuple[bool, tuple[tuple[str, frozenset[str]], ...]]] = set()
     for k in found:
         allowed = [(c.name, [tf.as_dtype(t).name for t in c.allowed_values.list.type]) for c in k.constraint]

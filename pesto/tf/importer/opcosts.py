@@ -150,12 +150,15 @@ class CostEstimator:
             raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
         feeds = nodes.inputs[i][skip:]
         arguments = [argument_stand_in(nodes, p, k, root) for p, k in feeds]
+        # Unrolled models contain hundreds of equal branches and loops; bodies that differ only in names are costed
+        # once.
         key = (self._keys.key(library[name], library), *(_argument_key(a) for a in arguments))
         if key not in self._bodies:
             self._bodies[key] = _BodyCosts(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
             made = flatten_function(library[name], arguments, library)
             inner = bounded_nodes(infer_shapes(made.graph_def), made.ops, self._shapes)
             found = self.costs(inner)
+            # Placeholders stand for arguments and exist only here; their kinds of device say nothing about the body.
             plain = [node.op != "Placeholder" for node in inner.defs]
             self._bodies[key] = _BodyCosts(
                 float(found.flops.sum()),

@@ -87,6 +87,8 @@ class _SizeBounds(ShapeInference):
             if shape is not None and is_known(shape):
                 self.upper[i, k] = shape
             self.partly[i, k] = shape
+            # Readers that use the value must not see a bound as if it were the size: the stand-in keeps the op, whose
+            # value is unknown, and gets only the shape.
             if self.is_value(i, k):
                 self.set_shape(tensor, shape)
                 self.stand_ins[i, k] = tensor
@@ -152,6 +154,8 @@ class _SizeBounds(ShapeInference):
         if broadcast is not None:
             return broadcast
         tried = [self.copy(i, self._opened(i, inputs, [at])) for at in bounded]
+        # Two inputs that must have equal sizes may have unequal bounds, for example 10 and 7. Opening one lets the
+        # other decide, and the smaller result is still an upper bound.
         accepted = [outputs for outputs in tried if outputs is not None]
         best = min(accepted, key=lambda outputs: sum(map(_elements, outputs)), default=None)
         if best is None or not all(is_known(tensor_shape(tensor)) for tensor in best):
@@ -208,6 +212,7 @@ class _SizeBounds(ShapeInference):
         sizes = tensor_shape(inputs[at])
         if sizes is None or sizes[d] < 0:
             return None
+        # A Split into 4 rejects a bound of 10 but takes 8. Trying sizes downwards finds the largest accepted one.
         for n in range(sizes[d] - 1, max(sizes[d] - 1 - _STEPS, -1), -1):
             given = list(inputs)
             given[at] = tf.compat.v1.placeholder(inputs[at].dtype, [*sizes[:d], n, *sizes[d + 1 :]])

@@ -60,6 +60,8 @@ class ShapeInference:
         """Infer the shapes of all outputs."""
         with self.graph.as_default():
             nodes = self.nodes
+            # Shape functions run only when ops are created, so the step is imported once and each op with open sizes is
+            # created again with better-known inputs.
             program = bare_graph_def(nodes.defs, nodes.signatures.library.values(), nodes.producer)
             tf.import_graph_def(program, name="")
             for i in range(len(self.nodes.defs)):
@@ -101,6 +103,7 @@ class ShapeInference:
                     better = found.get(k, self.entering(i))
                     extents = exactly(better) if is_known(better) else self.by_rule(i, k, shape)
                     shape = shape if extents is None else extents.sizes()
+                # Later rules read these shapes, so they are stored at once; nodes are visited in topological order.
                 self.shapes[i] = (*self.shapes[i][:k], shape, *self.shapes[i][k + 1 :])
                 self.set_shape(tensor, shape)
             self.stand_ins[i, k] = tensor

@@ -159,6 +159,8 @@ def _of_constant(value: Any) -> Interval:
 
 def _limit_to_dtype(found: Interval, dtype: int) -> Interval:
     """An interval rounded as the data type rounds; what may overflow a whole number has the limits of its type."""
+    # Bounds are computed in float64; sizes in the step are computed in its own type, whose rounding may cross an
+    # integer.
     if dtype in _FLOATS:
         kind = tf.as_dtype(dtype).as_numpy_dtype
         with np.errstate(over="ignore"):
@@ -173,6 +175,7 @@ def _limit_to_dtype(found: Interval, dtype: int) -> Interval:
         return found
     if dtype in _NARROW:
         return interval(np.full(found.low.shape, least), np.full(found.low.shape, most))
+    # Integer overflow wraps around in TensorFlow, so a range that may overflow is no range at all.
     wraps = (np.isfinite(found.low) & (found.low < least)) | (np.isfinite(found.high) & (found.high > most))
     return Interval(np.where(wraps, -np.inf, found.low), np.where(wraps, np.inf, found.high))
 

@@ -155,6 +155,8 @@ def _fill_loops(graph_def: Any, batch: int) -> None:
     declared = {node.name: node.attr["output_shapes"].list for node in graph_def.node if node.op in LOOPS}
     if not any(_is_open(shape) for listed in declared.values() for shape in listed.shape):
         return
+    # A While op declares the shapes of its variables; the declaration overrides inference. Without it TensorFlow infers
+    # the shapes of the first values, from which open rows are filled.
     entered = copy_graph_def(graph_def)
     for node in entered.node:
         if node.op in LOOPS:  # without a declaration TensorFlow infers the shapes of the first values

@@ -22,6 +22,7 @@ def colocation_groups(nodes: StepNodes) -> Ints:
     for i, node in enumerate(nodes.defs):
         refs = nodes.signatures.input_refs(node)
         for slot, (p, k) in enumerate(nodes.inputs[i]):
+            # Resource handles and references cannot cross devices: the op that uses one runs where the variable lives.
             if nodes.dtypes[p][k] in (RESOURCE, VARIANT) or (refs and refs[slot]):
                 _join(parent, i, p)
         if "_class" in node.attr and nodes.signatures.has_ref(node):

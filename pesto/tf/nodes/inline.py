@@ -100,6 +100,8 @@ class _Inliner:
         """All nodes, calls replaced by a NoOp and the nodes of their bodies."""
         for node in nodes:
             function = self._called(node)
+            # A file may contain functions that call each other in a circle or double in size at each level; both limits
+            # stop before memory runs out.
             if depth > _MAX_DEPTH or next(self.counter) > MAX_NODES:
                 raise InputError(
                     f"op {shown(node.name)}: its function calls itself or grows without end - unroll it by hand"
@@ -113,6 +115,8 @@ class _Inliner:
             inner, returned, effects = self.instantiate(function, node.name, data, attrs, controls)
             for k, tensor in enumerate(returned):
                 self.alias[f"{node.name}:{k}"] = tensor
+            # Control inputs and fetches by the call's name still have to work: the NoOp waits for all results and
+            # effects of the body.
             yield node_def_pb2.NodeDef(name=node.name, op="NoOp", input=_controls([*returned, *effects]) + controls)
             yield from self.expand(inner, depth + 1)
 

@@ -150,6 +150,8 @@ def _stable_order(kept: list[Any]) -> list[int]:
             if p not in loops or node.op not in ("Merge", "RefMerge"):
                 after[p].append(i)
                 waiting[i] += 1
+    # A heap by position: among ready nodes the one listed first comes next, which keeps program order wherever edges
+    # allow it.
     ready = [i for i, count in enumerate(waiting) if count == 0]
     order = []
     while ready:

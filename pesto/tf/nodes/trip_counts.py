@@ -36,6 +36,7 @@ def trip_count(nodes: StepNodes, loop: int, known: Mapping[int, int]) -> int | N
     if condition is None or step is None:
         return None
     test, body = _opened(condition, library), _opened(step, library)
+    # Each comparison of a conjunction can end the loop, so the smallest count bounds it.
     found = (_counted(nodes, loop, term, (test, body), known) for term in _terms(test.inside, test.outputs[0]))
     return min((count for count in found if count is not None), default=None)
 

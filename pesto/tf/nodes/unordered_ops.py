@@ -58,6 +58,8 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     index = {name: i for i, name in enumerate(graph.names)}
     found = np.zeros(graph.ops, dtype=np.bool_)
     sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
+    # Tiny cheap values such as the step number are read by reports and hooks at any time; a chain in front of them
+    # would run half the step for a report.
     stack = np.flatnonzero(steady & (sizes <= _TINY_BYTES)).tolist()
     stack += [i for i in _read_outside(program, index) if light[i]]
     while stack:

@@ -37,6 +37,8 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
     loop = outermost_loops(nodes)
     if (loop < 0).all():
         return graph
+    # A v1 loop runs its nodes many times in one step, but a plan gives each op one place. So the loop becomes one op
+    # with the work of all trips.
     times = np.ones(graph.ops, dtype=np.int64)
     known: dict[int, int] = {}
     for label in np.unique(loop[loop >= 0]).tolist():
@@ -155,6 +157,7 @@ def outermost_loops(nodes: StepNodes) -> Ints:
     found = np.full(n, -1, dtype=np.int64)
     for i, node in enumerate(nodes.defs):
         before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)] + nodes.controls[i]
+        # Inputs from outside enter through Enter; the deepest frame among the inputs is the one the op runs in.
         frame = max((inside[p] for p in before), key=len, default=())
         if node.op in _ENTER:
             frame = (*frame, node.attr["frame_name"].s)

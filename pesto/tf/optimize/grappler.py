@@ -107,6 +107,8 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
     step = _pruned(flat, wanted)
     names = [*wanted, *(node.name for node in step.node if node.op in ("Placeholder", "PlaceholderV2"))]
     found = step
+    # Folding makes equal ops equal constants, which the next merge finds; a second round reaches a fixed point for
+    # practical graphs.
     for passes in (MERGE, FOLD, MERGE, FOLD):
         found = _pass(found, passes, names, source)
     result = _pruned(found, names)

@@ -32,6 +32,8 @@ def guard_sum_order(graph_def: Any) -> tuple[Any, list[str]]:
     copy.CopyFrom(graph_def)
     stay = []
     for i, node in enumerate(graph_def.node):
+        # Grappler sorts the inputs of commutative ops by name to find duplicates. Floating-point sums of more than two
+        # terms depend on the order.
         if node.op in _SUMS and _rounds(node):
             for slot, text in enumerate(_data(node)):
                 stay.append(_guard(copy, f"{_GUARD}{i:08d}/{slot:08d}", text, node))
@@ -51,6 +53,7 @@ def guard_rounding(graph_def: Any) -> Any:
     guards: dict[str, str] = {}
     for i, node in enumerate(graph_def.node):
         data = _data(node)
+        # If all inputs are constant, folding evaluates the op itself and rounds as the op would.
         if not _rounds(node) or all(producer(text) in constant for text in data):
             continue
         for slot, text in enumerate(data):

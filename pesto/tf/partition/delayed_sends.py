@@ -74,6 +74,7 @@ class _DelayedSends:
     def _wait(self, part: int, output: int, worker: int, reader: int) -> DelayedSend | None:
         """The wait of what `reader` is the first to read on its worker; None where it is soon used."""
         use = reader
+        # Slices and joins only move data; the use that matters is the first op that computes with the tensor.
         while self.parts.parts[use].kind not in (CLONE, REDUCE) and self.first[use] >= 0:
             use = self.first[use]
         if self.parts.parts[use].kind != CLONE or self.level[use] - self.level[part] <= self.gap:

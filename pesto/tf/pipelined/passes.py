@@ -141,6 +141,8 @@ class MicroBatchPasses:
             self._sums = [_added(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
             if not self._updates:
                 return found
+            # The step gets the mean as its gradient, so clipping and schedules see what they would see of the whole
+            # batch.
             means, self._sums = [_mean(one, self._every) for one in self._sums], []
             self.means |= {one.name for one in tf.nest.flatten(means, expand_composites=True) if one is not None}
             return tf.nest.pack_sequence_as(found, means)
@@ -151,6 +153,8 @@ class MicroBatchPasses:
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._inside:  # what one optimizer hands on to another
                 return original(optimizer, *args, **kwargs)
+            # Raising here would reach AutoGraph, which rewrites errors; the pass notes the fault and reports it at its
+            # end.
             if self._is_within("updates"):
                 return None
             self._applied += 1

@@ -58,6 +58,8 @@ class WeightVersions:
     def end(self) -> None:
         """The gradients of this pass are there, and an update follows, which reads what is the latest."""
         self._serving = False
+        # Versions are read before the update that follows, since afterwards the old value is gone; the read tensor
+        # keeps it alive.
         for k, by in enumerate(self._late[: len(self._variables)]):
             first = 1 if self._turn == 0 else self._turn + by
             for turn in range(first, min(self._turn + by, self.updates - 1) + 1):

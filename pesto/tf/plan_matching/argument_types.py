@@ -83,6 +83,8 @@ def open_batch(signature: Any) -> tuple[int, Any] | None:
     if not sizes or sizes[0] is None:
         return None
 
+    # Only dimensions equal to the first tensor's are opened: weights or lookup tables among the arguments have other
+    # first sizes.
     def open_(_name: str, spec: Any) -> Any:
         return _with_first_dimension(spec, None) if spec.shape.rank and spec.shape[0] == sizes[0] else spec
 

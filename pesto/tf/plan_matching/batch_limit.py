@@ -21,6 +21,7 @@ def add_batch_checks(graph: Any, batch: int) -> None:
     fed = _fed(graph)
     if not fed:
         return
+    # Ops that produce the batch, such as IteratorGetNext, cannot wait for a check of what they produce.
     before = _needed([t.op for t in fed])
     waiting = [op for op in graph.get_operations() if _changes(op) and op.name not in before]
     with graph.as_default(), tf.control_dependencies(None), tf.name_scope("pesto_batch"):
@@ -49,6 +50,8 @@ def _check(tensor: Any, batch: int) -> Any:
     with tf.device(_HOST):
         first = tf.strided_slice(size, [0], [1], shrink_axis_mask=1)
         data = [tf.constant(_SAID), first, tf.constant(batch)]
+        # The check is a node of the graph, since a tf.function called with a tensor or iterator does not know the size
+        # in Python.
         return tf.raw_ops.Assert(condition=tf.raw_ops.LessEqual(x=first, y=batch), data=data)
 
 

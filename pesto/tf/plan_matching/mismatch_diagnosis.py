@@ -82,6 +82,7 @@ def trace_for_plan(tracing: TraceRequest, plans: Sequence[Plan]) -> Any:
     opened = argument_types.open_batch(base)
     if largest and opened is not None:
         size, base = opened
+        # A larger batch would run, since the step is traced open, but the plan's peaks of memory do not hold for it.
         if size > largest and _has_plan(_build_variant(tracing, base, largest), plans):
             raise MismatchError(describe_larger_batch(size, largest))
         try:
@@ -92,6 +93,8 @@ def trace_for_plan(tracing: TraceRequest, plans: Sequence[Plan]) -> Any:
             raise
         except Exception:  # a step that needs to know its batch is traced as it was
             base = tracing.signature
+    # Tracing with other argument types is expensive and runs user code again, so causes are searched only after no plan
+    # was found, the likely ones first.
     raise MismatchError(_diagnose(tracing, base, plans, unfit)) from None
 
 
@@ -109,6 +112,8 @@ def describe_larger_batch(size: object, planned: object) -> str:
 
 
 def _diagnose(tracing: TraceRequest, base: Any, plans: Sequence[Plan], unfit: UnmatchedStepError) -> str:
+    # Argument types change few ops. A plan of a very different size is for another step, and retracing for it would
+    # only cost time.
     near = [p for p in plans if abs(len(p.names) - unfit.graph.ops) <= _NEAR * len(p.names)]
     for plan in near:
         for signature, said in _variants(tracing, base, plan, unfit):

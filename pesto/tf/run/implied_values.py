@@ -87,6 +87,8 @@ class ImpliedValues:
             if not asked:
                 return replace(plain, specials=tuple(sorted(masked)))
         asked = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in asked]
+        # Requirements come before hints: an index beyond a table fails the step, while a comparison only makes some
+        # values more interesting.
         required = [a for a, _ in asked if a.required and (a.low is not None or a.high is not None)]
         hinted = [a for a, _ in asked if not a.required and a.high is not None]
         specials = [a for a, _ in asked if a.specials]

@@ -141,10 +141,14 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
     ) as first:  # starts the devices, too
         check_devices_exist(wanted, [d.name for d in first.list_devices()])
     if drive.gpu:
+        # Some GPU kernels add in the order in which threads finish. Without determinism two equal runs differ in the
+        # last bits, and nothing could be said of a plan.
         tf.config.experimental.enable_op_determinism()
     reference = _unless_too_large(lambda: _reference(drive))
     planned, expected, findings = _run_by_plan(plan, drive, options)
     seen = _check_traces(planned, expected, findings)
+    # The same ops in the same order on one device: if results differ from the plan's, the placement is at fault, not
+    # the order.
     single = _unless_too_large(lambda: _run_by_plan(_on_single_device(plan, wanted), drive, options)[0])
     unordered = _unless_too_large(lambda: _run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))[0])
     held = _compare_with_reference(graph, drive, planned, reference)

@@ -65,6 +65,8 @@ def profile(
         with v1.Session(graph=step.graph, config=single_thread_config()) as session:
             session.run(step.graph.get_operation_by_name(step.init))
             runs = ProfiledStep(graph, step, session, np.random.default_rng(seed), kind, (warmup, iterations))
+            # The first runs compile kernels, fill caches and choose algorithms; they would dominate the mean of a short
+            # profile.
             warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
             found = watched(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
@@ -162,6 +164,7 @@ def op_seconds(samples: Samples) -> Samples:
 
     A trace may lose kernels of a run: that is no sample, as the executor's time of such an op is that of its launch.
     """
+    # On a GPU the executor's time of an op is that of launching its kernels, which run later in a stream.
     executed, streamed = samples[:, 0], samples[:, 1]
     return np.where((~np.isnan(streamed)).any(axis=0), streamed, executed)
 

@@ -219,6 +219,8 @@ def _repeatable(nodes: StepNodes) -> Any:
     graph_def.library.function.extend(nodes.signatures.library.values())
     graph_def.node.extend(nodes.defs)
     for k, node in enumerate(graph_def.node):
+        # Unseeded random ops draw from the process's entropy; two runs could not be compared. The number of the node
+        # makes the seeds differ.
         if "seed" in node.attr and "seed2" in node.attr and not (node.attr["seed"].i or node.attr["seed2"].i):
             node.attr["seed2"].i = k + 1
         node.attr.pop("_output_shapes", None)

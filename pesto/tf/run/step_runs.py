@@ -86,6 +86,8 @@ class StepDriver:
                 with counting_batches(k, WARMUP, (self.steps, "steps")):
                     found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
                 seconds.append(time.perf_counter() - began)
+                # Digests instead of tensors: all steps of all runs are compared bit for bit without keeping their
+                # numbers.
                 losses.append(_digests(found))
                 kept += [found] if self.keep else []
                 finite = finite and _finite(found)

@@ -91,6 +91,8 @@ def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
         at = few == short
         if not at.any():
             continue
+        # A link of the chain contains the op that sends and the wait for the answer besides the transfer; both are
+        # measured by chains of their own and subtracted.
         there, back, answers = (float(np.quantile(seconds[k][at], LOW)) for k in range(5, 8))
         answer = max(answers - (there + back) / 2, 0.0) / 2
         for k, rest in enumerate((there, back, (there + back) / 2, there, back)):

@@ -88,6 +88,7 @@ def _fitted_specs(model: Any, batch: int | None) -> Any:
 
 def build_variables(model: Any, data: Any) -> None:
     """Make slots and metrics before the step is traced, as `fit` does: what makes variables is traced twice."""
+    # Variables created during a trace make tf.function trace twice, and the first trace has initialisers in it.
     build = getattr(model, "_symbolic_build", None)
     if build is not None:
         with suppress(Exception):  # what the model's own code raises, its trace raises again, where it is explained

@@ -126,6 +126,9 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
         ) from error
     check_graph(graph, label)
     check_datasets(graph, label)
+    # Ops inside called functions cannot be placed by pesto.apply, so the function is traced once more with nested
+    # functions run as plain Python. Where the user's code does not allow that, their bodies are inlined in the
+    # GraphDef.
     step, calls = capture_func_graph(graph, label), called_functions(graph)
     again = retrace_inline(traceable, given) if calls else None
     return replace(step if again is None else capture_func_graph(again, label), calls=calls)

@@ -147,6 +147,8 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
         ancestors = _ancestors(made, change)
         for variable in held[change]:
             behind.setdefault(variable, []).append(ancestors)
+    # A read that is not an ancestor of every change of its variable may have to see a changed value, so it must stay
+    # with the variable; all others read the value from before the branch and can move.
     late = {name for name, of in plain.items() if not all(name in found for found in behind.get(of, ()))}
     held |= {name: frozenset([plain.pop(name)]) for name in late}
     _follow(made, sizes)
@@ -161,6 +163,7 @@ def _follow(made: BranchFunction, sizes: Sizes) -> None:
         made.needs[name] = own.union(*(made.needs[i] for i in inputs if i in made.needs))
         large = [f"{made.slot[i]}" for i in inputs if i in made.slot and not _is_small(sizes[made.slot[i]])]
         both = sorted({*large, *(s for i in inputs if i in made.sources for s in made.sources[i])})
+        # Two large sources are enough to know that a node combines several; the full sets would be quadratic.
         made.sources[name] = frozenset(both[:2])
 
 

@@ -94,6 +94,8 @@ def divide_branch(
     parts = VariableParts(node, tuple(branches), sizes)
     if not parts.settle():
         return None
+    # Inner branch ops were divided first, so the parts of the outer one can separate the variables of the inner ones
+    # too.
     division = _DivisionWriter(parts, in_function).division()
     names = {f.signature.name: f for f in (*made, *division.functions)}
     library.update(names)
@@ -185,6 +187,7 @@ class _DivisionWriter:
         node, parts = self.parts.node, self.parts
         nodes = [self._shared()] if any(parts.users) else []
         ends = {part: self._part(number, part) for number, part in enumerate(parts.parts)}
+        # A control edge of the branch between changes in two parts becomes an edge between the branch ops of the parts.
         for a, b in sorted(parts.order):
             ends[b].input.append(f"^{ends[a].name}")
         for variable, read in self.reads.items():

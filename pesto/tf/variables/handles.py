@@ -26,6 +26,7 @@ class HandleHolders:
 
     def by_handle(self) -> dict[int, Any]:
         """The variable with each handle, by the handle's id."""
+        # Assignments return objects with the same handle. Sorted last, the original variable wins in the dictionary.
         last = sorted(self.variables, key=private.is_assignment_result, reverse=True)
         return {id(private.handle_of(v)): v for v in last}
 
@@ -35,6 +36,8 @@ class HandleHolders:
         Functions, graphs and open tapes that hold the old handles get the new ones.
         """
         swaps = {id(v.handle): (v.handle, value.handle) for v, value in moved}
+        # The variable object stays, so identity, name, optimizer slots and checkpoints are unaffected; only its handle
+        # is exchanged, wherever it was captured.
         for variable in self.variables:
             if (swap := swaps.get(id(private.handle_of(variable)))) is not None:
                 private.set_handle(variable, swap[1])
@@ -53,6 +56,8 @@ def find_holders() -> HandleHolders:
     found: tuple[list[Any], ...] = tuple([] for _ in kinds)
     # By id: isinstance would ask lazy modules and dead proxies for their class, and some classes have no hash.
     place = {id(kind): found[k] for k, base in enumerate(kinds) for kind in _family(base)}
+    # TensorFlow keeps no registry of functions and graphs that captured a handle; the garbage collector's list is the
+    # only complete one.
     for thing in gc.get_objects():
         if (same := place.get(id(type(thing)))) is not None:
             same.append(thing)

@@ -35,6 +35,7 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     ops that need an edge.
     """
     uses = touches(nodes) if uses is None else uses
+    # Reads alone commute; a variable with one touch has nothing to order.
     touched = [found for found in uses.values() if len(found) > 1 and any(t.writes for t in found)]
     if not touched:
         return []
@@ -46,6 +47,7 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
         return []
     rank = rank_of(order)
+    # In ranks every edge leads upwards, so edges along the ranks cannot close a cycle.
     place = rank[step_of].tolist()
     pairs = sorted({pair for found in touched for pair in _pairs(found, place)})
     last = np.zeros(len(leader), dtype=np.int64)
@@ -141,6 +143,8 @@ def _implied(offset: Ints, head: Ints, ours: Bools, targets: Ints) -> Bools:
     """[edges] whether one of ours is implied; reachability of 62 targets at a time, a bit each."""
     implied = np.zeros(len(head), dtype=np.bool_)
     bit = np.zeros(len(offset) - 1, dtype=np.int64)
+    # One bit a target in a 64-bit word (62, to stay clear of the sign): a pass over the graph answers reachability for
+    # all targets of a block.
     for start in range(0, len(targets), _WORD):
         block = targets[start : start + _WORD]
         for j in range(len(block)):

@@ -52,6 +52,8 @@ class VariableParts:
         # Counters and scales alone are worth no op of their own.
         scalars = [v for v in changed if self.sizes[v] == 1 and self._is_scalar(v)]
         self.join(scalars)
+        # Joining parts can create new cycles or make another shared tensor local, so everything is derived anew until
+        # nothing changes. Each round joins at least two parts, so it ends.
         while True:
             count = len({self.find(v) for v in changed})
             if count < 2:
@@ -82,6 +84,8 @@ class VariableParts:
                 for name in branch.cone(roots[part]):
                     if len(branch.sources[name]) > 1 and not branch.needs[name]:
                         users.setdefault(name, set()).add(part)
+            # A node that one part needs is computed there. One that several need and that depends on no changed
+            # variable is computed once, in the shared branch op.
             several = {name for name, parts in users.items() if len(parts) > 1}
             for part in self.parts:
                 kept = self.kept[part, b] = branch.cone(roots[part], several)
