@@ -39,7 +39,8 @@ def test_every_loose_module_is_named():
 
 def test_every_table_that_a_row_goes_to_is_there():
     """Where a new solver, model, cluster, page or verb has its row: the file defines what the last column names."""
-    rows = re.findall(r"\| `([\w/]+/\w+\.py)`, `(\w+)` \|", TEXT)
+    page = (ROOT / "docs" / "contributing" / "index.md").read_text()
+    rows = re.findall(r"\| `([\w/]+/\w+\.py)`, `(\w+)` \|", page)
     assert len(rows) >= 9
     for path, name in rows:
         assert re.search(rf"^(def {name}\(|{name}\b.*=)", (ROOT / path).read_text(), re.M), (path, name)

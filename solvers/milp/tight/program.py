@@ -20,7 +20,7 @@ Rows, each family where its columns are made:
     tight_loads        load cuts: least head + load + least tail <= C, on every device and link
 
 Interchangeable locations and devices are named in the order of first use (`solvers.structure.symmetry`). What was tried
-beside this, with numbers, is in docs/internals/tight-program.md.
+beside this, with numbers, is in docs/internals/solvers.md.
 """
 
 from dataclasses import dataclass, replace
