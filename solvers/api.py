@@ -51,6 +51,7 @@ def _placer(name: str, row: Placer) -> SolverEntry:
         arguments=(name,),
         isolated=row.package is not None,
         package=row.package,
+        optional=row.package == "pymetis",
     )
 
 
@@ -63,7 +64,7 @@ SOLVERS: dict[str, SolverEntry] = {
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
     "list": SolverEntry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
-    "scip": _milp("scip", "PySCIPOpt"),
+    "scip": _milp("scip", "PySCIPOpt", optional=True),
     "search": SolverEntry(module="solvers.search.solver", attribute="LocalSearch", isolated=True, package="ortools"),
     "single": SolverEntry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
     **{name: _placer(name, row) for name, row in PLACERS.items()},
@@ -97,7 +98,12 @@ class Available(NamedTuple):
 
 def available() -> list[Available]:
     """Every solver of the table, in its order; imports none of them."""
-    return [_availability(name, entry) for name, entry in SOLVERS.items()]
+    return [availability(name) for name in SOLVERS]
+
+
+def availability(name: str) -> Available:
+    """Tell whether the solver called `name` can run here, without importing it; ValueError for an unknown name."""
+    return _availability(name, _entry(name))
 
 
 def solve(

@@ -16,6 +16,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.cli.startup import note_start
+from pesto.core.distribution import VERSION
 from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
 from pesto.planning.solving.interrupt import install, received
 from pesto.planning.solving.watchdog import watched
@@ -100,7 +101,7 @@ class _Verbs(click.Group):
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="pesto")
+@click.version_option(VERSION)
 def pesto() -> None:
     """Optimal placement and schedule of a training step on several GPUs.
 

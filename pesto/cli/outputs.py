@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 
-from pesto.core.errors import UsageError
+from pesto.core.distribution import install_command
+from pesto.core.errors import SolverError, UsageError
 from pesto.core.files.disk import check_writable
 from pesto.reporting.show import drawing
 
@@ -34,5 +35,5 @@ def picture_format(picture: Path | None) -> str:
     if picture is not None and form not in drawing.FORMATS:
         raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
     if picture is not None and not drawing.available():
-        raise UsageError("--chart needs matplotlib - install it with pip install 'pesto[study]'")
+        raise SolverError(f"--chart needs matplotlib - {install_command('study')}")
     return form

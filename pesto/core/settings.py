@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, fields
 
-from pesto.core.errors import UsageError
-from solvers.api import SOLVERS, check_formulation
+from pesto.core.errors import SolverError, UsageError
+from solvers.api import SOLVERS, availability, check_formulation
 
 NEAR = 0.05
 """How much longer than the shortest candidate, as a share of it, one that `robust` chooses may be."""
@@ -67,6 +67,11 @@ class Settings:
             check_formulation(self.solver, self.formulation)
         except ValueError as wrong:
             raise UsageError(str(wrong)) from wrong
+
+    def check_installed(self) -> None:
+        """SolverError where the exact solver's package is not installed, before any work is done for it."""
+        if why_not := availability(self.solver).why_not:
+            raise SolverError(why_not)
 
 
 def _check_numbers(settings: Settings) -> None:

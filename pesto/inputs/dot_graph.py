@@ -7,7 +7,8 @@ from contextlib import redirect_stdout
 from itertools import product
 from typing import Any
 
-from pesto.core.errors import InputError, UsageError
+from pesto.core.distribution import install_command
+from pesto.core.errors import InputError, SolverError
 from pesto.core.files.json import shown
 
 _WORDS = ("node", "edge", "graph")
@@ -21,13 +22,13 @@ Said = dict[str, str]
 def parse_dot(data: bytes, what: str) -> Any:
     """The one graph of a DOT text, for networkx; every value is a string, and ports are left out.
 
-    UsageError where pydot is not installed, InputError, with `what`, for a text that is no single graph.
+    SolverError where pydot is not installed, InputError, with `what`, for a text that is no single graph.
     """
     try:
         import pydot
     except ImportError as error:
-        remedy = "pip install 'pesto[dot]', or give the graph as GraphML"
-        raise UsageError(f"{what}: DOT is read by pydot, which is not installed - {remedy}") from error
+        remedy = f"{install_command('dot')}, or give the graph as GraphML"
+        raise SolverError(f"{what}: DOT is read by pydot, which is not installed - {remedy}") from error
     heard = io.StringIO()
     with redirect_stdout(heard):  # where it says what is wrong
         found = pydot.graph_from_dot_data(data.decode("utf-8"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pesto.core.errors import InputError, UsageError
+from pesto.core.errors import InputError, PestoError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.graph_file import FORMAT
 from pesto.core.files.json import decode_json, shown
@@ -70,7 +70,7 @@ def _read(path: Path, form: str) -> Any:
     data = read_bytes(path, MOST_BYTES)
     try:
         return FORMATS[form](data, shown(path))
-    except (InputError, UsageError, MemoryError):
+    except (PestoError, MemoryError):
         raise
     except Exception as error:  # networkx lets through whatever its parsers meet
         said = shown(error, 200) or type(error).__name__

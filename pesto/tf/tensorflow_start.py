@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from typing import Any
 
+from pesto.core.distribution import install_command
+from pesto.core.errors import SolverError
+
 
 def load_tensorflow() -> Any:
     """The `tensorflow` module, its start-up chatter silenced and sums in one order, unless the user set the variables.
@@ -43,6 +46,10 @@ def _import() -> Any:
     gc.disable()
     try:
         return importlib.import_module("tensorflow")
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise SolverError(f"reading a program needs TensorFlow - {install_command('tensorflow')}") from error
     finally:
         gc.freeze()
         if enabled:

@@ -6,7 +6,7 @@ from importlib import metadata
 
 from solvers.base import Solver
 
-OWN = "pesto"
+OWN = "pesto-placement"
 """The distribution whose version a solver without a vendor has."""
 
 

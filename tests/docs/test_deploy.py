@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pesto.cli.main import pesto
+from pesto.core.distribution import VERSION
 from pesto.core.errors import Exit
 from pesto.service.serve import tokens
 from pesto.service.serve.http.event_routes import QUIET_S
@@ -153,14 +154,14 @@ def test_images_and_packages_are_pinned():
     assert len(images) == 8
     for image in images:
         name, _, tag = image.partition(":")
-        assert (tag == project["version"]) if name == "pesto" else re.match(r"\d+\.\d+", tag), image
+        assert (tag == VERSION) if name == "pesto" else re.match(r"\d+\.\d+", tag), image
     assert "--require-hashes -r requirements.lock" in texts["Dockerfile"]
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", texts["requirements.lock"], re.M))
     assert texts["requirements.lock"].count("--hash=sha256:") >= len(locked)
-    wanted, left = [], [*project["dependencies"], "pesto[serve-postgres]"]
+    wanted, left = [], [*project["dependencies"], "pesto-placement[metis,scip,serve-postgres,tensorflow]"]
     while left:
         one = Requirement(left.pop())
-        if one.name == "pesto":
+        if one.name == "pesto-placement":
             left += [text for extra in one.extras for text in project["optional-dependencies"][extra]]
         else:
             wanted.append(one)

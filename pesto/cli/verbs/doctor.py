@@ -4,12 +4,14 @@ import platform
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 import click
 import numpy as np
 
 from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
+from pesto.core.distribution import install_command
 from pesto.core.errors import Exit
 from pesto.core.files.json import shown
 from pesto.planning.solving.ahead import beside, cache_folder, parts_there
@@ -21,8 +23,8 @@ from solvers.api import SOLVERS
 from solvers.heuristics.methods import PLACERS
 
 PACKAGES = (
-    "pesto", "tensorflow", "keras", "ortools", "highspy", "PuLP", "PySCIPOpt", "numpy", "numba", "networkx", "msgspec",
-    "protobuf",
+    "pesto-placement", "tensorflow", "keras", "ortools", "highspy", "PuLP", "PySCIPOpt", "numpy", "numba", "networkx",
+    "msgspec", "protobuf",
 )  # fmt: skip
 _ABSENT = "not installed, which is optional: "
 _TRY_TENSORFLOW = """
@@ -47,7 +49,8 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     if ahead:
         beside().need(*PARTS)
     checks = {f"solver {name}": text for name, text in _solvers().items()}
-    checks["tensorflow runs"] = _tensorflow()
+    found = find_spec("tensorflow") is not None
+    checks["tensorflow runs"] = _tensorflow() if found else f"{_ABSENT}{install_command('tensorflow')}"
     versions = {name: _version(name) for name in PACKAGES}
     versions["CBC"] = SOLVERS["cbc"].version() or "missing"
     well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())

@@ -8,6 +8,7 @@ import click
 from pesto.cli.options import Duration, json_option, quiet_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
+from pesto.core.distribution import install_command
 from pesto.core.errors import Exit, SolverError
 from pesto.core.files.json import shown
 from pesto.planning.solving.interrupt import hold, received
@@ -58,7 +59,7 @@ def reproduce_command(
     for other in results_folder.other_versions(opened):
         aside(f"pesto: {shown(out)} has {other} of another version or other settings: kept, and not used")
     if not drawing.available():
-        aside("pesto: no pictures without matplotlib - install it with pip install 'pesto[study]'")
+        aside(f"pesto: no pictures without matplotlib - {install_command('study')}")
     try:
         failed = results_folder.run_missing_cells(opened, wanted, jobs, _hear(quiet=quiet))
     except KeyboardInterrupt:

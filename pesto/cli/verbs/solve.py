@@ -147,6 +147,7 @@ def solve_command(
         return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
+    chosen.check_installed()
     if split is not None:
         return cut(Asked(split, source, machine, cluster, chosen, out), as_json=as_json, quiet=quiet)
     started_s, began = startup_s(), time.perf_counter()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from pesto.core.distribution import install_command
 from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing.deadline import Deadline
 from pesto.core.executing.executor import Answered, Lost, Outcome, Said, Why, Work
@@ -86,7 +87,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise SolverError("Ray runs nothing without the package ray - pip install 'pesto[ray]'") from error
+            raise SolverError(f"Ray runs nothing without the package ray - {install_command('ray')}") from error
         self._ray: Any = ray
         handler = signal.getsignal(signal.SIGTERM)
         try:

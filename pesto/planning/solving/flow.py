@@ -138,9 +138,12 @@ def solve(
     A stage yields candidates; the tracker keeps the best, the bound and the clock. What the first plan needs is
     compiled before the time limit begins, all else within it. InfeasibleError with the proof when the variables, or
     all that is alive, cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short;
-    UsageError when `start` knows none of the ops; for a plan to stay beside what `pinned_beside` raises. Ctrl-C ends
+
+    SolverError where the exact solver is not installed; UsageError when `start` knows none of the ops; for a plan to
+    stay beside what `pinned_beside` raises. Ctrl-C ends
     the search with the best plan; before there is one, KeyboardInterrupt.
     """
+    settings.check_installed()
     release()
     kept = None if earlier.beside is None else _kept(earlier.beside, graph, cluster)
     tracker, done, closing_s, compiled = Tracker(watch), None, 0.0, True

@@ -1,10 +1,10 @@
 """Where a plan comes from: everything that led to it, put on record beside it."""
 
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
+from pesto.core.distribution import VERSION
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import FCFS, PER_DEVICE, PER_EDGE, Coarse, Plan, Provenance
 from pesto.core.plans.shared_variables import OF_PINNED, Beside, Held
@@ -76,7 +76,7 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
         transfers=PER_EDGE if record.settings.per_edge else PER_DEVICE,
         coarse=_coarse(record.exact) if record.exact is not None else None,
         settings=_asked(record.settings),
-        pesto_version=version("pesto"),
+        pesto_version=VERSION,
     )
 
 

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pesto.core.distribution import VERSION
 from pesto.core.files.disk import check_folder, make_folder, write_atomic
 from pesto.reporting.show import drawing
 from pesto.research.reproduction import cell_lists, versions
@@ -144,7 +144,7 @@ def _head(book: ResultsFolder, done: Iterable[CellResult]) -> Iterator[str]:
     if book.asked.tiny:
         yield from ("", "**A rehearsal with tiny models: no number here says anything of the papers' models.**")
     yield from ("", INTRODUCTION[1], "")
-    yield f"Pesto {version('pesto')}, {where}, cells of version {versions.results_version()}; {spent_text(done)}."
+    yield f"Pesto {VERSION}, {where}, cells of version {versions.results_version()}; {spent_text(done)}."
 
 
 def _section(it: PaperNumbers, grids: list[TextGrid], done: list[CellResult], picture: str | None) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _numbers(book: ResultsFolder) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "format_version": 1,
-        "pesto": version("pesto"),
+        "pesto": VERSION,
         "commit": versions.commit(),
         "version": versions.results_version(),
         "time_limit_s": book.asked.seconds,

@@ -23,13 +23,13 @@ def results_version() -> str:
     apart = [PACKAGES[0] / room for room in APART]
     rooms = (path for path in _files(PACKAGES[:1]) if not any(path.is_relative_to(room) for room in apart))
     sources = (*rooms, PACKAGES[0] / "research/reproduction/work", PACKAGES[1])
-    return _hash(_files(sources), ("pesto", "numpy", "ortools", "tensorflow"))
+    return _hash(_files(sources), ("numpy", "ortools", "tensorflow"))
 
 
 @cache
 def graphs_version() -> str:
     """The version of graph files."""
-    return _hash(_files(PACKAGES[0] / name for name in GRAPHS), ("pesto", "tensorflow"))
+    return _hash(_files(PACKAGES[0] / name for name in GRAPHS), ("tensorflow",))
 
 
 def _files(sources: Iterable[Path]) -> Iterator[Path]:

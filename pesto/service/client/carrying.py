@@ -4,6 +4,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from pesto.core.distribution import install_command
 from pesto.core.errors import SolverError
 from pesto.service.client.asking import Ask, Reply
 from pesto.service.client.link import headers, own_machine
@@ -20,7 +21,7 @@ def library() -> ModuleType:
     try:
         import httpx
     except ImportError as error:
-        raise SolverError(f"a client of the service needs {error.name} - pip install 'pesto[client]'") from error
+        raise SolverError(f"a client of the service needs {error.name} - {install_command('client')}") from error
     return httpx
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from pesto.core.distribution import install_command
 from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing.executor import Executor
 from pesto.core.executing.pool import Pool
@@ -86,13 +87,13 @@ def listening(config: ServeConfig, folder: Path) -> socket.socket:
 def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` hears the address once requests are answered.
 
-    SolverError where the extra pesto[serve] is not installed; otherwise as `Certificate`, `opened` and `listening`.
+    SolverError where the extra `serve` is not installed; otherwise as `Certificate`, `opened` and `listening`.
     """
     try:
         from pesto.service.serve.http.answering import Server, answer
         from pesto.service.serve.http.connections import gate_for
     except ImportError as error:
-        raise SolverError(f"pesto serve needs {error.name} - pip install 'pesto[serve]'") from error
+        raise SolverError(f"pesto serve needs {error.name} - {install_command('serve')}") from error
     make_folder(folder, private=True)
     certificate = config.certificate()
     gate = gate_for(config, raised_file_limit())

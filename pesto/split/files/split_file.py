@@ -3,7 +3,6 @@
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -11,6 +10,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 import numpy as np
 
+from pesto.core.distribution import VERSION
 from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import Amount, Count, DocumentKind, Outline, decode_document, encode_json, quoted, shown
@@ -198,7 +198,7 @@ def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> byt
             notes=reduction_warnings(shaped, division), ways=[list(names) for names in named],
             layouts=[list(at) for at in layouts], ops=_SplitOps(way=way_of, kept=laid[:outputs]),
             variables=laid[outputs:], places=list(division.places) or msgspec.UNSET,
-            made=SplitProvenance(time_limit_s=time_limit_s, pesto_version=version("pesto")),
+            made=SplitProvenance(time_limit_s=time_limit_s, pesto_version=VERSION),
         )
     )  # fmt: skip
 

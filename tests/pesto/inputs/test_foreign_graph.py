@@ -194,7 +194,7 @@ def test_defaults_in_dot_hold_for_what_is_made_after_them(tmp_path: Path) -> Non
 def test_dot_needs_pydot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its absence is said with how to install it."""
     monkeypatch.setitem(sys.modules, "pydot", None)
-    with pytest.raises(pesto.UsageError, match=r"pydot, which is not installed - pip install 'pesto\[dot\]'"):
+    with pytest.raises(pesto.SolverError, match=r"pydot, which is not installed - pip install -e '\.\[dot\]'"):
         load_foreign(written(".dot", tmp_path), READING)
 
 

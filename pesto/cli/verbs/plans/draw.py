@@ -6,7 +6,8 @@ import click
 
 from pesto.cli.options import Existing, out_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.core.errors import UsageError
+from pesto.core.distribution import install_command
+from pesto.core.errors import SolverError, UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.quantities import counted
 from pesto.core.source import Source
@@ -70,5 +71,5 @@ def _form(out: Path) -> str:
     if form not in (*drawing.FORMATS, *FORMATS):
         raise UsageError(f"{out}: no format to draw in - end the name in .svg, .png, .graphml or .dot")
     if form in drawing.FORMATS and not drawing.available():
-        raise UsageError(f"{out}: pictures need matplotlib - pip install 'pesto[study]', or write .graphml or .dot")
+        raise SolverError(f"{out}: pictures need matplotlib - {install_command('study')}, or write .graphml or .dot")
     return form

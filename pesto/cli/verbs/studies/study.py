@@ -4,7 +4,6 @@ import importlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import click
 from pesto.cli import completion
 from pesto.cli.options import Existing, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
+from pesto.core.distribution import VERSION
 from pesto.core.errors import Exit
 from pesto.core.executing.executor import Executor
 from pesto.core.files import lock
@@ -90,7 +90,7 @@ def run_command(
     path = db if db is not None else Path(f"{loaded.spec.name}.sqlite")
     real = lock.real_path(path)
     with lock.held(real, store.LOCK), store.opened(real) as file:
-        file.sync(loaded, cells, version("pesto"))
+        file.sync(loaded, cells, VERSION)
         again = file.retry_failed() if retry_failed else 0
         before = file.tally()
         log = _Log(file.versions(), quiet=quiet)
@@ -146,7 +146,7 @@ class _Log:
         if tally.former_done or tally.former_pending:
             _say(_former(tally))
         if tally.pending:
-            self._compare("pesto", self._versions.pesto, version("pesto"))
+            self._compare("pesto", self._versions.pesto, VERSION)
         if not self._quiet:
             _say(_line(shown(path), tally))
 

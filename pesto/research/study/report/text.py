@@ -3,12 +3,13 @@
 import shlex
 from collections.abc import Iterator
 
+from pesto.core.distribution import install_command
 from pesto.reporting.show.table import Table, escape_markdown, to_markdown
 from pesto.research.study.report.content import Report, Section
 
 MOST_ROWS = 200
 """Rows of one table in the text; all are in the CSV."""
-INSTALL = "pip install 'pesto[study]'"
+INSTALL = install_command("study")
 NO_PICTURES = f"No pictures: matplotlib is not installed. To get them: {INSTALL} and write the report again."
 DEFINITIONS = (
     ("makespan, lower bound", "in ticks, as the solvers count; a bound holds whatever the status."),

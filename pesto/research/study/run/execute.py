@@ -3,11 +3,11 @@
 import os
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 from msgspec.structs import replace
 
+from pesto.core.distribution import VERSION
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError
 from pesto.core.files.json import shown
 from pesto.research.study.cell_answer import PLAN, REFUSED, CellAnswer, ProgressPoint
@@ -121,7 +121,7 @@ def _recorder(trace: list[ProgressPoint]) -> Callable[[Progress], None]:
 def _circumstances() -> dict[str, Any]:
     """What else a time depends on: the cores that this process may use, and the project's version."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cores": cores, "pesto": version("pesto")}
+    return {"cores": cores, "pesto": VERSION}
 
 
 def _planned(cell: StudyCell, step: TracedStep) -> CellAnswer:

@@ -1,7 +1,6 @@
 """The application: every route, its errors, and the document that describes both."""
 
 import sqlite3
-from importlib.metadata import version
 
 from litestar import Litestar, Router
 from litestar.di import Provide
@@ -10,6 +9,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
+from pesto.core.distribution import VERSION
 from pesto.core.errors import PestoError
 from pesto.service.serve.http.blob_routes import blob_routes
 from pesto.service.serve.http.caller import SERVICE, caller, refuse_doubled_headers
@@ -39,7 +39,7 @@ def application(service: Service) -> ASGIApp:
     )
     document = OpenAPIConfig(
         title="Pesto's placement service",
-        version=version("pesto"),
+        version=VERSION,
         path="/v1/openapi.json",
         render_plugins=[Document(path="/")],
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),

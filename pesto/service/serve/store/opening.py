@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from pathlib import Path
 
+from pesto.core.distribution import install_command
 from pesto.core.errors import SolverError
 from pesto.core.files.lock import Kind, held
 from pesto.service.serve.store.beside import Watched, Works
@@ -89,7 +90,7 @@ def of_several_servers(folder: Path, database: str, committed: Committed) -> Ite
         from pesto.service.serve.store.postgres.session import MIGRATE_S, READ_S, Session
         from pesto.service.serve.store.postgres.shared_tables import prepare
     except ImportError as error:
-        raise SolverError(f"--database needs {error.name} - pip install 'pesto[serve-postgres]'") from error
+        raise SolverError(f"--database needs {error.name} - {install_command('serve-postgres')}") from error
     address = addressed(database)
     server = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     with ExitStack() as stack:

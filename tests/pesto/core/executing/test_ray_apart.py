@@ -110,7 +110,7 @@ def test_a_cluster_that_cannot_be_used_is_refused_at_once(ray, monkeypatch):
             RayApart(1)
     monkeypatch.delenv("RAY_ADDRESS")
     (ray / "ray.py").write_text("raise ImportError")
-    with pytest.raises(SolverError, match=r"pip install 'pesto\[ray\]'"):
+    with pytest.raises(SolverError, match=r"pip install -e '\.\[ray\]'"):
         RayApart(1)
 
 

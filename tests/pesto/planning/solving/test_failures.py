@@ -9,6 +9,7 @@ from pathlib import Path
 import forked
 import pytest
 
+import pesto
 from pesto.cli.main import main
 from solvers.api import SOLVERS
 
@@ -35,9 +36,9 @@ def graph(tmp_path: Path, *, output: int) -> Path:
 
 
 @pytest.fixture
-def without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine where the exact solver's package is not installed."""
-    monkeypatch.setitem(SOLVERS, "cpsat", replace(SOLVERS["cpsat"], package="no-such-package"))
+def broken_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where a package that the exact solver imports is broken."""
+    monkeypatch.setitem(SOLVERS, "cpsat", replace(SOLVERS["cpsat"], module="solvers.no_such_module"))
 
 
 def solve(path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
@@ -49,10 +50,10 @@ def solve(path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_without_the_exact_solver_a_plan_is_found_and_the_user_warned(
-    without_cpsat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_where_the_exact_solver_fails_a_plan_is_found_and_the_user_warned(
+    broken_cpsat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A grid of cells with slow transfers is not proven by the baselines, so the exact solver is asked, and missed."""
+    """A grid of cells with slow transfers is not proven by the baselines, so the exact solver is asked, and fails."""
     path = graph(tmp_path, output=8)
     text = json.loads(path.read_text())
     text["ops"] = [
@@ -68,8 +69,21 @@ def test_without_the_exact_solver_a_plan_is_found_and_the_user_warned(
     assert "cpsat missing" in err
 
 
-def test_exit_7_when_nothing_fits_and_the_solver_is_missing(
-    without_cpsat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_solver_that_is_not_installed_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 7 with the command that installs it, though the graph is none and the heuristics could answer."""
+    monkeypatch.setitem(SOLVERS, "gurobi", replace(SOLVERS["gurobi"], package="no-such-package"))
+    path = tmp_path / "no.graph.json"
+    path.write_text("no graph")
+    assert solve(path, monkeypatch, "--solver", "gurobi") == 7
+    assert "gurobi needs the package no-such-package - pip install no-such-package" in capfd.readouterr().err
+    with pytest.raises(pesto.SolverError, match="needs the package no-such-package"):
+        pesto.solve(pesto.load_graph(graph(tmp_path, output=8)), cluster="v100x4", solver="gurobi")
+
+
+def test_exit_7_when_nothing_fits_and_the_solver_fails(
+    broken_cpsat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """An op that reads 12 GiB and makes 12 GiB fits no GPU of 16 GiB, and no exact solver could look further."""
     assert solve(graph(tmp_path, output=12 * 2**30), monkeypatch) == 7

@@ -164,7 +164,7 @@ def test_without_matplotlib_all_but_the_pictures_is_written(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = write.write_report(hostile, tmp_path / "out")
     assert {path.suffix for path in done.files} == {".md", ".csv", ".html"}
-    assert "pesto[study]" in done.hint
+    assert "pip install -e '.[study]'" in done.hint
     for name in ("report.md", "report.html"):
         assert "pip install" in (tmp_path / "out" / name).read_text()
 

@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read(live, tmp_path):
 
 def test_without_httpx_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(pesto.SolverError, match=r"needs httpx - pip install 'pesto\[client\]'"):
+    with pytest.raises(pesto.SolverError, match=r"needs httpx - pip install -e '\.\[client\]'"):
         carrying.library()
 
 
