@@ -49,8 +49,8 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     if ahead:
         beside().need(*PARTS)
     checks = {f"solver {name}": text for name, text in _solvers().items()}
-    found = find_spec("tensorflow") is not None
-    checks["tensorflow runs"] = _tensorflow() if found else f"{_ABSENT}{install_command('tensorflow')}"
+    has_tensorflow = find_spec("tensorflow") is not None
+    checks["tensorflow runs"] = _tensorflow() if has_tensorflow else f"{_ABSENT}{install_command('tensorflow')}"
     versions = {name: _version(name) for name in PACKAGES}
     versions["CBC"] = SOLVERS["cbc"].version() or "missing"
     well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())
