@@ -79,10 +79,10 @@ WINDOWS: dict[str, SolverEntry] = {
     for name, entry in SOLVERS.items()
     if name == "cpsat" or entry.formulations
 }
-"""What searches windows of a plan, by the engine's name."""
+"""Solvers that search windows of a plan, by the engine's name."""
 
 _WHOLE = {"cpsat": "whole_model"}
-"""What in its module gives a solver without the windows that it searches beside its model."""
+"""Solver name -> attribute of its module that gives the solver without windows, its whole model alone."""
 
 
 class Available(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a caller hands in, refused in one line when it is of another type."""
+"""Type checks of arguments: a value of a wrong type is refused with one line."""
 
 import reprlib
 from typing import Any

@@ -21,17 +21,17 @@ class Progress:
     seconds: float
     """Since the solve began."""
     bound_by: str = ""
-    """What the lower bound comes from, as in `Result`."""
+    """Source of the lower bound, as in `Result`."""
     log: tuple[str, ...] = ()
     """Lines that the solver itself wrote, in its own words."""
 
 
 Report = Callable[[Progress], None]
-"""Who hears of a running solve's progress."""
+"""Callback that receives the progress of a running solve."""
 
 
 class UnavailableError(Exception):
-    """What a solver needs is not here (its program, a licence for so large a model): one line, with the remedy."""
+    """A solver's program, package or licence is missing: one line, with the remedy."""
 
 
 class Solver(Protocol):

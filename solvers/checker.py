@@ -1,4 +1,4 @@
-"""Whether a schedule is valid for a problem: integers, tolerance 0. Shares no code with any solver, replay or bound."""
+"""Schedule checker: exact integers, tolerance 0. Shares no code with any solver, replay or bound."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ KINDS = {
     "overlap": "two tasks run on a device at once",
     "contention": "two transfers hold a link at once",
 }
-"""What `Violation.kind` can be, and what each of them means."""
+"""Possible values of `Violation.kind`, with their meanings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Violation:
 
 
 def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
-    """What makes `schedule` invalid for `problem`, () when it is valid; at most 3 violations of each kind.
+    """Return the violations that make `schedule` invalid, () if it is valid; at most 3 of each kind.
 
     Two intervals on one device or link overlap when each starts before the other finishes: a task of zero ticks may
     touch another at its boundary but not lie strictly inside it. Malformed arrays (kinds "shape" to "time") are
@@ -163,7 +163,7 @@ def _crossings(p: Problem, payload: Ints, to: Ints) -> Ints:
 
 
 def _among(values: Ints, ordered: Ints) -> tuple[Bools, Ints]:
-    """Whether each value is in a sorted array, and the index of the first place where it is."""
+    """Return for each value whether a sorted array has it, and the index of its first place."""
     if not len(ordered):
         return np.zeros(len(values), dtype=bool), np.zeros(len(values), dtype=np.int64)
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -298,7 +298,7 @@ class _Cells:
         self.lives, self.schedule, self.at = f, s, at
         self.begin: dict[Cell, int] = {}
         self.uses: dict[Cell, list[tuple[int, int]]] = {}
-        """Of each cell: (when it ends, read) for each use; -1 for a send, -2 for what made the cell."""
+        """Uses of each cell as (end tick, read); the read is -1 for a send, -2 for the maker of the cell."""
         self.name_of: dict[Cell, Cell] = {}
         for buffer, maker in enumerate(f.maker.tolist()):
             self._made((buffer, self.at[maker], -1), int(s.start[maker]), int(s.finish[maker]))

@@ -1,4 +1,4 @@
-"""Whether it is late: what long loops ask from time to time, so that they end with what they have."""
+"""Deadlines: predicates that long loops poll, so that they end in time with their best result."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What tasks hold in memory while they run and until what they made has been read: bytes that come and go."""
+"""Memory of tasks over time: scratch bytes while they run, and outputs until the last read."""
 
 from dataclasses import dataclass, field, fields
 
@@ -14,7 +14,7 @@ def _none() -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Footprint:
-    """What the n tasks of a problem hold, in bytes; it says nothing of where and when.
+    """Bytes that the n tasks of a problem hold, independent of place and time.
 
     A *buffer* is what a task makes: it is alive at its maker's location from the maker's start until the last read
     or send there has finished, and at every other location with a reader from the start of its transfer until the

@@ -12,7 +12,7 @@ from solvers.footprint import Footprint, misfit
 FORBIDDEN = -1
 """The duration of a task on a device that cannot run it."""
 MOST = 2**62
-"""What the ticks of one schedule, or the bytes of all tasks, may sum to."""
+"""Upper limit of the ticks of one schedule, and of the bytes of all tasks."""
 _TOO_MANY = f"sum to more than {MOST}, beyond what 64 bits can add up"
 
 
@@ -57,8 +57,8 @@ class Problem:
     group: Ints
     """[n] tasks of one group (>= 0) share a location; -1 for none."""
     lives: Footprint | None = None
-    """What comes and goes beside `memory`, which its `static` repeats: the bytes alive at a location at any tick must
-    fit its capacity. None: `memory` alone counts."""
+    """Bytes that come and go beside `memory`, which its `static` repeats: the bytes alive at a location at any tick
+    must fit its capacity. None: `memory` alone counts."""
     allowed: Bools = field(init=False)
     """[n, m] whether a task can run on a device (derived)."""
     holds: Ints = field(init=False)

@@ -1,4 +1,4 @@
-"""What a running solver knows: its best schedule and bound. Its threads tell it, it tells `report`, and it ends it."""
+"""Monitor of a running solve: its best schedule and bound, reported to `report`, and the result at the end."""
 
 import threading
 import time
@@ -48,16 +48,16 @@ class SolveMonitor:
 
     @property
     def closed(self) -> bool:
-        """Whether the best schedule is proven to be optimal."""
+        """True if the best schedule is proven to be optimal."""
         return self.best is not None and not self.open_ticks
 
     @property
     def within_gap(self) -> bool:
-        """Whether the gap is closed as far as was asked for."""
+        """True if the gap is closed as far as was asked for."""
         return self.within(self.options.gap)
 
     def within(self, gap: float) -> bool:
-        """Whether the best schedule is proven to be so near the optimum."""
+        """Return True if the best schedule is proven to be so near the optimum."""
         with self._lock:
             return self.best is not None and self.open_ticks <= gap * self.best.makespan
 

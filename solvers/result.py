@@ -1,4 +1,4 @@
-"""What a solver is asked and what it answers. A failure is a result of its own kind, never a number."""
+"""Options and result of a solver. A failure is a result of its own status, never a number."""
 
 import reprlib
 from dataclasses import dataclass, fields
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """What stopped a solve before its proof."""
+    """Reason why a solve stopped before its proof."""
 
     NONE = "none"
     """Nothing: the solve ended by itself."""
@@ -83,7 +83,7 @@ class Options:
     gap: float = 0.0
     """Stop at a relative gap (makespan - bound) / makespan of at most this."""
     seed: int = 0
-    """Of the solver's random choices, 0 to 2**31 - 1."""
+    """Seed of the solver's random choices, 0 to 2**31 - 1."""
     workers: int = 8
     """Threads; CP-SAT's portfolio needs 8 even on 2 cores (it proves far less with fewer)."""
     deterministic: bool = False
@@ -116,7 +116,7 @@ class Result:
     status: Status
     """How the solve ended."""
     limit: Limit = Limit.NONE
-    """What stopped it before its proof."""
+    """Limit that stopped the solve before its proof."""
     schedule: Schedule | None
     """The best that was found, checked."""
     lower_bound: int
@@ -130,7 +130,7 @@ class Result:
     detail: str = ""
     """One line on what happened; "" where the status says all."""
     bound_by: str = ""
-    """What the lower bound comes from: an argument of `quick_bounds`, a solver, or "given"; "" where it is 0."""
+    """Source of the lower bound: an argument of `quick_bounds`, a solver, or "given"; "" where it is 0."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

@@ -118,7 +118,7 @@ class EngineRace:
         return [leg for leg in self._legs if leg.engine == engine]
 
     def _seconds(self, engine: str) -> float:
-        """Of the engine's next leg; all that is left where that would be too short for another one."""
+        """Return the seconds of the engine's next run; all that are left if the rest were too short for another one."""
         left = self._left()
         with self._lock:
             before = len(self._legs_of(engine))
@@ -158,7 +158,7 @@ class EngineRace:
             self.halt()
 
     def _settle(self, engine: str, result: Result) -> None:
-        """Whether the engine may run again."""
+        """Record how an engine's run ended: failed, without any schedule, or idle until its next turn."""
         if result.status in FAILED:
             self._dropped[engine] = f"{result.status}: {result.detail}"
             self._watch.log(f"{engine} {self._dropped[engine]}")
@@ -181,7 +181,7 @@ class EngineRace:
 
 
 def arguments(problem: Problem, options: Options, *, report: Report, stop: threading.Event) -> Result:
-    """What `solvers.bounds` proves, in a process of its own, as its compiled code looks at no clock for long."""
+    """Run `solvers.bounds` in a process of its own, since its compiled code checks the clock only rarely."""
     judge = Judge(problem, options, report, solver=ARGUMENTS, version=VERSION)
     return parent.run(problem, _ARGUMENTS, options, judge, stop=stop)
 

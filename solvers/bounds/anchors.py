@@ -45,7 +45,7 @@ class PositionGraph(NamedTuple):
 
 
 class WeightedLoads(NamedTuple):
-    """What weights of the devices make of the tasks of a `PositionGraph`."""
+    """The tasks of a `PositionGraph`, weighted by speeds of devices."""
 
     weights: Ints
     """[q, m] weight of a tick on each device, in each of q ways to weigh."""

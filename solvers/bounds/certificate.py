@@ -1,4 +1,4 @@
-"""What follows from the evidence of a bound: checked by arithmetic that shares no code with what found it.
+"""Verification of a bound from its evidence, by arithmetic that shares no code with the search for the bound.
 
 First all distances by longest paths, with every claim as one more edge (`solvers.bounds.recheck`); then each claim,
 with these. That is no circle: a claim about two anchors is checked with distances to and from tasks strictly between,
@@ -17,7 +17,7 @@ from solvers.problem import Problem
 from solvers.structure.units import Units, units_of
 
 _MOST = 2**46
-"""What ticks and thresholds are less than, so that all sums are exact."""
+"""Exclusive upper limit of ticks and thresholds, so that all sums are exact."""
 _LOCATIONS = 60
 
 
@@ -84,7 +84,7 @@ def _work(p: Problem, units: Units, weight: tuple[int, ...]) -> Ints:
 
 
 class _IntervalTasks(NamedTuple):
-    """What is between two anchors; [x] each."""
+    """The tasks between two anchors as arrays of [x] entries, in ticks."""
 
     work: Ints
     near_head: Ints
@@ -93,18 +93,18 @@ class _IntervalTasks(NamedTuple):
     far_tail: Ints
     took: Ints
     third: Bools
-    """Whether a third location is possible."""
+    """True if a third location is possible."""
 
 
 class _TasksBetween:
-    """What lies between two anchors."""
+    """The tasks between two anchors, with their distances from and to both."""
 
     def __init__(self, tasks: OrderedTasks, anchors: Ints, forward: AnchorDistances, backward: AnchorDistances) -> None:
         self._tasks, self._anchors = tasks, anchors
         self._columns = [np.ascontiguousarray(table.T) for table in (*forward, *backward)]
 
     def options(self, claim: Claim, work: Ints) -> _IntervalTasks:
-        """Of the tasks that have work."""
+        """Return the arrays of the tasks that have work."""
         ends = len(self._anchors) + 1
         low = self._anchors[claim.first - 1] + 1 if claim.first > 0 else 0
         high = self._anchors[claim.last - 1] if claim.last < ends else len(work)
@@ -130,7 +130,7 @@ class _DeviceCapacity(NamedTuple):
 
     @classmethod
     def of(cls, p: Problem, weight: tuple[int, ...]) -> "_DeviceCapacity":
-        """Of these weights."""
+        """Return the capacity for these weights of devices."""
         at = np.zeros(p.locations, dtype=np.int64)
         np.add.at(at, p.location, weight)
         return cls(sum(weight), int(at.max()))
@@ -150,7 +150,7 @@ class _DeviceCapacity(NamedTuple):
 
 
 def _refuted(claim: Claim, o: _IntervalTasks, room: _DeviceCapacity) -> bool:
-    """Whether one tick less than the claim has no room for what it says."""
+    """Return True if one tick less than the claim has no room for what it says."""
     limit, apart = claim.ticks - 1, claim.far > 0
     tail, away = (o.far_tail, o.near_tail) if apart else (o.near_tail, o.far_tail)
     here, there = o.near_head + o.took + tail <= limit, o.far_head + o.took + away <= limit

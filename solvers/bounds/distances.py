@@ -30,7 +30,7 @@ DENSE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PathLengths:
-    """What distances are made of."""
+    """Ticks of tasks and edges, and what is known of locations: the input of `distances`."""
 
     took: Ints
     """[n] least ticks of each task."""
@@ -57,18 +57,18 @@ class PathLengths:
 
 
 class DistanceArguments(NamedTuple):
-    """What raises a distance beyond the longest path, and for how long."""
+    """Arguments that raise a distance beyond the longest path, and the effort that they may take."""
 
     work: bool = True
     """All devices do the work between."""
     transfers: bool = True
     """Two locations are told from one; else a transfer counts only where no placement avoids it."""
     forced: bool = True
-    """What has no time to be elsewhere shares the devices of one location."""
+    """Use tasks that have no time to be elsewhere: they share the devices of one location."""
     spread: bool = True
     """Other locations start later and end sooner."""
     memory: bool = True
-    """What one location has no memory for is at two."""
+    """Use that tasks which do not fit the memory of one location are at two."""
     effort: int = 100_000_000
     """Tasks that are looked at for pairs of tasks; the ends of the schedule are looked at whatever the effort."""
 

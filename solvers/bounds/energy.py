@@ -23,7 +23,7 @@ MOST = 400
 
 
 def overloaded(known: ScheduleFacts) -> bool:
-    """Whether an interval holds more work than the devices can do: a proof that no schedule is so short."""
+    """Return True if an interval holds more work than the devices can do: a proof that no schedule is so short."""
     p = known.problem
     if p.tasks > MOST:
         return False
@@ -52,7 +52,7 @@ def _overloaded(jobs: tuple[Ints, Ints, Ints], weight: Ints, times: tuple[Ints, 
 
 @routine
 def _need(jobs: tuple[Ints, Ints, Ints], weight: Ints, a: int, b: int, most: int) -> bool:
-    """Whether more than `most` is needed within [a, b]."""
+    """Return True if more than `most` is needed within [a, b]."""
     head, finish, ticks = jobs
     need = 0
     for x in range(len(head)):

@@ -1,4 +1,4 @@
-"""What a bound of the full graph rests on: few enough numbers to keep beside a plan, and to check by arithmetic."""
+"""Evidence of a bound of the full graph: few enough numbers to store with a plan and to check by arithmetic."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,11 +41,11 @@ class Claim(NamedTuple):
 
 
 HEAVIEST = 2**14
-"""What the weights of the devices sum to at most."""
+"""Upper limit of the sum of the devices' weights."""
 
 ALL, HERE, THERE, NONE = range(4)
-"""What has no room: the set on all devices; what of it can only be with the first anchor (or with both), on those of
-one location; the same with the last; one task, wherever it is."""
+"""Kinds of sets without room: all tasks of a set, on all devices; those that can only be with the first anchor (or with
+both), on the devices of one location; the same with the last anchor; a single task, wherever it is."""
 
 
 class FullBound(NamedTuple):

@@ -49,7 +49,7 @@ def full_bound(problem: Problem, *, upper: int | None = None, seconds: float = 1
 
 
 def _suits(p: Problem) -> bool:
-    """Whether there are few enough tasks, locations and ticks, and each group can be somewhere."""
+    """Return True if there are few enough tasks, locations and ticks, and each group can be somewhere."""
     sent = p.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
     ticks = float(p.duration.max(axis=1, initial=0).sum(dtype=np.float64) + p.locations * sent)
     few = 0 < p.tasks <= _TASKS and p.locations <= _LOCATIONS and ticks < LONGEST

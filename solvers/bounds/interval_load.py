@@ -1,4 +1,4 @@
-"""Whether what lies between two anchors has room within some ticks. Compiled; linear in the tasks between.
+"""Load test of the interval between two anchors: do the tasks fit some ticks? Compiled; linear in the tasks.
 
 Each task x between i and j is *here* (where i is; where both are, when they share a location), *there* (where j is; at
 any other location, when they share one) or at a third location, as far as its distances from i and to j leave it time.
@@ -27,7 +27,7 @@ GRID = 16
 NEAR_HEAD, FAR_HEAD, NEAR_TAIL, FAR_TAIL, TOOK, WORK, THIRD, ROW, COLUMN = range(9)
 """Rows of `IntervalLoads.tasks`: ticks from i and to j; whether a third location is possible; the cell of the grid."""
 _WORK, _CELLS = 3, 13
-"""Of the cells: works of all, of what can only be here and only there; then two rows for each of five spans."""
+"""Rows of cells: the first three hold work (of all tasks, of those only here, only there), the others five spans."""
 
 
 class IntervalLoads(NamedTuple):
@@ -40,7 +40,7 @@ class IntervalLoads(NamedTuple):
     cells: Ints
     """[_CELLS, GRID, GRID] works and spans, in ticks, of the tasks in each cell of the grid: room to compute in."""
     far: bool
-    """Whether the anchors are at two locations."""
+    """True if the anchors are at two locations."""
     total: int
     """Y, the sum of the weights of all devices."""
     most: int
@@ -69,7 +69,7 @@ def least(crowd: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
 
 @spliced
 def refuted(crowd: IntervalLoads, ticks: int) -> int:
-    """What has no room: 0 for nothing found, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
+    """Find tasks without room: 0 for none, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
     for k in range(_CELLS):
         crowd.cells[k, :, :] = 0 if k < _WORK else NEVER
     if not _tally(crowd.tasks, crowd.size, crowd.cells, crowd.far, ticks):

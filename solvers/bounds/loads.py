@@ -87,7 +87,7 @@ def preemptive(jobs: Jobs) -> int:
 
 @routine
 def preemptive_sorted(head: Ints, work: Ints, tail: Ints) -> int:
-    """What `preemptive` is for jobs with work, by increasing head; compiled."""
+    """Compute `preemptive` for jobs with work, sorted by increasing head; compiled."""
     n = len(head)
     left, key, item = work.copy(), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     at, size, now, best = int(np.int64(0)), int(np.int64(0)), 0, 0

@@ -12,7 +12,7 @@ from solvers.problem import Problem
 
 
 def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
-    """What `informed` knows of a `dense` problem, and what follows from the refutation of either case for any edge.
+    """Return the facts of `informed` for a `dense` problem, strengthened by refuting either case of each edge.
 
     None as in `informed`. Edges with the least time to spare come first, until nothing changes, or until the clock
     (`time.monotonic`) is at `ends`.

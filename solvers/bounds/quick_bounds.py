@@ -19,7 +19,7 @@ from solvers.structure.paths import NEVER, LocationPaths, paths_of
 from solvers.structure.units import Units, units_of
 
 _KNOWN: "WeakKeyDictionary[Problem, tuple[int, str]]" = WeakKeyDictionary()
-"""What `best` found: each of a problem's solvers asks for it, and so does who judges them."""
+"""Cache of `best`, since each solver of a problem and the judge of its answers need it."""
 
 
 def best(problem: Problem) -> tuple[int, str]:

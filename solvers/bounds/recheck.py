@@ -49,7 +49,7 @@ class AnchorDistances(NamedTuple):
 
 
 def tasks_of(p: Problem, units: Units) -> OrderedTasks:
-    """What the distances are made of. O(e l^2)."""
+    """Return the tasks and edges that distances are computed from. O(e l^2)."""
     able = units.allowed[units.unit]
     near = np.where((able[p.src] & able[p.dst]).any(axis=1), 0, CANNOT)
     far = np.full(p.edges, CANNOT, dtype=np.int64)
@@ -148,7 +148,7 @@ def _send(
 
 @routine
 def _several(sites: int) -> bool:
-    """Whether there are more than two locations."""
+    """Return True if there are more than two locations."""
     count = 0
     while sites:
         count += sites & 1

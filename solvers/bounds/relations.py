@@ -151,7 +151,7 @@ def _of_units(known: ScheduleFacts, pairs: Bools) -> Bools:
 
 
 def _fits(known: ScheduleFacts, tasks: Bools, place: int) -> bool:
-    """Whether the devices of a location can do the work of these tasks, and each what it alone can do there."""
+    """Return True if the devices of a location can do the work of these tasks, and each what it alone can do there."""
     p, paths = known.problem, known.paths
     can = p.allowed[:, p.location == place]
     alone = can & (np.count_nonzero(can, axis=1) == 1)[:, None]

@@ -1,4 +1,4 @@
-"""What must hold in every schedule of at most some ticks: who shares a location, where it can be, and when it runs."""
+"""Facts that hold in every schedule of at most some ticks: shared locations, allowed locations, and time windows."""
 
 from dataclasses import dataclass, replace
 
@@ -54,7 +54,7 @@ class ScheduleFacts:
 
 
 def known_within(problem: Problem, upper: int) -> ScheduleFacts | None:
-    """What the longest paths, groups and memory say; None is a proof that there is no schedule of `upper` ticks."""
+    """Return the facts from longest paths, groups and memory; None proves that no schedule takes `upper` ticks."""
     nothing = np.zeros(problem.tasks, dtype=np.int64)
     return _settled(problem, upper, units_of(problem), (nothing, nothing))
 

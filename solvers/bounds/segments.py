@@ -1,4 +1,4 @@
-"""What must happen between two tasks: least ticks from the finish of one to the start of the other. Compiled.
+"""Least ticks from the finish of one task to the start of another, from the work between them. Compiled.
 
 Of the tasks x between i and j, each has distances from i and to j, told apart by whether x is at the same location
 (near) or at another (far). Three arguments, over any weights y of the devices:
@@ -37,7 +37,7 @@ class DistanceTable(NamedTuple):
     least: Ints
     """Least ticks from the finish of i to the start of j, wherever they are."""
     apart: Bools
-    """Whether two tasks cannot share a location, symmetric."""
+    """True if two tasks cannot share a location, symmetric."""
     took: Ints
     """[n + 2] least ticks of each task."""
     unit: Ints
@@ -182,7 +182,7 @@ def _shortest(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, low: 
 
 @routine
 def _feasible(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, ticks: int) -> bool:
-    """Whether what is forced to the location of i, or of j, can be done there within `ticks`."""
+    """Return True if what is forced to the location of i, or of j, can be done there within `ticks`."""
     at = np.empty((2, len(inside)), dtype=np.int64)
     count = np.zeros(2, dtype=np.int64)
     for x in inside:
@@ -201,7 +201,7 @@ def _feasible(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, ticks
 
 @routine
 def _options(t: DistanceTable, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple[bool, bool, bool]:
-    """Whether x has time to be at the location of i, at that of j, and elsewhere; one location counts as that of j."""
+    """Return whether x has time at the location of i, at that of j, and elsewhere; one location counts as that of j."""
     i, j, together = ends
     took, last = t.took[x], len(t.took) - 1
     if i == 0:
@@ -216,7 +216,7 @@ def _options(t: DistanceTable, ends: tuple[int, int, bool], x: int, ticks: int) 
 
 @routine
 def _meet(t: DistanceTable, ends: tuple[int, int, bool], there: Ints, limit: tuple[int, bool]) -> bool:
-    """Whether tasks can all be at the location of j, or else of i, within some ticks: `limit` is (ticks, of j)."""
+    """Return True if all tasks can be at the location of j, or else of i, in some ticks: `limit` is (ticks, of j)."""
     for a in range(len(there)):
         for b in range(a):
             if t.apart[there[a], there[b]]:

@@ -23,7 +23,7 @@ def compile_ahead() -> None:
 VERSION = "1"
 """Changes when a bound may."""
 _SHARE = 0.9
-"""Of the limit, what the arguments get: compiled ones look at the clock only now and then."""
+"""Share of the time limit that the arguments get: compiled ones check the clock only now and then."""
 
 
 class BoundSolver:

@@ -33,7 +33,7 @@ class BoundAttempt(NamedTuple):
 
     name: str
     ticks: int
-    """What it proves; where it refutes lengths, from the best bound upwards."""
+    """Bound that it proves, in ticks; an idea that refutes lengths starts from the best bound so far."""
     seconds: float
 
 

@@ -17,7 +17,7 @@ from solvers.structure.paths import NEVER
 
 _ROUNDS = 30
 _EFFORT_A_SECOND = 25_000_000
-"""Of `DistanceArguments.effort`, what a second of a core is about good for."""
+"""Units of `DistanceArguments.effort` that one core does in about a second."""
 _LONGEST = 2**45
 """Ticks beyond which weighted sums over all pairs might overflow."""
 
@@ -41,7 +41,7 @@ def windows(problem: Problem, upper: int) -> TimeWindows | None:
 
 
 def informed(problem: Problem, upper: int, ends: float = math.inf) -> ScheduleFacts | None:
-    """What must hold in every schedule of at most `upper` ticks; None is a proof that there is none.
+    """Return the facts that hold in every schedule of at most `upper` ticks; None proves that there is none.
 
     Longest paths by location, with groups and memory; up to `solvers.bounds.distances.DENSE` tasks also the work
     between any two tasks, who must share a location and who cannot, and the orders that follow: all to a fixed point.
@@ -81,7 +81,7 @@ def _arguments(ends: float) -> DistanceArguments:
 
 
 def _learned(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:
-    """What the distances say; None where they leave no schedule."""
+    """Return the facts with those that follow from the distances; None if they leave no schedule."""
     if found.ticks > known.upper:
         return None
     now = raised(known, found.head, found.tail)
@@ -92,7 +92,7 @@ def _learned(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:
 
 
 def _closed(before: ScheduleFacts, now: ScheduleFacts, found: Distances) -> bool:
-    """Whether another round could find nothing: distances are their own fixed point."""
+    """Return True if another round could find nothing: distances are their own fixed point."""
     return (
         now.problem is before.problem
         and np.array_equal(now.paths.units.allowed, before.paths.units.allowed)
@@ -103,7 +103,7 @@ def _closed(before: ScheduleFacts, now: ScheduleFacts, found: Distances) -> bool
 
 
 def dense(problem: Problem) -> bool:
-    """Whether all pairs of tasks are few enough, and ticks small enough, to be looked at."""
+    """Return True if all pairs of tasks are few enough, and ticks small enough, to be looked at."""
     ticks = problem.duration.max(axis=1, initial=0).sum(dtype=np.float64)
     sent = problem.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
     return 0 < problem.tasks <= DENSE and float(ticks + problem.locations * sent) < _LONGEST

@@ -23,7 +23,7 @@ import numba
 from numba.core.options import DefaultOptions
 
 COMPILES = (b"solvers.compiled.kernels",)
-"""What a file names that has compiled functions."""
+"""Names by which a source file shows that it has compiled functions."""
 F = TypeVar("F", bound=Callable[..., object])
 
 

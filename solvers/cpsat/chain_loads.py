@@ -19,14 +19,14 @@ UNANSWERED = -1
 
 
 class ChainLoadResult(NamedTuple):
-    """What CP-SAT says."""
+    """CP-SAT's answer."""
 
     device: Ints
     """[L] device of each layer; UNANSWERED where none was found."""
     bound: int
     """No allocation has less to do at most; by CP-SAT's word."""
     infeasible: bool
-    """Whether weights have no room."""
+    """True if weights have no room."""
 
 
 class _Model(NamedTuple):

@@ -1,4 +1,4 @@
-"""What surrounds a set of tasks that are set free in a schedule, as far as it matters for placing them anew.
+"""The surroundings of the free tasks of a schedule, as far as they matter for placing these anew.
 
 The window is from the first start to the last finish of the free tasks. All other activities are
 
@@ -19,7 +19,7 @@ Crossing = tuple[int, int]
 
 
 class FreeTasks(NamedTuple):
-    """What is set free."""
+    """The tasks that are set free."""
 
     tasks: frozenset[int]
     """Tasks, at least one, whose order may change."""
@@ -76,7 +76,7 @@ class ScheduleCut:
         """The longest path that avoids the window: no schedule of the neighbourhood is shorter."""
 
     def is_later(self, task: int) -> bool:
-        """Whether a task is neither settled nor in the window."""
+        """Return True if a task is neither settled nor in the window."""
         return task in self._later
 
     def places(self, unit: int) -> list[int]:
@@ -111,12 +111,12 @@ class ScheduleCut:
                     self.amid[crossing] = activity
 
     def _was_read(self, crossing: Crossing) -> bool:
-        """Whether a settled task has read a payload that was sent to its location."""
+        """Return True if a settled task has read a payload that was sent to its location."""
         payload, to = crossing
         return any(self.timeline.at[i] == to and i in self._settled for i in self.network.readers[payload])
 
     def _may_change(self, crossing: Crossing) -> bool:
-        """Whether a free task may send a transfer at another time, or a task in the window need it."""
+        """Return True if a free task may send a transfer at another time, or a task in the window need it."""
         payload, to = crossing
         readers = (i for i in self.network.readers[payload] if i in self.active)
         return bool(self.active.get(self.network.producer[payload])) or any(
@@ -124,7 +124,7 @@ class ScheduleCut:
         )
 
     def _paths(self) -> Iterator[int]:
-        """What is settled, what is later, and the paths from one to the other."""
+        """Compute the settled tasks, the later tasks, and the paths from one to the other."""
         t, outputs, readers = self.timeline, self.network.outputs, self.network.readers
         yield from (tail for task, tail in enumerate(t.tail[: t.tasks]) if self.is_later(task))
         for task in self._settled:

@@ -24,19 +24,19 @@ from solvers.timing.rebuild import rebuild
 EFFORT = 0.03
 """Deterministic seconds of CP-SAT a neighbourhood."""
 _OVERHEAD = 0.003
-"""What a neighbourhood costs beside CP-SAT, in its deterministic seconds."""
+"""Overhead of a neighbourhood beside CP-SAT, in CP-SAT's deterministic seconds."""
 
 _LEAST_S = 0.02
 """Seconds that are too few for a search: CP-SAT has been seen to abort when it is stopped as it begins."""
 
 
 class NeighbourhoodResult(NamedTuple):
-    """What became of one neighbourhood."""
+    """The outcome of the search of one neighbourhood."""
 
     schedule: Schedule | None
     """A valid schedule, None where no better one was found."""
     closed: bool
-    """Whether the neighbourhood holds nothing better than this."""
+    """True if the neighbourhood holds nothing better than this."""
     effort: float
     """Deterministic seconds that the search took."""
 

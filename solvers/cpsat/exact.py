@@ -51,24 +51,24 @@ class RunLimits(NamedTuple):
     effort: float
     """Deterministic seconds of CP-SAT, when the whole solve is to be deterministic."""
     first: bool = False
-    """Whether the first schedule ends the leg."""
+    """True if the first schedule ends the leg."""
     thorough: bool = True
-    """Whether there is time to find out all that must hold in any schedule as short as the best."""
+    """True if there is time to find out all that must hold in any schedule as short as the best."""
     hint: bool = True
-    """Whether CP-SAT is shown the best schedule, and not its makespan alone."""
+    """True if CP-SAT is shown the best schedule, and not its makespan alone."""
 
 
 class RunOutcome(NamedTuple):
     """How a run ended."""
 
     complete: bool
-    """Whether CP-SAT looked at everything, up to the gap that was asked for."""
+    """True if CP-SAT looked at everything, up to the gap that was asked for."""
     infeasible: bool
     effort: float
     clocked: bool
-    """Whether the wall clock ended it before its effort was spent."""
+    """True if the wall clock ended it before its effort was spent."""
     detail: str = ""
-    """What kept it from beginning."""
+    """Reason why the run did not begin, one line."""
 
 
 def exact(watch: SolveMonitor, scaled: Scaled, leg: RunLimits) -> RunOutcome:

@@ -33,7 +33,7 @@ class _BufferRow(NamedTuple):
 
 
 class _BufferUse(NamedTuple):
-    """What keeps a row alive, until when, where all of the literals hold; `read` is -1 for a send."""
+    """A use that keeps a row alive until some tick if all literals hold; `read` is -1 for a send."""
 
     read: int
     until: Expression
@@ -92,7 +92,7 @@ class _Location:
         self._rows()
 
     def here(self, task: int) -> Literal | None:
-        """Whether a task is at the location; None where it cannot be."""
+        """Return the literal of a task being at the location; None if it cannot be there."""
         return self.model.at[task].get(self.place)
 
     def _rows(self) -> None:
@@ -168,7 +168,7 @@ class _Location:
             self.cp.add_cumulative(intervals, demands, self._room(capacity, unit))
 
     def _room(self, capacity: int, unit: int) -> Expression:
-        """What is left of the capacity by what is held for ever."""
+        """Return the capacity that static bytes leave, in units."""
         held = [(size, self.here(task)) for task, size in enumerate((self.lives.static // unit).tolist()) if size]
         come = [size * literal for size, literal in held if literal is not None]
         if not come:
@@ -209,7 +209,7 @@ class _Location:
                     self.cp.add_bool_or([~each for each in (*one, *other)])
 
     def _named(self, row: _BufferRow, read: int, when: Literal) -> None:
-        """What a read finds is alive as long as the row, where this is another name of it."""
+        """Keep the buffer that a read finds alive as long as the row, if the row is another name of it."""
         for target, holds in self._finds(read):
             self.cp.add(self.end[target] >= self.end[row]).only_enforce_if(when, holds)
 

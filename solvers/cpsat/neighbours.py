@@ -13,7 +13,7 @@ _FIRST, _LEAST = 20.0, 4.0
 _GROW, _SHRINK = 1.04, 0.96
 """How the size of a kind follows each of its neighbourhoods that was searched to its end, and each that was not."""
 _MEMORY = 0.95
-"""What the past of a kind still counts after its next neighbourhood."""
+"""Weight of a kind's past after its next neighbourhood (decay factor)."""
 _EVEN = 0.2
 """Share of the draws that all kinds divide evenly."""
 _NEAR = 4
@@ -28,9 +28,9 @@ class NeighbourhoodKind(NamedTuple):
 
     draw: Draw
     moving: bool = True
-    """Whether their units may move, or only their order change."""
+    """True if their units may move, or only their order change."""
     pair: bool = False
-    """Whether only units at two of the locations may move, and only between these."""
+    """True if only units at two of the locations may move, and only between these."""
 
 
 def period(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
@@ -90,7 +90,7 @@ KINDS = {
 
 
 class _KindStatistics:
-    """What is known of a kind."""
+    """Success statistics of a kind."""
 
     def __init__(self) -> None:
         self.size, self.gain, self.effort = _FIRST, 1.0, 1.0

@@ -203,7 +203,7 @@ class Window:
         self._sends.append(_OpenTransfer(crossing, present, start, arrival))
 
     def _present(self, crossing: Crossing, home: Literal | None, there: list[Literal]) -> Literal:
-        """Whether the payload crosses: some consumer is there, and its producer is not."""
+        """Return the literal of the payload crossing: some consumer is there, and its producer is not."""
         if any(x is self._one for x in there):
             return self._one if home is None else ~home
         present = self._new(crossing in self._t.sent)
@@ -243,7 +243,7 @@ class Window:
             self.cp.add_no_overlap([*(interval for _, interval in held), *blocks])
 
     def _memory(self) -> None:
-        """What moves fits into what the rest leaves at every location."""
+        """Add memory rows: the units that may move fit the room that the others leave at every location."""
         w, units = self._w, sorted(self._cut.free.units)
         room = w.problem.capacity.tolist()
         for unit, members in enumerate(w.members):
@@ -256,7 +256,7 @@ class Window:
                 self.cp.add(sum(held * x for held, x in come) <= left)
 
     def answer(self, value: Callable[[Any], int]) -> Schedule:
-        """What a solution decides, to be rebuilt: devices, its own times, and after those what is later."""
+        """Return the rough schedule of a solution: devices, the window's times, and later activities after these."""
         t, n = self._t, self._t.tasks
         shift = t.makespan + self._most
         device, delay = list(t.device), [shift if self._cut.is_later(i) else 0 for i in range(n)]

@@ -20,7 +20,7 @@ class ChainFamily:
     seeded: bool
     parameters: Mapping[str, Parameter]
     help: str
-    """What the family is, in one line."""
+    """Description of the family, one line."""
 
 
 _DEVICES = Parameter(default=4, least=1, most=256)

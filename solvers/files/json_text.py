@@ -34,7 +34,7 @@ class DocumentKind:
     """A family of documents that name themselves by the keys format and format_version."""
 
     format: str
-    """What a document of the family has under its key format."""
+    """Value of the key `format` in documents of the family."""
     version: int
     """The major version that is written, and the only one that is read unless `oldest` says so."""
     help: str
@@ -55,7 +55,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """What a text holds, known before anything is made of it."""
+    """The structure of a JSON text, known before it is decoded."""
 
     shape: Shape | None
     """That of the whole text, None for a plain value."""
@@ -157,7 +157,7 @@ def line_and_column(text: bytes, at: int) -> str:
 
 
 def outline(text: bytes) -> Outline | None:
-    """What a text holds; None when it is malformed, which the decoder explains better.
+    """Scan the structure of a text; None if it is malformed, which the decoder explains better.
 
     ValueError with the place when an object names a key twice or the text nests too deeply. Each object is forgotten
     when it closes, so that the memory needed is that of the largest one.

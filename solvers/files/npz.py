@@ -65,7 +65,7 @@ def _names(kind: type[Problem] | type[Schedule] | type[Footprint]) -> list[str]:
 
 _PROBLEM = [name for name in _names(Problem) if name != "lives"]
 _LIVES = "lives_"
-"""What the members of a problem's lives begin with; the static bytes are its memory."""
+"""Prefix of the members for a problem's lives; their static bytes are the problem's memory."""
 _LIVING = [name for name in _names(Footprint) if name != "static"]
 
 

@@ -42,7 +42,7 @@ class Instance:
     optimum: int | None = None
     """The least makespan in ticks, where it is known by construction."""
     ticks_per_second: int | None = None
-    """What a tick is, where it has a meaning beyond the problem."""
+    """Ticks in a second, if ticks have a meaning beyond the problem."""
 
     def __post_init__(self) -> None:
         """Validate what is not the problem's own."""
@@ -60,7 +60,7 @@ class ScheduleInstance:
     status: str = ""
     lower_bound: int = 0
     bound_by: str = ""
-    """What the lower bound comes from."""
+    """Source of the lower bound."""
 
     def __post_init__(self) -> None:
         """ValueError for text that does not fit on a line, and for a bound above the makespan."""

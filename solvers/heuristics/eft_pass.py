@@ -17,7 +17,7 @@ UNPLACED = -1
 
 
 class EftTables(NamedTuple):
-    """What a pass reads: the incoming edges of each task, and the problem's tables."""
+    """Input of a pass: the incoming edges of each task, and the problem's tables."""
 
     offset: Ints
     """[n + 1] where the edges that enter each task start in `tail` and `carried`."""

@@ -1,4 +1,4 @@
-"""What the heuristics share: from a placement to a schedule, the best one so far, and the result it ends in."""
+"""State of one heuristic run: it turns placements into schedules, keeps the best and makes the result."""
 
 import time
 
@@ -39,7 +39,7 @@ class HeuristicRun:
 
     @property
     def limit(self) -> Limit:
-        """What stops the run now: the clock (never when deterministic), the gap, or nothing."""
+        """Return the limit that stops the run now: the clock (never if deterministic), the gap, or none."""
         if self.schedule is not None:
             open_ticks = self.schedule.makespan - self.lower_bound
             if open_ticks <= self.options.gap * self.schedule.makespan:

@@ -18,9 +18,9 @@ from solvers.structure.units import Units, units_of
 
 _NAME = "list"
 _BIASES = (0.5, 1.0, 0.25, 2.0, 0.0, 4.0)
-"""What a tick of transfers weighs against a tick of finish: 0 is HEFT, more keeps tasks where their inputs are."""
+"""Weights of a tick of transfers against a tick of finish: 0 is HEFT, more keeps tasks where their inputs are."""
 _COMMUNICATION = (1.0, 0.0)
-"""What a tick of transfers weighs in the bottom levels that order the tasks."""
+"""Weights of a tick of transfers in the bottom levels that order the tasks."""
 _ROUNDS = 3
 """Sweeps in the order of the best schedule's starts, at most."""
 _WORK, _OVERHEAD, _LEAST = 160_000_000, 60, 4

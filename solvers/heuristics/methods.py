@@ -1,4 +1,4 @@
-"""What a placement method of the literature returns, and the table of them."""
+"""Placement methods of the literature: their result type and the table of methods."""
 
 import importlib
 from collections.abc import Callable
@@ -45,9 +45,9 @@ class Placer:
     source: str
     """Author, year, and what the method is called there."""
     memory: bool = False
-    """Whether the source respects a device's memory, and so this does."""
+    """True if the source respects a device's memory, and so this does."""
     repair: bool = False
-    """Whether its source places without looking at memory and then moves what does not fit, as the caller must do."""
+    """True if its source places without looking at memory and then moves what does not fit, as the caller must do."""
     emulator: str | None = None
     """Module whose `emulate` gives the order that the source leaves to a framework's scheduler, also in its repair."""
     package: str | None = None

@@ -1,4 +1,4 @@
-"""What families share: equal GPUs with a link for each ordered pair, and one payload a task or one an edge."""
+"""Shared builders of families: equal GPUs with a link for each ordered pair, one payload per task or per edge."""
 
 from dataclasses import replace
 

@@ -59,7 +59,7 @@ def _cut(rng: np.random.Generator, tasks: int, gpus: int, makespan: int) -> tupl
 
 
 def _in_time(edges: tuple[Ints, Ints], device: Ints, times: tuple[Ints, Ints], transfer: int) -> Bools:
-    """Whether the payload of each edge, in the order of their tails' finish, can be there when its head starts."""
+    """[e] whether each edge's payload, served by its tail's finish, can be there when its head starts."""
     start, finish = (column.tolist() for column in times)
     at = device.tolist()
     free: dict[tuple[int, int], int] = {}

@@ -15,7 +15,7 @@ _ZERO = 0.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What a random problem may contain. A switch that is off never appears; one that is on appears at random."""
+    """Features that a random problem may have. One that is off never appears; one that is on appears at random."""
 
     host: bool = True
     """A host location with a CPU core, CPU-only tasks and tasks that run on either kind."""
@@ -38,7 +38,7 @@ class Features:
     long_paths: bool = True
     """Paths of two or three links, and paths of none."""
     classes: bool = True
-    """Whether there are several path classes."""
+    """True if there are several path classes."""
     memory: bool = True
     """Tasks with memory and capacities that may bind; off: no task occupies anything."""
     zeros: bool = True

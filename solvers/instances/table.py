@@ -37,7 +37,7 @@ class ProblemFamily:
     tasks: Callable[[Mapping[str, int]], int]
     """Number of tasks, from all parameters."""
     help: str
-    """What the family is, in one line."""
+    """Description of the family, one line."""
     optimum: Callable[[Mapping[str, int]], int | None] = lambda _: None
     """The least makespan in ticks, from all parameters with PER_EDGE; None where it is not known."""
 
@@ -212,7 +212,7 @@ def settled(name: str, parameters: Mapping[str, int]) -> dict[str, int]:
 
 
 def label(name: str, seed: int = 0, **parameters: int) -> str:
-    """What a problem of a family is called: its name, every parameter, and the seed where there is one."""
+    """Return the label of a family's problem: its name, every parameter, and the seed if there is one."""
     words = [f"{key}={value}" for key, value in settled(name, parameters).items() if key != PER_EDGE or value]
     return " ".join([name, *words, *([f"seed={seed}"] if FAMILIES[name].seeded else [])])
 

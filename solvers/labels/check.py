@@ -1,4 +1,4 @@
-"""Whether labels are allowed, and what they cost: plain numpy, which shares no code with any solver."""
+"""Independent evaluation of labels: feasibility and cost in plain numpy, without code of any solver."""
 
 import numpy as np
 import numpy.typing as npt

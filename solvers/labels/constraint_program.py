@@ -1,4 +1,4 @@
-"""What elimination leaves, on CP-SAT: a literal for each label, and for each pair of labels that costs something.
+"""CP-SAT model of the reduced problem: a literal for each label and for each pair of labels with a cost.
 
 It is run as `python -m solvers.labels.constraint_program` (`solvers.labels.subprocess_lp`).
 """

@@ -46,7 +46,7 @@ class EliminationState(NamedTuple):
 
 
 class Elimination(NamedTuple):
-    """What elimination leaves, and how to come back."""
+    """The reduced problem after elimination, and the tables that recover the eliminated variables."""
 
     work: EliminationState
     pool: Ints

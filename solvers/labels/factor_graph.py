@@ -57,7 +57,7 @@ def incidence(net: FactorGraph) -> tuple[Ints, Ints]:
 
 
 def value_of(net: FactorGraph, labels: Ints) -> int:
-    """What labels cost; NEVER or more where one is forbidden."""
+    """Return the cost of labels; NEVER or more if one is forbidden."""
     pairs = net.begin[:-1] + labels[net.a] * np.diff(net.first)[net.b] + labels[net.b]
     own, both = net.cost[net.first[:-1] + labels], net.table[pairs]
     if (own >= NEVER).any() or (both >= NEVER).any():
@@ -66,7 +66,7 @@ def value_of(net: FactorGraph, labels: Ints) -> int:
 
 
 def costs_beside(net: FactorGraph, labels: Ints, v: int, edges: Ints) -> Ints:
-    """What each label of a variable costs beside those of its neighbours that have one."""
+    """Return the cost of each label of a variable, given the labels of its labelled neighbours."""
     cost = net.cost[net.first[v] : net.first[v + 1]].copy()
     for e in edges.tolist():
         a, b = int(net.a[e]), int(net.b[e])

@@ -19,7 +19,7 @@ from solvers.labels.subprocess_lp import LabelLimits, relaxed_apart
 from solvers.result import Limit, Status
 
 MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
-"""Of labels, that `exhaustive` looks at, and up to which what elimination leaves is enumerated too."""
+"""Label combinations that `exhaustive` accepts, and up to which a reduced problem is enumerated."""
 
 
 def solve(
@@ -189,7 +189,7 @@ def _infeasible(method: str, began: float) -> LabelResult:
 
 
 class _RunCost(NamedTuple):
-    """What a run took."""
+    """Phases and size of a run."""
 
     seconds: tuple[tuple[str, float], ...]
     eliminated: int = 0

@@ -1,4 +1,4 @@
-"""What a method for labelling problems answers."""
+"""The result of a method for labelling problems."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ class LabelResult:
     labels: Ints | None
     """[n] the best labels that were found; they have passed `judge`."""
     value: int | None
-    """What they cost, as `judge` says."""
+    """Cost of the labels, as `judge` computes it."""
     bound: int
     """No labels cost less; 0 where nothing is known."""
     limit: Limit = Limit.NONE
-    """What stopped the method before its proof; NONE where it ended by itself."""
+    """Limit that stopped the method before its proof; NONE if it ended by itself."""
     seconds: tuple[tuple[str, float], ...] = ()
     """Wall-clock seconds of each phase."""
     eliminated: int = 0
@@ -55,5 +55,5 @@ class LabelResult:
 
     @property
     def total_seconds(self) -> float:
-        """Of all phases."""
+        """Total seconds of all phases."""
         return sum(took for _, took in self.seconds)

@@ -9,7 +9,7 @@ from solvers.arrays import Ints, ints
 FORBIDDEN = -1
 """The cost of a label, or of a pair of labels, that may not be taken."""
 MOST = 2**53
-"""What the dearest labels and pairs of all variables and edges may sum to: whole numbers so far are exact floats."""
+"""Upper limit of the sum of all largest costs: integers up to here are exact as floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ from solvers.compiled.kernels import routine, subroutine
 from solvers.labels.labelling import FORBIDDEN, Labelling, most
 
 _ROOM = 2**56
-"""What a variable's costs and the messages to it may sum to."""
+"""Upper limit of the sum of a variable's costs and the messages to it."""
 _STILL = 1e-5
 """Share of the bound by which passes must raise it, or they end."""
 _PATIENCE = 12
@@ -22,7 +22,7 @@ _PATIENCE = 12
 
 
 class MessageResult(NamedTuple):
-    """What passes have found."""
+    """Bound and labels after some passes."""
 
     labels: Ints | None
     """[n] the best labels met that are allowed."""

@@ -1,4 +1,4 @@
-"""What elimination leaves, as a linear program over the local polytope (Schlesinger 1976), whole where it must be.
+"""Linear program of the reduced problem over the local polytope (Schlesinger 1976), with integers where needed.
 
 A column for each label and for each pair of labels of an edge; the labels of a variable sum to 1, and the pairs of an
 edge with one label at one end to that label. Its optimum is whole on trees, and mostly on training steps too. It is run
@@ -20,7 +20,7 @@ from solvers.result import Status
 
 _WHOLE = 1e-6
 _TRUSTED = 1e-9
-"""Of its value, by which an optimum of HiGHS may be off; at least a quarter of the least difference of two values."""
+"""Relative error allowed for an optimum of HiGHS; at least a quarter of the least difference of two values."""
 
 
 class _NoListener:

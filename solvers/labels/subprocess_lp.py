@@ -1,4 +1,4 @@
-"""What elimination leaves, solved in a process of its own (`solvers.process.one_shot`).
+"""The reduced problem solved in a process of its own (`solvers.process.one_shot`).
 
 HiGHS looks at its clock too seldom in a linear program, an interpreter that ends while HiGHS works is aborted, and
 other packages bring a HiGHS of their own, beside which it cannot be loaded; so it is with CP-SAT's libraries. Arrays go
@@ -54,14 +54,14 @@ class LabelLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RelaxationResult:
-    """What a program says of the variables that were left."""
+    """Labels and bound of the reduced problem."""
 
     labels: Ints | None
     """[r] a label for each; None where none was found."""
     bound: int
     """No labels cost less; by the solver's word."""
     ended: bool
-    """Whether the solver ended within the limit."""
+    """True if the solver ended within the limit."""
     fractional: int
     """Labels that were neither taken nor left in the optimum of the linear program."""
     infeasible: bool = False
@@ -72,7 +72,7 @@ PROGRAMS = {"HiGHS": "solvers.labels.relaxation", "CP-SAT": "solvers.labels.cons
 
 
 def relaxed_apart(net: FactorGraph, budget: LabelLimits, solver: str = "HiGHS") -> RelaxationResult:
-    """What a solver makes of it; without labels where the limit struck. RuntimeError where the process failed."""
+    """Solve the reduced problem in a subprocess; no labels if the limit struck. RuntimeError if the process failed."""
     given, budget = io.BytesIO(), budget._replace(began=CLOCK())
     np.savez(given, **budget._asdict(), **net._asdict())
     patience_s = max(budget.wall_s + GRACE_S, START_S)

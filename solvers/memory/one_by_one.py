@@ -29,7 +29,7 @@ class _Activity(NamedTuple):
     """Rows that it makes."""
     scratch: int
     timeless: bool
-    """Whether it may take no time."""
+    """True if it may take no time."""
 
 
 class _ByteRow(NamedTuple):

@@ -15,7 +15,7 @@ _DIGIT = 11
 
 
 class Gauge(NamedTuple):
-    """What does not depend on the schedule: a footprint, and the problem's side of it."""
+    """The schedule-independent part: a footprint and the problem's tables."""
 
     static: Ints
     scratch: Ints
@@ -122,7 +122,7 @@ def _peaks(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
 
 @subkernel
 def _any(reuses: Ints) -> bool:
-    """Whether any buffer may take over another's bytes."""
+    """Return True if any buffer may take over another's bytes."""
     for read in reuses:  # noqa: SIM110
         if read >= 0:
             return True

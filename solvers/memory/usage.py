@@ -64,7 +64,7 @@ def usage(problem: Problem, footprint: Footprint, schedule: Schedule) -> Usage:
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
-    """Whether what is alive fits every location, in a schedule that is valid otherwise; True without lives."""
+    """Return True if what is alive fits every location, in a schedule that is valid otherwise; True without lives."""
     return problem.lives is None or bool((usage(problem, problem.lives, schedule).peak <= problem.capacity).all())
 
 
@@ -124,7 +124,7 @@ def roots(parent: Ints) -> Ints:
 
 
 class _RowUses(NamedTuple):
-    """Who uses which row in a schedule; rows are the b buffers, then the copies that transfers make of some."""
+    """Uses of rows in a schedule; rows are the b buffers, then the copies that transfers make of some."""
 
     copied: Ints
     """[c] transfers that bring a buffer."""

@@ -1,4 +1,4 @@
-"""What a formulation makes of a problem, and the one table of formulations."""
+"""Formulations: the interface of their programs, and the table of formulations."""
 
 import importlib
 import math
@@ -26,7 +26,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakespanLimits:
-    """What is known of the optimum when a formulation is built, in ticks."""
+    """Bounds of the optimum, in ticks, that are known when a formulation is built."""
 
     least: int
     """A lower bound on the makespan."""
@@ -63,12 +63,12 @@ class IntegerProgram(Protocol):
 
     @property
     def binding(self) -> bool:
-        """Whether no schedule of the problem is shorter than the program's optimum."""
+        """True if no schedule of the problem is shorter than the program's optimum."""
         ...
 
     @property
     def unsaid(self) -> str:
-        """What of the problem the program says otherwise, in one line; "" where both have the same optimum."""
+        """Describe in one line where the program differs from the problem; "" if both have the same optimum."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class IntegerProgram(Protocol):
 
 
 class NoScheduleError(ValueError):
-    """What a formulation finds while it is built: no schedule takes at most `MakespanLimits.most` ticks."""
+    """Raised while a formulation is built: no schedule takes at most `MakespanLimits.most` ticks."""
 
 
 def formulate(problem: Problem, formulation: str, limits: MakespanLimits) -> IntegerProgram:

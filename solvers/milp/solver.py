@@ -30,9 +30,9 @@ from solvers.timing.rebuild import rebuild
 _POLISHED = ("tight",)
 """Formulations whose start is polished first; the paper's program is left as the paper has it."""
 _SHARE = 0.5
-"""Of the limit, what polishing gets at most."""
+"""Share of the time limit that polishing gets at most."""
 _SETTLING = 0.3
-"""Of what is then left, what windows get at most before a program is built on them."""
+"""Share of the remaining time that time windows get at most before a program is built on them."""
 _LARGE = 50_000
 """Entries of a program beyond which its disjunctions of links wait until an optimum breaks them."""
 
@@ -98,7 +98,7 @@ class Milp:
 
 
 def _limits(watch: SolveMonitor) -> MakespanLimits:
-    """What a program of the problem is built from, and by when."""
+    """Return the bounds that a program of the problem is built from, with its deadline."""
     most = serial(watch.problem) if watch.best is None else watch.best.makespan
     # A clock would make deterministic runs differ before their limit.
     share = 1.0 if watch.options.deterministic else _SETTLING
@@ -112,7 +112,7 @@ def _limits(watch: SolveMonitor) -> MakespanLimits:
 
 
 def _ask(options: Options, seconds: float, share: float) -> RunRequest:
-    """What a run of so many seconds is asked; its effort is a share of the limit, whatever the clock says."""
+    """Return the request of a run of so many seconds; its effort is a share of the limit, independent of the clock."""
     return RunRequest(
         seconds=seconds,
         gap=options.gap,
@@ -158,12 +158,12 @@ class _Listener:
 
     @property
     def enough(self) -> bool:
-        """Whether the gap that was asked for is reached, with bounds that the vendor may not know."""
+        """True if the gap that was asked for is reached, with bounds that the vendor may not know."""
         return self._watch.within_gap
 
     @property
     def binding(self) -> bool:
-        """Whether what holds for the program holds for the problem."""
+        """True if what holds for the program holds for the problem."""
         return self._program.binding
 
     def incumbent(self, values: Floats) -> None:

@@ -1,4 +1,4 @@
-"""What every vendor of MILP solvers is asked and answers: the seam that an adapter fills with one function."""
+"""Interface to MILP vendors: request, listener and outcome; an adapter implements one function."""
 
 import math
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class RunRequest:
 
 
 class VendorListener(Protocol):
-    """Who is told what a running vendor finds; may be called from any thread."""
+    """Listener for results of a running vendor; may be called from any thread."""
 
     @property
     def enough(self) -> bool:
-        """Whether what was told suffices, so that the vendor may end."""
+        """True if what was told suffices, so that the vendor may end."""
         ...
 
     def incumbent(self, values: Floats) -> None:
@@ -51,7 +51,7 @@ class VendorListener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VendorOutcome:
-    """What the vendor itself says at the end of a run."""
+    """The vendor's own result at the end of a run."""
 
     status: Status
     """OPTIMAL, FEASIBLE, INFEASIBLE or UNKNOWN."""
@@ -62,7 +62,7 @@ class VendorOutcome:
     """Its lower bound on the objective, -inf when it has none."""
     detail: str = ""
     left: bool = False
-    """Whether it was no longer waited for, and may still be at work in this process."""
+    """True if it was no longer waited for, and may still be at work in this process."""
 
 
 class Vendor(Protocol):

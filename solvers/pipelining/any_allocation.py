@@ -38,7 +38,7 @@ class LoadAllocation:
 
     @property
     def optimal(self) -> bool:
-        """Whether no allocation is better."""
+        """True if no allocation is better."""
         return self.bound.value == self.T
 
 
@@ -87,13 +87,13 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
 
 
 def _used(machines: Machines, layers: int) -> Ints:
-    """Of each kind of devices the first, as many as there are layers at most: more are of no use."""
+    """Return the first devices of each kind, at most as many as there are layers: more are of no use."""
     kinds = machines.kinds()
     return ints([d for d, kind in enumerate(kinds) if kinds[:d].count(kind) < layers])
 
 
 def _ticks(chain: Chain, machines: Machines, used: Ints) -> dict[str, Ints]:
-    """What each layer and each cut takes on these devices and their links, and their memory, by name."""
+    """Return arrays by name: ticks of each layer and cut on these devices and links, and bytes of memory."""
     devices = used.tolist()
     speeds = sorted({machines.link(d, e) for d in devices for e in devices})
     memory = np.full(machines.devices, chain.weights.sum())
@@ -109,7 +109,7 @@ def _ticks(chain: Chain, machines: Machines, used: Ints) -> dict[str, Ints]:
 def _judged(
     chain: Chain, machines: Machines, known: LoadAllocation | None, bound: PeriodBound, told: dict[str, Ints]
 ) -> LoadAllocation | None:
-    """What CP-SAT says where it is better, its loads and weights counted anew."""
+    """Return CP-SAT's allocation if it is better, with loads and weights recomputed."""
     if int(told["bound"]) > bound.value:
         bound = PeriodBound(name="CP-SAT", value=Fraction(int(told["bound"])))
     if (told["device"] >= 0).all():
@@ -128,7 +128,7 @@ def _asked(limit: float, **given: Any) -> dict[str, Ints]:
 
 
 def asked_of(module: str, limit: float, **given: Any) -> dict[str, Ints]:
-    """What a program of CP-SAT's answers to arrays; no device, and no bound, where it was ended at its limit."""
+    """Run a CP-SAT module on arrays and return its arrays; no device and no bound if it was ended at its limit."""
     sent = io.BytesIO()
     np.savez(sent, **given)
     told = answered(module, sent.getvalue(), limit, solver="CP-SAT")

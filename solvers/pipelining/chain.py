@@ -14,19 +14,19 @@ from solvers.arrays import Ints, ints
 from solvers.problem import MOST
 
 FORWARD, BACKWARD, SEND_FORWARD, SEND_BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(6)
-"""What a row of a pattern does. A layer's backward half is one BACKWARD, or an INPUT_GRADIENT (what the layer before it
+"""Kinds of rows of a pattern. A layer's backward half is one BACKWARD, or an INPUT_GRADIENT (what the layer before it
 waits for) and a WEIGHT_GRADIENT."""
 KINDS = ("forward", "backward", "send forward", "send backward", "input gradient", "weight gradient")
-"""What the kinds of rows are called."""
+"""Names of the kinds of rows."""
 
 
 class MemoryModel(StrEnum):
-    """What counts as held on a device beside the weights."""
+    """The bytes that count as held on a device beside the weights."""
 
     PAPER = "paper"
     """For each layer its activation as often as batches are in flight there at most (the paper's M(p))."""
     RECEIVED = "received"
-    """What is alive at the fullest tick: activations, inputs received (kept until the backward half has ended), and
+    """Count the bytes alive at the fullest tick: activations, inputs received (kept until the backward half ends), and
     gradients from their making on one device to their last use on the other."""
 
 
@@ -135,7 +135,7 @@ class Allocation:
 
     @property
     def contiguous(self) -> bool:
-        """Whether no device has more than one stage."""
+        """True if no device has more than one stage."""
         devices = self.stages[:, 2]
         return len(np.unique(devices)) == len(devices)
 
@@ -156,7 +156,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pattern:
-    """What happens in every period of `T` ticks, in which each operation is done for k batches.
+    """A periodic schedule: the operations of every period of `T` ticks, in which each is done for k batches.
 
     Period n does row r for batch n * k + shift[r], from tick n * T + t[r] on; what begins in a period may end in a
     later one. Only shapes and ranges are validated here (ValueError, naming the first offender): whether the

@@ -18,7 +18,7 @@ MOST_LAYERS = 1 << 14
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 KIND = DocumentKind(format="pesto-chain", version=1, help="give a file of that format")
-"""What chain files name themselves."""
+"""Format name and version of chain files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class ChainInstance:
     name: str = ""
     """A name for people, one line."""
     ticks_per_second: int | None = None
-    """What a tick is, where it is a time."""
+    """Ticks in a second, if ticks are times."""
     machines: Machines | None = None
     """The devices that it is to be laid on, where its file names them; None: equal ones, as many as one likes."""
 
@@ -67,7 +67,7 @@ def dumps_chain(instance: ChainInstance) -> bytes:
 
 
 def document_of(instance: ChainInstance) -> ChainDocument:
-    """What the file of a chain has; ValueError for one that is too long."""
+    """Return the document of a chain's file; ValueError if the chain is too long."""
     c = instance.chain
     _check_length(c.layers)
     columns = (c.forward, c.backward, c.weights, c.activation, c.output[1:], c.weight_gradient)

@@ -20,7 +20,7 @@ MOST_STATES = 1 << 16
 MOST_MOVES = 1 << 16
 """Moves of a cut that local search evaluates."""
 _MOST_STAGES = 128
-"""Of branch and bound, which recurses once a stage."""
+"""Upper limit of the stages for branch and bound, which recurses once per stage."""
 _WINDOW = 16
 """Layers by which local search moves a cut at most."""
 
@@ -38,7 +38,7 @@ class DeviceCuts:
 
     @property
     def optimal(self) -> bool:
-        """Whether the busiest device has the least ticks there can be."""
+        """True if the busiest device has the least ticks there can be."""
         return self.ticks == self.bound
 
 

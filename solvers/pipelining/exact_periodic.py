@@ -40,11 +40,11 @@ class PeriodicProblem:
     """Bytes of each device, or [P]; None: without limit."""
     model: MemoryModel = MemoryModel.RECEIVED
     flushed: bool = False
-    """Whether the pipeline begins and ends empty."""
+    """True if the pipeline begins and ends empty."""
     split: bool = False
-    """Whether backward halves are split."""
+    """True if backward halves are split."""
     apart: bool = False
-    """Whether the layers of a stage may take turns with other batches too where it is alone on its device."""
+    """True if the layers of a stage may take turns with other batches too where it is alone on its device."""
     most: int | None = None
     """A period, in ticks for k batches, beyond which nothing is looked for; None: one batch after the other."""
     seconds: float = 60.0
@@ -54,7 +54,7 @@ class PeriodicProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PeriodicResult:
-    """What was found, checked, and what is proven.
+    """The checked schedule, and the proven bound.
 
     `least` is proven, by CP-SAT's word, for stages whose halves run at once (where a question has layers apart, or an
     allocation that is not contiguous: layers), in the given model of memory.
@@ -71,7 +71,7 @@ class PeriodicResult:
 
     @property
     def optimal(self) -> bool:
-        """Whether nothing shorter exists."""
+        """True if nothing shorter exists."""
         return self.ticks == self.least
 
 
@@ -115,7 +115,7 @@ class ModuloTask:
         return PeriodicResult(pattern=None, ticks=None, least=self._fraction(self.asked.least), infeasible=self.misfit)
 
     def answered(self, told: ModuloResult) -> PeriodicResult:
-        """What the process found, if it is valid."""
+        """Return the result of the process if it is valid."""
         q, least = self.question, self._fraction(told.least)
         if not told.starts:
             return PeriodicResult(pattern=None, ticks=None, least=least)
@@ -171,7 +171,7 @@ _Row = tuple[tuple[int, int], int, tuple[int, int], int, int, int]
 
 
 def _activations(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
-    """Of each layer from its own start to its own end; in the paper's model of each stage as a whole.
+    """Activations: held for each layer from its own start to its own end; in the paper's model, per stage.
 
     There too layers from which on nothing takes time are apart: they hold nothing where they are undone at once.
     """
@@ -214,7 +214,7 @@ def _received(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
 
 
 def _ticks(chain: Chain, kind: int, first: int, last: int) -> int:
-    """Of one kind and these layers, the last one included."""
+    """Return the ticks of one kind of operation on layers `first` to `last`, both included."""
     layers = np.arange(first, last + 1)
     return int(chain.ticks(np.full(len(layers), kind), layers).sum())
 
@@ -272,7 +272,7 @@ def _little(
 
 
 def _ask(asked: list[ChainSpec]) -> list[ModuloResult]:
-    """What the process tells."""
+    """Return the answer of the process."""
     if not asked:
         return []
     limit = sum(each.seconds for each in asked) + GRACE_S

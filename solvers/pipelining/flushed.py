@@ -162,7 +162,7 @@ class _EventPlayer:
         self.ready[self.line.resource[work[:2]]].add(work)
 
     def first_come(self, resource: int) -> Work | None:
-        """What has waited longest for a link."""
+        """Return the send that has waited longest for a link."""
         return min(self.ready[resource], key=lambda work: (self.came[work], work[2], work), default=None)
 
 

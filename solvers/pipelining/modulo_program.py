@@ -147,7 +147,7 @@ def _summed(model: Any, asked: ChainSpec, at: Callable[[int, int], Any], most: i
 
 
 def _alive(model: Any, asked: ChainSpec, start: list[list[Any]], period: int | None) -> None:
-    """What is alive at any tick of a period fits; what is held for longer than one is there as often all the time."""
+    """Add memory rows: bytes alive at any tick of a period fit; a thing held for several periods counts as often."""
     longest = asked.most if period is None else (2 * len(asked.ticks) + 3) * period
     for room, bytes_ in enumerate(asked.room):
         intervals, demands, always = [], [], 0

@@ -1,4 +1,4 @@
-"""What the process that schedules modulo a period is asked, and what it tells: lines of JSON."""
+"""Messages to and from the process for modulo scheduling: lines of JSON."""
 
 import msgspec
 
@@ -17,14 +17,14 @@ class ChainSpec(msgspec.Struct, kw_only=True, frozen=True):
     room: list[int]
     """Bytes of each room."""
     summed: bool
-    """Whether a room holds what each thing's bytes are at their most, in sum; else what is there at every tick."""
+    """True if a room must hold the sum of each thing's maximum bytes; otherwise the bytes present at each tick."""
     k: int
     least: int
     """No period is shorter."""
     most: int
     """No period is looked for that is longer."""
     flushed: bool
-    """Whether the k batches are all, and `least` and `most` bound the tick at which they end."""
+    """True if there are k batches only, and `least` and `most` bound the tick at which they end."""
     seconds: float
     workers: int
     seed: int
@@ -42,7 +42,7 @@ class ModuloResult(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class RaceRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """What many allocations are asked for."""
+    """The request for a race of many allocations."""
 
     seconds: float
     """For all of them."""

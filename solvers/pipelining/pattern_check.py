@@ -1,4 +1,4 @@
-"""Whether a pattern is a valid schedule of a chain, and what it holds in memory; shares no code with what makes it.
+"""Independent check of a pattern: validity as a schedule of a chain and peak memory, without code of its makers.
 
 Start times are unrolled batch by batch: memory is counted on the ticks of one whole period, with every batch that is in
 flight there. Batches need not keep their order for that, as they must for a count by shifts.
@@ -35,7 +35,7 @@ _UNROLLED = 20_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PatternCheck:
-    """What a check found. Where `refusal` is not "", the schedule is invalid, and counts may be empty."""
+    """The result of a check. If `refusal` is not "", the schedule is invalid, and counts may be empty."""
 
     refusal: str
     """"", or what is broken: rows, copies, dependency, overlap or memory."""
@@ -48,7 +48,7 @@ class PatternCheck:
 
     @property
     def valid(self) -> bool:
-        """Whether nothing is broken."""
+        """True if nothing is broken."""
         return not self.refusal
 
 
@@ -179,12 +179,12 @@ def _times(chain: Chain, pattern: Pattern) -> _Times:
 
 
 def _gradient(times: _Times, layer: int) -> tuple[int, int]:
-    """What makes the gradient that the layer before waits for."""
+    """Return the operation that makes the gradient for the layer before."""
     return (BACKWARD if (BACKWARD, layer) in times.start else INPUT_GRADIENT, layer)
 
 
 def _release(times: _Times, layer: int) -> tuple[int, int]:
-    """What ends last of a layer's backward half."""
+    """Return the operation of a layer's backward half that ends last."""
     return (BACKWARD if (BACKWARD, layer) in times.start else WEIGHT_GRADIENT, layer)
 
 
@@ -242,7 +242,7 @@ def _peaks(chain: Chain, allocation: Allocation, pattern: Pattern, times: _Times
 
 
 def _held(chain: Chain, allocation: Allocation, times: _Times) -> list[_HeldBytes]:
-    """What each batch holds where, and when."""
+    """List the bytes that each batch holds on each device, with start and end."""
     device, sent = allocation.device.tolist(), set(allocation.sent(chain).tolist())
     held: list[_HeldBytes] = []
 

@@ -22,7 +22,7 @@ MOST_DEVICES = 1 << 16
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 _Kind = Literal["forward", "backward", "send forward", "send backward", "input gradient", "weight gradient"]
 KIND = DocumentKind(format="pesto-pattern", version=1, help="give a file of that format")
-"""What pattern files name themselves."""
+"""Format name and version of pattern files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,11 +38,11 @@ class PatternInstance:
     memory: int | None
     """Bytes of each device that has no limit of its own in the chain's file; None: without a limit."""
     model: MemoryModel
-    """What counts as held there."""
+    """Memory model: the bytes that count as held there."""
     peaks: Ints
     """[P] most bytes on each device, as whoever made the pattern claims."""
     schedule: str = ""
-    """What the schedule is called, for people, one line."""
+    """Display name of the schedule, one line."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""

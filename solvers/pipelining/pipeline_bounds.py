@@ -23,7 +23,7 @@ from solvers.pipelining.stage_bytes import at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodBound:
-    """What no schedule is below."""
+    """A lower bound on the period of every schedule, with its name."""
 
     name: str
     value: Fraction
@@ -118,7 +118,7 @@ def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: b
 
 
 class _ForwardPassage(NamedTuple):
-    """What a batch passes forward, one entry each: a stage, the link behind it, the next stage, and so on."""
+    """The resources that a batch passes forward: a stage, the link behind it, the next stage, and so on."""
 
     resource: list[int]
     """Device or link."""
@@ -127,7 +127,7 @@ class _ForwardPassage(NamedTuple):
     forward: list[int]
     """There; of a link half, rounded down."""
     late: list[int]
-    """Of those back, what computes the weights' gradients."""
+    """Ticks of the backward halves that compute gradients of weights."""
 
 
 def _passed(chain: Chain, allocation: Allocation) -> _ForwardPassage:
@@ -161,7 +161,7 @@ def bins(sizes: Sequence[int], room: int) -> int:
 
 
 class _DeviceRoom(NamedTuple):
-    """What memory says of a device."""
+    """Memory limits of a device."""
 
     average: Fraction
     """Bytes times ticks of a batch there over the room beside the weights."""
@@ -172,7 +172,7 @@ class _DeviceRoom(NamedTuple):
 def _rooms(
     chain: Chain, allocation: Allocation, memory: list[int], model: MemoryModel, passed: _ForwardPassage
 ) -> list[_DeviceRoom]:
-    """Of each device that has layers; ValueError where one has no room for a batch."""
+    """Return the memory limits of each device with layers; ValueError if one has no room for a batch."""
     held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
     stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
     weights: dict[int, int] = defaultdict(int)
@@ -217,7 +217,7 @@ class _Layers:
     devices: int
     memory: int
     rounded: bool
-    """Whether batches in flight are counted layer by layer, at different times."""
+    """True if batches in flight are counted layer by layer, at different times."""
 
     @classmethod
     def of(cls, chain: Chain, devices: int, memory: int, model: MemoryModel) -> "_Layers":
@@ -236,11 +236,11 @@ class _Layers:
         return found
 
     def go(self, sizes: list[int], room: int) -> bool:
-        """Whether `bins` does not say that layers of these sizes are too many."""
+        """Return True if `bins` does not say that layers of these sizes are too many."""
         return max(sizes) <= room and bins(sizes, room) <= self.devices
 
     def fit(self, period: Fraction) -> bool:
-        """Whether nothing speaks against T = `period` > 0."""
+        """Return True if nothing speaks against T = `period` > 0."""
         rows = list(zip(self.passing, self.weights, self.activation, strict=True))
         if self.rounded:
             return self.go([w + ceil(d / period) * a for d, w, a in rows], self.memory)
@@ -258,7 +258,7 @@ class _Layers:
         return Fraction(held, self.devices * self.memory - sum(self.weights)) if held else Fraction(0)
 
     def packed(self) -> Fraction:
-        """What T is at least: the last whole one that is refuted, or with rounding the first step that is not."""
+        """Return a lower bound on T: the last whole T that is refuted or, with rounding, the first step that is not."""
         low, high = 0, max(1, self.passing[0])
         while low + 1 < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""What a stage of 1F1B*, thinned or not, holds in memory, as a rule that grows with its group.
+"""Memory rules for stages of 1F1B*, thinned or not: bytes as a function that grows with the stage's group.
 
 A stage of layers i to j with n batches in flight, W their weights, a their activations of a batch, x what enters layer
 i, y what leaves layer j (a gradient is as large as what it is of); c batches between the start of the transfer of x and
@@ -50,7 +50,7 @@ class StageBytes(NamedTuple):
 
 
 def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
-    """What no stage is above."""
+    """Return a rule that no stage's bytes exceed."""
     held = _busy_from(np.append(chain.loads[:-1] + chain.transfers, chain.loads[-1]))
     entering = chain.output[:-1] * (held | (np.append(0, chain.transfers) > 0))
     found = _held(chain, held, entering * (model is MemoryModel.RECEIVED))
@@ -62,7 +62,7 @@ def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
 
 
 def at_least(chain: Chain, model: MemoryModel) -> StageBytes:
-    """What no stage is below, with as many inputs as batches in flight."""
+    """Return a rule that no stage's bytes are below, with as many inputs as batches in flight."""
     held = _busy_from(chain.loads)
     return _held(chain, held, chain.output[:-1] * held * (model is MemoryModel.RECEIVED))
 

@@ -1,4 +1,4 @@
-"""What one batch meets on its way through the stages of an allocation and the links between them."""
+"""The operations of one batch on the stages of an allocation and the links between them."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class BatchLine:
     ticks: dict[tuple[int, int], int]
     resource: dict[tuple[int, int], int]
     after: dict[tuple[int, int], tuple[tuple[int, int], ...]]
-    """What each makes ready."""
+    """Operations that each operation makes ready."""
     gradient: int
     """The kind that the stage before waits for."""
     release: int

@@ -58,7 +58,7 @@ class Machines:
 
     @property
     def equal(self) -> bool:
-        """Whether all run at the speed of the chain's ticks, and have as many bytes."""
+        """True if all run at the speed of the chain's ticks, and have as many bytes."""
         plain = all(speed == 1 for speed in (*self.speed, *self.links.values()))
         return plain and (self.memory is None or len(set(self.memory.tolist())) == 1)
 

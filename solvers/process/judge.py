@@ -26,7 +26,7 @@ _LOG_KEPT = 1000
 
 
 class Judge:
-    """What is known in one run of one solver: the best valid schedule, the best bound, the first lie."""
+    """State of one solver's run: the best valid schedule, the best bound, and the first false claim."""
 
     def __init__(self, problem: Problem, options: Options, report: Report, *, solver: str, version: str) -> None:
         """ValueError when `options.start` is invalid."""
@@ -114,7 +114,7 @@ class Judge:
         return self.failed(Status.INVALID, self.lie) if self.lie else self._answer(Limit.INTERRUPT, detail)
 
     def _accepts(self, schedule: Schedule) -> bool:
-        """Whether a schedule is valid and better than the best; notes a lie when it is invalid."""
+        """Return True if a schedule is valid and better than the best; notes a lie when it is invalid."""
         wrong = check(self.problem, schedule)
         if wrong:
             self.lie = f"an invalid schedule: {wrong[0].text}"

@@ -36,7 +36,7 @@ def streamed(module: str, given: bytes, seconds: float, *, solver: str) -> Itera
 
 
 def answered(module: str, given: bytes, seconds: float, *, solver: str) -> bytes | None:
-    """What `python -m module` tells of what it is given; None where it was killed after so many seconds.
+    """Return the output of `python -m module` for some input; None if it was killed after so many seconds.
 
     RuntimeError, by the solver's name for people, where it fails.
     """

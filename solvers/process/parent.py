@@ -46,7 +46,7 @@ _GUARD_S = 10.0
 _POLL_S = 0.2
 _TAIL = 4096
 _FOREVER_S = 1e9
-"""What stands for an infinite limit, which JSON does not have."""
+"""Seconds that stand for an infinite limit, which JSON does not have."""
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -228,7 +228,7 @@ class _WorkerProcess:
             _close(stdin)
 
     def receive(self, seconds: float) -> bytes:
-        """What stdout has, after waiting up to `seconds` for anything; stderr is put aside."""
+        """Return the bytes on stdout after waiting up to `seconds` for any; stderr is collected."""
         received = b""
         for key, _ in self._selector.select(seconds):
             data = _read_all(key.fd)
@@ -243,7 +243,7 @@ class _WorkerProcess:
         return received
 
     def ended(self) -> bool:
-        """Whether the process has ended; it stays a zombie, so that its group's number stays its own."""
+        """Return True if the process has ended; it stays a zombie, so that its group's number stays its own."""
         return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def epitaph(self) -> str:
@@ -287,7 +287,7 @@ def _close(stream: IO[bytes]) -> None:
 
 
 def _read_all(fd: int) -> bytes | None:
-    """What a non-blocking pipe has; None at its end."""
+    """Read everything from a non-blocking pipe; None at its end."""
     data = b""
     while True:
         try:

@@ -16,21 +16,21 @@ class SolverEntry:
 
     module: str
     attribute: str
-    """What in the module, called with `arguments`, gives a `Solver`."""
+    """Attribute of the module that returns a `Solver` when called with `arguments`."""
     isolated: bool
-    """Whether it must run in a process of its own: everything with native code that can crash or ignore its limit."""
+    """True if it must run in a process of its own: everything with native code that can crash or ignore its limit."""
     package: str | None = None
     """The distribution it needs; None when it needs none beyond the project's own."""
     optional: bool = False
-    """Whether the package comes with an extra of this project, so that nothing is wrong where it is not installed."""
+    """True if the package comes with an extra of this project, so that nothing is wrong where it is not installed."""
     confirms: bool = False
-    """Whether its word that no schedule exists is that of two solvers, and believed without a proof."""
+    """True if its word that no schedule exists is that of two solvers, and believed without a proof."""
     versions: str | None = None
     """A module whose `version()` is the solver's own, None where it is not here; None: the package's is."""
     polishes: bool = False
-    """Whether a quick start helps it: it improves on `Options.start`, and makes none by itself."""
+    """True if a quick start helps it: it improves on `Options.start`, and makes none by itself."""
     lives: bool = False
-    """Whether it weighs `Problem.lives`, what comes and goes; what does not is given the problem without them."""
+    """True if it weighs `Problem.lives`, what comes and goes; what does not is given the problem without them."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
     arguments: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a solver's process and its parent say to each other: frames of a typed header (JSON) and a body (arrays).
+"""Wire format between a solver's process and its parent: frames of a typed header (JSON) and a body (arrays).
 
 A frame is a magic number, the lengths of both parts, the header and the body. Nothing is executed or unpickled, and
 sizes are checked before anything is allocated.

@@ -25,7 +25,7 @@ _LESS = 1.02
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PointValue:
-    """What a point is worth, perhaps on another problem than the one that is walked on."""
+    """Evaluation of a solution, possibly on another problem than the one that is annealed."""
 
     makespan: int
     device: Ints
@@ -73,7 +73,7 @@ class Walk:
         self._levels = np.cumsum(np.full(levels, 1.0 / levels))
 
     def _begin(self, start: Solution) -> None:
-        """What a start holds that fits is allowed, however much it was estimated to be; less of one that does not."""
+        """Set the capacities from the start: at least its bytes if it fits, less than these where it does not."""
         weighed, lane = self._weigh(start), self._lane
         if (weighed.over > 0).any():
             self._shrink(

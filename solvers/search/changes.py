@@ -33,7 +33,7 @@ def slide(lane: Lane, task: int, place: int) -> None:
 
 @inlined
 def _neighbours_differ(lane: Lane, task: int) -> None:
-    """What a device does after the task before this one may differ."""
+    """Note that the run may differ from the end of the task before this one on its device."""
     before = lane.choice.before[task]
     lane.departs[0] = min(lane.departs[0], lane.base.end[before] if before >= 0 else 0)
 

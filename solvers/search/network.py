@@ -1,4 +1,4 @@
-"""What local search reads of a problem: compact arrays, choices by location, and clusterings of the tasks."""
+"""Input of local search: a problem as compact arrays, devices by location, and clusterings of the tasks."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -13,7 +13,7 @@ from solvers.timing.replay import bottom_levels, prepare, replay
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Orders:
-    """What gives a placement better orders."""
+    """Improves the order of a placement by list scheduling."""
 
     arena: Workspace
     mirror: Problem

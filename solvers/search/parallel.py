@@ -27,7 +27,7 @@ class WalkBudget:
 def walk_all(
     walks: Sequence[Walk], budget: WalkBudget, over: Callable[[], bool]
 ) -> Generator[PointValue, None, list[PointValue]]:
-    """What is better than before, as it is found; returns what each walk kept, best first.
+    """Run all walks and yield improvements as they are found; return each walk's best, best first.
 
     All end when `over()`, which the caller's thread is asked between looks, or when the caller asks no more. What one
     raises ends the others, and is raised. Of equals the first walk's comes first. KeyboardInterrupt once all have ended

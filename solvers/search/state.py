@@ -1,4 +1,4 @@
-"""What a simulation reads and writes: a choice, its trace, the work arrays, and states to resume from."""
+"""Arrays of a simulation: the decision, its trace, the simulation state, and saved states to resume from."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from solvers.search.network import SearchNetwork, Shorts
 
 
 class SearchDecision(NamedTuple):
-    """What a search decides, a location for each task and one order of all, and what follows at once."""
+    """A location for each task and one order of all tasks, with the tables derived from these."""
 
     at: Shorts
     """[n] location of each task."""
@@ -35,7 +35,7 @@ class SearchDecision(NamedTuple):
 
 
 class RunTrace(NamedTuple):
-    """What a run leaves behind."""
+    """The trace of a run: starts, ends and ready times of tasks."""
 
     start: Ints
     """[n] tick at which each task starts."""

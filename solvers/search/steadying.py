@@ -16,7 +16,7 @@ NEVER = 2**62
 
 
 class SteadyingEffort(NamedTuple):
-    """What is done for an order that hardly depends on turns."""
+    """Effort of the search for an order that hardly depends on link tie-breaking."""
 
     merges: int
     """Random merges of the devices' sequences that every try is held against."""
@@ -50,7 +50,7 @@ def steadied(problem: Problem, prepared: Prepared, device: Ints, rank: Ints, eff
 
 
 class _MergeSpread(NamedTuple):
-    """What merges of one order come to."""
+    """Makespans of random merges of one order."""
 
     longest: int
     least: int
@@ -73,7 +73,7 @@ class _MergeTrial:
         self._turns = [ints(chance.permutation(tasks)) for _ in range(merges)]
 
     def spread(self, order: Ints, below: int) -> _MergeSpread | None:
-        """What the merges come to; None for a deadlock, and where the price is not `below`."""
+        """Return the spread over the merges; None for a deadlock, and if the price is not below `below`."""
         longest, least, rank = -1, NEVER, order
         for at, turn in enumerate(self._turns):
             reset(self._prepared, self._state, self._device)

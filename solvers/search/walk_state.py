@@ -31,7 +31,7 @@ class Lane(NamedTuple):
 
     choice: SearchDecision
     base: RunTrace
-    """Of the current choice."""
+    """Trace of the current decision."""
     trial: RunTrace
     work: SimulationState
     saved: SavedStates
@@ -172,7 +172,7 @@ def trace_critical(net: SearchNetwork, lane: Lane) -> None:
 
 @spliced
 def holder(net: SearchNetwork, lane: Lane, task: int) -> int:
-    """What a task waited for: the task before it on its device, or about the input that came last; -1 for nothing."""
+    """Return the task that held up a task: the one before it on its device or its (nearly) last input; -1 for none."""
     base, before = lane.base, np.int64(lane.choice.before[task])
     if before >= 0 and base.start[task] > base.ready[task]:
         return int(before)

@@ -1,4 +1,4 @@
-"""What all walks over one problem share, and how schedules become choices and choices plans."""
+"""Shared tables of all walks over one problem, and conversions between schedules and solutions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What a problem's shape says before any solver runs: units, symmetry, heads and tails, a horizon."""
+"""Structure of a problem that needs no solver: units, symmetry, heads and tails, and a horizon."""

@@ -1,4 +1,4 @@
-"""What in a problem is interchangeable: locations that only their numbers tell apart, equal devices of one location.
+"""Symmetries of a problem: interchangeable locations, and equal devices of one location.
 
 Both make a solver look at each schedule once for every way to name them. Names can be given in the order in which some
 chosen tasks first use them, so the j-th of these needs no more than the first j + 1 members of a class.
@@ -140,7 +140,7 @@ def paths_of_links(p: Problem) -> list[frozenset[int]]:
 
 
 def _swap_of(p: Problem) -> Callable[[int, int], bool]:
-    """Whether swapping two locations, devices and links renamed, leaves the problem as it is."""
+    """Return a test of two locations: does swapping them, devices and links renamed, leave the problem as it is?"""
     devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
     off = ~np.eye(p.locations, dtype=bool)
     ticks = np.where(off, _equal_columns(p.transfer)[p.path_class], -1)
@@ -171,7 +171,7 @@ def _links_near(p: Problem) -> list[dict[int, frozenset[int]]]:
 
 
 def _same_links(near: dict[int, frozenset[int]], order: list[int]) -> bool:
-    """Whether links have the same paths when locations are renamed, `near` being all that this can change."""
+    """Return True if links have the same paths when locations are renamed, `near` being all that this can change."""
     size = len(order)
     renamed = (frozenset(order[path // size] * size + order[path % size] for path in paths) for paths in near.values())
     return Counter(renamed) == Counter(near.values())

@@ -110,7 +110,7 @@ def replay(
 def fifo(
     problem: Problem, device: Ints, *, send_rank: Ints | None = None, prepared: Prepared | None = None
 ) -> Schedule:
-    """What a runtime makes of a placement when nobody enforces an order: devices, too, are first come, first served.
+    """Simulate a placement without an enforced order: devices, too, are first come, first served.
 
     As `replay` with `strict=False` and the task indices as ranks, but that an idle device starts, of its ready tasks,
     the one that became ready first (when its last predecessor finished or its last payload arrived; of least index
@@ -222,7 +222,7 @@ def _deadlock(p: Problem, device: Ints, order: Ints, state: LinkState) -> str:
 
 
 def schedule_of(device: Ints, state: LinkState) -> Schedule:
-    """What a run to the end leaves behind."""
+    """Return the schedule of a finished run."""
     sent = state.sent[: state.length[SENT]]
     return Schedule(
         device=device,

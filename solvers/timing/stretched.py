@@ -48,7 +48,7 @@ def stretched(
 
 
 def _makespan(g: Prepared, state: LinkState, device: Ints, order: Ints | None) -> int:
-    """Of a run from `state` as it was reset, in that order or first in, first out."""
+    """Return the makespan of a run from a reset `state`, in that order or first in, first out."""
     if order is not None:
         return int(turned_makespan(g, state, device, order, order))
     order = ints(np.arange(len(device)))

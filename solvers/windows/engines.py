@@ -1,4 +1,4 @@
-"""What searches a window: CP-SAT, or any MILP vendor on any formulation. Each is loaded when it is asked for."""
+"""Engines that search a window: CP-SAT, or any MILP vendor on any formulation, loaded on demand."""
 
 import importlib
 import time
@@ -20,14 +20,14 @@ _SLICE_S, _SETTLING = 1.0, 0.2
 
 
 class WindowResult(NamedTuple):
-    """What became of one window."""
+    """The outcome of the search of one window."""
 
     schedule: Schedule | None
     """A valid schedule of it that is shorter, None where none was found."""
     closed: bool
-    """Whether the window was searched to its end."""
+    """True if the window was searched to its end."""
     left: bool = False
-    """Whether the engine did not end in time, and may still be at work in this process."""
+    """True if the engine did not end in time, and may still be at work in this process."""
 
 
 Search = Callable[[Problem, Schedule, float, int], WindowResult]

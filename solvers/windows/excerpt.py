@@ -27,7 +27,7 @@ from solvers.windows.standing import Standing
 
 
 class Span(NamedTuple):
-    """What is set free."""
+    """The tasks that are set free."""
 
     free: Ints
     """[f] places of the free tasks among all by start, rising; the first and the last bound the window."""
@@ -47,7 +47,7 @@ class Excerpt:
     start: Schedule
     """The plan's own part."""
     whole: bool
-    """Whether all tasks are free."""
+    """True if all tasks are free."""
 
     def back(self, schedule: Schedule, standing: Standing) -> tuple[Ints, Ints]:
         """(device, order) of all tasks: a plan's, this one or a later, with a schedule of the window in its place.
@@ -126,7 +126,7 @@ class _ExcerptWriter:
         return {place: d for place, d in enumerate(row) if d >= 0 and (to is None or place in to)} | stays
 
     def _whole(self, unit: int) -> bool:
-        """Whether all tasks of a unit are free."""
+        """Return True if all tasks of a unit are free."""
         return bool(self._t.size[unit] == self._freed[unit])
 
     def _around(self, task: int, there: dict[int, int]) -> tuple[Ints, Ints]:

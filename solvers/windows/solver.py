@@ -115,7 +115,7 @@ class _Descent:
         self._choices.learn(window.kind, closed=searched.closed, better=better, seconds=seconds)
 
     def _keep(self, device: Ints, order: Ints) -> bool:
-        """Whether the plan is shorter with that placement and order."""
+        """Return True if the plan is shorter with that placement and order."""
         try:
             found = standing_of(self._tables, device, order)
         except ValueError:  # another window has changed what this one rests on
@@ -128,5 +128,5 @@ class _Descent:
         return better
 
     def _fits(self, found: Standing) -> bool:
-        """Whether nothing holds more than it may, or than it does already."""
+        """Return True if nothing holds more than it may, or than it does already."""
         return bool((found.held <= np.maximum(self._watch.problem.capacity, self._best.held)).all())

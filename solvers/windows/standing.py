@@ -18,7 +18,7 @@ from solvers.timing.replay import prepare, replay
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StandingTables:
-    """What every plan of one problem is looked at with."""
+    """Tables for the analysis of any plan of one problem."""
 
     problem: Problem
     prepared: Prepared
@@ -42,7 +42,7 @@ class StandingTables:
     """[e] edges, by the tasks that they leave."""
 
     def run(self, device: Ints, order: Ints) -> Schedule:
-        """What becomes of a placement and an order; ValueError where the order contradicts the precedence."""
+        """Run a placement and an order; ValueError if the order contradicts the precedence."""
         return replay(self.problem, device, rank_of(order), prepared=self.prepared)
 
 

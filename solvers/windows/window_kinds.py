@@ -15,7 +15,7 @@ _LEAST, _MOST = 6.0, 60.0
 _GROW, _SHRINK = 1.01, 0.9
 """How the size of a kind follows each of its windows that was searched to its end, and each that was not."""
 _MEMORY = 0.95
-"""What the past of a kind still counts after its next window."""
+"""Weight of a kind's past after its next window (decay factor)."""
 _EVEN = 0.25
 """Share of the draws that all kinds divide evenly."""
 _FEW = 3
@@ -31,7 +31,7 @@ def period(standing: Standing, size: int, rng: np.random.Generator) -> Ints:
 
 
 def stretch(standing: Standing, size: int, rng: np.random.Generator, wide: int) -> Ints:
-    """Of a longer period, the places of those with the least to spare, critical ones first; the others keep order."""
+    """Choose the tasks with the least slack in a longer period, critical ones first; the others keep their order."""
     places = period(standing, wide * size, rng)
     tasks = standing.order[places]
     spare = standing.makespan - standing.schedule.start[tasks] - standing.tail[tasks]
@@ -43,7 +43,7 @@ class WindowKind(NamedTuple):
 
     draw: Callable[[Standing, int, np.random.Generator], Ints]
     pair: bool = False
-    """Whether only units at two of the locations may, and only between these."""
+    """True if only units at two of the locations may, and only between these."""
 
 
 KINDS = {
@@ -55,7 +55,7 @@ KINDS = {
 
 
 class _WindowStatistics:
-    """What is known of a kind."""
+    """Success statistics of a kind."""
 
     def __init__(self, size: float) -> None:
         self.size, self.gain, self.effort = size, 1.0, 1.0

@@ -19,7 +19,7 @@ from solvers.result import Options
 THRESHOLD = 0.1
 """x_ij below which j is the favourite child of i: `sct_threshold` of Baechi's released code."""
 _SHARE = 0.5
-"""Of the seconds given, what the program may take."""
+"""Share of the given seconds that the linear program may take."""
 _PER_SECOND = 400_000_000
 """Squared operators in a second of the quickest large program that was measured; most take much longer."""
 _TOLERANCE = 1e-6
@@ -47,7 +47,7 @@ def rounded(g: OperatorGraph, share: Floats, threshold: float) -> Ints:
 
 
 def within_reach(g: OperatorGraph, seconds: float) -> bool:
-    """Whether there is hope that the program is solved in so many seconds."""
+    """Return True if there is hope that the program is solved in so many seconds."""
     return len(g.duration) ** 2 <= _PER_SECOND * seconds
 
 

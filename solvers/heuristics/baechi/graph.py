@@ -36,7 +36,7 @@ class OperatorGraph(NamedTuple):
 
 
 class OperatorWeights(NamedTuple):
-    """What the linear program of SCT reads of a graph."""
+    """Durations and communication costs that the linear program of SCT reads."""
 
     took: Ints
     """[k] ticks of each operator."""

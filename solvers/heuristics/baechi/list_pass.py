@@ -107,7 +107,7 @@ def _offer(
 
 @inlined
 def _possible(g: OperatorGraph, r: ListResult, i: int, d: int) -> bool:
-    """Whether an operator that has not started can run on a device: kind, unit, room."""
+    """Return True if an operator that has not started can run on a device: kind, unit, room."""
     unit, there = g.unit[i], g.location[d]
     if r.device[i] >= 0 or g.duration[i, d] < 0 or not g.allowed[unit, there]:
         return False
@@ -188,7 +188,7 @@ def _awake(
     what: tuple[int, int],
     now: int,
 ) -> bool:
-    """Whether an idle device is kept for a favourite child that could run there."""
+    """Return True if an idle device is kept for a favourite child that could run there."""
     r, _, clock = work
     child, d = what
     if asked.patient:

@@ -1,4 +1,4 @@
-"""What the list scheduler of m-ETF and m-SCT is asked, what it gives, and its work arrays."""
+"""Rules, result and work arrays of the list scheduler of m-ETF and m-SCT."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ NONE = -1
 
 
 class ListRules(NamedTuple):
-    """What a run is asked to do."""
+    """Priorities and waiting rules of a run."""
 
     place: Ints
     """[k] rank of each operator in the order; a permutation, topological."""
@@ -20,12 +20,12 @@ class ListRules(NamedTuple):
     wait: Ints
     """[k] ticks that the favourite child's input takes to another location, at most."""
     patient: bool
-    """Whether a device is awake from the end of what it ran until `wait` later (Hanen and Munier), or while the child's
-    predecessors have all finished and no other device could begin it earlier (Baechi's released code)."""
+    """True: a device is awake from the end of its last operator until `wait` ticks later (Hanen and Munier). False: while
+    the child's predecessors have all finished and no other device could begin it earlier (Baechi's released code)."""
 
 
 class ListResult(NamedTuple):
-    """What a run gives."""
+    """The result of a run."""
 
     device: Ints
     """[k] device of each operator, NONE for one that has not started."""

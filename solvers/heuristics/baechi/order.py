@@ -46,7 +46,7 @@ def ordered(g: OperatorGraph) -> OrderedGraph:
 
 
 def _prepared(g: OperatorGraph, k: int) -> Prepared:
-    """What `guided` reads of a graph; read-only, as of a problem, so that it is compiled once."""
+    """Return the arrays of a graph that `guided` reads; read-only like a problem's, so that it is compiled once."""
     offset, edge = adjacency(k, g.src)
     return Prepared(
         offset=ints(offset), head=ints(g.dst[edge]), carried=ints(np.full(len(edge), -1)),

@@ -106,7 +106,7 @@ def last_forward(level: Ints, tail: Ints, head: Ints) -> int:
 
 
 def _scale(level: Ints) -> int:
-    """What a layer counts in a position: more than any level."""
+    """Return the weight of a layer in a position: more than any level."""
     return int(level.max(initial=0)) + 1
 
 

@@ -40,7 +40,7 @@ _WORSE = 1e-4
 
 
 class MarkovTables(NamedTuple):
-    """What a chain reads."""
+    """Tables that a Markov chain reads."""
 
     prepared: Prepared
     order: Ints

@@ -22,7 +22,7 @@ from solvers.result import Options
 from solvers.structure.units import placeable_units
 
 _MOST = 2**30
-"""What METIS's weights may sum to: its integers have 32 bits."""
+"""Upper limit of the sum of METIS's weights, whose integers have 32 bits."""
 _GIANT = 2
 """Shares of the work from which on a vertex has a part of its own. METIS, which halves, would give several parts to it,
 find no other vertex to put there, and say so on the standard output of the process."""

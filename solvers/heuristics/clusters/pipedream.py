@@ -28,7 +28,7 @@ from solvers.structure.units import Units, placeable_units
 
 
 class StageItems(NamedTuple):
-    """What the program cuts: c items in a row."""
+    """The sequence of c items that the program cuts into stages."""
 
     ticks: Ints
     """[c] ticks of each item."""

@@ -1,4 +1,4 @@
-"""What the list schedulers of the literature share: readiness, arrivals, and the schedule as it grows.
+"""Shared parts of the literature's list schedulers: readiness, arrivals, and the partial schedule.
 
 Their model of communication: a payload takes its transfer's ticks between two locations and none within one, and
 links are never busy. A payload is sent once to a location, where every consumer finds it; without contention it is
@@ -27,7 +27,7 @@ from solvers.timing.replay import prepare
 
 
 class ListTables(NamedTuple):
-    """What a list scheduler reads."""
+    """Tables that a list scheduler reads."""
 
     enters: Ints
     """[n + 1] where the edges that enter each task start in `tail` and `carried`."""
@@ -187,7 +187,7 @@ def arrivals(t: ListTables, s: PartialSchedule, task: int) -> None:
 
 @inlined
 def runs_on(t: ListTables, s: PartialSchedule, task: int, d: int) -> bool:
-    """Whether a device can run a task and is where the task's unit is, or can be."""
+    """Return True if a device can run a task and is where the task's unit is, or can be."""
     unit, there = t.unit[task], t.location[d]
     if t.duration[task, d] < 0:
         return False
@@ -196,7 +196,7 @@ def runs_on(t: ListTables, s: PartialSchedule, task: int, d: int) -> bool:
 
 @inlined
 def is_gone(device: Ints, at: Ints, unit: int, task: int, here: int) -> bool:
-    """Whether a task that was offered to a device at `here` has been placed, or its unit elsewhere."""
+    """Return True if a task that was offered to a device at `here` has been placed, or its unit elsewhere."""
     return device[task] >= 0 or (at[unit] >= 0 and at[unit] != here)
 
 

@@ -12,7 +12,7 @@ from solvers.problem import MOST, Problem
 
 
 class PathWeights(NamedTuple):
-    """What a task and an edge count on a path."""
+    """Weights of tasks and edges on a path."""
 
     took: Ints
     """[n] what each task counts."""
@@ -86,7 +86,7 @@ def by_level(problem: Problem, level: Ints) -> Ints:
 
 @routine
 def _heaviest(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
-    """Of each task in `order`, its weight and the most that an edge adds to the level at its other end."""
+    """Compute for each task of `order` its weight plus the maximum over its edges of edge weight and next level."""
     offset, other, carried = edges
     level = took.copy()
     for task in order:

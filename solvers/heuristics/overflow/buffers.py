@@ -1,4 +1,4 @@
-"""Who keeps what alive, and where: the lives of buffers and their copies as a function of the placement.
+"""Lives of buffers and of their copies at each location, as a function of the placement.
 
 Times are fixed: *positions* on a time axis whose ticks are those at which something of a given schedule begins, so that
 each peak is at one. What shares bytes (`Footprint.passes`, and what the schedule lets it reuse) forms a *family*.

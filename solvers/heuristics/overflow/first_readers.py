@@ -1,4 +1,4 @@
-"""Who comes first at each location among the readers of a wide bundle, kept up to date while units move.
+"""First reader of each wide bundle at each location, kept up to date while units move.
 
 A buffer may have thousands of readers (a scalar that every update of a training step reads); a unit that moves is one
 of them. Of all readers at a location, only the two foremost units matter: until when the bytes are needed there, and

@@ -15,7 +15,7 @@ from solvers.heuristics.overflow.try_move import Trial, UnitTies, try_at
 
 
 class RepairPass(NamedTuple):
-    """What changes while units move."""
+    """State that changes while units move."""
 
     at: Ints
     """[u] location of each unit."""

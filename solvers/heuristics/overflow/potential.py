@@ -1,4 +1,4 @@
-"""What a family holds where, and which unit alone keeps it there (the memory potential of ParDNN's Table 4.2)."""
+"""Bytes of a family at each location, and the unit that alone keeps them there (ParDNN's Table 4.2)."""
 
 from typing import NamedTuple
 
@@ -170,7 +170,7 @@ def _give(into: Potentials, unit: int, change: int) -> None:
 
 @subkernel
 def _both(one: int, other: int, units: int, last: bool) -> int:
-    """Of two keepers, each a position times `units` plus a unit that keeps until then, the one that they make."""
+    """Merge two keepers, each encoded as position * `units` + the unit that keeps until that position."""
     if one == _NOBODY:
         return other
     if other == _NOBODY:
@@ -182,7 +182,7 @@ def _both(one: int, other: int, units: int, last: bool) -> int:
 
 @spliced
 def _reading(v: BufferLives, at: Ints, where: tuple[int, int, int], w: Scratch, last: bool) -> int:
-    """Who at a location has still to read a bundle; `where` is (bundle, location, position)."""
+    """Find who still has to read a bundle at a location; `where` is (bundle, location, position)."""
     bundle, place, now = where
     keeper, units = _NOBODY, len(at)
     for r in range(v.read[bundle], v.walk[bundle]):

@@ -68,7 +68,7 @@ class Relief:
 
     @property
     def fits(self) -> bool:
-        """Whether every location can hold its peak."""
+        """True if every location can hold its peak."""
         return not self.short.any()
 
     @property

@@ -23,7 +23,7 @@ _NEGLIGIBLE = 0.001
 """A share of what has to leave, and of the largest capacity: the smallest buffers that make up no more than this do not
 count for moves. In a training step these are half of all buffers, and the ones with the most readers."""
 _STEPS = 20
-"""What adding to an interval of a tree takes, as against a step of a walk."""
+"""Cost of adding to an interval of a tree, in steps of a walk."""
 
 
 def relieved(
@@ -82,7 +82,7 @@ def move_cost(problem: Problem, units: Units, location: Ints) -> Ints:
 
 
 def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: BufferLives) -> UnitTies:
-    """What each unit touches, with the families of `lives`."""
+    """Return the families of `lives`, static bytes and costs that each unit touches."""
     count = len(units.memory)
     static = np.zeros(count, dtype=np.int64)
     np.add.at(static, units.unit, footprint.static)

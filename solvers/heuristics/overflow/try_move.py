@@ -13,7 +13,7 @@ from solvers.heuristics.overflow.potential import FamilyRows, Scratch, held_for,
 
 
 class UnitTies(NamedTuple):
-    """What a unit touches."""
+    """Families, bytes and costs that a move of a unit changes."""
 
     task: tuple[Ints, Ints]
     """(offset [u + 1], tasks)"""
@@ -84,7 +84,7 @@ def try_at(
 
 @subkernel
 def _held(v: BufferLives, ties: UnitTies, at: Ints, w: Scratch, found: tuple[FamilyRows, int]) -> int:
-    """What the families hold that a unit touches; `found` = (rows, unit); how many."""
+    """List the rows of the families that a unit touches; `found` = (rows, unit); return how many."""
     rows, unit = found
     offset, family = ties.family
     count = int(np.int64(0))

@@ -85,7 +85,7 @@ def _start(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans) -> ClusterMappi
 
 @kernel
 def _totals(w: WeightedGraph, level: Ints, m: ClusterMapping, k: int) -> None:
-    """What each cluster can use and weighs; the work that is at its place from the start."""
+    """Compute each cluster's allowed places and work, and add the work that is fixed from the start."""
     for c in range(len(m.at)):
         for node in m.member[m.start[c] : m.start[c + 1]]:
             for place in range(k):

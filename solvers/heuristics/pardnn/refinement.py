@@ -77,14 +77,14 @@ def swap(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping, order: Ints, most
 
 @inlined
 def _may(m: ClusterMapping, one: int, two: int) -> bool:
-    """Whether two clusters are at different places and each may be at the other's."""
+    """Return True if two clusters are at different places and each may be at the other's."""
     here, there = m.at[one], m.at[two]
     return here != there and m.allowed[one, there] and m.allowed[two, here]
 
 
 @subkernel
 def _gain(w: WeightedGraph, s: ClusterSpans, m: ClusterMapping, pair: tuple[int, int], known: tuple[Ints, Ints]) -> int:
-    """What a swap saves: communication, and of the greater work within the first one's span; 0 if one of them grows.
+    """Return the gain of a swap: saved communication and saved work within the first one's span; 0 if either grows.
 
     known: [k] communication of the first cluster with each place, and [k] the work there within its span.
     """

@@ -58,7 +58,7 @@ def _joined(w: WeightedGraph, path: Ints, level: Ints) -> Ints:
 
 
 class _SlicingState(NamedTuple):
-    """What is cut so far."""
+    """State of the slicing: the paths cut so far."""
 
     gone: Bools
     """[n] nodes that are in a cluster, or in none ever."""

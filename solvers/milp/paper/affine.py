@@ -122,7 +122,7 @@ class AffineBuilder:
         return self.variables(count, 0.0, 1.0, integer=True)
 
     def kinds(self) -> Iterator[tuple[float, float, bool]]:
-        """Of each variable, the least and greatest value, and whether it must be whole."""
+        """Return the lower bound, upper bound and integrality of each variable."""
         for _, lower, upper, integer in self._columns:
             yield from zip(lower.tolist(), upper.tolist(), integer.tolist(), strict=True)
 

@@ -19,7 +19,7 @@ class PerEdge:
     origin: Ints
     """[p] payload of the problem that it was made from."""
     exact: bool
-    """Whether no two of its transfers are one in the problem that it was made from, wherever tasks are."""
+    """True if no two of its transfers are one in the problem that it was made from, wherever tasks are."""
     longer: int
     """Ticks by which its optimum is longer at most."""
 

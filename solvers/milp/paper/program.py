@@ -66,7 +66,7 @@ _GRID = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperStyle:
-    """What the paper leaves open."""
+    """Choices that the paper leaves open."""
 
     every_pair: bool = False
     """Order variables for pairs that precedence orders, too."""
@@ -158,7 +158,7 @@ class PaperProgram:
 
     @property
     def binding(self) -> bool:
-        """Whether every transfer of the program is one of the problem."""
+        """True if every transfer of the program is one of the problem."""
         return self.edges.exact
 
     @property

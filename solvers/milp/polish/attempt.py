@@ -18,14 +18,14 @@ STEP = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSlice:
-    """What one small program may take, on `time.monotonic`."""
+    """Time that one small program may take, on `time.monotonic`."""
 
     settle_by: Callable[[], float]
     """When to stop looking for tighter windows, from now."""
     ends: float
     """When a program that is not built yet is of no use any more."""
     ask: Callable[[], RunRequest]
-    """What the run may take, from now."""
+    """Function that returns the limits of the run, from now on."""
 
 
 def attempt(

@@ -19,7 +19,7 @@ _ORDERED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neighbourhood:
-    """What may change in a schedule."""
+    """The tasks of a schedule whose place or order may change."""
 
     free: Bools
     """[n] whether a task's order is open."""

@@ -94,7 +94,7 @@ def _attempt(
 
 
 class _EffortSpent:
-    """What has been spent of the limits, in seconds or in effort."""
+    """Seconds or effort spent of the limits."""
 
     def __init__(self, ask: RunRequest) -> None:
         self._ask, self._began = ask, time.monotonic()
@@ -107,7 +107,7 @@ class _EffortSpent:
 
     @property
     def over(self) -> bool:
-        """Whether to end: nothing is left, or nothing was found for too long."""
+        """True if to end: nothing is left, or nothing was found for too long."""
         limit, now = (self._ask.effort, self._effort) if self._counts else (self._ask.seconds, self._seconds)
         idle = now - self._better > _PATIENCE * limit and (self._counts or self._tries >= _TRIES)
         return self._seconds >= self._ask.seconds or now >= limit or idle
@@ -122,7 +122,7 @@ class _EffortSpent:
         return math.isfinite(self._ask.effort)
 
     def slice(self) -> RunRequest:
-        """What the next run may take."""
+        """Return the time slice of the next run."""
         left = max(0.05, self._ask.seconds - self._seconds)
         if self._counts:
             return replace(self._ask, seconds=left, effort=_SLICE, gap=0.0, start=None)

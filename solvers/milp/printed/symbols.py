@@ -19,7 +19,7 @@ Number = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Symbols:
-    """What the constraints speak of. Activities are the n tasks, then the t transfers; times are units."""
+    """Symbols of the constraints. Activities are the n tasks, then the t transfers; times are in units."""
 
     model: PaperModel
     M: float
@@ -36,7 +36,7 @@ class Symbols:
     core: list[list[LpVariable | None]]
     """[n, W] the bits of the code of each task's device at its location, None likewise."""
     delta: tuple[dict[tuple[int, int], LpVariable], dict[tuple[int, int], LpVariable]]
-    """Whether i comes first, by pairs of tasks and by pairs of transfers."""
+    """True if i comes first, by pairs of tasks and by pairs of transfers."""
     links: list[Held]
     """The paths of each link."""
     columns: list[LpVariable]

@@ -23,7 +23,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaneJob:
-    """What an activity is on one lane; all ticks are lower bounds if it is there."""
+    """An activity on one lane; all ticks are lower bounds if it is there."""
 
     activity: int
     head: int
@@ -32,7 +32,7 @@ class LaneJob:
     columns: tuple[tuple[int, int], ...]
     """Columns of which one is 1 if it is there, with its ticks then."""
     sure: bool
-    """Whether the activity is on the lane in every schedule."""
+    """True if the activity is on the lane in every schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

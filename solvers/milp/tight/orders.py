@@ -24,7 +24,7 @@ from solvers.milp.tight.times import AffineSum, ProgramDraft, alone
 _OVERLAP = 1e-5
 """Units of time by which two activities overlap at least where their pair is separated."""
 _THERE = 0.5
-"""What h[i,d] + h[j,d] - 1 is at least where both are on a lane."""
+"""Least value of h[i,d] + h[j,d] - 1 that counts as both being on a lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -30,7 +30,7 @@ class LaneMeeting:
 
     @property
     def sure(self) -> bool:
-        """Whether both are there in every schedule."""
+        """True if both are there in every schedule."""
         return self.one.sure and self.two.sure
 
 
@@ -44,12 +44,12 @@ class ActivityPair:
 
     @property
     def open(self) -> bool:
-        """Whether either can be first, on the same lane or on different ones."""
+        """True if either can be first, on the same lane or on different ones."""
         return any(m.forth for m in self.meetings) and any(m.back for m in self.meetings)
 
     @property
     def sure(self) -> bool:
-        """Whether they meet in every schedule."""
+        """True if they meet in every schedule."""
         return any(m.sure for m in self.meetings)
 
 

@@ -1,4 +1,4 @@
-"""What a limit on the makespan says before any solver runs: where tasks can be, when, and which must follow which."""
+"""Consequences of a makespan limit before any solver runs: allowed locations, time windows and precedence."""
 
 import math
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What crosses from location to location: once for each payload and target, whatever reads it there."""
+"""Transfers between locations: one for each payload and target, shared by all its readers there."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class PayloadCrossing:
     arrival: AffineSum
     """Expression T + sum of ticks * w, the arrival."""
     sure: bool
-    """Whether it happens, in its only variant, in every schedule."""
+    """True if it happens, in its only variant, in every schedule."""
     window: tuple[int, int]
     """Earliest start and latest finish, in ticks."""
 

@@ -44,8 +44,8 @@ _AGAIN_S = 2.0
 _KILL_S, _KEEP_S = 1.5, 4.5
 """Seconds past its limit after which it is ended: where it has nothing to tell, and where it has."""
 _CLOSING, _CLOSING_MOST = 3.0, 0.25
-"""What it does after a signal takes so many times as long as what it does up to its first linear program's end
-(measured: up to 2.9 times); part of the limit that is kept for it at most."""
+"""Factor by which the work after a signal takes longer than the work up to the end of its first linear program
+(measured: up to 2.9 times); greatest share of the limit that is reserved for it."""
 _SLICE, _WORTH = 0.1, 2.0
 """Part of the limit after which a run that has found something and is still at its root node ends and is run again, if
 so many times as much time is left as it took."""
@@ -142,16 +142,16 @@ class _StopPolicy:
         """Without `by_clock` nothing but the end of the limit ends the run."""
         self.relay, self.log = relay, log
         self.early = False
-        """Whether it was asked to end so that it can be run again."""
+        """True if it was asked to end so that it can be run again."""
         self.asked = False
-        """Whether it was asked to end."""
+        """True if it was asked to end."""
         self._by_clock = by_clock
         self._began, self._seconds = time.monotonic(), relay.remaining
         self._relaxed, self._next = 0.0, -math.inf
 
     @property
     def over(self) -> bool:
-        """Whether it is ended, come what may."""
+        """True if it is ended, come what may."""
         return self.relay.done or self.relay.overdue > (_KEEP_S if self.log.untold else _KILL_S)
 
     def read(self, line: str) -> None:
@@ -162,7 +162,7 @@ class _StopPolicy:
             self._relaxed = time.monotonic() - self._began
 
     def asks(self) -> bool:
-        """Whether it is to be asked to end now."""
+        """Return True if it is to be asked to end now."""
         if self.log.stopped or time.monotonic() < self._next or not self._due():
             return False
         self._next, self.asked = time.monotonic() + _AGAIN_S, True
@@ -188,9 +188,9 @@ class _CbcRun(NamedTuple):
     code: int
     """Its exit code, negative for a signal."""
     asked: bool = False
-    """Whether it was asked to end."""
+    """True if it was asked to end."""
     early: bool = False
-    """Whether that was so that it can be run again."""
+    """True if that was so that it can be run again."""
 
 
 def _follow(command: list[str], folder: Path, patience: _StopPolicy) -> _CbcRun:
@@ -215,7 +215,7 @@ def _follow(command: list[str], folder: Path, patience: _StopPolicy) -> _CbcRun:
 
 
 def _written(terminal: IO[bytes], patience: _StopPolicy, child: "subprocess.Popen[bytes]") -> Iterator[str]:
-    """What the child writes, until it ends, or is to be ended; it is first asked to end."""
+    """Yield the child's output until it ends or has to be killed; it is asked to end first."""
     while not patience.over:
         if patience.asks():
             child.send_signal(signal.SIGINT)
@@ -234,7 +234,7 @@ def _written(terminal: IO[bytes], patience: _StopPolicy, child: "subprocess.Pope
 
 
 def _outcome(linear: Linear, ask: RunRequest, folder: Path, run: _CbcRun) -> VendorOutcome:
-    """What CBC's files and log say together."""
+    """Combine CBC's files and log into an outcome."""
     relay, log = run.relay, run.log
     file = folder / "solution.txt"
     if run.code or not file.exists():

@@ -1,4 +1,4 @@
-"""What CBC's log says of a run: bounds, objectives of what it finds, and how far it is."""
+"""Parser of CBC's log: bounds, objectives of incumbents, and progress of the run."""
 
 import math
 import re
@@ -31,19 +31,19 @@ class CbcLog:
         self.found = math.inf
         """The objective of the best point that it has."""
         self.relaxed = False
-        """Whether the first linear program is solved."""
+        """True if the first linear program is solved."""
         self.searching = False
-        """Whether it is beyond its root node, where it looks for signals all the time."""
+        """True if it is beyond its root node, where it looks for signals all the time."""
         self.proven = False
-        """Whether the search is said to have been completed."""
+        """True if the search is said to have been completed."""
         self.stopped = False
-        """Whether a limit or a signal is said to have ended the search."""
+        """True if a limit or a signal is said to have ended the search."""
         self.last = ""
         """The last line that is not empty."""
 
     @property
     def untold(self) -> bool:
-        """Whether it has found a point that is better than its start."""
+        """True if it has found a point that is better than its start."""
         return self.found < self.start - _SAME * abs(self.found)
 
     def read(self, line: str) -> None:

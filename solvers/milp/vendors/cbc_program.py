@@ -43,7 +43,7 @@ def _bundled() -> Path | None:
 
 
 def version() -> str | None:
-    """What CBC's banner says, such as "2.10.3", or UNKNOWN; None where there is no CBC."""
+    """Return the version in CBC's banner, such as "2.10.3", or UNKNOWN; None if there is no CBC."""
     try:
         file = cbc_binary()
     except UnavailableError:

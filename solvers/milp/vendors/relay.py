@@ -1,4 +1,4 @@
-"""What a vendor's callbacks tell, on its way to who hears it."""
+"""Relay of a vendor's callbacks to its listener."""
 
 import math
 import threading
@@ -42,12 +42,12 @@ class CallbackRelay:
 
     @property
     def done(self) -> bool:
-        """Whether nobody hears the vendor any more, or wants to hear more."""
+        """True if nobody hears the vendor any more, or wants to hear more."""
         return self._raised is not None or self._hear.enough
 
     @property
     def stop(self) -> bool:
-        """Whether the vendor should end: it is done, or the time is up."""
+        """True if the vendor should end: it is done, or the time is up."""
         return self.done or self.overdue >= 0
 
     @property

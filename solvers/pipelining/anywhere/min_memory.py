@@ -10,7 +10,7 @@ from solvers.pipelining.chain import Chain, MemoryModel
 from solvers.pipelining.unequal_devices import Machines
 
 MOST_SECONDS = 5.0
-"""Of the search for them."""
+"""Upper limit of the seconds of the search."""
 
 
 def roomy_memory(chain: Chain, devices: int, model: MemoryModel, *, seconds: float = MOST_SECONDS) -> int:

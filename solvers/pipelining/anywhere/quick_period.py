@@ -39,11 +39,11 @@ class ChainSums(NamedTuple):
     memory: Ints
     """[P] bytes of each device."""
     paper: bool
-    """Whether memory is the paper's."""
+    """True if memory is counted by the paper's model."""
 
 
 class BatchRuns(NamedTuple):
-    """What a batch passes, forward and back, in its order."""
+    """The operations of a batch in their order, forward and backward, and what it holds."""
 
     ticks: Ints
     """[n] of each operation."""
@@ -176,7 +176,7 @@ def _loads(runs: BatchRuns) -> int:
 
 @subroutine
 def _fits(runs: BatchRuns, period: int, paper: bool) -> bool:
-    """Whether a schedule is found, within the memory."""
+    """Return True if a schedule within the memory is found for this period."""
     start = np.zeros(len(runs.ticks), dtype=np.int64)
     if not _placed(runs, period, start):
         return False
@@ -212,7 +212,7 @@ def _placed(runs: BatchRuns, period: int, start: Ints) -> bool:
 
 @subroutine
 def _peaks(runs: BatchRuns, start: Ints, period: int, paper: bool) -> Ints:
-    """[P] most bytes of batches at any tick; by the paper of each thing at its own fullest, in sum."""
+    """[P] greatest bytes of batches at any tick; by the paper's model the sum of each thing's own greatest."""
     found = np.zeros(len(runs.room), dtype=np.int64)
     for at in range(len(runs.first)):
         begin = start[runs.first[at]]

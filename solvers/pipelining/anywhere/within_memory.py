@@ -38,7 +38,7 @@ HEAT = 0.04
 GRACE_S = 10.0
 """Seconds beyond the limit for the process to begin and to tell."""
 _MOST_LAYERS = 64
-"""Of a chain whose allocations are counted at all."""
+"""Upper limit of the layers of a chain whose allocations are enumerated."""
 _MOST_TICKS = 1 << 40
 """Beyond these no schedule is sought by CP-SAT."""
 
@@ -54,7 +54,7 @@ class PeriodSearchSpec:
     """Batches of a period."""
     seconds: float = 10.0
     enough: Fraction | None = None
-    """What no period is below, so that the search ends there."""
+    """Lower bound on the period, in ticks, at which the search ends."""
     rounds: int = ROUNDS
     seed: int = 0
 
@@ -71,9 +71,9 @@ class PeriodSearchResult:
     """No schedule of k batches a period on any allocation is shorter, by CP-SAT's word; None: not every one was looked
     at."""
     infeasible: bool = False
-    """Whether one batch by itself has no room on any allocation."""
+    """True if one batch by itself has no room on any allocation."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the search."""
+    """True if Ctrl-C ended the search."""
 
 
 def least_anywhere(
@@ -96,7 +96,7 @@ def least_anywhere(
 
 
 class _PeriodSearch:
-    """What is known while it goes on."""
+    """State of a running search."""
 
     def __init__(
         self, wanted: PeriodSearchSpec, start: tuple[Allocation, Pattern] | None, hint: Allocation | None
@@ -119,7 +119,7 @@ class _PeriodSearch:
 
     @property
     def over(self) -> bool:
-        """Whether there is no time left, or nothing shorter."""
+        """True if there is no time left, or nothing shorter."""
         enough = self.best is not None and self.wanted.enough is not None and self.best[1].period <= self.wanted.enough
         return enough or time.monotonic() > self.until
 
@@ -225,7 +225,7 @@ class _PeriodSearch:
                 yield posed
 
     def _lines(self, posed: list[ModuloTask], below: int, seconds: float) -> Iterator[RaceImprovement | RaceEnd]:
-        """What the process tells; that nothing is proven below the first, where it was ended."""
+        """Yield the lines of the process; if it was ended, a line that proves nothing below the first period."""
         if not posed:
             yield RaceEnd(least=below)
             return

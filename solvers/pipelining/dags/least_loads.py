@@ -27,7 +27,7 @@ ANNEALED, BOUNDED = 0.3, 0.3
 COMPILED_S = 120.0
 """Seconds that compiling it may take beside them, once on a machine."""
 SPREADING = "spreading"
-"""What the bound of the linear program is called."""
+"""Name of the linear program's bound."""
 _FEW = 8
 _MOST_TICKS = 1 << 52
 """Beyond these CP-SAT is not asked."""
@@ -46,11 +46,11 @@ class DagAllocation:
     bound: PeriodBound
     """No allocation has less."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the search."""
+    """True if Ctrl-C ended the search."""
 
     @property
     def optimal(self) -> bool:
-        """Whether no allocation is better."""
+        """True if no allocation is better."""
         return self.bound.value == self.T
 
 
@@ -94,7 +94,7 @@ def least_dag_load(
 
 
 def _least(given: Knots, devices: int) -> tuple[int, str]:
-    """What no allocation is below, and its name."""
+    """Return the greatest simple lower bound on the busiest device, and its name."""
     ticks = given.loads.tolist()
     low, high = max(*ticks, -(-sum(ticks) // devices)), sum(ticks)
     while low < high:
@@ -165,7 +165,7 @@ def _spread(given: Knots, device: Ints, best: int, more: dict[str, Any]) -> int:
 
 
 def _exact(given: Knots, device: Ints, best: int, least: int, more: dict[str, Any]) -> dict[str, Ints]:
-    """What CP-SAT answers."""
+    """Return CP-SAT's answer."""
     one = np.repeat(np.arange(len(device)), np.diff(given.begin))
     once = one < given.to
     return asked_of(

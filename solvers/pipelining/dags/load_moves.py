@@ -9,7 +9,7 @@ from solvers.compiled.kernels import routine, subroutine
 from solvers.pipelining.dags.layer_dag import LayerDag
 
 _POWER = 24.0
-"""Of loads over the mean, whose sum annealing makes small: near enough to the greatest."""
+"""Exponent of loads over the mean in the sum that annealing minimizes, as a smooth maximum."""
 
 
 class Knots(NamedTuple):

@@ -70,7 +70,7 @@ class _Program:
         self._add(float(self.devices), -2 * self.ticks, int(self.loads.sum()))
 
     def compiled(self) -> None:
-        """What is compiled, once on a machine, is not in the time."""
+        """Compile the kernels first, so that compilation does not count as solving time."""
         spreading_cuts(self.knots, self.edge, np.ones(len(self.ticks)))
 
     def bound(self, until: float) -> int:
@@ -90,7 +90,7 @@ class _Program:
         return found
 
     def _broken(self, optimum: Floats, shares: Floats) -> bool:
-        """Whether rows were added; those without use are left out before."""
+        """Return True if rows were added; those without use are left out before."""
         found = self._lacking(INSIDE * optimum + (1 - INSIDE) * self.inside) or self._lacking(optimum)
         if not found:
             return False

@@ -74,7 +74,7 @@ def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryM
 
 
 def all_orders(chain: Chain, machines: Machines) -> bool:
-    """Whether all orders of these devices are looked at."""
+    """Return True if all orders of these devices are looked at."""
     counts = _counts(machines)
     many = len(counts) * prod(n + 1 for n in counts)
     return many <= MOST_STATES and many * chain.layers**2 <= MOST_STEPS
@@ -124,11 +124,11 @@ class _OrderSearch:
         self.low = max(1, int(np.diff(self.fleet.work).min(axis=0).max()))
 
     def fits(self) -> bool:
-        """Whether there are stages, with one batch in flight."""
+        """Return True if there are stages, with one batch in flight."""
         return any(self._least(states, (1, 1), None, self.high) is not None for states in self._states())
 
     def best(self, keeps: Keeps) -> Cuts | None:
-        """Of all keeps; where not all orders are looked at, each in the best order of the first."""
+        """Return the best over all keeps; if not all orders are tried, each keep uses the best order of the first."""
         best: _OrderResult | None = None
         states = list(self._states())
         for keep in keeps:

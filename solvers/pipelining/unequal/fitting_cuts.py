@@ -22,7 +22,7 @@ from solvers.pipelining.unequal_devices import Machines
 SLACKS = 8
 """Amounts of memory beyond what there is for which stages are cut."""
 _GRADIENTS = 5
-"""Of the largest output, by which the rule may be above what a stage holds."""
+"""Multiple of the largest output by which the rule may exceed a stage's bytes."""
 
 
 def fitting_cuts(

@@ -34,7 +34,7 @@ class LinkEntry(msgspec.Struct, kw_only=True):
 
 
 def entries_of(machines: Machines | None) -> tuple[list[DeviceEntry], list[LinkEntry]]:
-    """What a file has of them; links of speed 1 go without saying."""
+    """Return the file entries of devices and links; links of speed 1 are omitted."""
     if machines is None:
         return [], []
     memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
