@@ -87,8 +87,8 @@ def row(problem: Problem, known: int, seconds: float) -> list[str]:
     took = time.process_time()
     for arguments in SEGMENTS.values():
         best = note(cells, best, known, partial(segments, problem, known, arguments))
-    found = strong(problem, upper=known, seconds=seconds)
-    by_name = {tried.name: tried.ticks for tried in found.tried}
+    result = strong(problem, upper=known, seconds=seconds)
+    by_name = {tried.name: tried.ticks for tried in result.tried}
     for name in REFUTING:
         best = note(cells, best, known, partial(by_name.get, name, best))
     return [*cells, str(best), f"{time.process_time() - took:.1f}"]

@@ -112,10 +112,10 @@ def measured(tasks: int, target: int = 200) -> tuple[int, float, float, Coarseni
     layers = max(1, round((tasks / 50 / 4) ** 0.5))
     problem = unrolled(layers, max(1, tasks // (50 * layers)))
     began = time.perf_counter()
-    found = coarsen(problem, target)
+    result = coarsen(problem, target)
     done = time.perf_counter()
-    contract(problem, found.node_of)
-    return problem.tasks, done - began, time.perf_counter() - done, found
+    contract(problem, result.node_of)
+    return problem.tasks, done - began, time.perf_counter() - done, result
 
 
 def main(sizes: list[int]) -> None:
@@ -123,11 +123,11 @@ def main(sizes: list[int]) -> None:
     measured(1000)
     rows = []
     for size in sizes:
-        tasks, coarsened, contracted, found = measured(size)
+        tasks, coarsened, contracted, result = measured(size)
         rows.append((tasks, coarsened))
         print(
-            f"{tasks:>9} tasks  coarsen {coarsened:7.3f} s  contract {contracted:6.3f} s  {found.nodes} nodes in "
-            f"{len(found.rounds)} rounds  largest group {found.largest_group_share:.1%}  {found.reason}"
+            f"{tasks:>9} tasks  coarsen {coarsened:7.3f} s  contract {contracted:6.3f} s  {result.nodes} nodes in "
+            f"{len(result.rounds)} rounds  largest group {result.largest_group_share:.1%}  {result.reason}"
         )
     if len(rows) > 1:
         x, y = np.log(np.array(rows)).T

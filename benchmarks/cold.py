@@ -42,7 +42,7 @@ def main() -> None:
         _run(copies[0], *COMPILE)
         warm = _run(copies[0], *here)
         alone = _run(copies[1], *COMPILE)
-    found = {
+    result = {
         "first_plan_s": cold["first_plan_s"],
         "graph_s": cold["graph_s"],
         "wall_s": cold["wall_s"],
@@ -54,21 +54,21 @@ def main() -> None:
         "wall_warm_s": warm["wall_s"],
         "load": os.getloadavg()[0],
     }
-    print(json.dumps(found) if given.json else "\n".join(f"{name:18} {value:.4g}" for name, value in found.items()))
+    print(json.dumps(result) if given.json else "\n".join(f"{name:18} {value:.4g}" for name, value in result.items()))
 
 
-def one(given: argparse.Namespace) -> dict[str, float]:
+def one(arguments: argparse.Namespace) -> dict[str, float]:
     """One solve in this process, as `pesto solve` does it: seconds in all, and from the graph to the first plan."""
     began, first = time.perf_counter(), 0.0
-    graph = read_step(Source(model=given.model, variant=given.variant), quiet=True)
+    graph = read_step(Source(model=arguments.model, variant=arguments.variant), quiet=True)
     read = time.perf_counter()
 
     def watch(_: Incumbent) -> None:
         nonlocal first
         first = first or time.perf_counter() - read
 
-    cluster = load_cluster(given.cluster)
-    settings = Settings(time_limit_s=given.time_limit)
+    cluster = load_cluster(arguments.cluster)
+    settings = Settings(time_limit_s=arguments.time_limit)
     plan = solve(graph, cluster, load_costs(graph, cluster, None), settings, watch).plan
     wall = time.perf_counter() - began
     return {"first_plan_s": first, "graph_s": read - began, "wall_s": wall, "makespan_s": plan.makespan_s}

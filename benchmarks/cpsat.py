@@ -123,9 +123,9 @@ def instances(files: list[Path]) -> Iterator[tuple[str, Problem]]:
 
 def list_schedule(problem: Problem) -> Schedule:
     """The start of every run."""
-    found = ListScheduler().solve(problem, Options(), lambda _: None).schedule
-    assert found is not None
-    return found
+    result = ListScheduler().solve(problem, Options(), lambda _: None).schedule
+    assert result is not None
+    return result
 
 
 def cpu_seconds() -> float:
@@ -188,9 +188,9 @@ def try_solver(problem: Problem, solver: Solver, options: Options) -> tuple[int,
     return result.schedule.makespan, result.lower_bound, result.seconds
 
 
-def row(name: str, start: int, found: tuple[int, int, float]) -> str:
+def row(name: str, start: int, result: tuple[int, int, float]) -> str:
     """One line of a table."""
-    makespan, bound, seconds = found
+    makespan, bound, seconds = result
     return f"| {name} | {start} | {makespan} | {bound} | {1 - bound / makespan:.2%} | {seconds:.0f} |"
 
 
@@ -212,10 +212,10 @@ def main() -> None:
             if asked.what not in what:
                 continue
             if asked.table == "ideas":
-                found = try_idea(problem, start, IDEAS[what], asked.seconds)
+                result = try_idea(problem, start, IDEAS[what], asked.seconds)
             else:
-                found = try_solver(problem, SOLVERS[what](), Options(seconds=asked.seconds, start=start))
-            print(row(f"{name}: {what}", start.makespan, found), flush=True)
+                result = try_solver(problem, SOLVERS[what](), Options(seconds=asked.seconds, start=start))
+            print(row(f"{name}: {what}", start.makespan, result), flush=True)
 
 
 if __name__ == "__main__":

@@ -31,13 +31,13 @@ def main() -> None:
     for layers in map(int, given.layers.split(",")):
         for seed in range(given.seeds):
             dag, began = network_dag(np.random.default_rng(seed), layers), _spent()
-            found = least_dag_load(dag, given.devices, seconds=given.seconds, workers=given.workers)
-            if found is None or found.contiguous is None:
+            result = least_dag_load(dag, given.devices, seconds=given.seconds, workers=given.workers)
+            if result is None or result.contiguous is None:
                 raise RuntimeError("without a limit of memory all runs fit")
-            gap, above = found.T / float(found.bound.value) - 1, found.contiguous / found.T - 1
+            gap, above = result.T / float(result.bound.value) - 1, result.contiguous / result.T - 1
             print(
-                f"| {layers} | {seed} | {found.contiguous} | {found.T} | {found.bound.value} ({found.bound.name}) | "
-                f"{gap:.2%} | {above:.1%} | {_spent() - began:.0f} |",
+                f"| {layers} | {seed} | {result.contiguous} | {result.T} | {result.bound.value} ({result.bound.name}) "
+                f"| {gap:.2%} | {above:.1%} | {_spent() - began:.0f} |",
                 flush=True,
             )
 

@@ -89,12 +89,12 @@ def inject() -> Iterator[dict[str, Any]]:
     # The nodes by their planned devices, in place of TensorFlow's own partitions of a step that is not run here.
     parts = _split(step.graph.as_graph_def(), changes.device)
     with _timed(took, "examine"):
-        found = examine(parts, ExpectedPlacement(placement=placement, loops=traced.loops))
+        result = examine(parts, ExpectedPlacement(placement=placement, loops=traced.loops))
     with _timed(took, "undo"):
         undo()
     yield {
         "ops": graph.ops, "devices": len(wanted), "chain_edges": len(placement.before), "seconds": took,
-        "moves": len(found.moves), "inversions": len(found.inversions),
+        "moves": len(result.moves), "inversions": len(result.inversions),
     }  # fmt: skip
     yield {"ops": graph.ops, "session_open_s": _open_s(step.graph), "with_plan_s": _open_placed_s(step.graph, plan)}
 
@@ -227,8 +227,8 @@ def large(batch: str, run_steps: str) -> Iterator[dict[str, Any]]:
 def _pesto(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pesto", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
-    return {**found, "exit": done.returncode, **({"error": done.stderr.strip()} if done.returncode else {})}
+    result: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    return {**result, "exit": done.returncode, **({"error": done.stderr.strip()} if done.returncode else {})}
 
 
 def _solved(graph: Graph, cluster: str) -> Plan:

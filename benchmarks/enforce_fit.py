@@ -129,7 +129,7 @@ class FitCase:
         tally.moves += sum(len(f.moves) for f in applied.findings)
         tally.inversions += sum(len(f.inversions) for f in applied.findings)
         held = {id(v.value.handle): v.value for v in variables(model)}
-        found = 0
+        result = 0
         for graph, expected, _ in applied.functions.placed.values():
             index = {name: i for i, name in enumerate(expected.placement.graph.names)}
             for outer, inner in graph.captures:
@@ -137,8 +137,8 @@ class FitCase:
                     target = expected.placement.device_of(index[inner.op.name])
                     tally.devices_right &= held[id(outer)].handle.device.endswith(target)
                     tally.variables += target != "/device:CPU:0"
-                    found += 1
-        tally.devices_right &= found >= len(model.trainable_variables) + len(model.optimizer.variables) - 1
+                    result += 1
+        tally.devices_right &= result >= len(model.trainable_variables) + len(model.optimizer.variables) - 1
 
     def elsewhere(self) -> None:
         """What was saved under the plan goes on without it, in a new model."""

@@ -88,22 +88,28 @@ def compared(
     graph, fetches = one.step()
     planned = sources.from_v1(graph, fetches)
     made = list(_plans(planned, cluster, plans, limit_s))
-    found: dict[str, Any] = {"case": one.name, "cluster": cluster, "plans": len(made), "devices": 0, "ops": planned.ops}
-    found |= {"steps": 0, "verified_runs": 0, "traced_plans": 0, "moves": 0, "inversions": 0}
-    found |= {"losses_equal": True, "variables_equal": True, "checkpoints_equal": True}
+    result: dict[str, Any] = {
+        "case": one.name,
+        "cluster": cluster,
+        "plans": len(made),
+        "devices": 0,
+        "ops": planned.ops,
+    }
+    result |= {"steps": 0, "verified_runs": 0, "traced_plans": 0, "moves": 0, "inversions": 0}
+    result |= {"losses_equal": True, "variables_equal": True, "checkpoints_equal": True}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = one.train(None, folder / "unplaced", 0, steps)
         wanted = first, one.train(folder / "unplaced", folder / "unplaced2", steps, 2 * steps)
         for k, plan in enumerate(made):
-            found["devices"] = max(found["devices"], len(set(plan.device_names())))
-            found["traced_plans"] += k % every == 0
+            result["devices"] = max(result["devices"], len(set(plan.device_names())))
+            result["traced_plans"] += k % every == 0
             try:
                 how = {"devices": CLUSTERS[cluster], "trace": k % every == 0}
-                _by_plan(one, partial(api.apply, plan, **how), wanted, (folder, steps), found)
+                _by_plan(one, partial(api.apply, plan, **how), wanted, (folder, steps), result)
             except VerificationError as error:
-                found |= {"moves": found["moves"] + 1, "error": str(error)}
-    return found | {"seconds": round(time.perf_counter() - began, 1)}
+                result |= {"moves": result["moves"] + 1, "error": str(error)}
+    return result | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 def _by_plan(
@@ -111,7 +117,7 @@ def _by_plan(
     apply: Callable[[], Any],
     wanted: tuple[Trained, Trained],
     where: tuple[Path, int],
-    found: dict[str, Any],
+    result: dict[str, Any],
 ) -> None:
     folder, steps = where
     placed, resumed, back = (folder / name for name in ("placed", "resumed", "back"))
@@ -119,13 +125,13 @@ def _by_plan(
         first = one.train(None, placed, 0, steps)
         second = one.train(folder / "unplaced", resumed, steps, 2 * steps)
     third = one.train(placed, back, steps, 2 * steps)
-    found["steps"] += 2 * steps
-    found["verified_runs"] += len(applied.findings)
-    found["moves"] += sum(len(f.moves) for f in applied.findings)
-    found["inversions"] += sum(len(f.inversions) for f in applied.findings)
-    found["losses_equal"] &= (first[0], second[0]) == (wanted[0][0], wanted[1][0])
-    found["variables_equal"] &= (first[1], second[1]) == (wanted[0][1], wanted[1][1])
-    found["checkpoints_equal"] &= third == wanted[1] and _saved(placed) == _saved(folder / "unplaced")
+    result["steps"] += 2 * steps
+    result["verified_runs"] += len(applied.findings)
+    result["moves"] += sum(len(f.moves) for f in applied.findings)
+    result["inversions"] += sum(len(f.inversions) for f in applied.findings)
+    result["losses_equal"] &= (first[0], second[0]) == (wanted[0][0], wanted[1][0])
+    result["variables_equal"] &= (first[1], second[1]) == (wanted[0][1], wanted[1][1])
+    result["checkpoints_equal"] &= third == wanted[1] and _saved(placed) == _saved(folder / "unplaced")
     for used in (placed, resumed, back):
         shutil.rmtree(used)
 

@@ -35,8 +35,8 @@ def cells(source: Source, gpus: int, seconds: float) -> list[str]:
     step = api.simulate(plan, graph)
     session, function, placement = (step.enforced(way) for way in (SESSION, FUNCTION, PLACEMENT))
     bare = simulate(step.bench.problem, plan.schedule.device, plan.rank, free=graph.loose > BOUND)
-    found = (session.makespan_s, bare.makespan_s, function.makespan_s, placement.makespan_s)
-    more = [f"{each / plan.makespan_s - 1.0:+.2%}" for each in found]
+    result = (session.makespan_s, bare.makespan_s, function.makespan_s, placement.makespan_s)
+    more = [f"{each / plan.makespan_s - 1.0:+.2%}" for each in result]
     return [
         f"{source.model} {source.variant}", str(graph.ops), str(gpus), f"{plan.makespan_s * 1e3:.3f} ms", *more,
         str(session.outside),

@@ -60,8 +60,8 @@ class KernelTable:
 
 def tables() -> list[KernelTable]:
     """Every table that has rows."""
-    found = [table(device, dtype, kind) for device in ("V100", "P100") for dtype in DTYPES for kind in KINDS]
-    return [t for t in found if len(t.rows)]
+    result = [table(device, dtype, kind) for device in ("V100", "P100") for dtype in DTYPES for kind in KINDS]
+    return [t for t in result if len(t.rows)]
 
 
 def table(device: str, dtype: str, kind: str) -> KernelTable:
@@ -126,11 +126,11 @@ def errors(predicted: Floats, seconds: Floats) -> dict[str, Any]:
     return {"n": len(ratio)} | {name: round(float(value), 4) for name, value in figures.items()}
 
 
-def print_errors(said: list[dict[str, Any]]) -> None:
+def print_errors(rows: list[dict[str, Any]]) -> None:
     """Print a markdown table of the rows that `row` gives."""
     print("| device | dtype | kind | n | mean error | median | p10 | p90 | sum |")
     print("|---|---|---|---:|---:|---:|---:|---:|---:|")
-    for r in said:
+    for r in rows:
         ratios = " | ".join(f"{r[k]:.2f}" for k in ("median_ratio", "p10", "p90", "sum_ratio"))
         print(f"| {r['device']} | {r['dtype']} | {r['kind']} | {r['n']} | {100 * r['mean_error']:.1f} % | {ratios} |")
 

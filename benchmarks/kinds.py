@@ -73,9 +73,9 @@ def main() -> None:
             step = load_shaped(Source(model=model, variant=variant), quiet=True)
             for name, cluster in clusters.items():
                 rows[name].append(_case(f"{model} {variant}", step, cluster, asked.time_limit))
-    for name, found in rows.items():
-        ratios = [row.ratio for row in found if row.ratio is not None]
-        shares = [row.split_s / row.bound_s for row in found if row.split_s and row.bound_s]
+    for name, result in rows.items():
+        ratios = [row.ratio for row in result if row.ratio is not None]
+        shares = [row.split_s / row.bound_s for row in result if row.split_s and row.bound_s]
         print(f"{name}: best of all / placement, mean of {len(ratios)}: {sum(ratios) / max(1, len(ratios)):.3f}")
         print(f"{name}: split / what no placement can beat, mean: {sum(shares) / max(1, len(shares)):.3f}")
 
@@ -95,10 +95,10 @@ def _case(name: str, step: tuple[Graph, TypedGraph], cluster: Cluster, limit: fl
         both = mixed.candidate.makespan * TICK_S if mixed is not None and mixed.candidate.fits else None
     except (InfeasibleError, NothingFoundError):
         pass
-    found, factors = cut.candidate, cut.split.division.factors
-    split = found.makespan * TICK_S if found.fits else None
+    result, factors = cut.candidate, cut.split.division.factors
+    split = result.makespan * TICK_S if result.fits else None
     took, load = time.process_time() - began, os.getloadavg()[0]
-    cells = [name, cluster.name, "x".join(map(str, factors)), _ms(split), f"{found.peak.max() / 2**30:.1f}"]
+    cells = [name, cluster.name, "x".join(map(str, factors)), _ms(split), f"{result.peak.max() / 2**30:.1f}"]
     print(f"| {' | '.join([*cells, _ms(place), _ms(both), _ms(bound), f'{took:.0f}', f'{load:.1f}'])} |", flush=True)
     return KindsRow(workers=prod(factors), split_s=split, place_s=place, both_s=both, bound_s=bound)
 

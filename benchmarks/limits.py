@@ -98,12 +98,12 @@ def busy(loops: int) -> Iterator[None]:
             each.wait()
 
 
-def row(model: str, limit: float, loops: int, found: MeasuredSolve, half: MeasuredSolve) -> str:
+def row(model: str, limit: float, loops: int, solve: MeasuredSolve, half: MeasuredSolve) -> str:
     """One line of the table."""
-    seconds = (found.start_s, found.reading_s, found.stages_s, found.wall_s, found.wall_s - found.reading_s - limit)
+    seconds = (solve.start_s, solve.reading_s, solve.stages_s, solve.wall_s, solve.wall_s - solve.reading_s - limit)
     cells = [
-        model, f"{limit:g} s", str(loops), f"{found.load:.1f}", *(f"{each:.1f}" for each in seconds),
-        f"{found.cpu_s:.1f}", f"{found.step_s * 1e3:.2f} ms", f"{found.step_s / half.step_s - 1.0:+.1%}",
+        model, f"{limit:g} s", str(loops), f"{solve.load:.1f}", *(f"{each:.1f}" for each in seconds),
+        f"{solve.cpu_s:.1f}", f"{solve.step_s * 1e3:.2f} ms", f"{solve.step_s / half.step_s - 1.0:+.1%}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

@@ -67,15 +67,15 @@ class LivesRow(NamedTuple):
 
 def repaired(problem: Problem) -> tuple[int | None, int]:
     """Ticks of the better of two schedules that know nothing of lives, once repaired; and the shorter before."""
-    bare, found, lives = problem.living(None), [], problem.lives
+    bare, result, lives = problem.living(None), [], problem.lives
     free = [solve(bare, name, Options(seconds=10)).schedule for name in ("cpsat", "list")]
     for schedule in free:
         if schedule is None or lives is None:
             continue
         order = rank_of(np.lexsort((schedule.finish, schedule.start)))
         relief = relieve(problem, lives, schedule.device, order=order)
-        found += [schedule] * fits(problem, schedule) + [relief.schedule] * relief.fits
-    return min((s.makespan for s in found), default=None), min(s.makespan for s in free if s is not None)
+        result += [schedule] * fits(problem, schedule) + [relief.schedule] * relief.fits
+    return min((s.makespan for s in result), default=None), min(s.makespan for s in free if s is not None)
 
 
 def row(problem: Problem, seconds: float) -> LivesRow:
@@ -89,18 +89,18 @@ def row(problem: Problem, seconds: float) -> LivesRow:
     return LivesRow(exact, better, unlimited, took)
 
 
-def verdict(found: LivesRow) -> str:
+def verdict(lives_row: LivesRow) -> str:
     """Which of a table's columns a problem counts in."""
-    exact = found.exact
+    exact = lives_row.exact
     if exact.status is Status.INFEASIBLE:
         return "proven that nothing fits"
     if exact.status is not Status.OPTIMAL or exact.schedule is None:
         return "open"
-    if found.repaired is None:
+    if lives_row.repaired is None:
         return "repair finds nothing"
-    if found.repaired > exact.schedule.makespan:
+    if lives_row.repaired > exact.schedule.makespan:
         return "repair is longer"
-    return "repair is as good" if found.repaired == exact.schedule.makespan else "repair is shorter"
+    return "repair is as good" if lives_row.repaired == exact.schedule.makespan else "repair is shorter"
 
 
 def refuted(problem: Problem, exact: Result) -> bool:
@@ -131,12 +131,12 @@ def main(arguments: list[str] | None = None) -> None:
         count, over, seconds, wrong = Counter[str](), [], [], 0
         for seed in range(asked.instances):
             problem = instance(seed, share)
-            found = row(problem, asked.seconds)
-            count[verdict(found)] += 1
-            seconds.append(found.seconds)
-            if found.exact.schedule is not None and found.repaired is not None:
-                over.append(found.repaired / found.exact.schedule.makespan - 1)
-            wrong += asked.oracle and problem.tasks <= 9 and not refuted(problem, found.exact)
+            result = row(problem, asked.seconds)
+            count[verdict(result)] += 1
+            seconds.append(result.seconds)
+            if result.exact.schedule is not None and result.repaired is not None:
+                over.append(result.repaired / result.exact.schedule.makespan - 1)
+            wrong += asked.oracle and problem.tasks <= 9 and not refuted(problem, result.exact)
         cells = " | ".join(str(count[name]) for name in COLUMNS)
         print(f"| {share} | {cells} | {np.mean(over or [0]):+.1%} | {np.mean(seconds):.1f} |", flush=True)
         if asked.oracle:

@@ -119,14 +119,14 @@ def cell(instance: FamilyProblem | Shipped, solver: str, formulation: str, secon
     options = Options(seconds=seconds, start=first.schedule, formulation=formulation)
     told: list[tuple[float, int]] = []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = solve(
+    result = solve(
         problem, solver, options, report=lambda p: told.append((p.seconds, p.schedule.makespan)) if p.schedule else None
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
         "instance": instance.name, "tasks": problem.tasks, "solver": solver, "formulation": formulation,
-        "limit": seconds, "start": first.schedule.makespan, "least": first.lower_bound, **answer(found),
+        "limit": seconds, "start": first.schedule.makespan, "least": first.lower_bound, **answer(result),
         "better": next((round(at, 1) for at, span in told if span < first.schedule.makespan), None),
         "cpu": round(cpu, 1), "load": round(os.getloadavg()[0], 1),
     }  # fmt: skip
@@ -167,10 +167,10 @@ def fill(table: str, solver: str, seconds: float, file: Path) -> None:
 
 def compare(rows: list[dict[str, Any]]) -> None:
     """`tight` against `paper`, a line an instance."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    result: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(row["instance"], {})[row["formulation"]] = row
-    both = {name: pair for name, pair in found.items() if len(pair) == 2}
+        result.setdefault(row["instance"], {})[row["formulation"]] = row
+    both = {name: pair for name, pair in result.items() if len(pair) == 2}
     print("| instance | tasks | list, bound | tight | paper | closed: tight | paper |\n|---|---|---|---|---|---|---|")
     for name, pair in both.items():
         tight, paper = pair["tight"], pair["paper"]

@@ -68,10 +68,10 @@ def traced(policy: str) -> Graph:
 
 def by_type(graph: Graph, seconds: Floats) -> dict[str, float]:
     """Seconds by type of op."""
-    found: dict[str, float] = defaultdict(float)
+    result: dict[str, float] = defaultdict(float)
     for kind, took in zip(graph.type_of.tolist(), seconds.tolist(), strict=True):
-        found[graph.types[kind]] += took
-    return dict(found)
+        result[graph.types[kind]] += took
+    return dict(result)
 
 
 def matmul_gains(full: Graph, mixed: Graph, before: Floats, after: Floats) -> list[float]:
@@ -85,16 +85,16 @@ def matmul_gains(full: Graph, mixed: Graph, before: Floats, after: Floats) -> li
     return [queue.pop() / took for queue, took in pairs if queue]
 
 
-def _print(said: dict[str, Any]) -> None:
-    full, mixed = said["types"]["float32"], said["types"]["mixed"]
+def _print(values: dict[str, Any]) -> None:
+    full, mixed = values["types"]["float32"], values["types"]["mixed"]
     print("| type | float32, ms | mixed_float16, ms | ratio |\n|---|---:|---:|---:|")
     for name in sorted({*full, *mixed}, key=lambda n: -full.get(n, 0.0) - mixed.get(n, 0.0))[:16]:
         a, b = full.get(name, 0.0) * 1e3, mixed.get(name, 0.0) * 1e3
         print(f"| {name} | {a:.3f} | {b:.3f} | {f'{a / b:.2f}' if a and b else ''} |")
-    a, b = (1e3 * said["seconds"][name] for name in ("float32", "mixed"))
+    a, b = (1e3 * values["seconds"][name] for name in ("float32", "mixed"))
     print(f"| all | {a:.3f} | {b:.3f} | {a / b:.2f} |")
-    gain = said["matmul_gain"]
-    print(f"\n{said['matmuls']} matmuls in float16: {gain['least']:.1f} times at least, {gain['median']:.1f} mostly")
+    gain = values["matmul_gain"]
+    print(f"\n{values['matmuls']} matmuls in float16: {gain['least']:.1f} times at least, {gain['median']:.1f} mostly")
 
 
 if __name__ == "__main__":

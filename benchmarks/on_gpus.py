@@ -9,18 +9,18 @@ CLUSTERS = {2: "v100x2-nvlink", 4: "v100x4", 8: "v100x8", 16: "v100x16"}
 
 def parser(about: str, *, models: str, gpus: str = "2,4,8,16", seconds: float) -> argparse.ArgumentParser:
     """Which models on how many GPUs, and how long each solve searches; the defaults are given."""
-    found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--models", default=models)
-    found.add_argument("--variant", help="by default tiny", default="tiny")
-    found.add_argument("--gpus", default=gpus)
-    found.add_argument("--time-limit", type=float, default=seconds, help="of each solve")
-    return found
+    result = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--models", default=models)
+    result.add_argument("--variant", help="by default tiny", default="tiny")
+    result.add_argument("--gpus", default=gpus)
+    result.add_argument("--time-limit", type=float, default=seconds, help="of each solve")
+    return result
 
 
-def cases(given: argparse.Namespace) -> Iterator[tuple[str, int]]:
+def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
     """(model, GPUs) of each table row, or several rows."""
-    for model in given.models.split(","):
-        for gpus in map(int, given.gpus.split(",")):
+    for model in arguments.models.split(","):
+        for gpus in map(int, arguments.gpus.split(",")):
             yield model, gpus
 
 

@@ -142,11 +142,11 @@ def _infeasible(run: OracleRun) -> tuple[str, str]:
 def _feasible(run: OracleRun, best: int) -> tuple[str, str]:
     result = run.result
     bound = max([result.lower_bound, *(p.lower_bound for p in run.heard)])
-    found = "nothing" if result.schedule is None else str(result.schedule.makespan)
-    told = f"{result.status} {found} ({result.detail}), bound {bound}, the optimum is {best}"
+    outcome = "nothing" if result.schedule is None else str(result.schedule.makespan)
+    told = f"{result.status} {outcome} ({result.detail}), bound {bound}, the optimum is {best}"
     if bound > best or result.status is Status.INFEASIBLE:
         return "false", told
-    if found == str(best):
+    if outcome == str(best):
         if result.status is Status.OPTIMAL:
             return "proven", ""
         return ("unproven" if run.provable else "met, not proven"), ""

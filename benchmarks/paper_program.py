@@ -63,7 +63,7 @@ def highs(linear: Linear, cpu: float, presolve: str = "choose") -> highspy.Highs
 
 def small(count: int, cpu: float, presolve: str) -> None:
     """Time to "Optimal" on layers of 3 x 4 tasks on two GPUs, and how often that was not the optimum."""
-    found: dict[str, list[tuple[float, int, int, bool]]] = {}
+    result: dict[str, list[tuple[float, int, int, bool]]] = {}
     for seed in range(count):
         problem = per_edge(layered(np.random.default_rng(seed), 4, 3, transfer=1))
         start = ListScheduler().solve(problem, Options(), lambda _: None).schedule
@@ -75,11 +75,11 @@ def small(count: int, cpu: float, presolve: str) -> None:
             took, info = time.process_time() - began, solver.getInfo()
             optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
             value = round(info.objective_function_value * limits.unit) if optimal else -1
-            found.setdefault(name, []).append((took, info.mip_node_count, value, optimal))
+            result.setdefault(name, []).append((took, info.mip_node_count, value, optimal))
     # A wrong optimum is too small: constraints give way where a constant is large.
-    best = [max(rows[seed][2] for rows in found.values()) for seed in range(count)]
+    best = [max(rows[seed][2] for rows in result.values()) for seed in range(count)]
     print(f"presolve {presolve}\nprogram | proven | geometric mean CPU s | geometric mean nodes | wrong")
-    for name, rows in found.items():
+    for name, rows in result.items():
         seconds = math.exp(np.mean([math.log(max(r[0], 1e-3)) for r in rows]))
         nodes = math.exp(np.mean([math.log(max(r[1], 1)) for r in rows]))
         wrong = sum(r[3] and r[2] != b for r, b in zip(rows, best, strict=True))

@@ -67,12 +67,12 @@ def _row(name: str, graph: Graph, cluster: Cluster, again: int) -> None:
 
 def _least(run: Callable[[], T], again: int) -> tuple[float, T]:
     """Least processor seconds of some runs, the first of which, which may compile, does not count."""
-    found, seconds = run(), []
+    result, seconds = run(), []
     for _ in range(again):
         began = time.process_time()
-        found = run()
+        result = run()
         seconds.append(time.process_time() - began)
-    return min(seconds), found
+    return min(seconds), result
 
 
 def _wide(units: int) -> Graph:

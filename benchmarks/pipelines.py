@@ -60,10 +60,10 @@ def main() -> None:
 def row(graph: Graph, name: str, batches: int, seconds: tuple[float, float]) -> list[str]:
     """The columns of one step on one cluster; seconds: of the serial step's solve, and of search."""
     cluster, began = load_cluster(name), time.process_time()
-    found = pipeline_step(graph, cluster, batches=batches, wish=PipelineOptions(search=seconds[1]))
-    took, step = time.process_time() - began, found.plan.makespan_s * 1e3
+    result = pipeline_step(graph, cluster, batches=batches, wish=PipelineOptions(search=seconds[1]))
+    took, step = time.process_time() - began, result.plan.makespan_s * 1e3
     alone = serial(graph, name, batches, seconds[0]) if seconds[0] >= 0 else math.inf
-    known = {each.schedule.name: each for each in found.laid if each is not found.chosen or not found.search}
+    known = {each.schedule.name: each for each in result.mapped if each is not result.chosen or not result.search}
     others = [
         each.candidate.makespan * 1e-6
         for each in known.values()
@@ -72,21 +72,21 @@ def row(graph: Graph, name: str, batches: int, seconds: tuple[float, float]) -> 
     own = min(
         each.candidate.makespan for key, each in known.items() if each.candidate and each.fits and key != REPLICATED
     )
-    begun = known[found.chosen.schedule.name]
+    begun = known[result.chosen.schedule.name]
     before = begun.candidate.makespan if begun.candidate else 1
     return [
-        f"{begun.schedule.name}{' + search' if found.search else ''} {step:.0f}",
+        f"{begun.schedule.name}{' + search' if result.search else ''} {step:.0f}",
         *(shown(each) for each in known.values() if each.schedule.name in SHOWN),
-        f"{own * 1e-6:.0f}", f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
-        f"{relative_gap(own, found.bound_ticks):.1%}", f"{begun.predicted / before:.2f}", f"{took:.1f}",
+        f"{own * 1e-6:.0f}", f"{alone:.0f}", f"{step / min(others):.3f}", f"{result.plan.gap:.1%}",
+        f"{relative_gap(own, result.bound_ticks):.1%}", f"{begun.predicted / before:.2f}", f"{took:.1f}",
     ]  # fmt: skip
 
 
-def shown(laid: MappedSchedule) -> str:
+def shown(mapped: MappedSchedule) -> str:
     """Milliseconds of a schedule."""
-    if laid.candidate is None:
+    if mapped.candidate is None:
         return "-"
-    return f"{laid.candidate.makespan * 1e-6:.0f}{'' if laid.fits else '!'}"
+    return f"{mapped.candidate.makespan * 1e-6:.0f}{'' if mapped.fits else '!'}"
 
 
 def serial(graph: Graph, name: str, batches: int, seconds: float) -> float:
@@ -106,8 +106,8 @@ def serial(graph: Graph, name: str, batches: int, seconds: float) -> float:
     order = topological_order(problem.tasks, problem.src, problem.dst)
     key = after_all(order, problem.src, problem.dst, ints(np.where(after, batches * (graph.ops + 1), key)))
     rank = rank_of(ints(np.lexsort((rank_of(order), key))))
-    found = Bench.of(step.graph, problem).ordered("serial", "one after the other", device, rank)
-    return found.makespan * 1e-6 if found.fits else float("inf")
+    result = Bench.of(step.graph, problem).ordered("serial", "one after the other", device, rank)
+    return result.makespan * 1e-6 if result.fits else float("inf")
 
 
 if __name__ == "__main__":

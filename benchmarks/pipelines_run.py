@@ -65,30 +65,30 @@ def main() -> None:
         "measured_s": measured, "measured_ratio": measured["serial"] / measured["1f1b"],
         "predicted_s": predicted, "predicted_ratio": predicted["serial"] / predicted["1f1b"],
         "equal_losses": losses["serial"] == losses["1f1b"],
-        "moved": sum(len(found.moves) + len(found.inversions) for step in steps.values()
-                     for found in step.applied.findings),
+        "moved": sum(len(result.moves) + len(result.inversions) for step in steps.values()
+                     for result in step.applied.findings),
         "cpu_s": time.process_time() - began, "load": load,
     }))  # fmt: skip
 
 
-def _model(given: argparse.Namespace) -> Any:
+def _model(arguments: argparse.Namespace) -> Any:
     import keras
 
     keras.utils.set_random_seed(7)
-    layers = [keras.layers.Dense(given.width, activation="relu") for _ in range(given.layers)]
-    model = keras.Sequential([keras.Input((given.width,)), *layers])
+    layers = [keras.layers.Dense(arguments.width, activation="relu") for _ in range(arguments.layers)]
+    model = keras.Sequential([keras.Input((arguments.width,)), *layers])
     model.compile(keras.optimizers.SGD(1e-3), keras.losses.MeanSquaredError(), jit_compile=False)
     return model
 
 
-def _graph(given: argparse.Namespace, data: list[Any]) -> Graph:
+def _graph(arguments: argparse.Namespace, data: list[Any]) -> Graph:
     """The step in micro-batches, as `pesto pipeline --function` has it."""
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.sources.sources import capture_keras
 
-    cut = Cut(given.micro_batches)
-    label = function_label("pipelines_run:model", given.rows, cut)
-    return build_graph(capture_keras(_model(given), given.rows, data=tuple(data), source=label, cut=cut))
+    cut = Cut(arguments.micro_batches)
+    label = function_label("pipelines_run:model", arguments.rows, cut)
+    return build_graph(capture_keras(_model(arguments), arguments.rows, data=tuple(data), source=label, cut=cut))
 
 
 def _serial(graph: Graph, like: Plan) -> Plan:

@@ -38,13 +38,13 @@ def main() -> None:
     problems = {size: _problem(size, asked.gpus) for size in sizes}
     print(f"| method on {asked.gpus} GPUs | {' | '.join(f'{size} tasks, s' for size in sizes)} | exponent |")
     print(f"|---|{'---:|' * (len(sizes) + 1)}")
-    found = {}
+    result = {}
     for name in names:
-        found[name] = _seconds(name, problems, asked.most)
-        cells = [f"{found[name][size]:.3g}" if size in found[name] else "-" for size in sizes]
-        print(f"| {name} | {' | '.join(cells)} | {_exponent(found[name])} |", flush=True)
+        result[name] = _seconds(name, problems, asked.most)
+        cells = [f"{result[name][size]:.3g}" if size in result[name] else "-" for size in sizes]
+        print(f"| {name} | {' | '.join(cells)} | {_exponent(result[name])} |", flush=True)
     if asked.out is not None:
-        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        asked.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _problem(tasks: int, gpus: int) -> Problem:
@@ -52,15 +52,15 @@ def _problem(tasks: int, gpus: int) -> Problem:
     return layered(rng, max(2, tasks // WIDTH), WIDTH, gpus=gpus, transfer=5, longest=30)
 
 
-def _seconds(name: str, problems: dict[int, Problem], most: float) -> dict[int, float]:
-    method, options = PLACERS[name].load(), Options(seconds=most)
+def _seconds(name: str, problems: dict[int, Problem], limit: float) -> dict[int, float]:
+    method, options = PLACERS[name].load(), Options(seconds=limit)
     _timed(method, _problem(200, 2), options)  # compiles
-    found: dict[int, float] = {}
+    result: dict[int, float] = {}
     for size, problem in problems.items():
-        found[size] = _timed(method, problem, options)
-        if found[size] > most:
+        result[size] = _timed(method, problem, options)
+        if result[size] > limit:
             break
-    return found
+    return result
 
 
 def _timed(method: Place, problem: Problem, options: Options) -> float:

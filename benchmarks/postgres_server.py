@@ -26,9 +26,9 @@ def missing() -> str:
 
 
 def _program(name: str) -> str | None:
-    found = shutil.which(name)
-    if found or not shutil.which("pg_config"):
-        return found
+    result = shutil.which(name)
+    if result or not shutil.which("pg_config"):
+        return result
     folder = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=True).stdout.strip()
     return shutil.which(name, path=folder)
 

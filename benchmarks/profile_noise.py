@@ -39,9 +39,9 @@ def main() -> None:
         print("".join(f"{x:13.3f}" for x in value) + f"  {name}")
 
 
-def profiles(given: argparse.Namespace) -> NDArray[np.float64]:
+def profiles(arguments: argparse.Namespace) -> NDArray[np.float64]:
     """[profiles, columns] cores and milliseconds."""
-    graph, step = named_sources.load_runnable(Source(model=given.model, variant=given.variant))
+    graph, step = named_sources.load_runnable(Source(model=arguments.model, variant=arguments.variant))
     from pesto.tf.run import profiler
 
     rows = []
@@ -49,9 +49,9 @@ def profiles(given: argparse.Namespace) -> NDArray[np.float64]:
         session.run(step.graph.get_operation_by_name(step.init))
         runs = profiler.ProfiledStep(graph, step, session, np.random.default_rng(0), "cpu")
         profiler.warm_up(runs.untraced, 5, 5, time.perf_counter)
-        for k in range(given.profiles):
-            time.sleep(given.pause if k else 0)
-            rows.append(_row(runs, given.iterations))
+        for k in range(arguments.profiles):
+            time.sleep(arguments.pause if k else 0)
+            rows.append(_row(runs, arguments.iterations))
     return np.array(rows)
 
 
@@ -66,12 +66,12 @@ def _row(runs: "object", iterations: int) -> list[float]:
         return time.perf_counter() - began
 
     keep = Watch(keep=True)
-    found, steps = watched(runs.traced, iterations, keep), watched(untraced, iterations, keep)
-    samples = profiler.op_seconds(np.array(found.samples))
+    result, steps = watched(runs.traced, iterations, keep), watched(untraced, iterations, keep)
+    samples = profiler.op_seconds(np.array(result.samples))
     each = (samples.min(axis=0), profiler.lower_decile(samples), np.median(samples, axis=0),
             profiler.trimmed_mean(samples)[0], samples.mean(axis=0))  # fmt: skip
     sums = [float(np.nansum(one)) * 1e3 for one in each]
-    others = found.others.cores if found.others is not None else float("nan")
+    others = result.others.cores if result.others is not None else float("nan")
     return [others, *sums, min(steps.samples) * 1e3, float(np.median(steps.samples)) * 1e3]
 
 

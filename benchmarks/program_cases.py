@@ -170,11 +170,11 @@ def custom(keras: Any) -> Any:
         def train_step(self, batch: Any) -> Any:
             x, y = batch
             with tf.GradientTape() as tape:
-                found = self(x, training=True)
-                loss = self.compute_loss(y=y, y_pred=found)
+                result = self(x, training=True)
+                loss = self.compute_loss(y=y, y_pred=result)
             gradients, norm = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_variables), 1.0)
             self.optimizer.apply(gradients, self.trainable_variables)
-            return {**self.compute_metrics(x, y, found), "loss": loss, "norm": norm}
+            return {**self.compute_metrics(x, y, result), "loss": loss, "norm": norm}
 
     plain = towers(keras)
     return Clipped(plain.inputs, plain.outputs)

@@ -72,11 +72,18 @@ def line(row: Row) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def apart(name: str, asked: argparse.Namespace) -> Row:
+def apart(name: str, arguments: argparse.Namespace) -> Row:
     """A program's row, measured in processes of its own."""
     environment, began = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, of_children()
     with tempfile.TemporaryDirectory() as folder:
-        how = ("--limit", str(asked.limit), "--steps", str(asked.steps), "--stock", str(Path(folder, "stock.npz")))
+        how = (
+            "--limit",
+            str(arguments.limit),
+            "--steps",
+            str(arguments.steps),
+            "--stock",
+            str(Path(folder, "stock.npz")),
+        )
         command = [sys.executable, __file__, "--program", name, *how, "--part"]
         if name == SAVED:  # `pesto run` takes both references in its own process
             environment["TF_ENABLE_ONEDNN_OPTS"] = "1"
@@ -128,27 +135,27 @@ def planned(name: str, limit_s: float, steps: int, stock: Path) -> Row:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     unplaced, alone_s = trained(start, steps)
     with api.apply(plan, devices="cpu") as applied:
-        found, seconds = trained(start, steps)
-    losses, variables, furthest = apart_by(found, taken(stock))
+        result, seconds = trained(start, steps)
+    losses, variables, furthest = apart_by(result, taken(stock))
     row |= priced(plan) | {"stock_losses": losses, "stock_variables": variables, "furthest": furthest}
     row |= {"ops": graph.ops, "first_s": seconds[0], "step_s": seconds[1]}
     row |= {"unplaced_first_s": alone_s[0], "unplaced_step_s": alone_s[1]}
-    row |= {"reference": max(apart_by(found, unplaced)[:2]), "verified_ops": applied.ops}
+    row |= {"reference": max(apart_by(result, unplaced)[:2]), "verified_ops": applied.ops}
     return row | {part: sum(len(getattr(f, part)) for f in applied.findings) for part in ("moves", "inversions")}
 
 
-def kept(found: Row, file: Path) -> None:
+def kept(result: Row, file: Path) -> None:
     """Write what `trained` gives."""
-    names = list(found["values"])
-    arrays = {str(k): found["values"][name] for k, name in enumerate(names)}
-    np.savez(file, losses=found["losses"], names=names, **arrays)
+    names = list(result["values"])
+    arrays = {str(k): result["values"][name] for k, name in enumerate(names)}
+    np.savez(file, losses=result["losses"], names=names, **arrays)
 
 
 def taken(file: Path) -> Row:
     """What `kept` wrote."""
-    with np.load(file, allow_pickle=False) as found:
-        values = {str(name): found[str(k)] for k, name in enumerate(found["names"])}
-        return {"losses": found["losses"].tolist(), "values": values}
+    with np.load(file, allow_pickle=False) as result:
+        values = {str(name): result[str(k)] for k, name in enumerate(result["names"])}
+        return {"losses": result["losses"].tolist(), "values": values}
 
 
 def timed(row: Row, stage: str, act: Callable[[], Any]) -> Any:
@@ -163,9 +170,9 @@ def recorded(start: Callable[[], Training]) -> Any:
     """The graph of one step of the program, which is run."""
     from pesto.verbs import api
 
-    with api.record(batch=BATCH) as found:
+    with api.record(batch=BATCH) as result:
         start().train(1)
-    return found.graph
+    return result.graph
 
 
 def from_v1() -> Any:

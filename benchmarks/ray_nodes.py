@@ -46,11 +46,11 @@ class RayNodes:
 
     def below(self) -> dict[int, str]:
         """All processes of both nodes, with their titles."""
-        found: dict[int, str] = {}
+        result: dict[int, str] = {}
         for node in (self.head, self.second):
             if node is not None:
-                found |= _family(node.pid)
-        return found
+                result |= _family(node.pid)
+        return result
 
     def workers(self) -> list[int]:
         """The processes that are at a job."""
@@ -115,14 +115,14 @@ def _family(root: int) -> dict[int, str]:
                 continue
             if row[0] != "Z":
                 parents[int(entry.name)] = int(row[1])
-    found, todo = dict[int, str](), [root] if root in parents else []
+    result, todo = dict[int, str](), [root] if root in parents else []
     while todo:
         pid = todo.pop()
         try:
-            found[pid] = (
+            result[pid] = (
                 (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             )
         except OSError:
             continue
         todo += [child for child, parent in parents.items() if parent == pid]
-    return found
+    return result

@@ -41,12 +41,12 @@ _COLUMNS = ("makespan", "listed", "replay", "listed", "scheduled", "fifo", "pyth
 def least(call: Callable[[], object]) -> float:
     """CPU seconds of a call: the least of as many as fit, three at least."""
     call()
-    found: list[float] = []
-    while len(found) < 3 or sum(found) < _SECONDS:
+    result: list[float] = []
+    while len(result) < 3 or sum(result) < _SECONDS:
         began = time.process_time()
         call()
-        found.append(time.process_time() - began)
-    return min(found)
+        result.append(time.process_time() - began)
+    return min(result)
 
 
 def runs(problem: Problem, device: Ints) -> list[float]:
@@ -66,12 +66,12 @@ def runs(problem: Problem, device: Ints) -> list[float]:
         lambda: replay(problem, device, rank, send_rank=send_rank, prepared=g),
         lambda: fifo(problem, device, prepared=g),
     ]
-    found = [least(call) for call in calls]
+    result = [least(call) for call in calls]
     if problem.tasks > _PYTHON_MOST:
-        return [*found, float("nan")]
+        return [*result, float("nan")]
     began = time.process_time()
     simulate(problem, device, rank)
-    return [*found, time.process_time() - began]
+    return [*result, time.process_time() - began]
 
 
 def header(title: str) -> None:
@@ -87,10 +87,10 @@ def row(name: str, problem: Problem, seconds: list[float]) -> None:
     print(f"{name:14}{problem.tasks:10,}{problem.edges:10,}{cells}{ratio:12.0f}")
 
 
-def synthetic(gpus: int, most: int) -> None:
+def synthetic(gpus: int, limit: int) -> None:
     """A table of sizes, and the exponents."""
     header(f"layered graph on a host and {gpus} GPUs")
-    rng, sizes, rows = np.random.default_rng(0), [n for n in _SIZES if n <= most], []
+    rng, sizes, rows = np.random.default_rng(0), [n for n in _SIZES if n <= limit], []
     for tasks in sizes:
         problem = layered(rng, tasks, gpus)
         device = np.where(problem.allowed[:, 0], 0, 1 + rng.integers(gpus, size=tasks))

@@ -69,26 +69,26 @@ def main() -> None:
 def page(name: str, folder: Path) -> Path:
     """The page of a model's quick plan."""
     model, variant = name.split(":")
-    graph, plan, found = (folder / f"{model}-{variant}{end}" for end in (".json.gz", ".plan.json", ".html"))
+    graph, plan, result = (folder / f"{model}-{variant}{end}" for end in (".json.gz", ".plan.json", ".html"))
     if not graph.exists():
         _pesto("import", "--model", model, "--variant", variant, "-o", graph)
     if not plan.exists():
         quick = ("--no-search", "--time-limit", "0", "--cluster", CLUSTERS[name])
         _pesto("solve", "--graph", graph, "-q", "-o", plan, *quick)
-    _pesto("report", plan, "--graph", graph, "-o", found)
-    return found
+    _pesto("report", plan, "--graph", graph, "-o", result)
+    return result
 
 
 def _pesto(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "pesto", *map(str, words)], check=True, stdout=sys.stderr)
 
 
-def _measured(name: str, found: Path, opens: int) -> dict[str, Any]:
+def _measured(name: str, path: Path, opens: int) -> dict[str, Any]:
     """The page, opened some times in a browser of its own each; medians, and every time until it was painted."""
-    runs = [_opened(found) for _ in range(opens)]
+    runs = [_opened(path) for _ in range(opens)]
     painted = sorted(run["painted_ms"] for run in runs)
     most_mb, most_ms = BARS[name]
-    mb = found.stat().st_size / 1e6
+    mb = path.stat().st_size / 1e6
     redraw, cpu = (
         {zoom: statistics.median(run[key][zoom] for run in runs) for zoom in map(str, ZOOMS)}
         for key in ("redraw_ms", "redraw_cpu_ms")
@@ -110,16 +110,16 @@ def _measured(name: str, found: Path, opens: int) -> dict[str, Any]:
     }
 
 
-def _opened(found: Path) -> dict[str, Any]:
+def _opened(path: Path) -> dict[str, Any]:
     import browser
 
     with browser.browser() as tab:
         tab.size(1440, 1000)
         tab.call("Performance.enable", timeDomain="threadTicks")
         before = _cpu_ms(tab)
-        tab.open(found, READY)
+        tab.open(path, READY)
         opened = _cpu_ms(tab) - before
-        asked = [url for url in tab.requests if url != found.resolve().as_uri()]
+        asked = [url for url in tab.requests if url != path.resolve().as_uri()]
         complaints = len(tab.complaints)  # reading pixels back, below, is itself warned of
         drawn, cpu = {}, {}
         for zoom in ZOOMS:
@@ -140,8 +140,8 @@ def _opened(found: Path) -> dict[str, Any]:
 
 def _cpu_ms(tab: Any) -> float:
     """What the page's main thread has taken of a processor so far."""
-    found = tab.call("Performance.getMetrics")["metrics"]
-    return 1e3 * next(each["value"] for each in found if each["name"] == "TaskDuration")
+    result = tab.call("Performance.getMetrics")["metrics"]
+    return 1e3 * next(each["value"] for each in result if each["name"] == "TaskDuration")
 
 
 if __name__ == "__main__":

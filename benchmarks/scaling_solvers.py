@@ -76,12 +76,12 @@ def stages(problem: Problem) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
     """The least CPU time of some runs, as other work on the machine leaves it alone."""
-    found = []
+    result = []
     for _ in range(repeats):
         began = time.process_time()
         call()
-        found.append(time.process_time() - began)
-    return min(found)
+        result.append(time.process_time() - began)
+    return min(result)
 
 
 def table(gpus: int, sizes: list[int]) -> None:

@@ -53,16 +53,16 @@ def main() -> None:
         filled = fill(folder / "data", given.jobs)
         server, url = started(folder / "data")
         try:
-            found = measured(folder, url, filled, given.backups, given.clients)
+            result = measured(folder, url, filled, given.backups, given.clients)
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-        found["restored_starts"] = answers(folder / f"restored-{given.backups - 1}")
+        result["restored_starts"] = answers(folder / f"restored-{given.backups - 1}")
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    found |= {"exit_code": code, "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used), 1)}
-    found |= {"load": [round(load, 1), round(os.getloadavg()[0], 1)]}
-    print(json.dumps(found) if given.json else "\n".join(f"{key:22} {value}" for key, value in found.items()))
-    sys.exit(1 if found["missing_jobs"] or found["missing_files"] or not found["restored_starts"] else 0)
+    result |= {"exit_code": code, "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used), 1)}
+    result |= {"load": [round(load, 1), round(os.getloadavg()[0], 1)]}
+    print(json.dumps(result) if given.json else "\n".join(f"{key:22} {value}" for key, value in result.items()))
+    sys.exit(1 if result["missing_jobs"] or result["missing_files"] or not result["restored_starts"] else 0)
 
 
 def fill(folder: Path, count: int) -> set[str]:

@@ -42,11 +42,11 @@ def main() -> None:
         try:
             assert server.stderr is not None
             url = server.stderr.readline().split(" at ")[1].split(",")[0]
-            found = measured(url, postgres, given.seconds, given.clients)
+            result = measured(url, postgres, given.seconds, given.clients)
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-    finish(found, code, as_json=given.json, within=bool(found["within"]))
+    finish(result, code, as_json=given.json, within=bool(result["within"]))
 
 
 class FrozenLoad(threading.Thread):

@@ -63,7 +63,7 @@ def main() -> None:
         servers = [KilledServer(Path(folder) / "data", given.workers, database, ray) for _ in range(given.servers)]
         run = KillRun(Path(folder), servers, postgres, nodes, np.random.default_rng(seed))
         try:
-            found = run.all(given.kills)
+            result = run.all(given.kills)
         finally:
             for server in servers:
                 server.end(signal.SIGKILL)
@@ -72,11 +72,11 @@ def main() -> None:
             if nodes is not None:
                 nodes.kill_all()
     load, spent = os.getloadavg()[0], resource.getrusage(resource.RUSAGE_CHILDREN)
-    found |= {"seed": seed, "cores": os.cpu_count(), "load": round(load, 1)}
-    found["cpu_s_of_reaped"] = round(spent.ru_utime + spent.ru_stime, 1)
-    print(json.dumps(found) if given.json else "\n".join(f"{key:18} {value}" for key, value in found.items()))
+    result |= {"seed": seed, "cores": os.cpu_count(), "load": round(load, 1)}
+    result["cpu_s_of_reaped"] = round(spent.ru_utime + spent.ru_stime, 1)
+    print(json.dumps(result) if given.json else "\n".join(f"{key:18} {value}" for key, value in result.items()))
     bad = ("lost", "wrong", "orphans", "events_repeated", "events_missing")
-    sys.exit(1 if any(found[key] for key in bad) or found["acknowledged"] != found["finished"] else 0)
+    sys.exit(1 if any(result[key] for key in bad) or result["acknowledged"] != result["finished"] else 0)
 
 
 class KilledServer:
@@ -122,7 +122,7 @@ class KilledServer:
     def family(self) -> list[int]:
         """All processes that came of this server or of one before, by their environment."""
         wanted = f"{_TAG}={self._tag}".encode()
-        found = []
+        result = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -131,8 +131,8 @@ class KilledServer:
                 except OSError:
                     continue
                 if inside and not dead:
-                    found.append(int(entry.name))
-        return found
+                    result.append(int(entry.name))
+        return result
 
 
 class JobWatch(threading.Thread):
@@ -200,15 +200,15 @@ class KillRun:
         until = time.monotonic() + _PATIENCE_S
         for watch in self.watches.values():
             watch.join(max(0.0, until - time.monotonic()))
-        found = self._count()
+        result = self._count()
         codes = [server.end(signal.SIGTERM) for server in self.servers]
         time.sleep(1.0)
         orphans = sum(len(server.family()) for server in self.servers)
         orphans += 0 if self.nodes is None else len(self.nodes.workers())
-        found |= {"orphans": orphans, "exit_code_after_sigterm": max(codes)}
-        found |= {"kills": dict(self.kills), "seconds": round(time.monotonic() - began, 1)}
-        found["slowest_start_s"] = round(max(max(server.starts_s) for server in self.servers), 2)
-        return found
+        result |= {"orphans": orphans, "exit_code_after_sigterm": max(codes)}
+        result |= {"kills": dict(self.kills), "seconds": round(time.monotonic() - began, 1)}
+        result["slowest_start_s"] = round(max(max(server.starts_s) for server in self.servers), 2)
+        return result
 
     def _upload(self) -> None:
         self.blobs = []
@@ -332,7 +332,7 @@ class KillRun:
             "states": dict(states),
             "attempts": attempts,
             "wrong": wrong,
-            "plans_by_graph": {str(graph): len(found) for graph, found in sorted(plans.items())},
+            "plans_by_graph": {str(graph): len(result) for graph, result in sorted(plans.items())},
             "events": sum(watch.last for watch in self.watches.values()),
             "events_repeated": sum(watch.repeated for watch in self.watches.values()),
             "events_missing": sum(watch.missing for watch in self.watches.values()),

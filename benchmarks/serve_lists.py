@@ -78,7 +78,7 @@ def main() -> None:
         "kind, state": {"kind": "solve", "state": State.FAILED}, "text that few have": {"text": "rnn"},
         "text that none has": {"text": "xyz"}, "time, text": {"until": middle, "text": "xyz"},
     }  # fmt: skip
-    found = []
+    result = []
     with tempfile.TemporaryDirectory() as folder, closing(connected(Path(folder))) as written:
         fill(written, given.jobs)
         with closing(reading(Path(folder))) as database:
@@ -88,14 +88,14 @@ def main() -> None:
                     for after in (None, f"n{given.jobs // 2}t{middle}"):
                         median, cpu, page = timed(lambda asked=asked, after=after: job_page(database, asked, after, 50))
                         assert isinstance(page, JobPage)
-                        found.append(_row(name, owner, after, median, cpu) | {"jobs": len(page.jobs)})
+                        result.append(_row(name, owner, after, median, cpu) | {"jobs": len(page.jobs)})
                 median, cpu, _ = timed(lambda owner=owner: job_counts(database, owner))
-                found.append(_row("counts", owner, None, median, cpu))
-    said = {"jobs": given.jobs, "most_cpu_ms": max(row["cpu_ms"] for row in found), "load": os.getloadavg()[0]}
+                result.append(_row("counts", owner, None, median, cpu))
+    said = {"jobs": given.jobs, "most_cpu_ms": max(row["cpu_ms"] for row in result), "load": os.getloadavg()[0]}
     if given.json:
-        print(json.dumps(said | {"lists": found}))
+        print(json.dumps(said | {"lists": result}))
         return
-    for row in found:
+    for row in result:
         print(*row.values(), sep="\t")
     print(json.dumps(said))
 

@@ -70,11 +70,11 @@ def main() -> None:
             assert server.stderr is not None
             port = int(server.stderr.readline().split(" at http://127.0.0.1:")[1].split(",")[0])
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-                found = loop.run(Load(port, server.pid, talked, given).all())
+                result = loop.run(Load(port, server.pid, talked, given).all())
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-    finish(found, code, as_json=given.json, within=not found["answers_of_500_or_above"])
+    finish(result, code, as_json=given.json, within=not result["answers_of_500_or_above"])
 
 
 def shared(url: str, folder: Path) -> Session:
@@ -114,8 +114,8 @@ class LoadClient(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take an answer, and ask again."""
         self._came += data
-        head, found, body = self._came.partition(b"\r\n\r\n")
-        if not found:
+        head, result, body = self._came.partition(b"\r\n\r\n")
+        if not result:
             return
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
         if len(body) < length:
@@ -141,8 +141,8 @@ class LoadClient(asyncio.Protocol):
 class Load:
     """The phases, one after another."""
 
-    def __init__(self, port: int, server: int, talked: str, given: argparse.Namespace) -> None:
-        self._port, self._server, self._talked, self._given = port, server, talked, given
+    def __init__(self, port: int, server: int, talked: str, arguments: argparse.Namespace) -> None:
+        self._port, self._server, self._talked, self._given = port, server, talked, arguments
         self._url = f"http://127.0.0.1:{port}"
         self._codes: Counter[int] = Counter()
 
@@ -154,17 +154,17 @@ class Load:
         seconds, clients = self._given.seconds, self._given.clients
         body = json.dumps(QUEUED).encode()
         submit = _request("POST", "/v1/jobs", body)
-        found: dict[str, object] = {"health": await self._asked(_request("GET", "/healthz"), clients, seconds)}
-        found["submit"] = await self._asked(submit, clients, seconds)
-        found["status"] = await self._asked(_request("GET", f"/v1/jobs/{running}"), clients, seconds)
-        print(json.dumps(found), file=sys.stderr)
-        found["streams"] = await self._streamed()
+        result: dict[str, object] = {"health": await self._asked(_request("GET", "/healthz"), clients, seconds)}
+        result["submit"] = await self._asked(submit, clients, seconds)
+        result["status"] = await self._asked(_request("GET", f"/v1/jobs/{running}"), clients, seconds)
+        print(json.dumps(result), file=sys.stderr)
+        result["streams"] = await self._streamed()
         before = _memory(self._server)
         over = await self._asked(submit, 10 * clients, self._given.overload)
-        found["overload"] = over | {"rss_mib_before": before, "rss_mib_after": _memory(self._server)}
-        found["answers"] = {str(code): count for code, count in sorted(self._codes.items())}
-        found["answers_of_500_or_above"] = sum(count for code, count in self._codes.items() if code >= 500)
-        return found
+        result["overload"] = over | {"rss_mib_before": before, "rss_mib_after": _memory(self._server)}
+        result["answers"] = {str(code): count for code, count in sorted(self._codes.items())}
+        result["answers_of_500_or_above"] = sum(count for code, count in self._codes.items() if code >= 500)
+        return result
 
     async def _asked(self, request: bytes, clients: int, seconds: float) -> dict[str, object]:
         """A rate, percentiles of the wait, and the processors' seconds of the server and of this process."""

@@ -49,21 +49,21 @@ def main() -> None:
             port = int(next(line for line in server.stderr if " at http" in line).split("127.0.0.1:")[1].split(",")[0])
             time.sleep(5.0)  # its worker loads
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-                found = loop.run(measured(port, given))
+                result = loop.run(measured(port, given))
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-    finish(found, code, as_json=given.json, within=bool(found["within"]))
+    finish(result, code, as_json=given.json, within=bool(result["within"]))
 
 
-async def measured(port: int, given: argparse.Namespace) -> dict[str, object]:
+async def measured(port: int, arguments: argparse.Namespace) -> dict[str, object]:
     """Have all of them go on for the time that is given; what was measured by name."""
-    until, kept, refused = time.perf_counter() + given.seconds, list[float](), list[float]()
-    addresses = [f"127.0.0.{2 + k}" for k in range(given.addresses)]
+    until, kept, refused = time.perf_counter() + arguments.seconds, list[float](), list[float]()
+    addresses = [f"127.0.0.{2 + k}" for k in range(arguments.addresses)]
     slow = [
         asyncio.create_task(keep_slow(port, source, begins, until, (kept, refused)))
         for _, source, begins in zip(
-            range(given.slow), itertools.cycle(addresses), itertools.cycle((b"", HEAD, BODY)), strict=False
+            range(arguments.slow), itertools.cycle(addresses), itertools.cycle((b"", HEAD, BODY)), strict=False
         )
     ]
     await asyncio.sleep(3.0)
@@ -74,13 +74,13 @@ async def measured(port: int, given: argparse.Namespace) -> dict[str, object]:
         ask(port, addresses[0], until, waits["same_new"], anew=True),
     )
     await asyncio.gather(*slow)
-    p99 = {name: round(1e3 * float(np.quantile(found, 0.99)), 1) for name, found in waits.items()}
+    p99 = {name: round(1e3 * float(np.quantile(result, 0.99)), 1) for name, result in waits.items()}
     longest = max(kept, default=0.0)
     within = max(p99.values()) <= HEALTH_MS and longest <= CUT_S and not any(failed[:2])
     return {
-        "slow": given.slow, "cut": len(kept), "refused_at_once": len(refused), "longest_kept_s": round(longest, 1),
-        "healthz": {name: len(found) for name, found in waits.items()}, "healthz_p99_ms": p99,
-        "healthz_most_ms": {name: round(1e3 * max(found), 1) for name, found in waits.items()},
+        "slow": arguments.slow, "cut": len(kept), "refused_at_once": len(refused), "longest_kept_s": round(longest, 1),
+        "healthz": {name: len(result) for name, result in waits.items()}, "healthz_p99_ms": p99,
+        "healthz_most_ms": {name: round(1e3 * max(result), 1) for name, result in waits.items()},
         "healthz_failed": dict(zip(waits, failed, strict=True)), "within": within,
     }  # fmt: skip
 

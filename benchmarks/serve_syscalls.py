@@ -48,12 +48,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pesto-serve-syscalls-") as folder:
         run = SyscallRun(Path(folder))
         try:
-            found = run.all(given.most)
+            result = run.all(given.most)
         finally:
             run.server.end(signal.SIGKILL)
-    found |= {"cores": os.cpu_count(), "load_before": round(load, 1)}
-    print(json.dumps(found) if given.json else "\n".join(f"{key:18} {value}" for key, value in found.items()))
-    sys.exit(1 if any(found[key] for key in ("lost", "doubled", "undone", "orphans")) else 0)
+    result |= {"cores": os.cpu_count(), "load_before": round(load, 1)}
+    print(json.dumps(result) if given.json else "\n".join(f"{key:18} {value}" for key, value in result.items()))
+    sys.exit(1 if any(result[key] for key in ("lost", "doubled", "undone", "orphans")) else 0)
 
 
 class SyscallRun:
@@ -65,14 +65,14 @@ class SyscallRun:
         self.found: Counter[str] = Counter()
         self.jobs: list[str] = []
 
-    def all(self, most: int) -> dict[str, Any]:
+    def all(self, limit: int) -> dict[str, Any]:
         """Kill at every call, then wait for all jobs."""
         began = time.monotonic()
         self.server.start()
         self.blob = uploaded(self.server, small_graph(0))
         calls = self._traced()
         for call, times in sorted(calls.items()):
-            for time_ in range(1, min(times, most) + 1):
+            for time_ in range(1, min(times, limit) + 1):
                 self._struck(call, time_)
         undone = self._undone()
         code = self.server.end(signal.SIGTERM)

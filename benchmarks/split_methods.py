@@ -41,11 +41,11 @@ def main() -> None:
         shaped = load_shaped(Source(model=model, variant=variant or given.variant), quiet=True)[1]
         for workers in given.workers.split(","):
             before = cpu_s()
-            found = {name: tried(shaped, workers, name, given.time_limit) for name in methods}
+            result = {name: tried(shaped, workers, name, given.time_limit) for name in methods}
             took, load = cpu_s() - before, os.getloadavg()[0]
-            row = f"{model} {variant or given.variant} | {workers} | {cells(found)} | {took:.0f} | {load:.1f}"
+            row = f"{model} {variant or given.variant} | {workers} | {cells(result)} | {took:.0f} | {load:.1f}"
             print(f"| {row} |", flush=True)
-            ratios += [less for less in [ratio(found)] if less is not None]
+            ratios += [less for less in [ratio(result)] if less is not None]
     if ratios:
         mean, most = sum(ratios) / len(ratios), max(ratios)
         print(f"best of exact and joint / tofu: mean of {len(ratios)} {mean:.3f}, most {most:.3f}")
@@ -59,19 +59,19 @@ def tried(shaped: TypedGraph, workers: str, method: str, seconds: float) -> Spli
         return None
 
 
-def cells(found: dict[str, Split | None]) -> str:
+def cells(splits: dict[str, Split | None]) -> str:
     """The columns after the workers."""
-    sent = {name: split.moved_bytes for name, split in found.items() if split is not None}
-    less, joint = ratio(found), found.get("joint")
+    sent = {name: split.moved_bytes for name, split in splits.items() if split is not None}
+    less, joint = ratio(splits), splits.get("joint")
     bound = f"{joint.bound_bytes / 1e9:.4g}" if joint is not None else "-"
-    shown = [f"{sent[name] / 1e9:.4g}" if name in sent else "-" for name in found]
+    shown = [f"{sent[name] / 1e9:.4g}" if name in sent else "-" for name in splits]
     return " | ".join([*shown, bound, "-" if less is None else f"{less:.2f}"])
 
 
-def ratio(found: dict[str, Split | None]) -> float | None:
+def ratio(splits: dict[str, Split | None]) -> float | None:
     """Bytes of the better of exact and joint by those of Tofu; None where either is not known."""
-    best = [each.moved_bytes for name in ("exact", "joint") if (each := found.get(name)) is not None]
-    tofu = found.get("tofu")
+    best = [each.moved_bytes for name in ("exact", "joint") if (each := splits.get(name)) is not None]
+    tofu = splits.get("tofu")
     return min(best) / tofu.moved_bytes if best and tofu is not None and tofu.moved_bytes else None
 
 

@@ -34,15 +34,15 @@ def main() -> None:
                     row(seed, room, case, model, most)
 
 
-def row(seed: int, room: int, case: PipelineCase, model: MemoryModel, most: int) -> None:
+def row(seed: int, room: int, case: PipelineCase, model: MemoryModel, limit: int) -> None:
     """One search."""
     began = time.process_time()
-    found = best_cuts(case.chain, case.devices, case.memory, model, thinnings(most))
+    result = best_cuts(case.chain, case.devices, case.memory, model, thinnings(limit))
     took = time.process_time() - began
-    rule = period_bound(case.chain, case.devices, case.memory, model, thinnings(most)) / found.period
-    bound = best(of_allocation(case.chain, found.allocation, case.memory, model)).value / found.period
+    rule = period_bound(case.chain, case.devices, case.memory, model, thinnings(limit)) / result.period
+    bound = best(of_allocation(case.chain, result.allocation, case.memory, model)).value / result.period
     shares = f"{float(rule):5.3f} {float(bound):6.3f}"
-    print(f"{seed:4} {model:9} {room:5}% {most:7} {float(found.period):11.1f} {shares} {took:6.2f}")
+    print(f"{seed:4} {model:9} {room:5}% {limit:7} {float(result.period):11.1f} {shares} {took:6.2f}")
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ def _json(program: str, module: str, *words: str) -> dict[str, Any]:
     lines = done.stdout.strip().splitlines()
     if not lines or not lines[0 if module == "pesto" else -1].startswith("{"):
         return {"error": done.stderr}
-    found: dict[str, Any] = json.loads(done.stdout if module == "pesto" else lines[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout if module == "pesto" else lines[-1])
+    return result
 
 
 def _short(error: str) -> str:

@@ -37,12 +37,12 @@ def model(tables: int) -> Any:
     return made
 
 
-def _perceptron(found: Any, widths: tuple[int, ...]) -> Any:
+def _perceptron(result: Any, widths: tuple[int, ...]) -> Any:
     from keras import layers
 
     for width in widths:
-        found = layers.Dense(width, "relu")(found)
-    return found
+        result = layers.Dense(width, "relu")(result)
+    return result
 
 
 def fitted(made: Any, tables: int, steps: int) -> tuple[float, float, float, float]:

@@ -44,18 +44,18 @@ def trained(model: Any, batch: Any, plan: Path | None) -> dict[str, Any]:
     import tensorflow as tf
 
     data = tf.data.Dataset.from_tensor_slices(batch if len(batch) > 1 else batch[0]).batch(BATCH)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if plan is None:
         history = model.fit(data, epochs=STEPS, shuffle=False, verbose=0)
     else:
         with api.apply(api.load_plan(plan), devices="cpu") as applied:
             history = model.fit(data, epochs=STEPS, shuffle=False, verbose=0)
         for what in ("moves", "inversions"):
-            found[what] = sum(len(getattr(finding, what)) for finding in applied.findings)
-        found["steps"] = sum(finding.ops > 0 for finding in applied.findings)
+            result[what] = sum(len(getattr(finding, what)) for finding in applied.findings)
+        result["steps"] = sum(finding.ops > 0 for finding in applied.findings)
     variables = [*model.variables, *model.optimizer.variables]
     hashes = [hashlib.sha256(variable.numpy().tobytes()).hexdigest() for variable in variables]
-    return {**found, "losses": [float(loss).hex() for loss in history.history["loss"]], "variables": hashes}
+    return {**result, "losses": [float(loss).hex() for loss in history.history["loss"]], "variables": hashes}
 
 
 def write_batch(batch: Any, file: Path) -> dict[str, Any]:

@@ -70,9 +70,9 @@ def pricing(*, there_is: bool) -> Iterator[list[float]]:
 
     def timed(bench: Bench, candidate: Candidate, *given: Any, **more: Any) -> Candidate:
         began = time.thread_time()
-        found = priced(bench, candidate, *given, **more) if there_is else candidate
+        result = priced(bench, candidate, *given, **more) if there_is else candidate
         spent.append(time.thread_time() - began)
-        return found
+        return result
 
     Bench.priced = timed  # type: ignore[method-assign]
     try:
@@ -81,10 +81,10 @@ def pricing(*, there_is: bool) -> Iterator[list[float]]:
         Bench.priced = priced  # type: ignore[method-assign]
 
 
-def spread(outcome: Outcome, found: list[int]) -> list[str]:
+def spread(outcome: Outcome, result: list[int]) -> list[str]:
     """The prediction, and the least and the most that was found, as differences from it."""
     step = outcome.plan.schedule.makespan
-    return [f"{step * TICK_S * 1e3:.3f} ms", *(f"{ticks / step - 1:+.2%}" for ticks in (min(found), max(found)))]
+    return [f"{step * TICK_S * 1e3:.3f} ms", *(f"{ticks / step - 1:+.2%}" for ticks in (min(result), max(result)))]
 
 
 def devices(outcome: Outcome, orders: int) -> list[int]:
@@ -96,7 +96,7 @@ def devices(outcome: Outcome, orders: int) -> list[int]:
 def transfers(outcome: Outcome, orders: int) -> list[int]:
     """Steps where the tensors of each op are sent in random orders: a simulation asks in the order of their numbers."""
     problem, plan = outcome.problem, outcome.plan
-    found = []
+    result = []
     for k in range(orders):
         number = np.random.default_rng(SEED + k).permutation(len(problem.producer))
         payload = np.where(problem.payload < 0, -1, number[problem.payload])
@@ -104,8 +104,8 @@ def transfers(outcome: Outcome, orders: int) -> list[int]:
         shuffled = replace(
             problem, payload=payload, producer=problem.producer[order], transfer=problem.transfer[order]
         )  # fmt: skip
-        found.append(simulate(shuffled, plan.schedule.device, plan.rank).schedule.makespan)
-    return found
+        result.append(simulate(shuffled, plan.schedule.device, plan.rank).schedule.makespan)
+    return result
 
 
 if __name__ == "__main__":

@@ -54,29 +54,29 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--layers", type=int, default=4, help="of each tower")
-    found.add_argument("--units", type=int, default=2048)
-    found.add_argument("--batch", type=int, default=512)
-    found.add_argument("--cluster", default="v100x2-nvlink")
-    found.add_argument("--time-limit", type=float, default=15.0, help="seconds of each solve")
-    return found
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--layers", type=int, default=4, help="of each tower")
+    result.add_argument("--units", type=int, default=2048)
+    result.add_argument("--batch", type=int, default=512)
+    result.add_argument("--cluster", default="v100x2-nvlink")
+    result.add_argument("--time-limit", type=float, default=15.0, help="seconds of each solve")
+    return result
 
 
-def traced(policy: str, accumulated: int | None, given: argparse.Namespace) -> Graph:
+def traced(policy: str, accumulated: int | None, arguments: argparse.Namespace) -> Graph:
     """The training step of the two towers."""
     from pesto.tf.sources import sources
 
     keras = load_tensorflow().keras
     keras.mixed_precision.set_global_policy(policy)
     try:
-        fed = keras.Input((given.units,))
+        fed = keras.Input((arguments.units,))
         towers = [fed, fed]
-        for _ in range(given.layers):
-            towers = [keras.layers.Dense(given.units, "relu")(tower) for tower in towers]
+        for _ in range(arguments.layers):
+            towers = [keras.layers.Dense(arguments.units, "relu")(tower) for tower in towers]
         model = keras.Model(fed, keras.layers.Dense(1, dtype="float32")(keras.layers.Add()(towers)))
         model.compile(optimizer=keras.optimizers.Adam(gradient_accumulation_steps=accumulated), loss="mse")
-        return sources.from_keras(model, given.batch, static=True)
+        return sources.from_keras(model, arguments.batch, static=True)
     finally:
         keras.mixed_precision.set_global_policy("float32")
 

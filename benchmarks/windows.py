@@ -76,9 +76,9 @@ def _windowed(name: str, problem: Problem, start: Schedule, seconds: float) -> t
     began = _cpu()
     with mock.patch.object(SolveMonitor, "elapsed", property(lambda _: _cpu() - began)):
         options = Options(seconds=seconds, workers=1, start=start)
-        found = solver.solve(problem, options, lambda _: None).schedule
-    assert found is not None
-    return found.makespan, _cpu() - began
+        result = solver.solve(problem, options, lambda _: None).schedule
+    assert result is not None
+    return result.makespan, _cpu() - began
 
 
 def _annealed(name: str, problem: Problem, start: Schedule, seconds: float) -> tuple[int, float]:

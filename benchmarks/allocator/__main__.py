@@ -154,13 +154,13 @@ def plans(graph: Graph, costs: Costs, cluster: Cluster, seed: int) -> Iterator[t
     problem = flow.formulate(graph, costs, cluster, settings)
     bench, tracker = Bench.of(graph, problem), Tracker(lambda _: None)
     tracker.run("baselines", baselines(bench, cluster))
-    found = dict(tracker.candidates)
+    result = dict(tracker.candidates)
     for name in PLACED:
         placement = PLACERS[name].load()(problem, Options(seconds=10, seed=seed))
-        found[name] = bench.placed(name, PLACERS[name].source, placement.device)
+        result[name] = bench.placed(name, PLACERS[name].source, placement.device)
     record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), exact=None)
-    for candidate in found.values():
-        yield candidate, make_plan(record, candidate, found)
+    for candidate in result.values():
+        yield candidate, make_plan(record, candidate, result)
 
 
 Peaks = dict[tuple[str, bool], tuple[int, int]]
@@ -197,13 +197,13 @@ def peaks(graph: Graph, traced: Any, steps: list[Any], timeline: Timeline, scrat
     """Of each device, with and, where a kernel needs some, without scratch."""
     from benchmarks.allocator.allocations import held
 
-    found = {}
+    result = {}
     for counted in (True, False) if scratch.any() else (True,):
         peak = measure(graph, timeline, scratch=scratch if counted else None).peak.tolist()
         for device, predicted in zip(traced.targets, peak, strict=True):
             allocated = median(held(traced, stats, device, scratch=counted).peak for stats in steps)
-            found[device, counted] = (predicted, int(allocated))
-    return found
+            result[device, counted] = (predicted, int(allocated))
+    return result
 
 
 if __name__ == "__main__":

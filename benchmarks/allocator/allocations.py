@@ -90,9 +90,9 @@ def trace(step: RunnableStep, plan: Plan, *, steps: int = 5, pinned: bool = Fals
     with v1.Session(graph=graph, config=configure_session(disable_optimizers(config), wanted)) as session:
         session.run(graph.get_operation_by_name(step.init))
         size = {name: int(np.asarray(value).nbytes) for name, value in session.run(values).items()}
-        found = tuple(_traces(session, step, steps))
+        result = tuple(_traces(session, step, steps))
     return TracedSteps(
-        steps=found, targets=wanted, copies=copies, variables=size, assigned=_assigned(done.graph_def, size)
+        steps=result, targets=wanted, copies=copies, variables=size, assigned=_assigned(done.graph_def, size)
     )  # fmt: skip
 
 
@@ -156,14 +156,14 @@ def _traces(session: Any, step: RunnableStep, steps: int) -> Iterator[Any]:
 
 def _values(graph: Any, names: Iterable[str]) -> dict[str, Any]:
     """The tensor to fetch for the value of each variable among the ops `names`."""
-    found = {}
+    result = {}
     for op in map(graph.get_operation_by_name, names):
         if op.type in ("VariableV2", "Variable"):
-            found[op.name] = op.outputs[0]
+            result[op.name] = op.outputs[0]
         elif op.type == "VarHandleOp":
             with tf.control_dependencies(None):
-                found[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
-    return found
+                result[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
+    return result
 
 
 def _assigned(graph_def: Any, size: Mapping[str, int]) -> dict[str, int]:

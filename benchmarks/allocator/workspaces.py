@@ -26,14 +26,14 @@ def workspaces(graph: Graph, nodes: StepNodes) -> Ints:
     `nodes` are the step's nodes with known shapes, by the graph's names. Ops of loops' bodies are left out.
     """
     index = {name: i for i, name in enumerate(graph.names)}
-    found = np.zeros(graph.ops, dtype=np.int64)
+    result = np.zeros(graph.ops, dtype=np.int64)
     for k, node in enumerate(nodes.defs):
         rule = _RULES.get(node.op)
         if rule is not None and node.name in index and nodes.dtypes[k]:
             shapes = [*nodes.input_shapes(k), *nodes.shapes[k]]
             if all(s is not None and -1 not in s for s in shapes):
-                found[index[node.name]] = rule(shapes, size_of(nodes.dtypes[k][0]))
-    return found
+                result[index[node.name]] = rule(shapes, size_of(nodes.dtypes[k][0]))
+    return result
 
 
 def _columns(image: int, patch: int, depth: int, element: int, batch: int | None) -> int:

@@ -71,8 +71,8 @@ class MeasurementFile:
             if not self.left(share):
                 break
             try:
-                found = make()
-                self.data[into] += found if isinstance(found, list) else [found]
+                result = make()
+                self.data[into] += result if isinstance(result, list) else [result]
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"[:400]
                 self.data["faults"].append({"section": name, "row": label, "error": text})
@@ -100,18 +100,18 @@ def clocks(fields: str = "clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperat
 
 def machine(device: TimedDevice) -> dict[str, Any]:
     """Facts of the machine and the libraries."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "torch": torch.__version__, "python": sys.version,
         "cpus": os.cpu_count(), "gpu": "none", "clocks": clocks(),
     }  # fmt: skip
     if device.cuda:
         p = torch.cuda.get_device_properties(0)
         driver = clocks("name,driver_version,pcie.link.gen.max,pcie.link.width.max")
-        found |= {
+        result |= {
             "gpu": p.name, "sms": p.multi_processor_count, "l2_bytes": p.L2_cache_size, "memory_bytes": p.total_memory,
             "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "nvidia_smi": driver,
         }  # fmt: skip
-    return found
+    return result
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:

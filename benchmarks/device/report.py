@@ -90,8 +90,8 @@ def report(
 
 def replayed(able: Preset, data: dict[str, Any]) -> Preset:
     """The GPU with the launch that its replayed graphs had, in place of that of frameworks; as it is if none was."""
-    found = [row["seconds"] for row in data["launches"] if (row["kind"], row["how"]) == ("add, dependent", "graph")]
-    return replace(able, launch_s=found[0]) if found else able
+    result = [row["seconds"] for row in data["launches"] if (row["kind"], row["how"]) == ("add, dependent", "graph")]
+    return replace(able, launch_s=result[0]) if result else able
 
 
 def predicted(graph: Graph, able: Preset, *, tf32: bool) -> Floats:
@@ -120,12 +120,12 @@ def row_seconds(rows: list[dict[str, Any]], able: Preset, replay: Preset) -> Flo
 def fitted_rows(rows: list[dict[str, Any]]) -> list[bool]:
     """Which rows constants are fitted to: those of every second shape of their form."""
     seen: dict[int, dict[tuple[int, ...], int]] = {}
-    found = []
+    result = []
     for row in rows:
         form = FORMS.get(row["kind"], 0)
         own = seen.setdefault(form, {})
-        found.append(form > 0 and own.setdefault(tuple(_shape(row)), len(own)) % 2 == 0)
-    return found
+        result.append(form > 0 and own.setdefault(tuple(_shape(row)), len(own)) % 2 == 0)
+    return result
 
 
 def _shape(row: dict[str, Any]) -> list[int]:
@@ -163,16 +163,16 @@ def _simulated(graph: Graph, seconds: Floats, able: Preset, device: list[str]) -
 def step_row(step: dict[str, Any], able: Preset) -> dict[str, Any]:
     """One whole step: times, memory, and where the time goes; None for what was not measured."""
     size = step.get("length") or step.get("layout")
-    found: dict[str, Any] = {"step": f"{step['model']} {size}", "dtype": step["dtype"], "faults": step["faults"]}
+    result: dict[str, Any] = {"step": f"{step['model']} {size}", "dtype": step["dtype"], "faults": step["faults"]}
     for way in ("eager", "graph"):
-        found[f"{way}_s"] = step[way]["seconds"] if way in step else None
-        found |= {f"{way}_{key}": value for key, value in _gaps(step.get(f"{way}_profile")).items()}
+        result[f"{way}_s"] = step[way]["seconds"] if way in step else None
+        result |= {f"{way}_{key}": value for key, value in _gaps(step.get(f"{way}_profile")).items()}
     memory = step.get("memory", {})
-    found |= {key: memory.get(key) for key in ("peak_bytes", "requested_peak_bytes")}
+    result |= {key: memory.get(key) for key in ("peak_bytes", "requested_peak_bytes")}
     # Beyond what was held before: parameters, the optimizer's states, the batch, and workspaces of libraries.
-    found["own_peak_bytes"] = memory["peak_bytes"] - memory["before_bytes"] if "before_bytes" in memory else None
+    result["own_peak_bytes"] = memory["peak_bytes"] - memory["before_bytes"] if "before_bytes" in memory else None
     if "ops" not in step:
-        return found
+        return result
     graph = step_graph(step["ops"], step["model"])
     # torch computes attention in float32 as such, whatever is allowed.
     strict = np.array([class_of(name) == "attention" for name in graph.types])[graph.type_of]
@@ -181,7 +181,7 @@ def step_row(step: dict[str, Any], able: Preset) -> dict[str, Any]:
     timeline, cluster = _simulated(graph, seconds, able, ["gpu:0"] * graph.ops)
     gpu = [d.name for d in cluster.devices].index("gpu:0")
     peak, held = int(measure(graph, timeline).peak[gpu]), int(graph.param_bytes.sum())
-    found |= {"predicted_s": timeline.makespan_s, "predicted_kernels": int(graph.launches.sum()),
+    result |= {"predicted_s": timeline.makespan_s, "predicted_kernels": int(graph.launches.sum()),
               "predicted_peak_bytes": peak, "predicted_own_peak_bytes": peak - held}  # fmt: skip
     classes: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for k in np.flatnonzero(graph.launches).tolist():
@@ -193,8 +193,8 @@ def step_row(step: dict[str, Any], able: Preset) -> dict[str, Any]:
         own = classes[class_of(profile["names"][kernel]) if label == OTHERS else label]
         own[2], own[3] = own[2] + 1, own[3] + micros / 1e6
     keys = ("predicted_kernels", "predicted_s", "measured_kernels", "measured_s")
-    found["classes"] = {label: dict(zip(keys, own, strict=True)) for label, own in classes.items()}
-    return found
+    result["classes"] = {label: dict(zip(keys, own, strict=True)) for label, own in classes.items()}
+    return result
 
 
 def _gaps(profile: dict[str, Any] | None) -> dict[str, Any]:
@@ -210,14 +210,14 @@ def _gaps(profile: dict[str, Any] | None) -> dict[str, Any]:
 
 def copy_row(row: dict[str, Any], able: Preset) -> dict[str, Any]:
     """One copy against the link, or against the memory's bandwidth inside the GPU."""
-    found = {key: row[key] for key in ("direction", "memory", "beside", "bytes", "seconds")}
+    result = {key: row[key] for key in ("direction", "memory", "beside", "bytes", "seconds")}
     if row["direction"] == "d2d":
         said = able.launch_s + 2 * row["bytes"] / (able.bandwidth * able.bandwidth_efficiency)
     else:
         model = link_model(LINK)
         said = max(model.floor_s, model.latency_s + row["bytes"] * model.s_per_byte)
     slower = row["beside_seconds"] / row["beside_alone"] if row["beside"] else None
-    return found | {"predicted_s": said, "ratio": said / row["seconds"], "other_slower": slower}
+    return result | {"predicted_s": said, "ratio": said / row["seconds"], "other_slower": slower}
 
 
 def plan_row(plan: dict[str, Any], able: Preset) -> dict[str, Any]:
@@ -232,32 +232,32 @@ def plan_row(plan: dict[str, Any], able: Preset) -> dict[str, Any]:
     graph = to_graph(ops, ["cpu", "gpu"], plan["plan"])
     seconds = predicted(graph, able, tf32=False)
     timeline, _ = _simulated(graph, seconds, able, [op["device"] for op in plan["ops"]])
-    found: dict[str, Any] = {"plan": plan["plan"], "size": plan["size"], "predicted_s": timeline.makespan_s}
+    result: dict[str, Any] = {"plan": plan["plan"], "size": plan["size"], "predicted_s": timeline.makespan_s}
     if plan["plan"] == "towers":
         tower = [sum(s for s, op in zip(seconds, ops, strict=True) if op.name.startswith(t)) for t in ("0/", "1/")]
-        found["predicted_side_by_side_s"] = float(max(tower) + seconds[-1])
-    return found | {f"{name}_s": value["seconds"] for name, value in plan.items() if isinstance(value, dict)}
+        result["predicted_side_by_side_s"] = float(max(tower) + seconds[-1])
+    return result | {f"{name}_s": value["seconds"] for name, value in plan.items() if isinstance(value, dict)}
 
 
-def show(said: dict[str, Any]) -> None:
+def show(values: dict[str, Any]) -> None:
     """Print markdown tables."""
-    print(f"{said['machine']['gpu']}, preset {said['preset']}, torch {said['machine']['torch']}, "
-          f"{said['machine']['date']}; {len(said['faults'])} faults\n")  # fmt: skip
-    if said["kernels"]:
-        print_errors(said["kernels"])
+    print(f"{values['machine']['gpu']}, preset {values['preset']}, torch {values['machine']['torch']}, "
+          f"{values['machine']['date']}; {len(values['faults'])} faults\n")  # fmt: skip
+    if values["kernels"]:
+        print_errors(values["kernels"])
     times_ = ("eager_s", "graph_s", "graph_busy_s", "graph_gaps_s", "predicted_s")
     sizes = ("peak_bytes", "predicted_peak_bytes", "own_peak_bytes", "predicted_own_peak_bytes")
-    _table(said["steps"], ("step", "dtype", "eager_kernels", *times_, *sizes))
-    for step in said["steps"]:
+    _table(values["steps"], ("step", "dtype", "eager_kernels", *times_, *sizes))
+    for step in values["steps"]:
         rows = [{"class": label} | own for label, own in sorted(step.get("classes", {}).items())]
         print(f"\n{step['step']}, {step['dtype']}:" if rows else "", end="\n" if rows else "")
         _table(rows, ("class", "measured_kernels", "measured_s", "predicted_kernels", "predicted_s"))
     _table(
-        said["copies"], ("direction", "memory", "beside", "bytes", "seconds", "predicted_s", "ratio", "other_slower")
+        values["copies"], ("direction", "memory", "beside", "bytes", "seconds", "predicted_s", "ratio", "other_slower")
     )
-    _table(said["plans"], tuple(dict.fromkeys(key for plan in said["plans"] for key in plan)))
-    _table(said["launches"], ("kind", "how", "seconds"))
-    for fault in [*said["faults"], *({"row": s["step"], "error": e} for s in said["steps"] for e in s["faults"])]:
+    _table(values["plans"], tuple(dict.fromkeys(key for plan in values["plans"] for key in plan)))
+    _table(values["launches"], ("kind", "how", "seconds"))
+    for fault in [*values["faults"], *({"row": s["step"], "error": e} for s in values["steps"] for e in s["faults"])]:
         print(f"fault in {fault['row']}: {fault['error']}")
 
 

@@ -63,11 +63,11 @@ def matmul(device: TimedDevice, shape: tuple[int, ...], dtype: str) -> dict[str,
     def run(i: int) -> None:
         torch.matmul(a[i], b[i], out=out[i])
 
-    found = device.kernel(run, sets)
+    result = device.kernel(run, sets)
     if sets > 1 and size < 0.7 * device.l2:
-        found["warm_seconds"] = device.kernel(run, 1, 0.02)["seconds"]
+        result["warm_seconds"] = device.kernel(run, 1, 0.02)["seconds"]
     op = described("matmul", [m, n, k, batch, a_t, b_t], 2.0 * batch * m * n * k, size, dtype)
-    return {"kind": "batched matmul" if batch > 1 else "matmul", "op": op, "buffer_bytes": size} | found
+    return {"kind": "batched matmul" if batch > 1 else "matmul", "op": op, "buffer_bytes": size} | result
 
 
 def conv_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
@@ -106,12 +106,12 @@ def conv(
             mask = [kind == "conv input gradient", kind == "conv filter gradient", False]
             torch.ops.aten.convolution_backward(dy[i], x[i], w[i], None, *rest, mask)
 
-    found = device.kernel(run, sets)
+    result = device.kernel(run, sets)
     form = kind.replace(" forward", "").replace(" ", "-")
     op = described(form, [batch, c, h, h, k, r, r, stride, stride, out, out],
                    2.0 * batch * k * c * r * r * out * out, size, dtype)  # fmt: skip
     layout = "channels last" if last else "channels first"
-    return {"kind": kind, "op": op, "layout": layout, "buffer_bytes": size} | found
+    return {"kind": kind, "op": op, "layout": layout, "buffer_bytes": size} | result
 
 
 def other_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
@@ -160,18 +160,18 @@ def simple(device: TimedDevice, kind: str, shape: tuple[int, ...], dtype: str) -
     # Launches, and reads of the input beyond the first, of one pass and of its gradient, as graph files count them.
     passes = {"softmax": (2, 2), "batch norm": (2, 1)}.get(kind)
     form = ("passes", [passes[0], passes[1] * numbers * size]) if passes else ("", [])
-    found = device.kernel(lambda i: run(x[i], y[i]), sets)
+    result = device.kernel(lambda i: run(x[i], y[i]), sets)
     head = {"shape": list(shape), "buffer_bytes": numbers * size + out}
     op = described(*form, 0.0, numbers * size + out, dtype)
-    rows = [{"kind": kind, "op": op} | head | found]
+    rows = [{"kind": kind, "op": op} | head | result]
     if kind in ("layer norm", "softmax", "batch norm"):
         leaves = [each.requires_grad_() for each in (*x, w, b)]
         own = [[leaves[i], *(leaves[-2:] if kind != "softmax" else [])] for i in range(sets)]
-        found = device.kernel(lambda i: torch.autograd.grad(run(x[i], None), own[i], y[i]), sets)
+        result = device.kernel(lambda i: torch.autograd.grad(run(x[i], None), own[i], y[i]), sets)
         again = 2 if kind == "batch norm" else 0
         form = ("passes", [passes[0] + 1 + (again > 0), (passes[1] + again) * numbers * size]) if passes else form
         op = described(*form, 0.0, 5 * numbers * size, dtype)
-        rows.append({"kind": f"{kind}, both passes", "op": op} | head | found)
+        rows.append({"kind": f"{kind}, both passes", "op": op} | head | result)
     return rows
 
 
@@ -188,13 +188,13 @@ def attention(device: TimedDevice, shape: tuple[int, ...], dtype: str) -> list[d
     def run(i: int) -> Any:
         return F.scaled_dot_product_attention(q[i], k[i], v[i], is_causal=True)
 
-    found = device.kernel(run, sets)
-    rows = [{"kind": "attention", "op": described("", [], flops, 4 * numbers * width(dtype), dtype)} | head | found]
+    result = device.kernel(run, sets)
+    rows = [{"kind": "attention", "op": described("", [], flops, 4 * numbers * width(dtype), dtype)} | head | result]
     for each in (*q, *k, *v):
         each.requires_grad_()
-    found = device.kernel(lambda i: torch.autograd.grad(run(i), (q[i], k[i], v[i]), g[i]), sets)
+    result = device.kernel(lambda i: torch.autograd.grad(run(i), (q[i], k[i], v[i]), g[i]), sets)
     op = described("passes", [2, 0], 3.5 * flops, 12 * numbers * width(dtype), dtype)
-    return [*rows, {"kind": "attention, both passes", "op": op} | head | found]
+    return [*rows, {"kind": "attention, both passes", "op": op} | head | result]
 
 
 def embedding(device: TimedDevice, tokens: int, dtype: str) -> list[dict[str, Any]]:
@@ -221,6 +221,6 @@ def adam(device: TimedDevice, way: str, tensors: int) -> dict[str, Any]:
     for v in values:
         v.grad = device.random(numbers)
     optimizer = torch.optim.AdamW(values, lr=1e-4, capturable=device.cuda, **{way: True})
-    found = device.kernel(lambda _: optimizer.step(), 1)
+    result = device.kernel(lambda _: optimizer.step(), 1)
     op = described("", [], 0.0, 28 * numbers * tensors, "float32")
-    return {"kind": f"adam {way}", "op": op, "tensors": tensors} | found
+    return {"kind": f"adam {way}", "op": op, "tensors": tensors} | result

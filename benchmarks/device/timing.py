@@ -86,8 +86,8 @@ class TimedDevice:
         once = graph.replay if graph else all_of_them
         self.samples(once, 2)
         count = max(5, min(40, int(budget_s / (rough * inner))))
-        found = summary([s / inner for s in self.samples(once, count)])
-        return found | {"inner": inner, "buffers": min(sets, inner), "how": how}
+        result = summary([s / inner for s in self.samples(once, count)])
+        return result | {"inner": inner, "buffers": min(sets, inner), "how": how}
 
 
 def captured(run: Callable[[], Any]) -> Any:

@@ -111,12 +111,12 @@ def _tensors(value: Any, tensors: list[TorchTensor]) -> Iterator[TorchTensor]:
 
 
 def kernels_of(
-    base: str, args: list[Any], read: list[TorchTensor], made: list[TorchTensor], out_bytes: int
+    base: str, args: list[Any], read: list[TorchTensor], outputs: list[TorchTensor], out_bytes: int
 ) -> list[TorchKernel]:
     """The kernels of one op that writes `out_bytes`; a convolution's two gradients are two."""
     name = base.partition(".")[0]
     if name.startswith("convolution"):
-        return list(_convolutions(name, args, read, made))
+        return list(_convolutions(name, args, read, outputs))
     form, sizes, flops, moved = "", [], 0.0, sum(t.bytes for t in read) + out_bytes
     if name in ("mm", "addmm", "bmm", "baddbmm"):
         a, b = read[-2:]
@@ -138,22 +138,22 @@ def kernels_of(
         moved = sum(t.bytes for t in read[1:]) + out_bytes
     elif name in ("zeros_like", "ones_like", "full_like", "new_zeros"):
         moved = out_bytes
-    return [TorchKernel(form, sizes, flops, moved, made)]
+    return [TorchKernel(form, sizes, flops, moved, outputs)]
 
 
 def _convolutions(
-    name: str, args: list[Any], read: list[TorchTensor], made: list[TorchTensor]
+    name: str, args: list[Any], read: list[TorchTensor], outputs: list[TorchTensor]
 ) -> Iterator[TorchKernel]:
     x, w = read[:2] if name == "convolution" else read[1:3]
-    y = made[0] if name == "convolution" else read[0]
+    y = outputs[0] if name == "convolution" else read[0]
     stride = args[3] if name == "convolution" else args[4]
     sizes = [*x.shape, w.shape[0], *w.shape[2:], *stride, *y.shape[2:]]
     flops = 2.0 * math.prod(y.shape) * math.prod(w.shape[1:])
     moved = x.bytes + w.bytes + y.bytes
     if name == "convolution":
-        yield TorchKernel("conv", sizes, flops, moved, made)
+        yield TorchKernel("conv", sizes, flops, moved, outputs)
         return
-    for gradient in made:
+    for gradient in outputs:
         form = {tuple(x.shape): "conv-input-gradient", tuple(w.shape): "conv-filter-gradient"}.get(
             tuple(gradient.shape)
         )

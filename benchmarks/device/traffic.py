@@ -36,13 +36,13 @@ def copies(device: TimedDevice, size: int) -> list[dict[str, Any]]:
     rows, alone = [], {}
     for (way, kept), run in ways.items():
         device.samples(run, 2)
-        found = summary(device.samples(run, count, queued=kept != "pageable"))
-        alone[way, kept] = found["seconds"]
+        result = summary(device.samples(run, count, queued=kept != "pageable"))
+        alone[way, kept] = result["seconds"]
         walls = []
         for _ in range(count):
             device.sync()
             walls.append(wall(lambda r=run: (r(), device.sync())))
-        rows.append({"direction": way, "memory": kept, "bytes": size, "beside": None} | found
+        rows.append({"direction": way, "memory": kept, "bytes": size, "beside": None} | result
                     | {"wall_seconds": statistics.median(walls)})  # fmt: skip
     if not device.cuda:
         return rows
@@ -109,17 +109,17 @@ def launch_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
             device.sync()
 
         work()
-        found = [{"kind": name, "how": "stream"} | summary([wall(whole) / count for _ in range(5)])]
+        result = [{"kind": name, "how": "stream"} | summary([wall(whole) / count for _ in range(5)])]
         if device.cuda:
             graph = captured(work)
-            found.append(
+            result.append(
                 {"kind": name, "how": "graph"} | summary([s / count for s in device.samples(graph.replay, 10)])
             )
             if name.startswith("empty"):
                 graph = captured(lambda: forked(8, lambda _: chain(runs[name])))
                 each = [s / count / 8 for s in device.samples(graph.replay, 10)]
-                found.append({"kind": "empty, 8 streams", "how": "graph"} | summary(each))
-        return found
+                result.append({"kind": "empty, 8 streams", "how": "graph"} | summary(each))
+        return result
 
     return [(name, lambda n=name: one(n)) for name in runs]
 
@@ -138,9 +138,9 @@ def forked(count: int, run: Callable[[int], Any]) -> None:
 def plan_rows(device: TimedDevice) -> list[tuple[str, Callable[[], Any]]]:
     """Two towers on two streams, and an activation that waits in the host's memory."""
     sizes = (16,) if device.small else (256, 512, 1024, 2048, 4096)
-    found = [(f"towers {n}", lambda n=n: towers(device, n)) for n in sizes]
+    result = [(f"towers {n}", lambda n=n: towers(device, n)) for n in sizes]
     sizes = (16,) if device.small else (1024, 4096, 16384)
-    return found + [(f"offload {n}", lambda n=n: offload(device, n)) for n in sizes]
+    return result + [(f"offload {n}", lambda n=n: offload(device, n)) for n in sizes]
 
 
 def towers(device: TimedDevice, n: int) -> dict[str, Any]:
@@ -170,14 +170,14 @@ def towers(device: TimedDevice, n: int) -> dict[str, Any]:
         forked(2, tower)
         torch.add(*ends)
 
-    found: dict[str, Any] = {"plan": "towers", "size": n, "ops": ops}
+    result: dict[str, Any] = {"plan": "towers", "size": n, "ops": ops}
     ways = {"one stream": one_stream} | ({"two streams": two_streams} if device.cuda else {})
     for name, run in ways.items():
         run()
         once = captured(run).replay if device.cuda else run
         device.samples(once, 2)
-        found[name] = summary(device.samples(once, 20))
-    return found
+        result[name] = summary(device.samples(once, 20))
+    return result
 
 
 def offload(device: TimedDevice, rows: int) -> dict[str, Any]:
@@ -214,8 +214,8 @@ def offload(device: TimedDevice, rows: int) -> dict[str, Any]:
             first.record_stream(side)
         last + back
 
-    found: dict[str, Any] = {"plan": "offload", "size": rows, "ops": ops}
+    result: dict[str, Any] = {"plan": "offload", "size": rows, "ops": ops}
     for name, away in {"kept": False, "offloaded": True}.items():
         device.samples(lambda a=away: run(away=a), 3)
-        found[name] = summary(device.samples(lambda a=away: run(away=a), 15))
-    return found
+        result[name] = summary(device.samples(lambda a=away: run(away=a), 15))
+    return result

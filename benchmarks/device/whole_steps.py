@@ -123,16 +123,16 @@ def whole_step(device: TimedDevice, model: str, size: int, dtype: str) -> dict[s
         value.backward()
         optimizer.step()
 
-    found: dict[str, Any] = {"model": model, "dtype": dtype, "faults": []}
-    found |= {"length": size} if model == "gpt2" else {"layout": ("channels first", "channels last")[size]}
-    found["parameters"] = sum(p.numel() for p in params)
+    result: dict[str, Any] = {"model": model, "dtype": dtype, "faults": []}
+    result |= {"length": size} if model == "gpt2" else {"layout": ("channels first", "channels last")[size]}
+    result["parameters"] = sum(p.numel() for p in params)
 
     def part(name: str, make: Callable[[], Any]) -> None:
         try:
-            found[name] = make()
+            result[name] = make()
         except Exception as error:
-            found["faults"].append(f"{name}: {type(error).__name__}: {error}"[:400])
-            print(f"  fault in {model} {dtype} {found['faults'][-1][:160]}", flush=True)
+            result["faults"].append(f"{name}: {type(error).__name__}: {error}"[:400])
+            print(f"  fault in {model} {dtype} {result['faults'][-1][:160]}", flush=True)
 
     side = torch.cuda.Stream() if device.cuda else None
     with torch.cuda.stream(side) if side else nullcontext():
@@ -162,9 +162,9 @@ def whole_step(device: TimedDevice, model: str, size: int, dtype: str) -> dict[s
         part("graph", replayed)
     part("ops", lambda: logged(step))
     part("eager_profile", lambda: profiled(device, step))
-    if "graph" in found:
+    if "graph" in result:
         part("graph_profile", lambda: profiled(device, graph.replay))
-    return found
+    return result
 
 
 def repeats(device: TimedDevice, step: Callable[[], None]) -> int:

@@ -58,18 +58,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a file of what became of each: gone on with")
     parser.add_argument("--again", type=Path, help="such a file: its survivors are tried again")
     given = parser.parse_args()
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         base = Path(folder, "base")
         shutil.copytree(ROOT, base, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
         for name in given.rooms.split(","):
             drawn = survivors(name, given.again) if given.again else sample(ROOMS[name], given.count, given.seed)
             known = {each.key: each for each in read(given.out) if each.room == name}
-            found += [known[mutant.key] for mutant in drawn if mutant.key in known]
+            verdicts += [known[mutant.key] for mutant in drawn if mutant.key in known]
             for verdict in judged(name, [mutant for mutant in drawn if mutant.key not in known], base):
-                found.append(verdict)
+                verdicts.append(verdict)
                 told(verdict, given.out)
-    print("\n".join(table(found)))
+    print("\n".join(table(verdicts)))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"\n{(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
 
@@ -168,11 +168,11 @@ def told(verdict: Verdict, out: Path | None) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def table(found: list[Verdict]) -> Iterator[str]:
+def table(verdicts: list[Verdict]) -> Iterator[str]:
     """The score by room, in markdown."""
     yield "\n| room | mutants | equivalent | killed | survived | score |\n|---|---:|---:|---:|---:|---:|"
-    for name in [*dict.fromkeys(verdict.room for verdict in found), "all"]:
-        mine = [verdict.outcome for verdict in found if name in (verdict.room, "all")]
+    for name in [*dict.fromkeys(verdict.room for verdict in verdicts), "all"]:
+        mine = [verdict.outcome for verdict in verdicts if name in (verdict.room, "all")]
         count: Callable[[str], int] = mine.count
         killed, survived = count("killed") + count("hung"), count("survived")
         score = f"{killed / max(killed + survived, 1):.0%}"

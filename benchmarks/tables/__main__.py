@@ -46,23 +46,23 @@ def main() -> None:
 
 def every() -> dict[str, list[WorkCell]]:
     """Cells by what `--only` names, in the order in which they are run."""
-    found: dict[str, list[WorkCell]] = {}
+    result: dict[str, list[WorkCell]] = {}
     for cell in (
         *durations.cells(), *results.cells(), *comparison.cells(), *bounds.cells(), *changes.cells(), *parts.cells(),
         *studies.cells(), *windows.cells(), WorkCell("large", LARGE, results.solved),
     ):  # fmt: skip
-        found.setdefault(cell.table, []).append(cell)
-    return found
+        result.setdefault(cell.table, []).append(cell)
+    return result
 
 
-def chosen(only: str | None, most: int | None = None) -> list[WorkCell]:
+def chosen(only: str | None, limit: int | None = None) -> list[WorkCell]:
     """The cells of the tables that are asked for, of each the first `most`; SystemExit for an unknown one."""
     known = every()
     names = only.split(",") if only else list(known)
     for name in names:
         if name not in known:
             raise SystemExit(f"no table is called {name!r} - choose of {','.join(known)}")
-    return [cell for name in names for cell in known[name][:most]]
+    return [cell for name in names for cell in known[name][:limit]]
 
 
 def pages() -> list[Path]:
@@ -73,12 +73,12 @@ def pages() -> list[Path]:
 Measured = Mapping[Key, CellResult]
 
 
-def blocks(kept: ResultStore, name: str) -> dict[str, list[str]]:
+def blocks(store: ResultStore, name: str) -> dict[str, list[str]]:
     """Each table that has measurements, by its place's name, with the line below it."""
     done: dict[str, Measured] = {}
     for table, cells in every().items():
-        found = kept.of(table)
-        done[table] = {cell.key: found[cell.key] for cell in cells if cell.key in found}
+        result = store.of(table)
+        done[table] = {cell.key: result[cell.key] for cell in cells if cell.key in result}
     return {place: [*lines, *under(list(cells.values()), name)] for place, cells, lines in makers(done) if cells}
 
 

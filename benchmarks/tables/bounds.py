@@ -35,22 +35,22 @@ def cells() -> list[WorkCell]:
     return full + [WorkCell("bounds-coarse", key, coarse) for key in COARSE]
 
 
-def bounded(key: Key, asked: CellSettings) -> Found:
+def bounded(key: Key, settings: CellSettings) -> Found:
     """The fast bound, the bound by anchors, and the check of its evidence, in CPU seconds."""
-    problem = step(key[0], key[1], asked).problem()
+    problem = step(key[0], key[1], settings).problem()
     full_bound(problem, seconds=0.0)  # compiles, or reads what was compiled
     fast, began = quick_bounds.best(problem)[0], time.process_time()
-    found = full_bound(problem, seconds=float("inf"))
+    result = full_bound(problem, seconds=float("inf"))
     then = time.process_time()
-    if found.evidence is not None and follows(problem, found.evidence) != found.ticks:
+    if result.evidence is not None and follows(problem, result.evidence) != result.ticks:
         raise AssertionError("the evidence does not prove the bound")
     return {
         "ops": problem.tasks,
         "fast_s": fast * TICK_S,
-        "bound_s": found.ticks * TICK_S,
+        "bound_s": result.ticks * TICK_S,
         "cpu_s": then - began,
         "check_cpu_s": time.process_time() - then,
-        "kB": len(json.dumps(msgspec.to_builtins(found.evidence))) / 1e3 if found.evidence else 0.0,
+        "kB": len(json.dumps(msgspec.to_builtins(result.evidence))) / 1e3 if result.evidence else 0.0,
     }
 
 
@@ -72,29 +72,29 @@ def full(done: Mapping[Key, CellResult], plans: Mapping[Key, CellResult]) -> Ite
     yield from head(columns, 2)
     gaps: dict[str, list[tuple[float, float]]] = {}
     for (model, cluster), one in done.items():
-        found, links = one.found, cluster.rpartition("-")[2]
+        result, links = one.found, cluster.rpartition("-")[2]
         plan = plans[model, cluster].found["step_s"] if (model, cluster) in plans else None
-        pair = [1 - found[name] / plan for name in ("fast_s", "bound_s")] if plan else []
+        pair = [1 - result[name] / plan for name in ("fast_s", "bound_s")] if plan else []
         gaps.setdefault(links, []).extend([(pair[0], pair[1])] if pair else [])
         yield row((
-            model, links, found["ops"], ms(plan), ms(found["fast_s"]), ms(found["bound_s"]),
+            model, links, result["ops"], ms(plan), ms(result["fast_s"]), ms(result["bound_s"]),
             *([f"{g:.1%}" for g in pair] or ["-", "-"]),
-            f"{found['cpu_s']:.1f}", f"{found['check_cpu_s']:.2f}", f"{found['kB']:.0f}",
+            f"{result['cpu_s']:.1f}", f"{result['check_cpu_s']:.2f}", f"{result['kB']:.0f}",
         ))  # fmt: skip
     for links, pairs in gaps.items():
         means = [f"{sum(column) / len(pairs):.1%}" for column in zip(*pairs, strict=True)]
         yield row(("mean", links, "", "", "", "", *means, "", "", "")) if pairs else ""
 
 
-def coarse(key: Key, asked: CellSettings) -> Found:
+def coarse(key: Key, settings: CellSettings) -> Found:
     """Each idea's gap on a coarse graph, to the best of list scheduling, exact windows and CP-SAT."""
-    found = coarsened(Source(file=file_of(key[0], asked)), key[1], Settings(coarsen_to=NODES)).problem
-    listed = api.solve(found, "list").schedule
+    result = coarsened(Source(file=file_of(key[0], settings)), key[1], Settings(coarsen_to=NODES)).problem
+    listed = api.solve(result, "list").schedule
     options = Options(seconds=WINDOWS_S, deterministic=True, start=listed)
-    best = api.solve(found, "cpsat-windows", options).schedule
-    best = api.solve(found, "cpsat", replace(options, start=best)).schedule
+    best = api.solve(result, "cpsat-windows", options).schedule
+    best = api.solve(result, "cpsat", replace(options, start=best)).schedule
     assert listed is not None and best is not None
-    return {"start_s": listed.makespan * TICK_S, "row": ideas.row(found, best.makespan, REFUTING_S)}
+    return {"start_s": listed.makespan * TICK_S, "row": ideas.row(result, best.makespan, REFUTING_S)}
 
 
 def coarse_table(done: Mapping[Key, CellResult]) -> Iterator[str]:

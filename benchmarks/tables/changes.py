@@ -44,12 +44,12 @@ def cells() -> list[WorkCell]:
     ]
 
 
-def started(key: Key, asked: CellSettings) -> Found:
+def started(key: Key, settings: CellSettings) -> Found:
     """A solve from scratch and one from the plan before the change, with the CPU seconds of what they found."""
-    before, after = step(key[0], key[1], asked), step(key[2], key[3], asked)
-    old = _solved(before, asked, None)[0].plan
-    scratch, scratch_heard = _solved(after, asked, None)
-    again, again_heard = _solved(after, asked, old)
+    before, after = step(key[0], key[1], settings), step(key[2], key[3], settings)
+    old = _solved(before, settings, None)[0].plan
+    scratch, scratch_heard = _solved(after, settings, None)
+    again, again_heard = _solved(after, settings, old)
     aim = NEAR * scratch.plan.makespan_s
     ways = (("scratch", scratch, scratch_heard), ("start", again, again_heard))
     return {
@@ -63,43 +63,43 @@ def started(key: Key, asked: CellSettings) -> Found:
     }
 
 
-def _solved(at: StepOnCluster, asked: CellSettings, start: Plan | None) -> tuple[Outcome, list[tuple[float, float]]]:
+def _solved(at: StepOnCluster, settings: CellSettings, start: Plan | None) -> tuple[Outcome, list[tuple[float, float]]]:
     """A solve, and (CPU seconds, step) of each better plan on its way."""
     heard: list[tuple[float, float]] = []
     began = time.process_time()
 
-    def hear(found: Incumbent) -> None:
-        heard.append((time.process_time() - began, found.makespan_s))
+    def hear(incumbent: Incumbent) -> None:
+        heard.append((time.process_time() - began, incumbent.makespan_s))
 
-    return solve(at.graph, at.cluster, at.costs, asked.settings, hear, start), heard
+    return solve(at.graph, at.cluster, at.costs, settings.settings, hear, start), heard
 
 
 def starts(done: Mapping[Key, CellResult]) -> Iterator[str]:
     """Two rows a change."""
     yield from head(("from", "to", "how", "first plan, ms", "after CPU s", "within 1 % after", "step ms"), 3)
     for (model, cluster, other, there), one in done.items():
-        for how, found in one.found.items():
-            near = f"{found['near_cpu_s']:.1f}" if found["near_cpu_s"] is not None else "never"
+        for how, result in one.found.items():
+            near = f"{result['near_cpu_s']:.1f}" if result["near_cpu_s"] is not None else "never"
             ends = (f"{model} on {cluster}", f"{other} on {there}") if how == "scratch" else ("", "")
-            yield row((*ends, how, ms(found["first_s"]), f"{found['first_cpu_s']:.1f}", near, ms(found["step_s"])))
+            yield row((*ends, how, ms(result["first_s"]), f"{result['first_cpu_s']:.1f}", near, ms(result["step_s"])))
 
 
-def swept(key: Key, asked: CellSettings) -> Found:
+def swept(key: Key, settings: CellSettings) -> Found:
     """The rows of a sweep; its picture stands beside the graphs."""
-    at = step(key[0], key[1], asked)
+    at = step(key[0], key[1], settings)
     grid = Grid(base=Point(devices=len(accelerators(at.cluster))), values=AXES)
     task = Task(
         graph=at.graph, cluster=at.cluster, costs=lambda machine: load_costs(at.graph, machine, None),
-        settings=asked.settings, grid=grid,
+        settings=settings.settings, grid=grid,
     )  # fmt: skip
-    found = sweep(task, lambda _: None)
-    write_atomic(picture(asked), sweep_chart.draw(found, "png"))
-    return {axis: [_point(found, axis, k) for k in range(len(values))] for axis, values in AXES.items()}
+    result = sweep(task, lambda _: None)
+    write_atomic(picture(settings), sweep_chart.draw(result, "png"))
+    return {axis: [_point(result, axis, k) for k in range(len(values))] for axis, values in AXES.items()}
 
 
-def picture(asked: CellSettings) -> Path:
+def picture(settings: CellSettings) -> Path:
     """Where the sweep's picture is."""
-    return asked.drawn / "sweep-nmt.png"
+    return settings.drawn / "sweep-nmt.png"
 
 
 def _point(found: Sweep, axis: str, at: int) -> Found:
@@ -124,9 +124,9 @@ def sweep_table(done: Mapping[Key, CellResult]) -> Iterator[str]:
                 yield row((axis, f"{p['at']:g}", ms(p["step_s"]), ms(p["expert_s"]), saved, f"{p['gap']:.1%}"))
 
 
-def doubted(key: Key, asked: CellSettings) -> Found:
+def doubted(key: Key, settings: CellSettings) -> Found:
     """The shortest quick candidate and its rivals at each noise, and what the draws take."""
-    at = step(key[0], key[1], asked)
+    at = step(key[0], key[1], settings)
     bench = bench_of(at.graph, at.cluster, at.costs, per_edge=False)
     list(remade(bench, at.cluster))  # compiles, or reads what was compiled
     began = time.process_time()
@@ -135,10 +135,10 @@ def doubted(key: Key, asked: CellSettings) -> Found:
     best = min((c for c in made if c.fits), key=lambda c: c.makespan)
     for noise in NOISES:
         began = time.process_time()
-        found = trust(bench, at.cluster, best, made, Errors(noise=noise, draws=100))
-        took, plan = time.process_time() - began, found.plan
-        rival, spread = next(iter(found.rivals.items()))
-        most = max((found.kinds | found.links).items(), key=lambda each: each[1], default=("-", 0.0))
+        result = trust(bench, at.cluster, best, made, Errors(noise=noise, draws=100))
+        took, plan = time.process_time() - began, result.plan
+        rival, spread = next(iter(result.rivals.items()))
+        most = max((result.kinds | result.links).items(), key=lambda each: each[1], default=("-", 0.0))
         rows.append({
             "noise": noise, "plan": best.name, "cpu_s": took, "rival": rival, "most": most,
             **{name: [getattr(plan, name), getattr(spread, name)] for name in QUANTILES},
@@ -163,12 +163,12 @@ def trust_table(done: Mapping[Key, CellResult]) -> Iterator[str]:
     )
     yield from head(columns)
     for (model, cluster), one in done.items():
-        for at, found in enumerate(one.found["rows"]):
-            for k, candidate in enumerate((found["plan"], found["rival"])):
-                times = [ms(found[name][k]) for name in QUANTILES]
-                kind, share = found["most"]
-                ends = (f"{kind} {share:.0%}", f"{found['cpu_s']:.1f}") if k == 0 else ("", "")
+        for at, result in enumerate(one.found["rows"]):
+            for k, candidate in enumerate((result["plan"], result["rival"])):
+                times = [ms(result[name][k]) for name in QUANTILES]
+                kind, share = result["most"]
+                ends = (f"{kind} {share:.0%}", f"{result['cpu_s']:.1f}") if k == 0 else ("", "")
                 first = f"{model} on {cluster}" if at == k == 0 else ""
-                yield row((first, found["noise"], candidate, *times, f"{found['best'][k]:.0%}", *ends))
+                yield row((first, result["noise"], candidate, *times, f"{result['best'][k]:.0%}", *ends))
     made = ", ".join(f"{one.found['rivals_cpu_s']:.1f}" for one in done.values())
     yield from ("", f"CPU seconds of making the rivals: {made}.")

@@ -38,68 +38,68 @@ def cells() -> list[WorkCell]:
     ]
 
 
-def compared(key: Key, asked: CellSettings) -> Found:
+def compared(key: Key, settings: CellSettings) -> Found:
     """What `pesto compare --json` says, without Pesto's own plan; nothing is cut off by the clock."""
-    graph, machine, costs = step(key[0], key[1], asked)
-    return as_object(compete(graph, machine, costs, asked.settings, lambda _: None, entrants=Entrants(NAMES)), {})
+    graph, machine, costs = step(key[0], key[1], settings)
+    return as_object(compete(graph, machine, costs, settings.settings, lambda _: None, entrants=Entrants(NAMES)), {})
 
 
-def charted(key: Key, asked: CellSettings) -> Found:
+def charted(key: Key, settings: CellSettings) -> Found:
     """The picture of a comparison of all methods, Pesto's own plan among them."""
-    graph, machine, costs = step(key[0], key[1], asked)
-    found = compete(graph, machine, costs, asked.settings, lambda _: None, entrants=Entrants(chosen_methods("all")))
-    write_atomic(asked.drawn / "compare-nasnet.png", comparison_chart.draw(found, "png"))
+    graph, machine, costs = step(key[0], key[1], settings)
+    result = compete(graph, machine, costs, settings.settings, lambda _: None, entrants=Entrants(chosen_methods("all")))
+    write_atomic(settings.drawn / "compare-nasnet.png", comparison_chart.draw(result, "png"))
     return {}
 
 
 def methods(done: Mapping[Key, CellResult], own: Mapping[Key, CellResult]) -> dict[Key, dict[str, Any]]:
     """The methods of each cell; `own` are the cells of the results, which give the last one."""
-    found = {key: dict(one.found["methods"]) for key, one in done.items()}
+    result = {key: dict(one.found["methods"]) for key, one in done.items()}
     for key, one in own.items():
-        if key in found:
-            found[key]["pesto"] = {"makespan_s": one.found["step_s"], "fits": True}
-    return found
+        if key in result:
+            result[key]["pesto"] = {"makespan_s": one.found["step_s"], "fits": True}
+    return result
 
 
 def tables(done: Mapping[Key, CellResult], every: Methods) -> Iterator[str]:
     """A table for each cluster, a model a row."""
     for cluster in dict.fromkeys(at for _, at in done):
         here = {model: every[model, at] for model, at in done if at == cluster}
-        names = [name for name in METHODS if any(name in found for found in here.values()) and name not in APART]
+        names = [name for name in METHODS if any(name in result for result in here.values()) and name not in APART]
         yield f"\n### {cluster}\n"
         yield from head(("model", "bound", *names))
-        for model, found in here.items():
-            best = min((m["makespan_s"] for m in found.values() if m["fits"]), default=None)
+        for model, result in here.items():
+            best = min((m["makespan_s"] for m in result.values() if m["fits"]), default=None)
             bound = ms(done[model, cluster].found["lower_bound_s"])
-            yield row((model, bound, *(_step(found.get(name), best) for name in names)))
+            yield row((model, bound, *(_step(result.get(name), best) for name in names)))
 
 
-def _step(found: Found | None, best: float | None) -> str:
-    if found is None or found["makespan_s"] is None:
-        return "-" if found is None else "refused"
-    text = ms(found["makespan_s"])
-    if not found["fits"]:
+def _step(result: Found | None, best: float | None) -> str:
+    if result is None or result["makespan_s"] is None:
+        return "-" if result is None else "refused"
+    text = ms(result["makespan_s"])
+    if not result["fits"]:
         return f"OOM ({text})"
-    return f"**{text}**" if found["makespan_s"] == best else text
+    return f"**{text}**" if result["makespan_s"] == best else text
 
 
 def summary(every: Methods) -> Iterator[str]:
     """How many plans of each method fit, and how long they are beside Pesto's."""
     yield from head(("method", "plans that fit", "OOM", "refused", "step to pesto's, geometric mean", "best"))
     clusters = {at for _, at in every}
-    rivals = {key: {n: m for n, m in found.items() if n != "pesto"} for key, found in every.items()}
+    rivals = {key: {n: m for n, m in result.items() if n != "pesto"} for key, result in every.items()}
     for name in NAMES:
-        rows = [found[name] for found in rivals.values() if name in found]
+        rows = [result[name] for result in rivals.values() if name in result]
         if not rows:
             continue
         fit, refused = sum(r["fits"] for r in rows), sum(r["makespan_s"] is None for r in rows)
-        best = sum(_best(found) == name for found in rivals.values())
+        best = sum(_best(result) == name for result in rivals.values())
         mean = ratio(_of(every, name, "pesto", clusters))
         yield row((name, fit, len(rows) - fit - refused, refused, mean, best))
 
 
-def _best(found: Mapping[str, Found]) -> str:
-    return min(((m["makespan_s"], name) for name, m in found.items() if m["fits"]), default=(0.0, ""))[1]
+def _best(result: Mapping[str, Found]) -> str:
+    return min(((m["makespan_s"], name) for name, m in result.items() if m["fits"]), default=(0.0, ""))[1]
 
 
 def pairs(every: Methods) -> Iterator[str]:
@@ -117,5 +117,5 @@ def pairs(every: Methods) -> Iterator[str]:
 
 def _of(every: Methods, name: str, other: str, clusters: Collection[str]) -> list[float]:
     """The ratio in each cell of these clusters where both fit."""
-    rows = [(found.get(name), found.get(other)) for (_, at), found in every.items() if at in clusters]
+    rows = [(result.get(name), result.get(other)) for (_, at), result in every.items() if at in clusters]
     return [a["makespan_s"] / b["makespan_s"] for a, b in rows if a and b and a["fits"] and b["fits"]]

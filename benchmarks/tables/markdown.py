@@ -15,13 +15,13 @@ def written(blocks: Mapping[str, Sequence[str]], pages: Iterable[Path]) -> set[s
     for page in pages:
         before = page.read_text(encoding="utf-8")
 
-        def filled(found: re.Match[str]) -> str:
-            name = found[2]
+        def filled(match: re.Match[str]) -> str:
+            name = match[2]
             if name not in blocks:
-                return found[0]
+                return match[0]
             placed.add(name)
             lines = "\n".join(blocks[name]).strip()
-            return f"{found[1]}\n{lines}\n\n{found[4]}"
+            return f"{match[1]}\n{lines}\n\n{match[4]}"
 
         after = MARK.sub(filled, before)
         if after != before:

@@ -28,13 +28,13 @@ def cells() -> list[WorkCell]:
     return [WorkCell("search", key, changed) for key in CASES]
 
 
-def changed(key: Key, asked: CellSettings) -> Found:
+def changed(key: Key, settings: CellSettings) -> Found:
     """The step where one part is off, or CP-SAT has its share of the time."""
     if key[2] == EXACT:
-        return solved(key[:2], replace(asked, solver="cpsat"))
+        return solved(key[:2], replace(settings, solver="cpsat"))
     name, value = SWITCHES[key[2]]
     with mock.patch(name, value):
-        return solved(key[:2], asked)
+        return solved(key[:2], settings)
 
 
 def table(done: Mapping[Key, CellResult], results: Mapping[Key, CellResult]) -> Iterator[str]:

@@ -33,10 +33,10 @@ def tables(done: Mapping[Key, CellResult], rivals: Rivals) -> Iterator[str]:
             ratios += [step_s / rival] if rival else []
             bounds += [one.found["bound_s"] / rival] if rival else []
             said = (f"{ms(rival)} ({name})", f"{step_s / rival:.3f}") if rival else ("-", "-")
-            found = one.found
+            result = one.found
             yield row((
-                model, ms(step_s), ms(found["bound_s"]), f"{found['gap']:.1%}", *said,
-                f"{found['order_saves']:.1%}", f"{one.cpu_s:.0f}",
+                model, ms(step_s), ms(result["bound_s"]), f"{result['gap']:.1%}", *said,
+                f"{result['order_saves']:.1%}", f"{one.cpu_s:.0f}",
             ))  # fmt: skip
         gaps, saves = (mean(d.found[name] for d in here.values()) for name in ("gap", "order_saves"))
         worst = f"{ratio(ratios)} (worst {max(ratios):.3f}; bound {ratio(bounds)})" if ratios else "-"
@@ -57,7 +57,7 @@ def stages(done: Mapping[Key, CellResult]) -> Iterator[str]:
         means = []
         for cluster in clusters:
             here = [d.found for (_, at), d in done.items() if at == cluster and name in d.found["candidates_s"]]
-            means.append([found["candidates_s"][name] / found["step_s"] for found in here])
+            means.append([result["candidates_s"][name] / result["step_s"] for result in here])
         chosen = sum(d.found["chosen"] == name for d in done.values())
         yield row((name, *map(ratio, means), f"{chosen} of {len(done)}"))
 

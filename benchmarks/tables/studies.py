@@ -23,16 +23,25 @@ def cells() -> list[WorkCell]:
     return [WorkCell("studies", (name,), ran) for name in TABLES]
 
 
-def file_of(name: str, asked: CellSettings) -> Path:
+def file_of(name: str, settings: CellSettings) -> Path:
     """The study's file, from which `pesto study report` makes pages and pictures."""
-    return asked.drawn / f"{name}.sqlite"
+    return settings.drawn / f"{name}.sqlite"
 
 
-def ran(key: Key, asked: CellSettings) -> Found:
+def ran(key: Key, settings: CellSettings) -> Found:
     """The rows of a study, one cell at a time; in a rehearsal its first cell alone."""
-    path = file_of(key[0], asked)
+    path = file_of(key[0], settings)
     path.parent.mkdir(parents=True, exist_ok=True)
-    words = ["study", "run", key[0], "--db", str(path), "--jobs", "1", *(["--limit-cells", "1"] if asked.tiny else [])]
+    words = [
+        "study",
+        "run",
+        key[0],
+        "--db",
+        str(path),
+        "--jobs",
+        "1",
+        *(["--limit-cells", "1"] if settings.tiny else []),
+    ]
     done = subprocess.run([sys.executable, "-m", "pesto", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
@@ -71,10 +80,10 @@ def _plans(done: Mapping[Key, CellResult], name: str) -> list[Found]:
 
 def _pairs(plans: list[Found], setting: str) -> dict[str, dict[bool, Found]]:
     """Instance -> by the value of a setting, true first."""
-    found: dict[str, dict[bool, Found]] = {}
+    result: dict[str, dict[bool, Found]] = {}
     for each in sorted(plans, key=lambda plan: not plan[setting]):
-        found.setdefault(each["instance"], {})[each[setting]] = each
-    return found
+        result.setdefault(each["instance"], {})[each[setting]] = each
+    return result
 
 
 def models(done: Mapping[Key, CellResult]) -> Iterator[str]:

@@ -30,10 +30,10 @@ def cells() -> list[WorkCell]:
     return [WorkCell("windows", (model, CLUSTERS[0], how), solved) for model in PAPER for how in (WITH, WITHOUT)]
 
 
-def solved(key: Key, asked: CellSettings) -> Found:
+def solved(key: Key, cell_settings: CellSettings) -> Found:
     """The step, and what engines contributed to it; seconds."""
-    graph, machine, costs = step(key[0], key[1], asked)
-    settings = Settings(time_limit_s=_SECONDS * asked.seconds, solver="cpsat")
+    graph, machine, costs = step(key[0], key[1], cell_settings)
+    settings = Settings(time_limit_s=_SECONDS * cell_settings.seconds, solver="cpsat")
     with mock.patch("pesto.planning.solving.windows.SHARE", SHARE if key[2] == WITH else 0.0):
         outcome = solve(graph, machine, costs, settings, lambda _: None)
     tick = outcome.plan.tick_s
@@ -62,5 +62,5 @@ def _pair(done: Mapping[Key, CellResult], model: str) -> Sequence[Found]:
     return [one.found for one in both if one is not None]
 
 
-def _paid(found: Found, engine: str) -> str:
-    return f"{ms(found['gained_s'].get(engine, 0.0))}, {found['cpu_s'].get(engine, 0.0):.1f}"
+def _paid(result: Found, engine: str) -> str:
+    return f"{ms(result['gained_s'].get(engine, 0.0))}, {result['cpu_s'].get(engine, 0.0):.1f}"

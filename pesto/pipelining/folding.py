@@ -71,17 +71,17 @@ class _Fold:
 
     def _variables(self) -> list[int]:
         """[n] the variable's op that each op is, or is computed from alone; -1 for all else."""
-        g, found = self.g, [_NOWHERE] * self.g.ops
+        g, result = self.g, [_NOWHERE] * self.g.ops
         held = g.param_bytes.tolist()
         for op in self.order:
             if self.part[op] != BEFORE:
                 continue
             if held[op] > 0:
-                found[op] = op
+                result[op] = op
             else:
-                of = {found[tail] for tail in self._tails(op)}
-                found[op] = of.pop() if len(of) == 1 else _NOWHERE
-        return found
+                of = {result[tail] for tail in self._tails(op)}
+                result[op] = of.pop() if len(of) == 1 else _NOWHERE
+        return result
 
     def _forward(self, variable: list[int]) -> None:
         """Layer * n + level; a layer is the level at which its variable is first read."""
@@ -152,13 +152,13 @@ class _Fold:
 
     def _where(self, variable: list[int]) -> dict[int, list[int]]:
         """Forward op or variable -> where it stands and is read in the forward pass, in rising order."""
-        found = defaultdict[int, set[int]](set)
+        result = defaultdict[int, set[int]](set)
         for op in self.order:
             if self.part[op] in (BEFORE, FORWARD):
                 own = [self.at[op]] if self.part[op] == FORWARD else []
                 readers = [self.at[head] for head in self._heads(op) if self.part[head] == FORWARD]
-                found[variable[op] if variable[op] >= 0 else op].update(own, readers)
-        return {op: sorted(places) for op, places in found.items()}
+                result[variable[op] if variable[op] >= 0 else op].update(own, readers)
+        return {op: sorted(places) for op, places in result.items()}
 
     def _rest(self) -> None:
         """Updates behind what they read most of; variables and what is made of them with their first reader."""
@@ -183,6 +183,6 @@ class _Fold:
         held: Bools = g.param_bytes[grouped] > 0
         for members in (grouped[held], grouped[~held & ~np.isin(g.group[grouped], g.group[grouped[held]])]):
             np.minimum.at(home, g.group[members], place[members])
-        found = place.copy()
-        found[grouped] = home[g.group[grouped]]
-        return ints(found)
+        result = place.copy()
+        result[grouped] = home[g.group[grouped]]
+        return ints(result)

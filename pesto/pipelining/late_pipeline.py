@@ -33,7 +33,7 @@ Trace = Callable[[tuple[int, ...]], Graph]
 """The step with updates behind its batches, with each variable read so much too late (`pesto.core.source.Cut.late`)."""
 
 
-def pipeline_without_flush(trace: Trace, cluster: Cluster, wish: PipelineOptions) -> StepPipeline:
+def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOptions) -> StepPipeline:
     """The step in the periodic schedule of least period that fits, or the named one, on modelled costs.
 
     PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
@@ -45,27 +45,27 @@ def pipeline_without_flush(trace: Trace, cluster: Cluster, wish: PipelineOptions
     UsageError for a schedule that begins and ends empty, for search, and for fewer batches than devices, or in an
     update than in flight; else as `step_pipeline`.
     """
-    if wish.name is not None and wish.name not in LATE_NAMES:
-        raise UsageError(f"{wish.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
-    if wish.search:
+    if options.name is not None and options.name not in LATE_NAMES:
+        raise UsageError(f"{options.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
+    if options.search:
         raise UsageError("search is for steps with a flush - leave it out, or let the step flush")
     release()
-    ground = StagedStep.of(trace(()), cluster, None)
-    if ground.step.batches < len(ground.fast):
+    staged = StagedStep.of(trace(()), cluster, None)
+    if staged.step.batches < len(staged.fast):
         raise UsageError(
-            f"{ground.step.batches} batches on {len(ground.fast)} devices never fill the pipeline - give as many "
+            f"{staged.step.batches} batches on {len(staged.fast)} devices never fill the pipeline - give as many "
             "micro-batches as devices, or more"
         )
-    return _within_memory(trace, ground, wish)
+    return _within_memory(trace, staged, options)
 
 
-def _within_memory(trace: Trace, ground: StagedStep, wish: PipelineOptions) -> StepPipeline:
+def _within_memory(trace: Trace, staged: StagedStep, options: PipelineOptions) -> StepPipeline:
     """The quickest by the chain that fits op by op; where that does not, stages are cut for less."""
-    until, memory = CLOCK() + wish.seconds, ground.memory
+    until, memory = CLOCK() + options.seconds, staged.memory
     tried = list[tuple[int, StagedStep, MappedSchedule, bool]]()
     for _ in range(_TIGHTER):
         try:
-            schedule, interrupted = _schedule(ground, wish, memory, until)
+            schedule, interrupted = _schedule(staged, options, memory, until)
         except (NothingFoundError, UsageError):
             if not tried:
                 raise
@@ -73,69 +73,69 @@ def _within_memory(trace: Trace, ground: StagedStep, wish: PipelineOptions) -> S
         if tried and _same(schedule, tried[-1][2].schedule):
             memory = min(memory, _fullest(schedule) - 1)
             continue
-        late = _lateness(ground, schedule)
-        found = tried[-1][1] if tried and tried[-1][1].late == late else _traced(trace, ground, late)
-        laid = found.laid(schedule)
+        late = _lateness(staged, schedule)
+        result = tried[-1][1] if tried and tried[-1][1].late == late else _traced(trace, staged, late)
+        laid = result.map_schedule(schedule)
         if laid.candidate is None:
             raise ValueError("a schedule that was chosen has a run")
-        tried.append((laid.candidate.short, found, laid, interrupted))
+        tried.append((laid.candidate.short, result, laid, interrupted))
         if laid.fits:
             break
         memory -= laid.candidate.short
-    _, found, laid, interrupted = min(tried, key=lambda each: each[0])
-    return plan_schedule(found, wish, laid, interrupted=interrupted)
+    _, result, laid, interrupted = min(tried, key=lambda each: each[0])
+    return plan_schedule(result, options, laid, interrupted=interrupted)
 
 
-def _schedule(ground: StagedStep, wish: PipelineOptions, memory: int, until: float) -> tuple[ChainSchedule, bool]:
+def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: float) -> tuple[ChainSchedule, bool]:
     """Return the chain's shortest schedule in so many bytes a device, and whether Ctrl-C ended a search.
 
     until: moment of CLOCK at which searches end. NothingFoundError where none fits.
     """
     try:
-        asked = PipelineRequest(
-            chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), max(0, memory)),
-            batches=ground.step.batches, k=wish.k, seconds=wish.seconds, until=until,
+        request = PipelineRequest(
+            chain=staged.chain.chain, machines=Machines.alike(len(staged.fast), max(0, memory)),
+            batches=staged.step.batches, k=options.k, seconds=options.seconds, until=until,
             contiguous=True,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
-    made = [each for each in periodic_schedules(asked, cuts, thin) if wish.name in (None, each.name)]
+    cuts, thin = fitting_both(request.chain, request.machines, request.model, KEEPS)
+    made = [each for each in periodic_schedules(request, cuts, thin) if options.name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
     interrupted = any(each.interrupted for each in made)
     if not fitting and interrupted:
         raise KeyboardInterrupt
     if not fitting:
-        short = bytes_short(asked.chain, asked.machines, asked.model)
+        short = bytes_short(request.chain, request.machines, request.model)
         least = max(0, memory) + short
         more = f" (of {least} bytes, {size(least)}, or more)" if short else ""
         raise NothingFoundError(
             f"{made[0].name}: {made[0].why}, with a version of the weights for every batch in flight - use larger "
             f"devices{more}, more of them, a smaller batch, or let the step flush"
         )
-    return min(_served(ground, fitting), key=lambda each: each.period or 0), interrupted
+    return min(_served(staged, fitting), key=lambda each: each.period or 0), interrupted
 
 
-def _served(ground: StagedStep, schedules: list[ChainSchedule]) -> list[ChainSchedule]:
+def _served(staged: StagedStep, schedules: list[ChainSchedule]) -> list[ChainSchedule]:
     """Those with no more batches in flight than an update has, where it has several, so that two versions do.
 
     UsageError where there are none.
     """
 
     def flight(each: ChainSchedule) -> int:
-        return 0 if each.in_flight is None else min(int(each.in_flight.max()), ground.step.batches)
+        return 0 if each.in_flight is None else min(int(each.in_flight.max()), staged.step.batches)
 
-    if ground.every == 1:
+    if staged.every == 1:
         return schedules
     least = min(schedules, key=flight)
-    if flight(least) > ground.every:
+    if flight(least) > staged.every:
         other = f"or {STAR}, " if least.name == EXACT else ""
         raise UsageError(
-            f"an update behind every {ground.every} micro-batches: {least.name} has {flight(least)} in flight, which "
+            f"an update behind every {staged.every} micro-batches: {least.name} has {flight(least)} in flight, which "
             f"two versions of the weights do not serve - give {flight(least)} or more micro-batches an update, and "
             f"twice as many in all, {other}or fewer devices"
         )
-    return [each for each in schedules if flight(each) <= ground.every]
+    return [each for each in schedules if flight(each) <= staged.every]
 
 
 def _same(one: ChainSchedule, other: ChainSchedule) -> bool:
@@ -152,18 +152,18 @@ def _fullest(schedule: ChainSchedule) -> int:
     return int(schedule.peaks.max())
 
 
-def _lateness(ground: StagedStep, schedule: ChainSchedule) -> tuple[int, ...]:
+def _lateness(staged: StagedStep, schedule: ChainSchedule) -> tuple[int, ...]:
     """By how much each variable is late by a schedule."""
     if schedule.in_flight is None:
         raise ValueError("a schedule that was chosen was measured")
-    return weight_staleness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
+    return weight_staleness(staged.chain, staged.one, schedule.in_flight, staged.step.batches, staged.every)
 
 
-def _traced(trace: Trace, ground: StagedStep, late: tuple[int, ...]) -> StagedStep:
+def _traced(trace: Trace, staged: StagedStep, late: tuple[int, ...]) -> StagedStep:
     """What a schedule is laid on: the step whose weights are so late."""
-    found = StagedStep.of(trace(late), ground.cluster, None)
-    if found.chain.chain.layers != ground.chain.chain.layers:
+    result = StagedStep.of(trace(late), staged.cluster, None)
+    if result.chain.chain.layers != staged.chain.chain.layers:
         raise InputError(
-            f"{ground.step.graph.source}: it is another step each time that it is traced - give one that does the same"
+            f"{staged.step.graph.source}: it is another step each time that it is traced - give one that does the same"
         )
-    return replace(found, late=late)
+    return replace(result, late=late)

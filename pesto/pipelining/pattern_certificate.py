@@ -28,42 +28,42 @@ class PatternBounds:
     """The pattern's period over `bound`, less 1."""
 
 
-def chosen_pattern(found: Pipeline, of: ChainInstance) -> PatternInstance:
+def chosen_pattern(pipeline: Pipeline, of: ChainInstance) -> PatternInstance:
     """The pattern that was chosen; ValueError where it does not fit the memory, so that there is nothing to keep."""
-    chosen, machines = found.chosen, found.asked.machines
+    chosen, machines = pipeline.chosen, pipeline.request.machines
     memory = None if of.machines is not None or machines.memory is None else int(machines.memory[0])
     if not chosen.fits or chosen.allocation is None or chosen.pattern is None or chosen.peaks is None:
         raise ValueError(f"{chosen.name}: {chosen.why} - give more memory, or another schedule")
     return PatternInstance(
         of=of, allocation=chosen.allocation, pattern=chosen.pattern, memory=memory,
-        model=found.asked.model, peaks=chosen.peaks, schedule=chosen.name,
+        model=pipeline.request.model, peaks=chosen.peaks, schedule=chosen.name,
     )  # fmt: skip
 
 
-def verify_pattern(found: PatternInstance, what: str) -> None:
+def verify_pattern(instance: PatternInstance, what: str) -> None:
     """VerificationError where a pattern is no valid schedule, exceeds its memory, or is not what the file claims.
 
     It claims bytes, and by a name that is one of `schedules.NAMES` how batches follow each other. `what` names it in
     errors.
     """
-    machines = found.machines
-    checked = check(found.of.chain, found.allocation, found.pattern, machines.memory, found.model, machines)
+    machines = instance.machines
+    checked = check(instance.of.chain, instance.allocation, instance.pattern, machines.memory, instance.model, machines)
     wrong = f"{checked.refusal}: {checked.text}" if not checked.valid else ""
-    if not wrong and (differs := np.flatnonzero(checked.peaks != found.peaks)).size:
+    if not wrong and (differs := np.flatnonzero(checked.peaks != instance.peaks)).size:
         at = int(differs[0])
-        wrong = f"device {at} holds {checked.peaks[at]} bytes at its most, the file says {found.peaks[at]}"
-    seen, name = machines.on(found.of.chain, found.allocation), found.schedule
-    if not wrong and not matches_schedule(name, seen, found.allocation, found.pattern, checked.in_flight):
+        wrong = f"device {at} holds {checked.peaks[at]} bytes at its most, the file says {instance.peaks[at]}"
+    seen, name = machines.on(instance.of.chain, instance.allocation), instance.schedule
+    if not wrong and not matches_schedule(name, seen, instance.allocation, instance.pattern, checked.in_flight):
         wrong = f"its rows are not those of {name} on these stages"
     if wrong:
         raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
 
 
-def certify_pattern(found: PatternInstance) -> PatternBounds:
+def certify_pattern(instance: PatternInstance) -> PatternBounds:
     """Bounds of a verified pattern."""
-    machines = found.machines
-    bound = best(of_machines(found.of.chain, machines, found.model))
-    gap = float(Fraction(found.pattern.period) / bound.value) - 1 if bound.value else 0.0
-    seen = machines.on(found.of.chain, found.allocation)
-    stage_bound = best(of_allocation(seen, found.allocation, machines.memory, found.model))
+    machines = instance.machines
+    bound = best(of_machines(instance.of.chain, machines, instance.model))
+    gap = float(Fraction(instance.pattern.period) / bound.value) - 1 if bound.value else 0.0
+    seen = machines.on(instance.of.chain, instance.allocation)
+    stage_bound = best(of_allocation(seen, instance.allocation, machines.memory, instance.model))
     return PatternBounds(bound=bound, stage_bound=stage_bound, gap=gap)

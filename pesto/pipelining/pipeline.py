@@ -54,7 +54,7 @@ AT_ONCE = "in flight"
 class Pipeline:
     """What was found of a chain."""
 
-    asked: PipelineRequest
+    request: PipelineRequest
     chosen: ChainSchedule
     """The least period that fits, or the schedule that was asked for."""
     schedules: tuple[ChainSchedule, ...] = field(repr=False)
@@ -79,12 +79,12 @@ class Pipeline:
     def bubble(self) -> float:
         """Share of the devices' time in a step in which they do nothing; idle devices count."""
         allocation, step = self.chosen.allocation, self.chosen.step or 0
-        chain = self.asked.chain if allocation is None else self.asked.seen(allocation)
-        work = int(chain.loads.sum()) * self.asked.batches
-        return 1 - work / (self.asked.devices * step) if step else 0.0
+        chain = self.request.chain if allocation is None else self.request.seen(allocation)
+        work = int(chain.loads.sum()) * self.request.batches
+        return 1 - work / (self.request.devices * step) if step else 0.0
 
 
-def find_pipeline(asked: PipelineRequest, name: str | None = None) -> Pipeline:
+def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline:
     """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
 
     UsageError as of `check_name`; InputError for a chain that takes no time, or more than can be counted over
@@ -92,46 +92,46 @@ def find_pipeline(asked: PipelineRequest, name: str | None = None) -> Pipeline:
     least memory that some stages fit, where none fits.
     """
     release()
-    check_name(name, NAMES, k=asked.k, contiguous=asked.contiguous)
-    _countable(asked)
-    asked = asked.begun()
-    found, interrupted = gather_schedules(_made(asked), partial(_enough, name))
+    check_name(name, NAMES, k=request.k, contiguous=request.contiguous)
+    _countable(request)
+    request = request.begun()
+    result, interrupted = gather_schedules(_made(request), partial(_enough, name))
     hold()
-    chosen = _chosen(asked, found, name)
+    chosen = _chosen(request, result, name)
     allocation = chosen.allocation
     if allocation is None or chosen.period is None:
         if chosen.interrupted:
             raise KeyboardInterrupt
         if chosen.why in (NO_CONTIGUOUS, NO_STAGES, NONE_FOUND):
-            raise _unfit(replace(asked, contiguous=chosen.name != FREE), found)
+            raise _unfit(replace(request, contiguous=chosen.name != FREE), result)
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
-    machines = asked.machines if chosen.fits else replace(asked.machines, memory=None)
-    bound = best([*of_machines(asked.chain, machines, asked.model), *_floors(found, chosen)])
-    seen = asked.seen(allocation)
+    machines = request.machines if chosen.fits else replace(request.machines, memory=None)
+    bound = best([*of_machines(request.chain, machines, request.model), *_floors(result, chosen)])
+    seen = request.seen(allocation)
     split = chosen.pattern is not None and bool((chosen.pattern.kind == WEIGHT_GRADIENT).any())
     return Pipeline(
-        asked=asked,
+        request=request,
         chosen=chosen,
-        schedules=tuple(found),
+        schedules=tuple(result),
         bound=bound,
-        stage_bound=best(of_allocation(seen, allocation, machines.memory, asked.model)),
-        step_bound=best(flushed_step(seen, allocation, asked.batches, split=split)),
-        optimal_among=_optimal(asked, chosen, allocation, bound, [each.least for each in found]),
+        stage_bound=best(of_allocation(seen, allocation, machines.memory, request.model)),
+        step_bound=best(flushed_step(seen, allocation, request.batches, split=split)),
+        optimal_among=_optimal(request, chosen, allocation, bound, [each.least for each in result]),
         interrupted=interrupted,
     )
 
 
-def _made(asked: PipelineRequest) -> Iterator[ChainSchedule]:
+def _made(request: PipelineRequest) -> Iterator[ChainSchedule]:
     try:
-        cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
+        cuts, thin = fitting_both(request.chain, request.machines, request.model, KEEPS)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    yield from all_schedules(asked, cuts, thin)
+    yield from all_schedules(request, cuts, thin)
 
 
-def _floors(found: list[ChainSchedule], chosen: ChainSchedule) -> list[PeriodBound]:
+def _floors(schedules: list[ChainSchedule], chosen: ChainSchedule) -> list[PeriodBound]:
     """Bounds of all stages that were found beside schedules, which hold for the one that is chosen."""
-    return [each.floor for each in found if each.floor is not None and chosen.fits]
+    return [each.floor for each in schedules if each.floor is not None and chosen.fits]
 
 
 def _enough(name: str | None, each: ChainSchedule) -> bool:
@@ -139,61 +139,65 @@ def _enough(name: str | None, each: ChainSchedule) -> bool:
     return each.period is not None and (each.fits if name is None else each.name == name)
 
 
-def _countable(asked: PipelineRequest) -> None:
+def _countable(request: PipelineRequest) -> None:
     """InputError where ticks are none, or too many for 64 bits at the end of the step, or of a batch's way."""
-    chain = asked.chain
-    ticks = asked.machines.most_ticks(chain)
+    chain = request.chain
+    ticks = request.machines.most_ticks(chain)
     if not chain.loads.any():
         raise InputError("no layer takes any ticks - give the times of the halves in a smaller unit")
-    if ticks * 8 * (max(asked.batches, asked.k) + min(asked.devices, chain.layers) + 4) > COUNTED:
+    if ticks * 8 * (max(request.batches, request.k) + min(request.devices, chain.layers) + 4) > COUNTED:
         raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
 
 
-def _chosen(asked: PipelineRequest, found: list[ChainSchedule], name: str | None) -> ChainSchedule:
+def _chosen(request: PipelineRequest, schedules: list[ChainSchedule], name: str | None) -> ChainSchedule:
     if name is not None:
-        return next(each for each in found if each.name == name)
-    fitting = [each for each in found if each.fits and each.period is not None]
+        return next(each for each in schedules if each.name == name)
+    fitting = [each for each in schedules if each.fits and each.period is not None]
     if not fitting:
-        raise _unfit(asked, found)
+        raise _unfit(request, schedules)
     return min(fitting, key=lambda each: each.period or Fraction(0))
 
 
-def _unfit(asked: PipelineRequest, found: list[ChainSchedule]) -> InfeasibleError | NothingFoundError:
+def _unfit(request: PipelineRequest, schedules: list[ChainSchedule]) -> InfeasibleError | NothingFoundError:
     """With a memory that can, and whether the lack of it is proven."""
-    kind, proven = "contiguous stages", order_bound(asked.chain, asked.machines, asked.model) is None
-    if not asked.contiguous:
-        kind, proven = "stages", any(each.infeasible for each in found)
-    text = f"no {kind} {'' if proven else 'were found that '}{_lack(asked)}, or more devices"
+    kind, proven = "contiguous stages", order_bound(request.chain, request.machines, request.model) is None
+    if not request.contiguous:
+        kind, proven = "stages", any(each.infeasible for each in schedules)
+    text = f"no {kind} {'' if proven else 'were found that '}{_lack(request)}, or more devices"
     return InfeasibleError(text) if proven else NothingFoundError(text)
 
 
-def _lack(asked: PipelineRequest) -> str:
+def _lack(request: PipelineRequest) -> str:
     """The bytes that lack on the devices, at most where stages need not be contiguous, and those that would do."""
-    memory, chain = asked.machines.memory, asked.chain
+    memory, chain = request.machines.memory, request.chain
     if memory is None:
         raise ValueError("without a limit of memory all stages fit")
-    if not asked.machines.equal:
-        more = bytes_short(chain, asked.machines, asked.model)
-        return f"fit the memory of these {asked.devices} devices - give each {more} bytes ({size(more)}) more"
+    if not request.machines.equal:
+        more = bytes_short(chain, request.machines, request.model)
+        return f"fit the memory of these {request.devices} devices - give each {more} bytes ({size(more)}) more"
     each = int(memory[0])
-    least, most = each + bytes_short(chain, asked.machines, asked.model), ""
-    if not asked.contiguous:
-        least, most = min(least, roomy_memory(chain, asked.devices, asked.model)), " at most"
-    return f"fit {each} bytes on each of {asked.devices} devices: {size(least - each)} lack{most} - give {least} bytes"
+    least, most = each + bytes_short(chain, request.machines, request.model), ""
+    if not request.contiguous:
+        least, most = min(least, roomy_memory(chain, request.devices, request.model)), " at most"
+    return (
+        f"fit {each} bytes on each of {request.devices} devices: {size(least - each)} lack{most} - give {least} bytes"
+    )
 
 
-def describe_shortfall(found: Pipeline) -> str:
+def describe_shortfall(pipeline: Pipeline) -> str:
     """What lacks for the chosen schedule, which does not fit, and what would do."""
-    memory, peaks = found.asked.machines.memory, found.chosen.peaks
+    memory, peaks = pipeline.request.machines.memory, pipeline.chosen.peaks
     if memory is None or peaks is None:
         raise ValueError("without a limit of memory every schedule fits")
     short = int((peaks - memory).max())
-    enough = f"{int(peaks.max())} bytes" if found.asked.machines.equal else f"each {short} bytes ({size(short)}) more"
-    return f"{found.chosen.why}: {size(short)} lack - give {enough}, or take another schedule"
+    enough = (
+        f"{int(peaks.max())} bytes" if pipeline.request.machines.equal else f"each {short} bytes ({size(short)}) more"
+    )
+    return f"{pipeline.chosen.why}: {size(short)} lack - give {enough}, or take another schedule"
 
 
 def _optimal(
-    asked: PipelineRequest,
+    request: PipelineRequest,
     chosen: ChainSchedule,
     allocation: Allocation,
     bound: PeriodBound,
@@ -202,71 +206,71 @@ def _optimal(
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
-    bounds = of_allocation(asked.seen(allocation), allocation, asked.machines.memory, asked.model)
-    k = max(1, asked.k)
+    bounds = of_allocation(request.seen(allocation), allocation, request.machines.memory, request.model)
+    k = max(1, request.k)
     reached = [(bound.value, ALL)]
     if chosen.periodic and chosen.pattern is not None and chosen.pattern.k == k:
         reached += [(each, OF_SO_MANY.format(counted(k, "batch", "batches"))) for each in least if each is not None]
     reached.append((best([bound for bound in bounds if bound.name != AT_ONCE]).value, THESE_STAGES))
     reached.append((best(bounds).value, WHOLE_HALVES))
     keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)
-    lowest = order_bound(asked.chain, asked.machines, asked.model, keeps) if keeps else None
+    lowest = order_bound(request.chain, request.machines, request.model, keeps) if keeps else None
     if lowest is not None:
         reached.append((lowest, PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")))
     return next((among for value, among in reached if value == chosen.period), None)
 
 
-def period_curve(asked: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
+def period_curve(request: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
     """Bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
 
     None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
     much. Fixed: stages cut without regard to memory, then 1F1B* on them. Free is looked for where stages need not be
     contiguous, at all points together for the time of searches; it is not longer than with less memory.
     """
-    wide = without_memory(asked)
-    low, high = bytes_short(asked.chain, _with(asked, 0).machines, asked.model), int(wide.bytes.max())
-    if not asked.contiguous and asked.machines.equal:
-        low = min(low, roomy_memory(asked.chain, asked.devices, asked.model))
+    wide = without_memory(request)
+    low, high = bytes_short(request.chain, _with(request, 0).machines, request.model), int(wide.bytes.max())
+    if not request.contiguous and request.machines.equal:
+        low = min(low, roomy_memory(request.chain, request.devices, request.model))
     sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
-    quick, found = (
-        replace(replace(asked, until=math.inf).begun(), k=0, seconds=asked.seconds / len(sizes)),
+    quick, result = (
+        replace(replace(request, until=math.inf).begun(), k=0, seconds=request.seconds / len(sizes)),
         list[tuple[int, dict[str, Fraction | None]]](),
     )
     for memory in sizes:
-        with_less = found[-1][1][FREE] if found else None
-        found.append((memory, _at(_with(quick, memory), wide, memory, with_less)))
-    return found
+        with_less = result[-1][1][FREE] if result else None
+        result.append((memory, _at(_with(quick, memory), wide, memory, with_less)))
+    return result
 
 
-def _with(asked: PipelineRequest, memory: int) -> PipelineRequest:
+def _with(request: PipelineRequest, memory: int) -> PipelineRequest:
     """So many bytes for each device."""
-    return replace(asked, machines=replace(asked.machines, memory=np.full(asked.devices, memory)))
+    return replace(request, machines=replace(request.machines, memory=np.full(request.devices, memory)))
 
 
-def _at(asked: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
+def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
     """with_less: the period of FREE with less memory."""
-    chain, model = asked.chain, asked.model
-    fixed = least_period(asked.seen(wide.allocation), wide.allocation, memory, model)
-    joint, thin = fitting_both(chain, asked.machines, model, KEEPS)
+    chain, model = request.chain, request.model
+    fixed = least_period(request.seen(wide.allocation), wide.allocation, memory, model)
+    joint, thin = fitting_both(chain, request.machines, model, KEEPS)
     # Stages that were cut without regard to memory are some of those that are cut for it.
     known = _least(*(None if each is None else each.period for each in (fixed, joint)))
     thinner = _least(known, None if thin is None else thin.period)
-    bound = best(of_machines(chain, asked.machines, model)).value
+    bound = best(of_machines(chain, request.machines, model)).value
     free = _least(thinner, with_less)
-    if free != bound and not asked.contiguous:
-        free = _least(free, _freely(asked, joint, thin))
+    if free != bound and not request.contiguous:
+        free = _least(free, _freely(request, joint, thin))
     return {
         "fixed": None if fixed is None else fixed.period,
         "joint": known,
         THINNED: thinner,
-        FREE: None if asked.contiguous else free,
+        FREE: None if request.contiguous else free,
         "bound": bound,
     }
 
 
-def _freely(asked: PipelineRequest, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
+def _freely(request: PipelineRequest, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
     """The period of FREE; None where none is found, or none can be shorter than that of contiguous stages."""
-    made = next(each for each in all_schedules(asked, joint, thin) if each.name == FREE)
+    made = next(each for each in all_schedules(request, joint, thin) if each.name == FREE)
     if made.interrupted:
         raise KeyboardInterrupt
     return made.period if made.fits else None

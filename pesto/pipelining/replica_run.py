@@ -102,15 +102,15 @@ class _ReplicaRun:
 
 def in_flight(stages: Replicas, run: Unrolled) -> Ints:
     """[L] most batches at once between a layer's forward and its backward half, on one of its devices."""
-    found = np.zeros(len(stages.homes), dtype=np.int64)
+    result = np.zeros(len(stages.homes), dtype=np.int64)
     for first, last, device in stages.rows.tolist():
         mine = (run.layer == first) & (run.resource == device)
         ends = run.finish[mine & (run.kind == BACKWARD)]
         ticks = np.append(run.start[mine & (run.kind == FORWARD)], ends)
         change = np.append(np.ones(len(ticks) - len(ends), dtype=np.int64), -np.ones(len(ends), dtype=np.int64))
         most = int(np.cumsum(change[np.lexsort((change, ticks))]).max(initial=0))
-        found[first : last + 1] = np.maximum(found[first : last + 1], most)
-    return ints(found)
+        result[first : last + 1] = np.maximum(result[first : last + 1], most)
+    return ints(result)
 
 
 def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
@@ -119,13 +119,13 @@ def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
     What comes before its stage, forward, and its load of these; or all that these wait for, with what comes before its
     stage, backward. Gradients of weights may come last of all.
     """
-    late, found, ahead, back = chain.weight_gradient, 0, 0, 0
+    late, result, ahead, back = chain.weight_gradient, 0, 0, 0
     for first, end, devices in zip(
         stages.first.tolist(), [*stages.first[1:].tolist(), chain.layers], stages.devices, strict=True
     ):
         most, load, last = -(-batches // len(devices)), int(chain.loads[first:end].sum()), int(late[first:end].sum())
-        found = max(found, ahead + most * load, ahead + back + most * (load - last))
+        result = max(result, ahead + most * load, ahead + back + most * (load - last))
         cut = int(chain.transfers[end - 1]) if end < chain.layers else 0
         forward = int(chain.forward[first:end].sum())
         ahead, back = ahead + forward + cut // 2, back + load - forward - last + cut - cut // 2
-    return PeriodBound(name="device", value=Fraction(found))
+    return PeriodBound(name="device", value=Fraction(result))

@@ -44,13 +44,13 @@ class Replicas:
 
     def taker(self, batches: int) -> Ints:
         """[S, M] the device that does each batch of each stage."""
-        found = [
+        result = [
             np.array(each)[
                 np.arange(batches) % len(each) if self.in_turn else np.arange(batches) * len(each) // batches
             ]
             for each in self.devices
         ]
-        return ints(np.stack(found))
+        return ints(np.stack(result))
 
 
 def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
@@ -65,13 +65,13 @@ def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
     valid = np.arange(layers + 1)[:, None] < np.arange(layers + 1)[None, :]
     best = np.full((devices + 1, layers + 1), np.inf)
     best[0, 0] = 0.0
-    found, choice = [], list[dict[tuple[int, int], tuple[int, int]]]()
+    result, choice = [], list[dict[tuple[int, int], tuple[int, int]]]()
     for _ in range(min(devices, layers)):
         best, chosen = _one_more(best, np.where(valid, load, np.inf), cut)
         choice.append(chosen)
         if np.isfinite(best[devices, layers]):
-            found.append(_traced(choice, devices, layers))
-    return found
+            result.append(_traced(choice, devices, layers))
+    return result
 
 
 def _one_more(before: Floats, load: Floats, cut: Floats) -> tuple[Floats, dict[tuple[int, int], tuple[int, int]]]:
@@ -120,9 +120,9 @@ def place_replicas(
 
 def _beside(before: tuple[int, ...], own: tuple[int, ...], cluster: Cluster, line: Ints) -> tuple[int, ...]:
     """The devices of a stage in the order in which each is nearest to the one whose batches it takes over."""
-    left, found = list(own), list[int]()
+    left, result = list(own), list[int]()
     for k in range(len(own)):
         sender = int(line[before[k % len(before)]])
-        found.append(min(left, key=lambda device: cluster.s_per_byte(sender, int(line[device]))))
-        left.remove(found[-1])
-    return tuple(found)
+        result.append(min(left, key=lambda device: cluster.s_per_byte(sender, int(line[device]))))
+        left.remove(result[-1])
+    return tuple(result)

@@ -192,65 +192,65 @@ def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bo
 
 
 def gather_schedules(
-    made: Iterable[Made], enough: Callable[[Made], bool], *, interrupted: bool = False
+    schedules: Iterable[Made], enough: Callable[[Made], bool], *, interrupted: bool = False
 ) -> tuple[list[Made], bool]:
     """All that is made, and whether Ctrl-C came, or had come: after it no more than until one is enough.
 
     KeyboardInterrupt where it ends what makes them before one is.
     """
-    found = list[Made]()
+    result = list[Made]()
     try:
-        for each in made:
-            found.append(each)
+        for each in schedules:
+            result.append(each)
             interrupted |= each.interrupted
-            if interrupted and any(map(enough, found)):
+            if interrupted and any(map(enough, result)):
                 break
     except (KeyboardInterrupt, Exception) as error:
-        if not (struck(error) and any(map(enough, found))):
+        if not (struck(error) and any(map(enough, result))):
             raise
         interrupted = True
-    return found, interrupted
+    return result, interrupted
 
 
-def all_schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
+def all_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
-    roomy, known = without_memory(asked).allocation, ChainSchedule(name=STAR)
-    for made in periodic_schedules(asked, cuts, thin):
+    roomy, known = without_memory(request).allocation, ChainSchedule(name=STAR)
+    for made in periodic_schedules(request, cuts, thin):
         shorter = made.name != EXACT and made.period and (not known.period or made.period < known.period)
         known = made if shorter else known
         yield made
-    yield _free(asked, known)
+    yield _free(request, known)
     for name, make in _FLUSHED.items():
         try:
-            yield make(asked, name, roomy)
+            yield make(request, name, roomy)
         except ValueError as error:
             yield ChainSchedule(name=name, why=str(error))
 
 
-def periodic_schedules(asked: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
+def periodic_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """Those of contiguous stages that go on for ever: STAR, THINNED and EXACT; as `all_schedules`."""
-    for name, found in ((STAR, cuts), (THINNED, thin)):
-        yield _star(asked, name, found)
-    yield _exact(asked, thin or cuts)
+    for name, result in ((STAR, cuts), (THINNED, thin)):
+        yield _star(request, name, result)
+    yield _exact(request, thin or cuts)
 
 
-def _star(asked: PipelineRequest, name: str, cuts: Cuts | None) -> ChainSchedule:
+def _star(request: PipelineRequest, name: str, cuts: Cuts | None) -> ChainSchedule:
     """1F1B*, thinned or not."""
     if cuts is None:
         return ChainSchedule(name=name, why=NO_CONTIGUOUS)
-    pattern = thinned(asked.seen(cuts.allocation), cuts.allocation, cuts.T, cuts.keep)
-    return replace(_measured(asked, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
+    pattern = thinned(request.seen(cuts.allocation), cuts.allocation, cuts.T, cuts.keep)
+    return replace(_measured(request, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
 
 
-def _exact(asked: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
+def _exact(request: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
     """The least period of k batches on these stages, as far as it is found in the time."""
-    if not asked.k or cuts is None:
+    if not request.k or cuts is None:
         return ChainSchedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
-    if asked.over:
+    if request.over:
         return ChainSchedule(name=EXACT, why=TIME_OVER)
     question = PeriodicProblem(
-        chain=asked.seen(cuts.allocation), allocation=cuts.allocation, k=asked.k, memory=asked.machines.memory,
-        model=asked.model, seconds=asked.left_s * (1 if asked.contiguous else _EXACT_SHARE),
+        chain=request.seen(cuts.allocation), allocation=cuts.allocation, k=request.k, memory=request.machines.memory,
+        model=request.model, seconds=request.left_s * (1 if request.contiguous else _EXACT_SHARE),
     )  # fmt: skip
     try:
         answer = exact(question)
@@ -260,43 +260,43 @@ def _exact(asked: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
         return ChainSchedule(name=EXACT, why=_FAILED.format(shown(error, 200)))
     if answer.pattern is None:
         return ChainSchedule(name=EXACT, why=answer.infeasible or "none was found in the time")
-    return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True)
+    return replace(_measured(request, EXACT, cuts.allocation, answer.pattern), periodic=True)
 
 
-def _free(asked: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
+def _free(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
     """Stages that need not be contiguous: of the least greatest load, or within memory of the least period found.
 
     `known`: the quickest of contiguous ones, which it is never above. Not looked for where none can be shorter.
     """
-    if asked.contiguous:
+    if request.contiguous:
         return ChainSchedule(name=FREE, why="not looked for")
     try:
-        bound = best(of_machines(asked.chain, asked.machines, asked.model))
+        bound = best(of_machines(request.chain, request.machines, request.model))
     except ValueError:
         return ChainSchedule(name=FREE, why=NO_STAGES, infeasible=True)
     needless = known.period == bound.value
-    if needless or asked.over:
+    if needless or request.over:
         return ChainSchedule(
             name=FREE, why=f"not looked for: none is shorter than {known.name}" if needless else TIME_OVER
         )
     try:
-        return _anywhere(asked, known)
+        return _anywhere(request, known)
     except KeyboardInterrupt:
         return ChainSchedule(name=FREE, why="interrupted", interrupted=True)
     except RuntimeError as error:
         return ChainSchedule(name=FREE, why=_FAILED.format(shown(error, 200)))
 
 
-def _anywhere(asked: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
-    chain = asked.chain
-    spread = least_load(with_one_batch(chain), asked.machines, seconds=min(asked.left_s / 2, MOST_SECONDS))
+def _anywhere(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
+    chain = request.chain
+    spread = least_load(with_one_batch(chain), request.machines, seconds=min(request.left_s / 2, MOST_SECONDS))
     if spread is not None:
         at = spread.allocation
-        loaded = _measured(asked, FREE, at, back_to_back(asked.seen(at), at))
+        loaded = _measured(request, FREE, at, back_to_back(request.seen(at), at))
         if loaded.fits:
             return replace(loaded, periodic=True, floor=spread.bound)
     wanted = PeriodSearchSpec(
-        chain=chain, machines=asked.machines, model=asked.model, k=max(1, asked.k), seconds=asked.left_s,
+        chain=chain, machines=request.machines, model=request.model, k=max(1, request.k), seconds=request.left_s,
         enough=spread.bound.value if spread else None,
     )  # fmt: skip
     start = None if known.allocation is None or known.pattern is None else (known.allocation, known.pattern)
@@ -305,89 +305,91 @@ def _anywhere(asked: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
         why = NO_STAGES if answer.infeasible else NONE_FOUND
         return ChainSchedule(name=FREE, why=why, infeasible=answer.infeasible, interrupted=answer.interrupted)
     return replace(
-        _measured(asked, FREE, answer.allocation, answer.pattern), periodic=True, least=answer.least,
+        _measured(request, FREE, answer.allocation, answer.pattern), periodic=True, least=answer.least,
         floor=spread.bound if spread else None, interrupted=answer.interrupted,
     )  # fmt: skip
 
 
-def _measured(asked: PipelineRequest, name: str, allocation: Allocation, pattern: Pattern) -> ChainSchedule:
+def _measured(request: PipelineRequest, name: str, allocation: Allocation, pattern: Pattern) -> ChainSchedule:
     """A pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
-    found = check(asked.chain, allocation, pattern, None, asked.model, asked.machines)
-    if not found.valid:
-        raise RuntimeError(f"{name} is no valid schedule: {found.text}")
-    memory = asked.machines.memory
-    over = [] if memory is None else np.flatnonzero(found.peaks > memory).tolist()
+    result = check(request.chain, allocation, pattern, None, request.model, request.machines)
+    if not result.valid:
+        raise RuntimeError(f"{name} is no valid schedule: {result.text}")
+    memory = request.machines.memory
+    over = [] if memory is None else np.flatnonzero(result.peaks > memory).tolist()
     return ChainSchedule(
-        name=name, allocation=allocation, pattern=pattern, period=pattern.period, peaks=found.peaks,
-        run=unroll(asked.seen(allocation), pattern, asked.batches), in_flight=found.in_flight, fits=not over,
+        name=name, allocation=allocation, pattern=pattern, period=pattern.period, peaks=result.peaks,
+        run=unroll(request.seen(allocation), pattern, request.batches), in_flight=result.in_flight, fits=not over,
         why=f"out of memory on device {over[0]}" if over else "",
     )  # fmt: skip
 
 
-def without_memory(asked: PipelineRequest) -> Cuts:
+def without_memory(request: PipelineRequest) -> Cuts:
     """One stage a device, cut where the period is least without limit of memory."""
-    cuts = best_orders(asked.chain, replace(asked.machines, memory=None), asked.model)
+    cuts = best_orders(request.chain, replace(request.machines, memory=None), request.model)
     if cuts is None:
         raise RuntimeError("without a limit of memory all stages fit")
     return cuts
 
 
-def _two_each(asked: PipelineRequest, device: list[int], make: Callable[[list[int]], ChainSchedule]) -> ChainSchedule:
+def _two_each(request: PipelineRequest, device: list[int], make: Callable[[list[int]], ChainSchedule]) -> ChainSchedule:
     """The shortest schedule of two stages a device, cut by the least largest device sum or at equal shares.
 
     device: [2 P] device of each stage. make: the schedule of stages with so many layers each. ValueError where there
     are fewer layers than stages.
     """
-    if asked.chain.layers < len(device):
+    if request.chain.layers < len(device):
         raise ValueError(f"two stages a device need {len(device)} layers")
-    least = least_device_sum(asked.chain, asked.machines, device)
+    least = least_device_sum(request.chain, request.machines, device)
     cuts = [list(least.layers)]
-    shares = equal_shares(asked.chain, asked.machines, device)
+    shares = equal_shares(request.chain, request.machines, device)
     made = [make(each) for each in (cuts if shares in cuts else [*cuts, shares])]
-    return _bounded(asked, _shortest(made), least.bound)
+    return _bounded(request, _shortest(made), least.bound)
 
 
-def _bounded(asked: PipelineRequest, made: ChainSchedule, bound: int) -> ChainSchedule:
+def _bounded(request: PipelineRequest, schedule: ChainSchedule, bound: int) -> ChainSchedule:
     """With the ticks a micro-batch of the busiest device, and what no other cuts are below."""
-    if made.allocation is None:
-        return made
-    sums = np.bincount(made.allocation.device, weights=asked.seen(made.allocation).loads)
-    return replace(made, load=int(sums.max()), load_bound=bound)
+    if schedule.allocation is None:
+        return schedule
+    sums = np.bincount(schedule.allocation.device, weights=request.seen(schedule.allocation).loads)
+    return replace(schedule, load=int(sums.max()), load_bound=bound)
 
 
-def _shortest(made: list[ChainSchedule]) -> ChainSchedule:
+def _shortest(schedules: list[ChainSchedule]) -> ChainSchedule:
     """The shortest of those that fit, else of all; the first of equal ones."""
-    return min(made, key=lambda each: (not each.fits, each.period or Fraction(0)))
+    return min(schedules, key=lambda each: (not each.fits, each.period or Fraction(0)))
 
 
 def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
     """On one stage a device."""
-    return lambda asked, name, roomy: _measured(asked, name, roomy, make(asked.seen(roomy), roomy, asked.batches))
+    return lambda request, name, roomy: _measured(
+        request, name, roomy, make(request.seen(roomy), roomy, request.batches)
+    )
 
 
-def _interleaved(asked: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
+def _interleaved(request: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
     def make(layers: list[int]) -> ChainSchedule:
-        at = round_robin(layers, asked.devices)
-        return _measured(asked, name, at, interleaved(asked.seen(at), at, asked.batches))
+        at = round_robin(layers, request.devices)
+        return _measured(request, name, at, interleaved(request.seen(at), at, request.batches))
 
-    return _two_each(asked, [*range(asked.devices)] * 2, make)
-
-
-def _v_shaped(asked: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
-    device = [*range(asked.devices), *reversed(range(asked.devices))]
-    return _two_each(asked, device, lambda layers: _zero_bubble(asked, name, v_shaped(layers)))
+    return _two_each(request, [*range(request.devices)] * 2, make)
 
 
-def _zero_bubble(asked: PipelineRequest, name: str, allocation: Allocation) -> ChainSchedule:
+def _v_shaped(request: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
+    device = [*range(request.devices), *reversed(range(request.devices))]
+    return _two_each(request, device, lambda layers: _zero_bubble(request, name, v_shaped(layers)))
+
+
+def _zero_bubble(request: PipelineRequest, name: str, allocation: Allocation) -> ChainSchedule:
     """With as many batches in flight as there are stages, or the most that fit the memory."""
-    found = list[ChainSchedule]()
+    result = list[ChainSchedule]()
     stages = len(allocation.stages)
     for most in range(stages, 0, -1):
-        pattern = zero_bubble(asked.seen(allocation), allocation, asked.batches, [most] * stages)
-        found.append(_measured(asked, name, allocation, pattern))
-        if found[-1].fits:
-            return found[-1]
-    return found[0]
+        pattern = zero_bubble(request.seen(allocation), allocation, request.batches, [most] * stages)
+        result.append(_measured(request, name, allocation, pattern))
+        if result[-1].fits:
+            return result[-1]
+    return result[0]
 
 
 _Maker = Callable[[PipelineRequest, str, Allocation], ChainSchedule]

@@ -118,7 +118,7 @@ class StagedStep:
         """Bytes of the accelerator that has fewest."""
         return min(self.cluster.devices[at].memory_bytes for at in self.fast.tolist())
 
-    def laid(self, schedule: ChainSchedule) -> MappedSchedule:
+    def map_schedule(self, schedule: ChainSchedule) -> MappedSchedule:
         """A schedule laid over all ops of all micro-batches, and run."""
         homes = _homes(schedule)
         if homes is None or schedule.run is None:

@@ -46,9 +46,9 @@ def accelerators(cluster: Cluster) -> Ints:
     several kinds or speeds.
     """
     fast = [at for at, device in enumerate(cluster.devices) if device.kind != "cpu"]
-    found = fast or list(range(len(cluster.devices)))
-    first = cluster.devices[found[0]]
-    for at in found:
+    result = fast or list(range(len(cluster.devices)))
+    first = cluster.devices[result[0]]
+    for at in result:
         device = cluster.devices[at]
         if (device.kind, device.preset, device.speed, device.rates) != (
             first.kind, first.preset, first.speed, first.rates,
@@ -57,7 +57,7 @@ def accelerators(cluster: Cluster) -> Ints:
                 f"{device.name} is no device like {first.name} - stages are cut for equal devices; name a cluster "
                 "whose accelerators are alike"
             )
-    line, left = found[:1], found[1:]
+    line, left = result[:1], result[1:]
     while left:
         line.append(min(left, key=lambda at: cluster.s_per_byte(line[-1], at)))
         left.remove(line[-1])
@@ -122,10 +122,10 @@ def _slowest_s(graph: Graph, cluster: Cluster, fast: Ints) -> Floats:
     """[t] seconds of each tensor between the neighbours where it takes longest."""
     pairs = list(zip(fast[:-1].tolist(), fast[1:].tolist(), strict=True))
     paths = [path for a, b in pairs for path in (cluster.paths[a][b], cluster.paths[b][a]) if path is not None]
-    found = np.zeros(len(graph.tensor_op))
+    result = np.zeros(len(graph.tensor_op))
     for path in paths:
-        found = np.maximum(found, transfer_s(path, graph.tensor_bytes))
-    return found
+        result = np.maximum(result, transfer_s(path, graph.tensor_bytes))
+    return result
 
 
 class _Crossing:

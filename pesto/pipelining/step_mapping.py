@@ -64,9 +64,9 @@ def _together(problem: Problem, step: MicroBatched, location: Ints) -> Ints:
     group, first = np.unique(problem.group[listed], return_index=True)
     of = np.zeros(int(problem.group.max(initial=-1)) + 1, dtype=np.int64)
     of[group] = location[listed[first]]
-    found = location.copy()
-    found[grouped] = of[problem.group[grouped]]
-    return ints(found)
+    result = location.copy()
+    result[grouped] = of[problem.group[grouped]]
+    return ints(result)
 
 
 def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled, problem: Problem) -> Ints:
@@ -114,8 +114,8 @@ def _before_use(problem: Problem, order: Ints, once: Bools, key: Ints) -> Ints:
     """[n'] keys; what is done `once` comes right before the first op that needs it: versions of weights are held."""
     by = np.argsort(problem.src, kind="stable")
     first = np.searchsorted(problem.src[by], np.arange(problem.tasks + 1))
-    found = key.copy()
+    result = key.copy()
     for op in order[::-1].tolist():
         if once[op] and first[op] < first[op + 1]:
-            found[op] = found[problem.dst[by[first[op] : first[op + 1]]]].min()
-    return ints(found)
+            result[op] = result[problem.dst[by[first[op] : first[op + 1]]]].min()
+    return ints(result)

@@ -74,9 +74,9 @@ class PipelineOptions:
 class StepPipeline:
     """What was found of a training step."""
 
-    ground: StagedStep
-    asked: PipelineRequest
-    laid: tuple[MappedSchedule, ...] = field(repr=False)
+    staged: StagedStep
+    request: PipelineRequest
+    mapped: tuple[MappedSchedule, ...] = field(repr=False)
     """All schedules, in the order of STEP_NAMES; after Ctrl-C those that were laid out before."""
     chosen: MappedSchedule
     """The shortest step that fits, op by op, or the schedule that was asked for; what search made of it, if shorter."""
@@ -92,7 +92,7 @@ class StepPipeline:
     @property
     def accelerators(self) -> tuple[str, ...]:
         """The names of the devices that stages can be on, by their number in allocations."""
-        return tuple(self.ground.cluster.devices[at].name for at in self.ground.fast.tolist())
+        return tuple(self.staged.cluster.devices[at].name for at in self.staged.fast.tolist())
 
     @property
     def bound_ticks(self) -> int:
@@ -106,7 +106,7 @@ class StepPipeline:
         if candidate is None:
             raise ValueError("a schedule that was chosen was laid out")
         run = candidate.timeline
-        on = np.isin(run.problem.location[run.schedule.device], self.ground.fast)
+        on = np.isin(run.problem.location[run.schedule.device], self.staged.fast)
         busy = int((run.schedule.finish - run.schedule.start)[on].sum())
         return 1 - busy / (len(self.accelerators) * candidate.makespan) if candidate.makespan else 0.0
 
@@ -127,26 +127,26 @@ def pipeline_step(
 
 
 def plan_schedule(
-    ground: StagedStep, wish: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool
+    staged: StagedStep, options: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool
 ) -> StepPipeline:
     """One schedule that was laid out, as the plan; NothingFoundError where it does not fit.
 
     interrupted: whether Ctrl-C ended a search for a better one.
     """
     hold()
-    return replace(_StepPipeliner(ground, wish).only(chosen), interrupted=interrupted)
+    return replace(_StepPipeliner(staged, options).only(chosen), interrupted=interrupted)
 
 
 class _StepPipeliner:
     """Every schedule of one step, and the best of them as a plan."""
 
-    def __init__(self, ground: StagedStep, wish: PipelineOptions) -> None:
-        self.ground, self.wish = ground, wish
+    def __init__(self, staged: StagedStep, options: PipelineOptions) -> None:
+        self.staged, self.options = staged, options
         self.interrupted = False
         try:
-            self.asked = PipelineRequest(
-                chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), ground.memory),
-                batches=ground.step.batches, k=wish.k, seconds=wish.seconds, contiguous=wish.contiguous,
+            self.request = PipelineRequest(
+                chain=staged.chain.chain, machines=Machines.alike(len(staged.fast), staged.memory),
+                batches=staged.step.batches, k=options.k, seconds=options.seconds, contiguous=options.contiguous,
             ).begun()  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from error
@@ -156,22 +156,22 @@ class _StepPipeliner:
         laid = self._found()
         hold()
         chosen, search = self._priced(self._chosen(laid)), None
-        if self.wish.search_s and not self.interrupted:
-            starts = laid if self.wish.name is None else (chosen,)
-            search = search_step(self.ground, starts, self.wish.search_s)
+        if self.options.search_s and not self.interrupted:
+            starts = laid if self.options.name is None else (chosen,)
+            search = search_step(self.staged, starts, self.options.search_s)
             self.interrupted |= search is not None and search.interrupted
-        shorter = self._priced(search.laid) if search is not None else chosen
+        shorter = self._priced(search.mapped) if search is not None else chosen
         if _ticks(shorter) < _ticks(chosen) and search is not None:
             laid = (*laid, shorter)
-            return self._result(laid, shorter, replace(search, laid=shorter))
+            return self._result(laid, shorter, replace(search, mapped=shorter))
         named = chosen.schedule.name
         return self._result(tuple(chosen if each.schedule.name == named else each for each in laid), chosen, None)
 
-    def only(self, laid: MappedSchedule) -> StepPipeline:
+    def only(self, mapped: MappedSchedule) -> StepPipeline:
         """This one, and no other."""
-        if laid.candidate is not None and not laid.fits:
-            raise NothingFoundError(f"{laid.schedule.name} does not fit: {self._lack(laid.candidate)}")
-        chosen = self._priced(laid)
+        if mapped.candidate is not None and not mapped.fits:
+            raise NothingFoundError(f"{mapped.schedule.name} does not fit: {self._lack(mapped.candidate)}")
+        chosen = self._priced(mapped)
         return self._result((chosen,), chosen, None)
 
     def _found(self) -> tuple[MappedSchedule, ...]:
@@ -179,107 +179,109 @@ class _StepPipeliner:
 
         After Ctrl-C no more than until one will do.
         """
-        laid, self.interrupted = gather_schedules(self._all(self.asked), self._enough)
-        found, memory = {each.schedule.name: each for each in laid}, self.ground.memory
+        laid, self.interrupted = gather_schedules(self._all(self.request), self._enough)
+        result, memory = {each.schedule.name: each for each in laid}, self.staged.memory
         for _ in range(_TIGHTER):
-            over = [each.candidate.short for each in found.values() if each.candidate and _surprised(each)]
+            over = [each.candidate.short for each in result.values() if each.candidate and _surprised(each)]
             if not over:
                 break
             memory = max(0, memory - max(over))
-            less = replace(self.asked, machines=Machines.alike(self.asked.devices, memory))
-            tighter = chain(list(found.values()), self._named(less))
+            less = replace(self.request, machines=Machines.alike(self.request.devices, memory))
+            tighter = chain(list(result.values()), self._named(less))
             laid, self.interrupted = gather_schedules(tighter, self._enough, interrupted=self.interrupted)
             for new in laid:
-                if new.fits and not found[new.schedule.name].fits:
-                    found[new.schedule.name] = new
-        return tuple(found.values())
+                if new.fits and not result[new.schedule.name].fits:
+                    result[new.schedule.name] = new
+        return tuple(result.values())
 
-    def _enough(self, laid: MappedSchedule) -> bool:
+    def _enough(self, mapped: MappedSchedule) -> bool:
         """Whether it may be the plan: it fits, and it is what was asked for."""
-        return laid.fits and self.wish.name in (None, laid.schedule.name)
+        return mapped.fits and self.options.name in (None, mapped.schedule.name)
 
-    def _all(self, asked: PipelineRequest) -> Iterator[MappedSchedule]:
-        yield from self._named(asked)
-        if self.wish.contiguous:
+    def _all(self, request: PipelineRequest) -> Iterator[MappedSchedule]:
+        yield from self._named(request)
+        if self.options.contiguous:
             yield MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="not looked for"))
-        elif self.wish.name in (None, REPLICATED):
-            yield best_replicated(self.ground)
+        elif self.options.name in (None, REPLICATED):
+            yield best_replicated(self.staged)
 
-    def _named(self, asked: PipelineRequest) -> Iterator[MappedSchedule]:
-        cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
-        for schedule in all_schedules(asked, cuts, thin):
-            yield self.ground.laid(schedule)
+    def _named(self, request: PipelineRequest) -> Iterator[MappedSchedule]:
+        cuts, thin = fitting_both(request.chain, request.machines, request.model, KEEPS)
+        for schedule in all_schedules(request, cuts, thin):
+            yield self.staged.map_schedule(schedule)
 
-    def _priced(self, laid: MappedSchedule) -> MappedSchedule:
-        if laid.candidate is None:
-            if laid.schedule.interrupted:
+    def _priced(self, mapped: MappedSchedule) -> MappedSchedule:
+        if mapped.candidate is None:
+            if mapped.schedule.interrupted:
                 raise KeyboardInterrupt
-            raise NothingFoundError(f"{laid.schedule.name}: {laid.schedule.why}")
-        return replace(laid, candidate=self.ground.bench.priced(laid.candidate))
+            raise NothingFoundError(f"{mapped.schedule.name}: {mapped.schedule.why}")
+        return replace(mapped, candidate=self.staged.bench.priced(mapped.candidate))
 
     def _result(
-        self, laid: tuple[MappedSchedule, ...], chosen: MappedSchedule, search: SearchedStep | None
+        self, mapped_schedules: tuple[MappedSchedule, ...], chosen: MappedSchedule, search: SearchedStep | None
     ) -> StepPipeline:
-        ground, candidate = self.ground, chosen.candidate
+        staged, candidate = self.staged, chosen.candidate
         if candidate is None:
             raise ValueError("a schedule that was chosen was laid out")
         record = SolveRecord(
-            graph=ground.step.graph, cluster=ground.cluster, costs=ground.costs, settings=Settings(),
-            bound=quick_bounds.best(ground.problem), exact=None,
+            graph=staged.step.graph, cluster=staged.cluster, costs=staged.costs, settings=Settings(),
+            bound=quick_bounds.best(staged.problem), exact=None,
         )  # fmt: skip
         # A plan says that none of its candidates is shorter, which one that was asked for need not be.
-        rivals = laid if self.wish.name is None else (chosen,)
+        rivals = mapped_schedules if self.options.name is None else (chosen,)
         plan = make_plan(record, candidate, {each.candidate.name: each.candidate for each in rivals if each.candidate})
-        verify(plan, ground.step.graph, ground.problem, ground.cluster)
+        verify(plan, staged.step.graph, staged.problem, staged.cluster)
         return StepPipeline(
-            ground=ground, asked=self.asked, laid=laid, chosen=chosen, plan=plan, search=search,
-            chain_bound=_through(self.asked, chosen.schedule), interrupted=self.interrupted,
+            staged=staged, request=self.request, mapped=mapped_schedules, chosen=chosen, plan=plan, search=search,
+            chain_bound=_through(self.request, chosen.schedule), interrupted=self.interrupted,
         )  # fmt: skip
 
-    def _chosen(self, laid: tuple[MappedSchedule, ...]) -> MappedSchedule:
-        name = self.wish.name
+    def _chosen(self, mapped_schedules: tuple[MappedSchedule, ...]) -> MappedSchedule:
+        name = self.options.name
         if name is not None:
-            chosen = next((each for each in laid if each.schedule.name == name), None)
+            chosen = next((each for each in mapped_schedules if each.schedule.name == name), None)
             if chosen is None:
                 raise KeyboardInterrupt
             if chosen.candidate is not None and not chosen.fits:
                 raise NothingFoundError(f"{name} does not fit: {self._lack(chosen.candidate)}")
             return chosen
-        quickest = best(each.candidate for each in laid if each.candidate)
+        quickest = best(each.candidate for each in mapped_schedules if each.candidate)
         if quickest is None:
-            raise self._unfit(laid)
-        return next(each for each in laid if each.candidate is quickest)
+            raise self._unfit(mapped_schedules)
+        return next(each for each in mapped_schedules if each.candidate is quickest)
 
-    def _unfit(self, laid: tuple[MappedSchedule, ...]) -> NothingFoundError:
-        tried = [each.candidate for each in laid if each.candidate]
+    def _unfit(self, mapped_schedules: tuple[MappedSchedule, ...]) -> NothingFoundError:
+        tried = [each.candidate for each in mapped_schedules if each.candidate]
         if not tried:
-            return NothingFoundError(f"no stages fit the memory: {laid[0].schedule.why} - use more or larger devices")
+            return NothingFoundError(
+                f"no stages fit the memory: {mapped_schedules[0].schedule.why} - use more or larger devices"
+            )
         nearest = min(tried, key=lambda each: each.short)
         return NothingFoundError(f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)}")
 
     def _lack(self, candidate: Candidate) -> str:
-        over: Ints = candidate.peak - self.ground.problem.capacity
+        over: Ints = candidate.peak - self.staged.problem.capacity
         at = int(over.argmax())
-        device = self.ground.cluster.devices[at]
+        device = self.staged.cluster.devices[at]
         return (
             f"{device.name} lacks {size(int(over[at]))} - give devices of {int(candidate.peak[at])} bytes "
             f"({size(int(candidate.peak[at]))}), more of them, or a smaller batch"
         )
 
 
-def _surprised(laid: MappedSchedule) -> bool:
+def _surprised(mapped: MappedSchedule) -> bool:
     """Whether the chain has it within the memory, and op by op it is not."""
-    return laid.schedule.fits and not laid.fits
+    return mapped.schedule.fits and not mapped.fits
 
 
-def _ticks(laid: MappedSchedule) -> int:
-    return laid.candidate.makespan if laid.candidate is not None else 0
+def _ticks(mapped: MappedSchedule) -> int:
+    return mapped.candidate.makespan if mapped.candidate is not None else 0
 
 
-def _through(asked: PipelineRequest, schedule: ChainSchedule) -> PeriodBound:
+def _through(request: PipelineRequest, schedule: ChainSchedule) -> PeriodBound:
     """What no step of the chain's through a schedule's stages is below."""
     if schedule.shared is not None:
-        return shared_step(asked.chain, schedule.shared, asked.batches)
+        return shared_step(request.chain, schedule.shared, request.batches)
     if schedule.allocation is None:
         raise ValueError("a schedule that was chosen has stages")
-    return greatest(flushed_step(asked.chain, schedule.allocation, asked.batches, split=True))
+    return greatest(flushed_step(request.chain, schedule.allocation, request.batches, split=True))

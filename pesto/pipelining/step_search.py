@@ -29,31 +29,31 @@ _HEAVY, _LEAST = 24, 0.004
 """Layers at most whose variables are moved, of at least this share of all their bytes."""
 
 
-def best_replicated(ground: StagedStep) -> MappedSchedule:
+def best_replicated(staged: StagedStep) -> MappedSchedule:
     """Stages shared by several devices: of each number of stages, in turn or not, the shortest that fits the memory.
 
     Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
     lacks least.
     """
     best: MappedSchedule | None = None
-    for shared, run in _divided(ground):
+    for shared, run in _divided(staged):
         if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
             break
-        found = ground.laid(_schedule(shared, run))
-        best = found if best is None else min(best, found, key=_worth)
+        result = staged.map_schedule(_schedule(shared, run))
+        best = result if best is None else min(best, result, key=_worth)
     return best or MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="no stage can have several devices"))
 
 
-def _divided(ground: StagedStep) -> list[tuple[Replicas, Unrolled]]:
+def _divided(staged: StagedStep) -> list[tuple[Replicas, Unrolled]]:
     """All that are tried, the shortest by the chain first."""
-    chain, found = ground.chain.chain, list[tuple[Replicas, Unrolled]]()
-    for division in stage_divisions(chain, len(ground.fast)):
+    chain, result = staged.chain.chain, list[tuple[Replicas, Unrolled]]()
+    for division in stage_divisions(chain, len(staged.fast)):
         if division[1].max() == 1:
             continue
         for in_turn in (True, False):
-            shared = place_replicas(chain, division, ground.cluster, ground.fast, in_turn=in_turn)
-            found.append((shared, run_replicas(chain, shared, ground.step.batches)))
-    return sorted(found, key=lambda each: each[1].step)
+            shared = place_replicas(chain, division, staged.cluster, staged.fast, in_turn=in_turn)
+            result.append((shared, run_replicas(chain, shared, staged.step.batches)))
+    return sorted(result, key=lambda each: each[1].step)
 
 
 def _schedule(shared: Replicas, run: Unrolled) -> ChainSchedule:
@@ -66,18 +66,18 @@ def _schedule(shared: Replicas, run: Unrolled) -> ChainSchedule:
     )
 
 
-def _worth(laid: MappedSchedule) -> tuple[bool, int]:
+def _worth(mapped: MappedSchedule) -> tuple[bool, int]:
     """Less is better: what fits, then its ticks; else the bytes that it lacks."""
-    if laid.candidate is None:
+    if mapped.candidate is None:
         return True, np.iinfo(np.int64).max
-    return not laid.fits, laid.candidate.makespan if laid.fits else laid.candidate.short
+    return not mapped.fits, mapped.candidate.makespan if mapped.fits else mapped.candidate.short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchedStep:
     """What search came to."""
 
-    laid: MappedSchedule
+    mapped: MappedSchedule
     """Its schedule is the one that it began from, with the homes that it found; never longer than the shortest."""
     begun: str
     """The name of that schedule."""
@@ -87,14 +87,14 @@ class SearchedStep:
     """Whether Ctrl-C ended it."""
 
 
-def search_step(ground: StagedStep, laid: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
+def search_step(staged: StagedStep, mapped_schedules: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
     """A step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
 
     Orders first: ready ops first come, by the schedule's order, by the longest way to the end, or weight gradients
     where nothing else is ready; each as far towards that as fits the memory. Then where variables of shared stages
     are, and gradients are added up.
     """
-    search = _StepSearch(ground, laid, seconds)
+    search = _StepSearch(staged, mapped_schedules, seconds)
     try:
         release()
         search.run()
@@ -107,9 +107,9 @@ def search_step(ground: StagedStep, laid: Sequence[MappedSchedule], seconds: flo
 
 
 class _StepSearch:
-    def __init__(self, ground: StagedStep, laid: Sequence[MappedSchedule], seconds: float) -> None:
-        self.ground, self.ends = ground, time.monotonic() + seconds
-        fitting = sorted((each for each in laid if each.fits), key=_worth)
+    def __init__(self, staged: StagedStep, mapped_schedules: Sequence[MappedSchedule], seconds: float) -> None:
+        self.staged, self.ends = staged, time.monotonic() + seconds
+        fitting = sorted((each for each in mapped_schedules if each.fits), key=_worth)
         self.starts, self.before = fitting[:_STARTS], _worth(fitting[0])[1] if fitting else 0
         self.best: dict[str, MappedSchedule] = {each.schedule.name: each for each in self.starts}
         self.tried, self.interrupted = 0, False
@@ -118,7 +118,7 @@ class _StepSearch:
         """All of it, until the time is over."""
         for start in self.starts:
             if start.candidate is not None:
-                self._take(start, _reordered(self.ground, start.candidate))
+                self._take(start, _reordered(self.staged, start.candidate))
         for start in self.starts:
             if start.schedule.shared is not None:
                 self._rehomed(start)
@@ -130,7 +130,7 @@ class _StepSearch:
         name, laid = min(self.best.items(), key=lambda each: _worth(each[1]))
         if _worth(laid)[1] >= self.before and not self.interrupted:
             return None
-        return SearchedStep(laid=laid, begun=name, tried=self.tried, interrupted=self.interrupted)
+        return SearchedStep(mapped=laid, begun=name, tried=self.tried, interrupted=self.interrupted)
 
     def _take(self, start: MappedSchedule, candidates: Iterator[Candidate]) -> bool:
         """Keep what is better than the best from the same schedule; whether something was."""
@@ -140,9 +140,9 @@ class _StepSearch:
             if candidate is None:
                 break
             self.tried += 1
-            found = replace(start, candidate=candidate)
-            if _worth(found) < _worth(self.best[name]):
-                self.best[name], better = found, True
+            result = replace(start, candidate=candidate)
+            if _worth(result) < _worth(self.best[name]):
+                self.best[name], better = result, True
         return better
 
     def _rehomed(self, start: MappedSchedule) -> None:
@@ -156,7 +156,7 @@ class _StepSearch:
         moved = True
         while moved and time.monotonic() < self.ends:
             moved = False
-            for layer, device in _moves(self.ground, shared):
+            for layer, device in _moves(self.staged, shared):
                 homes = shared.homes.copy()
                 homes[layer] = device
                 other = replace(shared, homes=ints(homes))
@@ -164,24 +164,24 @@ class _StepSearch:
                     shared, moved = other, True
 
     def _tried(self, start: MappedSchedule, shared: Replicas) -> bool:
-        run, candidate, ground = start.schedule.run, start.candidate, self.ground
+        run, candidate, staged = start.schedule.run, start.candidate, self.staged
         if run is None or candidate is None or time.monotonic() >= self.ends:
             return False
         device = op_devices(
-            ground.step,
-            ground.parts,
-            ground.chain,
+            staged.step,
+            staged.parts,
+            staged.chain,
             (OncePlacement(shared.homes, shared.sums), run),
-            ground.problem,
-            ground.fast,
+            staged.problem,
+            staged.fast,
         )
-        moved = ground.bench.ordered(f"{start.schedule.name}, variables moved", candidate.rule, device, candidate.rank)
-        return self._take(replace(start, schedule=replace(start.schedule, shared=shared)), _listed(ground.bench, moved))
+        moved = staged.bench.ordered(f"{start.schedule.name}, variables moved", candidate.rule, device, candidate.rank)
+        return self._take(replace(start, schedule=replace(start.schedule, shared=shared)), _listed(staged.bench, moved))
 
 
-def _moves(ground: StagedStep, shared: Replicas) -> Iterator[tuple[int, int]]:
+def _moves(staged: StagedStep, shared: Replicas) -> Iterator[tuple[int, int]]:
     """(layer, device) of each heavy layer, the heaviest first, and each other device of its stage."""
-    weights, stage = ground.chain.chain.weights, shared.stage
+    weights, stage = staged.chain.chain.weights, shared.stage
     heavy = np.argsort(-weights, kind="stable")[:_HEAVY]
     for layer in heavy[weights[heavy] >= _LEAST * weights.sum()].tolist():
         for device in shared.devices[int(stage[layer])]:
@@ -189,13 +189,13 @@ def _moves(ground: StagedStep, shared: Replicas) -> Iterator[tuple[int, int]]:
                 yield layer, device
 
 
-def _reordered(ground: StagedStep, start: Candidate) -> Iterator[Candidate]:
-    bench, schedule = ground.bench, start.timeline.schedule
+def _reordered(staged: StagedStep, start: Candidate) -> Iterator[Candidate]:
+    bench, schedule = staged.bench, start.timeline.schedule
     yield from _listed(bench, start)
     longest = bench.placed(SEARCH, "", schedule.device).timeline.schedule.start
     yield from _between(bench, start, longest, "the longest way to the end first")
-    apart = ground.chain.weight[ground.step.op] & (ground.step.batch >= 0)
-    later = schedule.start + np.where(apart, schedule.makespan // max(1, ground.step.batches), 0)
+    apart = staged.chain.weight[staged.step.op] & (staged.step.batch >= 0)
+    later = schedule.start + np.where(apart, schedule.makespan // max(1, staged.step.batches), 0)
     rank = rank_of(ints(np.lexsort((bench.topological, later))))
     filled = replay(bench.problem, schedule.device, rank, strict=False, prepared=bench.prepared).start
     yield from _between(bench, start, filled, "weight gradients where devices would wait")
@@ -217,7 +217,7 @@ def _between(bench: Bench, start: Candidate, other: Ints, rule: str) -> Iterator
     for share in _BLENDS:
         moment = share * other + (1 - share) * own
         rank = rank_of(ints(np.lexsort((bench.topological, moment))))
-        found = bench.ordered(SEARCH, f"{start.name}, {rule}" + (f" ({share:.0%})" if share < 1 else ""), device, rank)
-        yield found
-        if found.fits:
+        result = bench.ordered(SEARCH, f"{start.name}, {rule}" + (f" ({share:.0%})" if share < 1 else ""), device, rank)
+        yield result
+        if result.fits:
             return

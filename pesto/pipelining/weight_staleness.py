@@ -19,13 +19,13 @@ def weight_reads(graph: Graph) -> tuple[Ints, Ints]:
     Variables by number, as `pesto.core.source.Cut.late` has them. They are known by the scope that Pesto gives these
     reads.
     """
-    found = dict[int, int]()
+    result = dict[int, int]()
     for op, name in enumerate(graph.names):
         seen = _READ.match(name)
         if seen and not graph.param_bytes[op]:
-            found.setdefault(int(seen.group(1)), op)
-    numbers = sorted(found)
-    return ints([found[k] for k in numbers]), ints(numbers)
+            result.setdefault(int(seen.group(1)), op)
+    numbers = sorted(result)
+    return ints([result[k] for k in numbers]), ints(numbers)
 
 
 def add_weight_versions(chain: StepChain, graph: Graph, every: int) -> StepChain:

@@ -54,15 +54,15 @@ def item_bytes(dtype: str) -> int:
 
 def readers(shaped: TypedGraph) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """(op, output) -> the (op, input) that read its elements; not of handles, nor where the input is a constant."""
-    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    result: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
     for p, output, i, at in edges:
         signature = shaped.signature(i)
         operand = signature.inputs[at]
         constant = operand.value is not None or operand.dtype.startswith("resource")
         if not constant and not signature.reads_shapes_alone:
-            found[p, output].append((i, at))
-    return found
+            result[p, output].append((i, at))
+    return result
 
 
 def moved_bytes(shaped: TypedGraph, division: Division) -> int:
@@ -70,9 +70,9 @@ def moved_bytes(shaped: TypedGraph, division: Division) -> int:
     return sum(
         tensor_bytes(
             *_tensor(shaped, p, k), division.ways[p].gives[k], division.kept[p][k],
-            frozenset(division.ways[i].need(at) for i, at in found), division.factors,
+            frozenset(division.ways[i].need(at) for i, at in result), division.factors,
         )
-        for (p, k), found in readers(shaped).items()
+        for (p, k), result in readers(shaped).items()
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _tensor(shaped: TypedGraph, op: int, output: int) -> tuple[Shape | None, int
 
 @lru_cache(maxsize=1 << 16)
 def tensor_bytes(
-    shape: Shape | None, item: int, gives: Layouts, kept: Layouts, needs: frozenset[Need], factors: Shape
+    shape: Shape | None, item: int, gives: Layouts, kept_layouts: Layouts, needs: frozenset[Need], factors: Shape
 ) -> int:
     """Bytes that workers receive to keep a tensor, and to have the parts of it that their ops need.
 
@@ -91,13 +91,13 @@ def tensor_bytes(
     """
     if shape is None or not item:
         return 0
-    have = worker_boxes(shape, kept, factors)
+    have = worker_boxes(shape, kept_layouts, factors)
     received = [0] * prod(factors)
     parts = [worker_boxes(shape, need.layouts, factors, need.rims) for need in needs]
     for w in range(prod(factors)):
         for box in {part[w] for part in parts} - {None}:
             received[w] += _missing(have[w], box)
-    return item * (geometry.elements_to_store(shape, gives, kept, factors) + sum(received))
+    return item * (geometry.elements_to_store(shape, gives, kept_layouts, factors) + sum(received))
 
 
 def _missing(have: Box | None, need: Box | None) -> int:
@@ -119,18 +119,18 @@ def cut_though_small(shaped: TypedGraph, tiny: int, share: float) -> frozenset[i
         largest[tie] = max(largest.get(tie, 0), size)
         held[tie] += size
     small = sorted((tie for tie, size in largest.items() if size < tiny), key=lambda tie: (-held[tie], tie))
-    left, found = sum(held[tie] for tie in small), set[int]()
+    left, result = sum(held[tie] for tie in small), set[int]()
     for tie in small:
         if left <= share * int(whole.sum()):
             break
-        found.add(tie)
+        result.add(tie)
         left -= held[tie]
-    return frozenset(found)
+    return frozenset(result)
 
 
 def parameter_bytes(shaped: TypedGraph, division: Division | None) -> np.ndarray:
     """[v] bytes of each variable that one worker holds; of all of it without a division."""
-    found = np.zeros(len(shaped.handle), dtype=np.int64)
+    result = np.zeros(len(shaped.handle), dtype=np.int64)
     for u in range(len(shaped.use_op)):
         variable = shaped.use_variable[u]
         operand = shaped.signature(int(shaped.use_op[u])).inputs[shaped.use_input[u]]
@@ -138,5 +138,5 @@ def parameter_bytes(shaped: TypedGraph, division: Division | None) -> np.ndarray
             part = operand.shape
             if division is not None:
                 part = geometry.part_shape(part, division.variables[variable], division.factors)
-            found[variable] = prod(part) * item_bytes(operand.dtype)
-    return found
+            result[variable] = prod(part) * item_bytes(operand.dtype)
+    return result

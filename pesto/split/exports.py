@@ -94,7 +94,7 @@ def _axes(layouts: Layouts, names: Sequence[str], shape: Shape) -> Axes:
     for layout, name in zip(layouts, names, strict=True):
         if layout >= 0:
             cut[layout].append(name)
-    return tuple(None if not found else found[0] if len(found) == 1 else tuple(found) for found in cut)
+    return tuple(None if not result else result[0] if len(result) == 1 else tuple(result) for result in cut)
 
 
 def _joined(all_layouts: Sequence[Layouts], cuts: int) -> list[list[int]]:
@@ -120,5 +120,5 @@ def _axis(axis: str | tuple[str, ...] | None) -> str:
 
 
 def _tuple(items: Iterable[str]) -> str:
-    found = list(items)
-    return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
+    result = list(items)
+    return f"({', '.join(result)}{',' if len(result) == 1 else ''})"

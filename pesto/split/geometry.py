@@ -74,11 +74,11 @@ def largest_extents(shape: Shape, need: Need, factors: Shape) -> Shape:
 
 def _place(dimension: int, layouts: Layouts, factors: Shape) -> Ints:
     """[K] which of its parts along a dimension each worker has."""
-    found = np.zeros(prod(factors), dtype=np.int64)
+    result = np.zeros(prod(factors), dtype=np.int64)
     for layout, k, digit in zip(layouts, factors, worker_digits(factors), strict=True):
         if layout == dimension:
-            found = found * k + digit
-    return found
+            result = result * k + digit
+    return result
 
 
 def worker_digits(factors: Shape) -> Ints:
@@ -101,7 +101,7 @@ def elements_to_fetch(shape: Shape, stored: Layouts, needed: Layouts, factors: S
 
 
 @lru_cache(maxsize=1 << 16)
-def elements_to_store(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+def elements_to_store(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> int:
     """Elements that all workers receive to keep in one layout what they computed in another.
 
     Each worker sums (or takes the greatest, ..) the piece that it keeps, from the parts of all workers that hold a
@@ -109,46 +109,48 @@ def elements_to_store(shape: Shape, computed: Layouts, kept: Layouts, factors: S
     divides and this sends less.
     """
     if PARTIAL not in computed:
-        return elements_to_fetch(shape, computed, kept, factors)
-    straight = _reduced(shape, computed, kept, factors)
-    between = spread_layout(shape, computed, kept, factors)
-    if between == kept:
+        return elements_to_fetch(shape, computed, kept_layouts, factors)
+    straight = _reduced(shape, computed, kept_layouts, factors)
+    between = spread_layout(shape, computed, kept_layouts, factors)
+    if between == kept_layouts:
         return straight
-    return min(straight, _reduced(shape, computed, between, factors) + elements_to_fetch(shape, between, kept, factors))
+    return min(
+        straight, _reduced(shape, computed, between, factors) + elements_to_fetch(shape, between, kept_layouts, factors)
+    )
 
 
-def spread_layout(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> Layouts:
+def spread_layout(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> Layouts:
     """Where a PARTIAL result is summed on its way to `kept`: cut along the longest dimension that is left.
 
     Equal to `kept` where that has no cut to add.
     """
-    between, found = list(kept), True
-    while found:
-        found = False
+    between, result = list(kept_layouts), True
+    while result:
+        result = False
         for at, (was, now, k) in enumerate(zip(computed, between, factors, strict=True)):
             left = part_shape(shape, tuple(between), factors)
             fitting = [d for d in range(len(shape)) if left[d] % k == 0]
             if was == PARTIAL and now == WHOLE and fitting:
                 between[at] = max(fitting, key=lambda d: left[d])
-                found = True
+                result = True
     return tuple(between)
 
 
-def summed_in_two_steps(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> bool:
+def summed_in_two_steps(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> bool:
     """Whether `elements_to_store` counts a PARTIAL result as spread first and gathered then."""
-    between = spread_layout(shape, computed, kept, factors)
+    between = spread_layout(shape, computed, kept_layouts, factors)
     return (
         PARTIAL in computed
-        and between != kept
-        and elements_to_store(shape, computed, kept, factors) < _reduced(shape, computed, kept, factors)
+        and between != kept_layouts
+        and elements_to_store(shape, computed, kept_layouts, factors) < _reduced(shape, computed, kept_layouts, factors)
     )
 
 
-def _reduced(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+def _reduced(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> int:
     parts = prod(k for layout, k in zip(computed, factors, strict=True) if layout == PARTIAL)
-    piece = prod(part_shape(shape, kept, factors))
-    received = parts * piece - _common(shape, computed, Need(kept), factors)
-    return int(received[: 1 if ONE in kept else None].sum())
+    piece = prod(part_shape(shape, kept_layouts, factors))
+    received = parts * piece - _common(shape, computed, Need(kept_layouts), factors)
+    return int(received[: 1 if ONE in kept_layouts else None].sum())
 
 
 def _common(shape: Shape, one: Layouts, other: Need, factors: Shape) -> Ints:

@@ -94,22 +94,22 @@ def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor
     edges = np.flatnonzero((shaped.dst == op) & (shaped.input == at))
     uses = np.flatnonzero((shaped.use_op == op) & (shaped.use_input == at))
     known = operand.value is not None or shaped.signature(op).reads_shapes_alone  # nothing is brought
-    tensor, found = f"input {at}", needed
+    tensor, result = f"input {at}", needed
     if len(edges):
         maker, output = int(shaped.src[edges[0]]), int(shaped.output[edges[0]])
-        tensor, found = f"{shaped.names[maker]}:{output}", division.kept[maker][output]
+        tensor, result = f"{shaped.names[maker]}:{output}", division.kept[maker][output]
     if len(uses):
         variable = int(shaped.use_variable[uses[0]])
-        tensor, found = f"{shaped.names[shaped.handle[variable]]}:0", division.variables[variable]
+        tensor, result = f"{shaped.names[shaped.handle[variable]]}:0", division.variables[variable]
     elif known:
-        found = needed
+        result = needed
     moved = 0
     if operand.shape is not None and (len(edges) or len(uses)) and not known:
-        moved = geometry.elements_to_fetch(operand.shape, found, needed, division.factors, rims) * item_bytes(
+        moved = geometry.elements_to_fetch(operand.shape, result, needed, division.factors, rims) * item_bytes(
             operand.dtype
         )
     return OpTensor(
-        tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=found, wanted=needed, moved_bytes=moved,
+        tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=result, wanted=needed, moved_bytes=moved,
         parts=_parts(operand.shape, needed, division.factors, rims), rims=rims,
     )  # fmt: skip
 

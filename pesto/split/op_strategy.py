@@ -39,52 +39,54 @@ class OpStrategy:
 
 
 def admissible_strategies(
-    signature: Signature, made: OpStrategy, factors: Shape, *, whole: bool, once: bool, halo: bool = False
+    signature: Signature, strategy: OpStrategy, factors: Shape, *, whole: bool, once: bool, halo: bool = False
 ) -> tuple[OpStrategy, ...]:
     """How one more cut, the last of `factors`, can be made; `whole` admits none where others exist.
 
     Without any the op is whole. An op that must run once runs on the first worker alone. halo: whether parts may read
     what their neighbours have.
     """
-    return _ways(signature, made, factors, (whole, once, halo), descriptions_version())
+    return _ways(signature, strategy, factors, (whole, once, halo), descriptions_version())
 
 
 @lru_cache(maxsize=1 << 16)
 def _ways(
-    signature: Signature, made: OpStrategy, factors: Shape, admitted: tuple[bool, bool, bool], of_edition: int
+    signature: Signature, made_strategy: OpStrategy, factors: Shape, admitted: tuple[bool, bool, bool], of_edition: int
 ) -> tuple[OpStrategy, ...]:
     """The same, kept for one edition of the descriptions."""
     del of_edition
     whole, once, halo = admitted
     if once:
-        return (single_worker_strategy(signature, made),)
-    k, found = factors[-1], []
+        return (single_worker_strategy(signature, made_strategy),)
+    k, result = factors[-1], []
     for strategy in strategies(signature, k, halo=halo).found:
-        parts = k * prod(f for name, f in zip(made.names, factors, strict=False) if name == strategy.name)
+        parts = k * prod(f for name, f in zip(made_strategy.names, factors, strict=False) if name == strategy.name)
         again = _again(signature, parts, strategy.name, halo=halo)
-        if again is not None and (not made.reducer or not again.reducer or made.reducer == again.reducer):
-            way = _extended(made, again.name, again.needs, again.gives, again)
+        if again is not None and (
+            not made_strategy.reducer or not again.reducer or made_strategy.reducer == again.reducer
+        ):
+            way = _extended(made_strategy, again.name, again.needs, again.gives, again)
             if _apart(way) and _even(signature, way, factors):
-                found.append(way)
-    if whole or not found:
-        found.append(replicated_strategy(signature, made))
-    return tuple(found)
+                result.append(way)
+    if whole or not result:
+        result.append(replicated_strategy(signature, made_strategy))
+    return tuple(result)
 
 
-def cut_ops(found: Sequence[OpStrategy]) -> list[bool]:
+def cut_ops(all_strategies: Sequence[OpStrategy]) -> list[bool]:
     """[n] whether several workers do an op, each its part, by all cuts."""
     whole = {WHOLE_WAY, ONCE_WAY}
-    return [bool(way.gives or way.needs) and not whole.intersection(way.names) for way in found]
+    return [bool(way.gives or way.needs) and not whole.intersection(way.names) for way in all_strategies]
 
 
-def replicated_strategy(signature: Signature, made: OpStrategy) -> OpStrategy:
+def replicated_strategy(signature: Signature, strategy: OpStrategy) -> OpStrategy:
     """Every worker of a group does all that the group does."""
-    return _extended(made, WHOLE_WAY, (WHOLE,) * len(signature.inputs), (WHOLE,) * len(signature.outputs))
+    return _extended(strategy, WHOLE_WAY, (WHOLE,) * len(signature.inputs), (WHOLE,) * len(signature.outputs))
 
 
-def single_worker_strategy(signature: Signature, made: OpStrategy) -> OpStrategy:
+def single_worker_strategy(signature: Signature, strategy: OpStrategy) -> OpStrategy:
     """The first worker alone does all of it."""
-    return _extended(made, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs))
+    return _extended(strategy, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs))
 
 
 def uncut_strategy(signature: Signature) -> OpStrategy:
@@ -98,27 +100,31 @@ def _again(signature: Signature, parts: int, name: str, *, halo: bool) -> Strate
 
 
 def _extended(
-    made: OpStrategy, name: str, needs: tuple[int, ...], gives: tuple[int, ...], strategy: Strategy | None = None
+    made_strategy: OpStrategy,
+    name: str,
+    needs: tuple[int, ...],
+    gives: tuple[int, ...],
+    strategy: Strategy | None = None,
 ) -> OpStrategy:
     reducer, scaled = (strategy.reducer, strategy.scaled) if strategy is not None else ("", False)
     return OpStrategy(
-        names=(*made.names, name),
-        needs=tuple((*before, layout) for before, layout in zip(made.needs, needs, strict=True)),
-        gives=tuple((*before, layout) for before, layout in zip(made.gives, gives, strict=True)),
-        reducer=made.reducer or reducer,
-        scaled=made.scaled or scaled,
-        rims=_rims(made, needs, strategy.rims if strategy is not None else ()),
+        names=(*made_strategy.names, name),
+        needs=tuple((*before, layout) for before, layout in zip(made_strategy.needs, needs, strict=True)),
+        gives=tuple((*before, layout) for before, layout in zip(made_strategy.gives, gives, strict=True)),
+        reducer=made_strategy.reducer or reducer,
+        scaled=made_strategy.scaled or scaled,
+        rims=_rims(made_strategy, needs, strategy.rims if strategy is not None else ()),
     )
 
 
-def _rims(made: OpStrategy, needs: tuple[Layout, ...], more: tuple[Rims, ...]) -> tuple[Rims, ...]:
+def _rims(strategy: OpStrategy, needs: tuple[Layout, ...], more: tuple[Rims, ...]) -> tuple[Rims, ...]:
     """Those of the cuts before along other dimensions than the last cut's, and its own, which are of all its parts."""
-    if not made.rims and not more:
+    if not strategy.rims and not more:
         return ()
     none = ((),) * len(needs)
-    rows = zip(made.rims or none, more or none, needs, strict=True)
-    found = tuple(tuple(sorted((*(r for r in was if r.dimension != d), *own))) for was, own, d in rows)
-    return found if any(found) else ()
+    rows = zip(strategy.rims or none, more or none, needs, strict=True)
+    result = tuple(tuple(sorted((*(r for r in was if r.dimension != d), *own))) for was, own, d in rows)
+    return result if any(result) else ()
 
 
 def _apart(way: OpStrategy) -> bool:

@@ -39,10 +39,10 @@ class PartAssembly:
 def worker_boxes(shape: Shape, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tuple[Box | None, ...]:
     """[K] each worker's part; None for those that have none."""
     first, size = geometry.part_spans(shape, Need(layouts, rims), factors)
-    found: list[Box | None] = [
+    boxes: list[Box | None] = [
         (tuple(begin), tuple(extents)) for begin, extents in zip(first.tolist(), size.tolist(), strict=True)
     ]
-    return (found[0], *([None] * (len(found) - 1))) if ONE in layouts else tuple(found)
+    return (boxes[0], *([None] * (len(boxes) - 1))) if ONE in layouts else tuple(boxes)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -75,13 +75,13 @@ def summands(stored: Layouts, factors: Shape) -> tuple[Shape, ...]:
 @lru_cache(maxsize=1 << 16)
 def _holders(shape: Shape, stored: Layouts, factors: Shape, summand: Shape) -> dict[Shape, list[int]]:
     """First element of a part -> the workers that have it."""
-    found: dict[Shape, list[int]] = {}
+    result: dict[Shape, list[int]] = {}
     digits = geometry.worker_digits(factors).T.tolist()
     for worker, box in enumerate(worker_boxes(shape, stored, factors)):
         mine = tuple(d for d, layout in zip(digits[worker], stored, strict=True) if layout == PARTIAL)
         if box is not None and (not summand or mine == summand):
-            found.setdefault(box[0], []).append(worker)
-    return found
+            result.setdefault(box[0], []).append(worker)
+    return result
 
 
 def _nearest(holders: list[int], worker: int, factors: Shape) -> int:
@@ -114,12 +114,12 @@ def fetching_blocks(shape: Shape, stored: Layouts, need: Need, factors: Shape) -
 
 
 @lru_cache(maxsize=1 << 16)
-def keeping_blocks(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+def keeping_blocks(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> int:
     """Blocks that all workers receive to keep in one layout what they computed in another."""
     if PARTIAL not in computed:
-        return fetching_blocks(shape, computed, Need(kept), factors)
-    two = geometry.summed_in_two_steps(shape, computed, kept, factors)
-    target = geometry.spread_layout(shape, computed, kept, factors) if two else kept
+        return fetching_blocks(shape, computed, Need(kept_layouts), factors)
+    two = geometry.summed_in_two_steps(shape, computed, kept_layouts, factors)
+    target = geometry.spread_layout(shape, computed, kept_layouts, factors) if two else kept_layouts
     summed = sum(
         piece.holder != worker
         for worker, box in enumerate(worker_boxes(shape, target, factors))
@@ -127,4 +127,4 @@ def keeping_blocks(shape: Shape, computed: Layouts, kept: Layouts, factors: Shap
         for summand in summands(computed, factors)
         for piece in assemble_part(shape, computed, box, worker, factors, summand).pieces
     )
-    return summed + fetching_blocks(shape, target, Need(kept), factors)
+    return summed + fetching_blocks(shape, target, Need(kept_layouts), factors)

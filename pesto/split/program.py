@@ -112,24 +112,24 @@ class CutProgram:
         return Division(
             factors=self.factors,
             ways=tuple(
-                found[labels[at]] if at >= 0 else found[0] for found, at in zip(self.ways, self.op, strict=True)
+                result[labels[at]] if at >= 0 else result[0] for result, at in zip(self.ways, self.op, strict=True)
             ),
             kept=tuple(
-                tuple(found[labels[v]] if v >= 0 else found[0] for found, v in zip(options, at, strict=True))
+                tuple(result[labels[v]] if v >= 0 else result[0] for result, v in zip(options, at, strict=True))
                 for options, at in zip(self.layouts, self.tensor, strict=True)
             ),
-            variables=tuple(found[labels[at]] for found, at in zip(self.tied, self.tie, strict=True)),
+            variables=tuple(result[labels[at]] for result, at in zip(self.tied, self.tie, strict=True)),
         )
 
 
-def build_program(shaped: TypedGraph, made: Division | None, k: int, rules: Rules) -> CutProgram:
+def build_program(shaped: TypedGraph, division: Division | None, k: int, rules: Rules) -> CutProgram:
     """The problem of cutting each group of workers in k more."""
-    return build_joint_program(shaped, made, (k,), rules)
+    return build_joint_program(shaped, division, (k,), rules)
 
 
 def build_joint_program(
     shaped: TypedGraph,
-    made: Division | None,
+    division: Division | None,
     more: Shape,
     rules: Rules,
     *,
@@ -141,25 +141,25 @@ def build_joint_program(
     each: every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the numbers of
     all other variables are the same. gain: of partial rules; what its value counts is then more than bytes.
     """
-    if rules.partial and (made is not None or len(more) > 1):
+    if rules.partial and (division is not None or len(more) > 1):
         raise UsageError("a partial split is of one cut - give one number of workers")
-    return _ProgramBuilder(shaped, made, more, rules, each=each, gain=gain or CutGain()).make()
+    return _ProgramBuilder(shaped, division, more, rules, each=each, gain=gain or CutGain()).make()
 
 
 class _ProgramBuilder:
     """One problem in the making: variables first, then the costs of pairs."""
 
     def __init__(
-        self, shaped: TypedGraph, made: Division | None, more: Shape, rules: Rules, *, each: bool, gain: CutGain
+        self, shaped: TypedGraph, division: Division | None, more: Shape, rules: Rules, *, each: bool, gain: CutGain
     ) -> None:
-        self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
+        self.shaped, self.made, self.rules, self.each, self.builder = shaped, division, rules, each, Builder()
         self.worth, self.near = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth)
         self.transfer = gain.transfer if rules.prices is None else rules.prices.message
         fed = gain if rules.prices is None else rules.prices
         self.feed = (fed.feed, fed.feed + fed.cut_out)
         self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
-        self.factors: Shape = (*(made.factors if made else ()), *more)
+        self.factors: Shape = (*(division.factors if division else ()), *more)
         self.cuts = range(len(self.factors) - len(more), len(self.factors))
         self.readers = readers(shaped)
         self.taken = {
@@ -175,11 +175,11 @@ class _ProgramBuilder:
         self.lies_whole: frozenset[int] = frozenset()
         """Ties that no layout fits which is cut wherever it can be: they may be whole, and so may what takes them."""
         self.ways = [self._ways(op) for op in range(shaped.ops)]
-        self.lies_whole = frozenset(v for v, found in self._possible().items() if not set.intersection(*found))
+        self.lies_whole = frozenset(v for v, result in self._possible().items() if not set.intersection(*result))
         for op in {op for (op, _), v in self.taken.items() if v in self.lies_whole}:
             self.ways[op] = self._ways(op)
         self.tied = self._tied()
-        self.tie = {v: self.builder.variable([0] * len(found)) for v, found in self.tied.items()}
+        self.tie = {v: self.builder.variable([0] * len(result)) for v, result in self.tied.items()}
         for op in self.handles if rules.partial else ():
             self.ways[op] = self._of_handle(op)
         self.layouts = [self._layouts(op) for op in range(shaped.ops)]
@@ -191,11 +191,11 @@ class _ProgramBuilder:
         for op in range(self.shaped.ops):
             if self._hands_on(op) < 0 and self._handle(op) < 0:
                 self._keep(op)
-        for (op, output), found in self.readers.items():
+        for (op, output), result in self.readers.items():
             if self.tensor[op][output] >= 0:
-                self._fetch(op, output, found)
+                self._fetch(op, output, result)
         for (op, at), v in self.taken.items():
-            table = [[0 if way.needs[at] == found else FORBIDDEN for found in self.tied[v]] for way in self.ways[op]]
+            table = [[0 if way.needs[at] == result else FORBIDDEN for result in self.tied[v]] for way in self.ways[op]]
             self.builder.edge(self.op[op], self.tie[v], table)
         ties = self.shaped.tie.tolist()
         return CutProgram(
@@ -214,10 +214,10 @@ class _ProgramBuilder:
             ) from error
 
     def _ways(self, op: int) -> tuple[OpStrategy, ...]:
-        found = [self.made.ways[op] if self.made else uncut_strategy(self.shaped.signature(op))]
+        result = [self.made.ways[op] if self.made else uncut_strategy(self.shaped.signature(op))]
         for at in self.cuts:
-            found = [way for before in found for way in self._once_more(op, before, self.factors[: at + 1])]
-        return tuple(found)
+            result = [way for before in result for way in self._once_more(op, before, self.factors[: at + 1])]
+        return tuple(result)
 
     def _once_more(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
@@ -235,11 +235,11 @@ class _ProgramBuilder:
         signature = self.shaped.signature(op)
         if signature.type in FED:
             return (replicated_strategy(signature, before),)
-        alone, found = single_worker_strategy(signature, before), list[OpStrategy]()
+        alone, result = single_worker_strategy(signature, before), list[OpStrategy]()
         if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
             options = admissible_strategies(signature, before, factors, whole=False, once=False)
-            found = [way for way in options if way.names[-1] != WHOLE_WAY]
-        return (alone, *found)
+            result = [way for way in options if way.names[-1] != WHOLE_WAY]
+        return (alone, *result)
 
     def _handle(self, op: int) -> int:
         """The tie of the variable whose handle an op makes, where that may be on one worker alone; else -1."""
@@ -298,12 +298,12 @@ class _ProgramBuilder:
         shape, dtype = self.shaped.signature(op).outputs[output]
         if self.rules.partial and shape is not None and item_bytes(dtype) and not self._free(op, output, 0):
             return ((ONE,), *(at for at in self._longer(op, output, (), whole=False) if at != (WHOLE,)))
-        found: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
+        result: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
         for at in self.cuts:
             whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
             whole = whole or self._free(op, output, at)
-            found = [layouts for before in found for layouts in self._longer(op, output, before, whole=whole)]
-        return tuple(found)
+            result = [layouts for before in result for layouts in self._longer(op, output, before, whole=whole)]
+        return tuple(result)
 
     def _free(self, op: int, output: int, at: int) -> bool:
         """Whether all workers have a tensor, however the op is divided after some cuts before this."""
@@ -324,12 +324,12 @@ class _ProgramBuilder:
 
     def _tensors(self, op: int) -> tuple[int, ...]:
         """A variable for each output that is read and can be sent."""
-        v, found = max(self._hands_on(op), self._handle(op)), []
+        v, result = max(self._hands_on(op), self._handle(op)), []
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             read = (op, output) in self.readers and shape is not None and item_bytes(dtype) > 0
             options = [0] * len(self.layouts[op][output])
-            found.append(self.tie[v] if v >= 0 else self.builder.variable(options) if read else -1)
-        return tuple(found)
+            result.append(self.tie[v] if v >= 0 else self.builder.variable(options) if read else -1)
+        return tuple(result)
 
     def _variable(self, op: int) -> int:
         """A choice among ways; none for what is not divided."""
@@ -365,9 +365,9 @@ class _ProgramBuilder:
         """What a byte costs that the host feeds to every worker, of rows and of other blocks; 0 where it feeds none."""
         return self.feed if self.shaped.signature(op).type in FED else (0.0, 0.0)
 
-    def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
+    def _fetch(self, op: int, output: int, result: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]
-        needs = sorted({way.need(at) for i, at in found for way in self.ways[i]})
+        needs = sorted({way.need(at) for i, at in result for way in self.ways[i]})
         classes = {need: c for c, need in enumerate(needs)}
         cost = _fetching(
             shape or (),
@@ -378,7 +378,7 @@ class _ProgramBuilder:
             self._feed(op),
         )
         together = defaultdict[int, list[tuple[int, int]]](list)
-        for i, at in found:
+        for i, at in result:
             together[i if self.each else -1].append((i, at))
         for some in together.values():
             needed = [[classes[way.need(at)] for way in self.ways[i]] for i, at in some]

@@ -82,9 +82,9 @@ def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
 
     Variables of dimensions without elements are left out: nothing reads along them, and they cannot be cut.
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for (variables, _), (shape, _) in zip(traced, signature.outputs, strict=False):
-        found.update((name, extent) for name, extent in zip(variables, shape or (), strict=True) if extent)
+        result.update((name, extent) for name, extent in zip(variables, shape or (), strict=True) if extent)
     for _, value in traced:
         for read in value.reads:
             shape = signature.inputs[read.tensor].shape or ()
@@ -96,8 +96,8 @@ def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
                     and index.terms[0][1] == 1
                     and not index.offset
                 ):
-                    found.setdefault(index.terms[0][0], extent)
-    return found
+                    result.setdefault(index.terms[0][0], extent)
+    return result
 
 
 def _within(traced: Traced, extents: Mapping[str, int], signature: Signature) -> None:
@@ -120,19 +120,19 @@ def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[i
     return math.ceil(low) if spaced else math.floor(low), math.floor(high)
 
 
-def _cut(name: str, asked: _DivisionRequest) -> Strategy | Refusal:
+def _cut(name: str, request: _DivisionRequest) -> Strategy | Refusal:
     """One variable in k parts."""
-    k, extents, signature = asked.k, asked.extents, asked.signature
+    k, extents, signature = request.k, request.extents, request.signature
     if name not in extents:
         return Refusal(name, "nothing says how many values it takes")
     if extents[name] % k or extents[name] < k:
         return Refusal(name, f"{k} does not divide {extents[name]}")
-    made = [_given(name, signature, number, *output) for number, output in enumerate(asked.traced)]
-    kinds = {value.reducer for (_, value), layout in zip(asked.traced, made, strict=True) if layout == PARTIAL}
+    made = [_given(name, signature, number, *output) for number, output in enumerate(request.traced)]
+    kinds = {value.reducer for (_, value), layout in zip(request.traced, made, strict=True) if layout == PARTIAL}
     why = next((layout for layout in made if isinstance(layout, str)), "")
     if len(kinds) > 1:
         why = f"outputs are reduced in several ways: {', '.join(sorted(kinds))}"
-    needs = why or _needs(name, asked)
+    needs = why or _needs(name, request)
     if isinstance(needs, str):
         return Refusal(name, needs)
     kind = next(iter(kinds), "")
@@ -155,20 +155,20 @@ def _given(name: str, signature: Signature, number: int, variables: tuple[str, .
     return PARTIAL if name in value.reduced else "an output does not have it"
 
 
-def _needs(name: str, asked: _DivisionRequest) -> tuple[_InputCut, ...] | str:
+def _needs(name: str, request: _DivisionRequest) -> tuple[_InputCut, ...] | str:
     """How each input must be cut, or why there is no way."""
-    found: dict[int, _InputCut] = {}
-    for _, value in asked.traced:
+    result: dict[int, _InputCut] = {}
+    for _, value in request.traced:
         for read in value.reads:
-            lies = _lies(read, name, asked)
+            lies = _lies(read, name, request)
             if not isinstance(lies, str):
-                lies = _both(found.get(read.tensor, lies), lies, read.tensor)
+                lies = _both(result.get(read.tensor, lies), lies, read.tensor)
             if isinstance(lies, str):
                 return lies
-            found[read.tensor] = lies
-    far = (_too_far(lies.rim, number, asked) for number, lies in sorted(found.items()) if lies.rim is not None)
+            result[read.tensor] = lies
+    far = (_too_far(lies.rim, number, request) for number, lies in sorted(result.items()) if lies.rim is not None)
     return next(filter(None, far), "") or tuple(
-        found.get(number, _InputCut(WHOLE)) for number in range(len(asked.signature.inputs))
+        result.get(number, _InputCut(WHOLE)) for number in range(len(request.signature.inputs))
     )
 
 
@@ -186,16 +186,16 @@ def _both(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
     return _InputCut(one.layout, windows, one.read._replace(low=low, size=high - low))
 
 
-def _lies(read: ElementRead, name: str, asked: _DivisionRequest) -> _InputCut | str:
+def _lies(read: ElementRead, name: str, request: _DivisionRequest) -> _InputCut | str:
     """How an input must be cut for one read, or why it cannot be."""
     cut = []
-    for d, (index, extent) in enumerate(zip(read.at, asked.signature.inputs[read.tensor].shape or (), strict=True)):
+    for d, (index, extent) in enumerate(zip(read.at, request.signature.inputs[read.tensor].shape or (), strict=True)):
         if index is None or name not in dict(index.terms):
             continue
-        why = no_share = _why_not(index, extent, name, read, asked)
+        why = no_share = _why_not(index, extent, name, read, request)
         rim = Rim(d, 0, 0, 0)
-        if asked.halo:
-            no_window, rim = _window(rim, index, name, read, asked)
+        if request.halo:
+            no_window, rim = _window(rim, index, name, read, request)
             why = no_share and no_window
         if why:
             return f"input {read.tensor}, dimension {d}: {why}"
@@ -205,9 +205,9 @@ def _lies(read: ElementRead, name: str, asked: _DivisionRequest) -> _InputCut | 
     return cut[0] if cut else _InputCut(WHOLE)
 
 
-def _why_not(index: Index, extent: int, name: str, read: ElementRead, asked: _DivisionRequest) -> str:
+def _why_not(index: Index, extent: int, name: str, read: ElementRead, request: _DivisionRequest) -> str:
     """Why a dimension cannot be cut with the variable; empty where it can."""
-    times, k, extents = dict(index.terms)[name], asked.k, asked.extents
+    times, k, extents = dict(index.terms)[name], request.k, request.extents
     if extent % k:
         return f"{k} does not divide {extent}"
     if times * extents[name] != extent:
@@ -221,9 +221,9 @@ def _why_not(index: Index, extent: int, name: str, read: ElementRead, asked: _Di
     return ""
 
 
-def _window(of: Rim, index: Index, name: str, read: ElementRead, asked: _DivisionRequest) -> tuple[str, Rim]:
+def _window(of: Rim, index: Index, name: str, read: ElementRead, request: _DivisionRequest) -> tuple[str, Rim]:
     """Why parts of a dimension cannot be windows, empty where they can; and the window of each."""
-    k, extents = asked.k, asked.extents
+    k, extents = request.k, request.extents
     unknown = [variable for variable, _ in index.terms if variable not in extents]
     if unknown:
         return f"nothing says how many values {unknown[0]} takes", of
@@ -234,10 +234,10 @@ def _window(of: Rim, index: Index, name: str, read: ElementRead, asked: _Divisio
     return "", of._replace(step=int(step), low=low, size=high - low + 1)
 
 
-def _too_far(rim: Rim, number: int, asked: _DivisionRequest) -> str:
+def _too_far(rim: Rim, number: int, request: _DivisionRequest) -> str:
     """Why windows of an input cannot be had from a part and its neighbours; empty where they can."""
-    where, extent = f"input {number}, dimension {rim.dimension}", (asked.signature.inputs[number].shape or ())
+    where, extent = f"input {number}, dimension {rim.dimension}", (request.signature.inputs[number].shape or ())
     if rim.size > 2 * rim.step:
         return f"{where}: windows of {rim.size} move by {rim.step} alone from part to part: they would share most"
-    beyond = rim.low + rim.size <= 0 or rim.step * (asked.k - 1) + rim.low >= extent[rim.dimension]
+    beyond = rim.low + rim.size <= 0 or rim.step * (request.k - 1) + rim.low >= extent[rim.dimension]
     return f"{where}: a part would read nothing but what lies beyond it" if beyond or rim.size < 1 else ""

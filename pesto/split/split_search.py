@@ -84,10 +84,10 @@ def parse_factors(workers: str) -> Shape:
     """The cuts that `8` or `2x2x2` asks for, outermost first; UsageError for anything else."""
     if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4})*", workers):
         raise UsageError(f"workers {workers!r} - give a number, or numbers joined by x: 8, 2x2x2")
-    found = tuple(map(int, workers.split("x")))
-    if min(found) < 2 or prod(found) > MOST_WORKERS:
+    result = tuple(map(int, workers.split("x")))
+    if min(result) < 2 or prod(result) > MOST_WORKERS:
         raise UsageError(f"workers {workers} - give parts of 2 or more that come to at most {MOST_WORKERS} workers")
-    return found
+    return result
 
 
 def divide(
@@ -109,10 +109,10 @@ def divide(
         cut = CutTask(
             shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left), deterministic=deterministic
         )
-        found = row.choose(cut)
-        made = _made(shaped, more, found, rules)
-        answers.append(found.answer)
-        cuts.append(found.answer if rules.prices is None else _unbounded(found.answer, moved_bytes(shaped, made)))
+        result = row.choose(cut)
+        made = _made(shaped, more, result, rules)
+        answers.append(result.answer)
+        cuts.append(result.answer if rules.prices is None else _unbounded(result.answer, moved_bytes(shaped, made)))
     if made is None:
         raise UsageError("no workers - give at least 2")
     return Split(
@@ -129,7 +129,7 @@ def divide(
 
 def divide_with_or_without_halo(
     shaped: TypedGraph, factors: Shape, method: str, rules: Rules, *, seconds: float,
-    found: Callable[[Split], None] = lambda _: None,
+    on_split: Callable[[Split], None] = lambda _: None,
 ) -> Split:  # fmt: skip
     """`divide`: of a halo and of none what sends fewer bytes, and of equals none.
 
@@ -142,7 +142,7 @@ def divide_with_or_without_halo(
         return divide(shaped, factors, method, rules, seconds=seconds)
     began = time.monotonic()
     without = divide(shaped, factors, method, replace(rules, halo=False), seconds=seconds / 2)
-    found(without)
+    on_split(without)
     left = seconds - (time.monotonic() - began)
     if left <= 0:
         return without
@@ -179,22 +179,22 @@ def divide_partly(
     )  # fmt: skip
 
 
-def _labels_of(made: CutProgram, start: Division | None) -> Ints:
+def _labels_of(program: CutProgram, start: Division | None) -> Ints:
     """[variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others."""
-    labels = np.full(made.problem.variables, -1, dtype=np.int64)
+    labels = np.full(program.problem.variables, -1, dtype=np.int64)
     for op, way in enumerate(start.ways if start else ()):
-        if made.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in made.ways[op]:
-            labels[made.op[op]] = made.ways[op].index(way)
+        if program.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in program.ways[op]:
+            labels[program.op[op]] = program.ways[op].index(way)
     return labels
 
 
-def _made(shaped: TypedGraph, more: Shape, found: CutChoice, rules: Rules) -> Division:
+def _made(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> Division:
     """What a method's labels mean; NothingFoundError where it has none, UsageError where they cut nothing."""
-    if found.answer.labels is None:
-        detail = found.answer.detail
+    if choice.answer.labels is None:
+        detail = choice.answer.detail
         why = f" - {detail}; use another method" if detail else " within the time - give more"
         raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
-    made = found.program.division(found.answer.labels.tolist())
+    made = choice.program.division(choice.answer.labels.tolist())
     if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
         if rules.prices is not None:
             raise UsageError(
@@ -235,10 +235,10 @@ def undescribed_types(shaped: TypedGraph) -> list[str]:
 
 def strategies_by_type(shaped: TypedGraph, split: Split) -> list[tuple[str, int, str]]:
     """Op type, how many there are, and how they are cut: the commonest first."""
-    found: dict[str, Counter[str]] = {}
+    result: dict[str, Counter[str]] = {}
     for op, way in enumerate(split.division.ways):
-        found.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
-    rows = [(op_type, sum(ways.values()), _listed(ways)) for op_type, ways in found.items()]
+        result.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
+    rows = [(op_type, sum(ways.values()), _listed(ways)) for op_type, ways in result.items()]
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
@@ -253,6 +253,6 @@ def strategies_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int
     return [(kind, many, cut[kind]) for kind, many in sorted(ops.items(), key=lambda row: (-row[1], row[0]))]
 
 
-def _listed(ways: Counter[str], most: int = 3) -> str:
-    told = [f"{name} {many}" for name, many in ways.most_common(most)]
-    return ", ".join([*told, *([counted(len(ways) - most, "other way")] if len(ways) > most else [])])
+def _listed(ways: Counter[str], limit: int = 3) -> str:
+    told = [f"{name} {many}" for name, many in ways.most_common(limit)]
+    return ", ".join([*told, *([counted(len(ways) - limit, "other way")] if len(ways) > limit else [])])

@@ -117,12 +117,12 @@ class _StepBuilder:
     def _dtypes(self) -> Ints:
         """[t] what each tensor's elements are."""
         shaped, number = self.parts.shaped, {name: at for at, name in enumerate(self.graph.dtypes)}
-        found = []
+        result = []
         for part, output in zip(*(column.tolist() for column in self.tensors[:2]), strict=True):
             made = self.parts.parts[part]
             port = output if made.kind == CLONE else made.output
-            found.append(number.get(shaped.signature(made.op).outputs[port][1], -1))
-        return ints(found)
+            result.append(number.get(shaped.signature(made.op).outputs[port][1], -1))
+        return ints(result)
 
     def _names(self) -> tuple[str, ...]:
         what = {SLICE: "block", JOIN: "joined", REDUCE: "reduced"}
@@ -139,8 +139,8 @@ class _StepBuilder:
         distinct = tuple(dict.fromkeys(known))
         column = ints([distinct.index(name) for name in known])
         many = len(self.graph.types)
-        found = np.where(self.clones, self.graph.type_of[self.op], many - 1 + self.kind)
-        return distinct, column[found]
+        result = np.where(self.clones, self.graph.type_of[self.op], many - 1 + self.kind)
+        return distinct, column[result]
 
     def _fast(self) -> Bools:
         """[n] ops that an accelerator runs, with all of their group."""
@@ -186,17 +186,17 @@ class _StepBuilder:
     def _copied(self) -> Ints:
         """[p] bytes read and written by what is no clone: each input once, and what it gives; blocks in a row none."""
         part, _, tensor = self.tensors
-        found = np.zeros(len(self.op), dtype=np.int64)
-        np.add.at(found, self.parts.dst, self.sizes[tensor])
+        result = np.zeros(len(self.op), dtype=np.int64)
+        np.add.at(result, self.parts.dst, self.sizes[tensor])
         given = np.zeros(len(self.op), dtype=np.int64)
         given[part] = self.sizes
         slices = self.kind == SLICE
-        found[slices] = given[slices]
-        found += given
+        result[slices] = given[slices]
+        result += given
         for number in np.flatnonzero(~self.clones).tolist():
             if self._free(number):
-                found[number] = 0
-        return found
+                result[number] = 0
+        return result
 
     def _free(self, number: int) -> bool:
         """Whether TensorFlow hands on its input without a copy: one block as it is, and rows of a tensor."""

@@ -199,8 +199,8 @@ class OpOperands:
 
     def number(self, name: str, missing: int = 0) -> int:
         """An attribute that is a whole number."""
-        found = self.attribute(name, missing)
-        return found if isinstance(found, int) else missing
+        result = self.attribute(name, missing)
+        return result if isinstance(result, int) else missing
 
     def out(self, number: int = 0) -> tuple[int, ...]:
         """The shape of an output; NotDescribedError where it is not known."""
@@ -228,11 +228,11 @@ Description = Callable[[OpOperands], Sequence[Lambda | Body]]
 def _element(body: Body, variables: Sequence[str]) -> Value:
     """What a lambda returns for symbols; NotDescribedError where one is bound twice."""
     made = body(*(Index(((name, Fraction(1)),)) for name in variables))
-    found = made if isinstance(made, Value) else Value()._with(made)
-    twice = found.bound.intersection(variables) or {name for name in variables if list(variables).count(name) > 1}
+    result = made if isinstance(made, Value) else Value()._with(made)
+    twice = result.bound.intersection(variables) or {name for name in variables if list(variables).count(name) > 1}
     if twice:
         raise NotDescribedError(f"two variables are named {min(twice)}: rename one")
-    return found
+    return result
 
 
 def _reduced(reducer: str) -> Callable[..., Value]:
@@ -249,10 +249,10 @@ Sum, Mean, Max, Min, Prod = map(_reduced, ("sum", "mean", "max", "min", "prod"))
 
 def opaque(*read: Value) -> Value:
     """What a function that the language cannot say makes of what it reads, to be indexed."""
-    found = Value()
+    result = Value()
     for each in read:
-        found = found + each
-    return found
+        result = result + each
+    return result
 
 
 def trace(
@@ -263,16 +263,16 @@ def trace(
     Beyond the outputs come the variables that an op updates, as it leaves them. halo: whether parts may read beyond
     their shares.
     """
-    op, found = OpOperands(signature, halo), []
+    op, result = OpOperands(signature, halo), []
     for number, output in enumerate(description(op)):
         rank = len(op.out(number)) if number < len(signature.outputs) else None
         made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)
         if rank is not None and len(made.variables) != rank:
             raise MisdescribedError(f"{len(made.variables)} index variables for output {number} of rank {rank}")
-        found.append((made.variables, _element(made.body, made.variables)))
-    if len(found) < len(signature.outputs):
-        raise MisdescribedError(f"{len(found)} lambdas for {len(signature.outputs)} outputs")
-    return tuple(found)
+        result.append((made.variables, _element(made.body, made.variables)))
+    if len(result) < len(signature.outputs):
+        raise MisdescribedError(f"{len(result)} lambdas for {len(signature.outputs)} outputs")
+    return tuple(result)
 
 
 def _names(body: Body, rank: int) -> tuple[str, ...]:

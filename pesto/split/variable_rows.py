@@ -22,18 +22,18 @@ class VariableRow:
 
 def variable_rows(shaped: TypedGraph, division: Division) -> list[VariableRow]:
     """All variables that an op uses and whose shape is known; what holds most on a worker first."""
-    held, found = parameter_bytes(shaped, division), dict[int, VariableRow]()
+    held, result = parameter_bytes(shaped, division), dict[int, VariableRow]()
     for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
         operand = shaped.signature(op).inputs[at]
-        if operand.shape is not None and v not in found:
-            found[v] = VariableRow(
+        if operand.shape is not None and v not in result:
+            result[v] = VariableRow(
                 name=shaped.names[shaped.handle[v]],
                 shape=operand.shape,
                 dtype=operand.dtype.removeprefix("resource:"),
                 layouts=division.variables[v],
                 worker_bytes=int(held[v]),
             )
-    return sorted(found.values(), key=lambda row: (-row.worker_bytes, row.name))
+    return sorted(result.values(), key=lambda row: (-row.worker_bytes, row.name))
 
 
 def whole_bytes(row: VariableRow) -> int:
@@ -51,7 +51,7 @@ def layout_words(layouts: Layouts, factors: Shape) -> str:
         cuts.setdefault(layout, []).append(k)
     if ONE in cuts:
         return "on worker 0 alone"
-    told = [f"dimension {d} in {'x'.join(map(str, found))}" for d, found in cuts.items() if d >= 0]
+    told = [f"dimension {d} in {'x'.join(map(str, result))}" for d, result in cuts.items() if d >= 0]
     if PARTIAL in cuts:
         told.append(f"partial results of {'x'.join(map(str, cuts[PARTIAL]))}")
     return ", ".join(told) or "whole"

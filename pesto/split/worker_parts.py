@@ -84,18 +84,18 @@ class WorkerParts:
 
     def output_shape(self, part: int, output: int) -> Shape | None:
         """The shape of one output of a part; None where it has none."""
-        found = self.parts[part]
-        if found.kind != CLONE:
-            return found.shape
-        shape, _ = self.shaped.signature(found.op).outputs[output]
-        gives = self.division.ways[found.op].gives[output]
+        result = self.parts[part]
+        if result.kind != CLONE:
+            return result.shape
+        shape, _ = self.shaped.signature(result.op).outputs[output]
+        gives = self.division.ways[result.op].gives[output]
         return None if shape is None else geometry.part_shape(shape, gives, self.division.factors)
 
     def output_bytes(self, part: int, output: int) -> int:
         """Bytes of one output of a part; 0 for handles and strings."""
-        found, shape = self.parts[part], self.output_shape(part, output)
-        port = output if found.kind == CLONE else found.output
-        return 0 if shape is None else prod(shape) * item_bytes(self.shaped.signature(found.op).outputs[port][1])
+        result, shape = self.parts[part], self.output_shape(part, output)
+        port = output if result.kind == CLONE else result.output
+        return 0 if shape is None else prod(shape) * item_bytes(self.shaped.signature(result.op).outputs[port][1])
 
     def moved_bytes(self) -> int:
         """Bytes that devices receive in a step, results aside: what a part gives is sent to each device once."""
@@ -138,11 +138,11 @@ def _places(
     given: dict[WorkerPart, list[int]] = defaultdict(list)
     for part, place in zip(alone, division.places, strict=True):
         given[part].append(place)
-    found = {part: iter(places) for part, places in given.items()}
+    result = {part: iter(places) for part, places in given.items()}
     clones = {(part.op, part.worker): places[0] for part, places in given.items() if part.kind == CLONE}
     return ints(
         [
-            next(found.get(part, iter(())), clones.get((part.op, part.worker), clones.get((part.op, 0), 0)))
+            next(result.get(part, iter(())), clones.get((part.op, part.worker), clones.get((part.op, 0), 0)))
             for part in parts
         ]
     )
@@ -222,10 +222,10 @@ class _PartsBuilder:
             gives, kept = self.division.ways[op].gives[output], self.division.kept[op][output]
             made = [(part, output) for part in self.clone[op].tolist()]
             if PARTIAL in gives:
-                found = self._reduced(op, output, made, kept)
+                result = self._reduced(op, output, made, kept)
             else:
-                found = self._brought(op, output, made, gives, Need(kept))
-            self.stored[op, output] = [self._at(worker, port, op, output) for worker, port in enumerate(found)]
+                result = self._brought(op, output, made, gives, Need(kept))
+            self.stored[op, output] = [self._at(worker, port, op, output) for worker, port in enumerate(result)]
         return self.stored[op, output]
 
     def _at(self, worker: int, port: Port, op: int, output: int) -> Port:
@@ -247,33 +247,33 @@ class _PartsBuilder:
         if shape is None or not item_bytes(dtype):
             return [have[worker if have[worker][0] >= 0 else 0] for worker in range(self.workers)]
         own = worker_boxes(shape, stored, self.factors)
-        found = []
+        result = []
         for worker, box in enumerate(worker_boxes(shape, needed.layouts, self.factors, needed.rims)):
             if box is None or box == own[worker]:
-                found.append(have[worker])
+                result.append(have[worker])
                 continue
             key = (op, output, worker, box)
             if stored != self.division.kept[op][output] or key not in self.at:
                 grid = assemble_part(shape, stored, box, worker, self.factors)
                 self.at[key] = self._joined(have, grid, needed, WorkerPart(JOIN, worker, op, output, None))
-            found.append(self.at[key])
-        return found
+            result.append(self.at[key])
+        return result
 
-    def _reduced(self, op: int, output: int, have: list[Port], kept: Layouts) -> list[Port]:
+    def _reduced(self, op: int, output: int, have: list[Port], kept_layouts: Layouts) -> list[Port]:
         """[K] the parts of `kept`, summed from partial results: where that sends less, summed in parts and gathered."""
         shape, _ = self.shaped.signature(op).outputs[output]
         way = self.division.ways[op]
         gives, reducer = way.gives[output], way.reducer
         if shape is None:
             raise ValueError(f"op {self.shaped.names[op]}: partial results without a shape")
-        two = geometry.summed_in_two_steps(shape, gives, kept, self.factors)
-        target = geometry.spread_layout(shape, gives, kept, self.factors) if two else kept
+        two = geometry.summed_in_two_steps(shape, gives, kept_layouts, self.factors)
+        target = geometry.spread_layout(shape, gives, kept_layouts, self.factors) if two else kept_layouts
         results = summands(gives, self.factors)
         scale = len(results) if way.scaled else 1
-        found = []
+        result = []
         for worker, box in enumerate(worker_boxes(shape, target, self.factors)):
             if box is None:
-                found.append((-1, output))
+                result.append((-1, output))
                 continue
             made = WorkerPart(JOIN, worker, op, output, None)
             ports = [
@@ -282,16 +282,16 @@ class _PartsBuilder:
             ]
             part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=reducer, scale=scale))
             self.edges += [(*port, part, at) for at, port in enumerate(ports)]
-            found.append((part, 0))
-        return self._brought(op, output, found, target, Need(kept))
+            result.append((part, 0))
+        return self._brought(op, output, result, target, Need(kept_layouts))
 
-    def _joined(self, have: list[Port], grid: PartAssembly, needed: Need, made: WorkerPart) -> Port:
+    def _joined(self, have: list[Port], grid: PartAssembly, needed: Need, part: WorkerPart) -> Port:
         """One part of its pieces, put together along the last dimension first; `made` says whose it is, of what."""
-        ports = [(self._piece(have[piece.holder], piece, needed, made), piece.shape) for piece in grid.pieces]
+        ports = [(self._piece(have[piece.holder], piece, needed, part), piece.shape) for piece in grid.pieces]
         for axis in range(len(grid.grid) - 1, -1, -1):
             many = grid.grid[axis]
             if many > 1:
-                ports = [self._join(ports[at : at + many], axis, made) for at in range(0, len(ports), many)]
+                ports = [self._join(ports[at : at + many], axis, part) for at in range(0, len(ports), many)]
         return ports[0][0]
 
     def _join(self, ports: list[tuple[Port, Shape]], axis: int, made: WorkerPart) -> tuple[Port, Shape]:
@@ -301,14 +301,14 @@ class _PartsBuilder:
         self.edges += [(*port, part, at) for at, (port, _) in enumerate(ports)]
         return (part, 0), tuple(extents)
 
-    def _piece(self, port: Port, piece: Piece, needed: Need, made: WorkerPart) -> Port:
+    def _piece(self, port: Port, piece: Piece, needed: Need, part: WorkerPart) -> Port:
         """A block, cut out by who has it; as it is where that is all of the part, and not sent for another need."""
-        remote = piece.holder != made.worker
-        if piece.whole and (not remote or self.sent.setdefault((port, made.worker), needed) == needed):
+        remote = piece.holder != part.worker
+        if piece.whole and (not remote or self.sent.setdefault((port, part.worker), needed) == needed):
             return port
         key = (port, piece.begin, piece.shape, needed)
         if key not in self.slices:
-            own = replace(made, kind=SLICE, worker=piece.holder, shape=piece.shape, begin=piece.begin)
+            own = replace(part, kind=SLICE, worker=piece.holder, shape=piece.shape, begin=piece.begin)
             self.slices[key] = self._part(own)
             self.edges.append((*port, self.slices[key], 0))
         return self.slices[key], 0
@@ -321,7 +321,7 @@ class _PartsBuilder:
         waits: dict[int, set[int]] = defaultdict(set)
         for p, i in zip(self.shaped.control_src.tolist(), self.shaped.control_dst.tolist(), strict=True):
             waits[i].add(p)
-        found = []
+        result = []
         for op in range(self.shaped.ops):
             for p in self.known[op]:
                 waits[op] |= waits[p]
@@ -329,5 +329,5 @@ class _PartsBuilder:
                 before, after = self.clone[p].tolist(), self.clone[op].tolist()
                 together = -1 not in before and -1 not in after
                 pairs = zip(before, after, strict=True) if together else ((a, b) for a in before for b in after)
-                found += [(a, b) for a, b in pairs if a >= 0 and b >= 0]
-        return found
+                result += [(a, b) for a, b in pairs if a >= 0 and b >= 0]
+        return result

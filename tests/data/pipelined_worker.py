@@ -215,7 +215,7 @@ def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", tur
         return build_graph(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
 
     found = pipeline_without_flush(trace, load_cluster(cluster), PipelineOptions())
-    late, flight = found.ground.late or (), found.chosen.schedule.in_flight
+    late, flight = found.staged.late or (), found.chosen.schedule.in_flight
     step = api.pipeline(model, found.plan, devices="cpu")
     gave = [np.asarray(step(x, y)) for x, y in data]
     losses = by_versions(other, data, late, (many, every))

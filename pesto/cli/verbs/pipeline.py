@@ -155,12 +155,12 @@ def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None
     if wanted.out is not None:
         save(found.plan, wanted.out)
     units = pipeline_chart.OF_STEPS._replace(names=found.accelerators)
-    wanted.draw(found.asked, found.chosen.schedule, units)
+    wanted.draw(found.request, found.chosen.schedule, units)
     if wanted.actions is not None:
-        _save_ranks(found.chosen.schedule, np.argsort(found.ground.fast).tolist(), wanted.actions)
+        _save_ranks(found.chosen.schedule, np.argsort(found.staged.fast).tolist(), wanted.actions)
     if wanted.listed is not None:
         write_atomic(wanted.listed, step_stages(found).encode())
-    wanted.draw_curve(found.asked, found.ground.step.graph.source, units)
+    wanted.draw_curve(found.request, found.staged.step.graph.source, units)
     if as_json:
         answer(step_object(found, wanted.out))
     else:
@@ -173,10 +173,10 @@ def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_W
     hold()
     if wanted.out is not None and found.chosen.fits:
         save_pattern(chosen_pattern(found, instance), wanted.out)
-    wanted.draw(found.asked, found.chosen)
+    wanted.draw(found.request, found.chosen)
     if wanted.actions is not None:
-        _save_ranks(found.chosen, list(range(found.asked.devices)), wanted.actions)
-    wanted.draw_curve(found.asked, name)
+        _save_ranks(found.chosen, list(range(found.request.devices)), wanted.actions)
+    wanted.draw_curve(found.request, name)
     if as_json:
         answer(pipeline_object(found, instance.ticks_per_second, wanted.out if found.chosen.fits else None))
     else:

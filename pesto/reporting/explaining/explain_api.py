@@ -40,12 +40,12 @@ def explain(
 
     UsageError when the plan has no such op, with the nearest names; what `check` raises.
     """
-    found = given_plan(plan)
+    result = given_plan(plan)
     expect("op", op, str | None, "the name of an op")
-    machine, _ = on_cluster(graph, plan_cluster(found) if cluster is None else cluster, costs)
-    if costs is None and (wanted := needed(found)):
+    machine, _ = on_cluster(graph, plan_cluster(result) if cluster is None else cluster, costs)
+    if costs is None and (wanted := needed(result)):
         raise UsageError(f"the plan rests on {wanted} as costs")
-    return explanation.explain(found, graph, machine, lambda at: given_costs(graph, at, costs), op=op)
+    return explanation.explain(result, graph, machine, lambda at: given_costs(graph, at, costs), op=op)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,9 +75,9 @@ class ExplainContext:
         machine, costs = on_cluster(graph, plan_cluster(plan) if self.cluster is None else self.cluster, self.costs)
         settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
         timeline = Timeline(problem=formulate(graph, costs, machine, settings), schedule=plan.schedule)
-        found = explain_waits(timeline, plan.rank)
+        result = explain_waits(timeline, plan.rank)
         return {
             "type": [graph.types[k] for k in graph.type_of.tolist()],
-            "slack_s": (found.slack * TICK_S).tolist(),
-            "waited_for": [CAUSES[k] for k in found.cause.tolist()],
+            "slack_s": (result.slack * TICK_S).tolist(),
+            "waited_for": [CAUSES[k] for k in result.cause.tolist()],
         }

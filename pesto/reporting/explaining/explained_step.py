@@ -48,7 +48,7 @@ class ExplainedStep:
         problem = formulate(graph, price(cluster), cluster, Settings(per_edge=per_edge), plan.pins)
         verify(plan, graph, problem, cluster)
         timeline = Timeline(problem=problem, schedule=plan.schedule)
-        found = explain_waits(timeline, plan.rank)
+        result = explain_waits(timeline, plan.rank)
         scope_of, scopes = name_scopes(graph.names, plan.schedule.finish - plan.schedule.start)
         return cls(
             plan=plan,
@@ -56,8 +56,8 @@ class ExplainedStep:
             price=price,
             bench=Bench.of(graph, problem, per_edge=per_edge),
             timeline=timeline,
-            waits=found,
-            path=critical_path(timeline, found),
+            waits=result,
+            path=critical_path(timeline, result),
             scope_of=scope_of,
             scopes=scopes,
         )

@@ -88,12 +88,12 @@ def explain(plan: Plan, graph: Graph, cluster: Cluster, price: Price, *, op: str
     """
     step = ExplainedStep.of(plan, graph, cluster, price)
     asked = None if op is None else describe_op(step, op)
-    sums, found = sum_path(step), find_bottlenecks(step)
+    sums, result = sum_path(step), find_bottlenecks(step)
     return Explanation(
         step=step,
         path=sums,
-        blockers=found,
-        split_all_ticks=split_saves(step, [plan.names.index(each.op) for each in found]),
+        blockers=result,
+        split_all_ticks=split_saves(step, [plan.names.index(each.op) for each in result]),
         quick_bound_ticks=quick_bounds.best(step.timeline.problem)[0],
         helps=find_improvements(step, next((name for name in sums.scopes if name != NO_SCOPE), None)),
         ties=find_tied_groups(step),

@@ -13,7 +13,7 @@ from pesto.reporting.explaining.tied_groups import TiedGroup
 def explanation_object(explanation: Explanation) -> dict[str, Any]:
     """All that is explained; seconds have nine digits behind the point, which are ticks."""
     e = explanation
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "step_s": _seconds(e.step_ticks),
         "bound_s": _seconds(e.bound_ticks),
         "quick_bound_s": _seconds(e.quick_bound_ticks),
@@ -26,7 +26,7 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
         "helps": [_help(each) for each in e.helps],
         "ties": [_tie(each) for each in e.ties],
     }
-    return found | ({"op": _op(e.op)} if e.op else {})
+    return result | ({"op": _op(e.op)} if e.op else {})
 
 
 def _seconds(ticks: int | None) -> float | None:

@@ -30,21 +30,21 @@ def common_scope(names: tuple[str, ...]) -> tuple[str, ...]:
     """
     parts = {tuple(GRADIENT.sub("", name).split("/")[:-1]) for name in names}
     trained = {tuple(GRADIENT.sub("", name).split("/")[:-1]) for name in names if GRADIENT.match(name)} or parts
-    found: _Prefix = ()
+    result: _Prefix = ()
     beside = set[str]()
     while True:
-        at = len(found)
-        here = [p for p in parts if len(p) > at and p[:at] == found]
-        heads = {p[at] for p in trained if len(p) > at and p[:at] == found}
+        at = len(result)
+        here = [p for p in parts if len(p) > at and p[:at] == result]
+        heads = {p[at] for p in trained if len(p) > at and p[:at] == result}
         many = Counter(p[at] for p in here if p[at] in heads)
         if not many:
-            return found
+            return result
         head = max(many, key=lambda scope: (many[scope], scope))
         inner = {p[at + 1] for p in here if p[at] == head and len(p) > at + 1}
         beside |= heads - {head}
         if many[head] < max(_LAYERS, _MOSTLY * many.total()) or len(inner) < 2 or inner & beside:
-            return found
-        found = (*found, head)
+            return result
+        result = (*result, head)
 
 
 def without_scope(parts: Sequence[str], common: Sequence[str]) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ def name_scopes(names: tuple[str, ...], ticks: Ints) -> tuple[Ints, tuple[str, .
 def _by_time(groups: dict[_Prefix, list[int]], took: dict[_Prefix, int], ops: int) -> tuple[Ints, tuple[str, ...]]:
     """Numbers of the scopes, the first that which takes the most; those beyond MOST are one."""
     order = sorted(groups, key=lambda prefix: (-took[prefix], prefix))
-    found = np.zeros(ops, dtype=np.int64)
+    result = np.zeros(ops, dtype=np.int64)
     for number, prefix in enumerate(order):
-        found[groups[prefix]] = min(number, MOST)
+        result[groups[prefix]] = min(number, MOST)
     labels = ["/".join(prefix) or NO_SCOPE for prefix in order[:MOST]]
-    return ints(found), (*labels, *["(others)"] * (len(order) > MOST))
+    return ints(result), (*labels, *["(others)"] * (len(order) > MOST))

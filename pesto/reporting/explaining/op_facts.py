@@ -78,23 +78,23 @@ class OpFacts:
 
 def describe_op(step: ExplainedStep, name: str) -> OpFacts:
     """What there is to say of one op; UsageError, with the nearest names, where the plan has none of this name."""
-    op, names, found = _index(step, name), step.plan.names, step.waits
+    op, names, result = _index(step, name), step.plan.names, step.waits
     s, problem, graph = step.timeline.schedule, step.timeline.problem, step.bench.graph
     group = np.flatnonzero(problem.group == problem.group[op]) if problem.group[op] >= 0 else np.array([op])
-    sent, after = int(found.transfer[op]), int(found.after[op])
-    held = int(found.held_by[sent]) if sent >= 0 else -1
+    sent, after = int(result.transfer[op]), int(result.after[op])
+    held = int(result.held_by[sent]) if sent >= 0 else -1
     return OpFacts(
         op=name,
         device=step.device_of(op),
         lane=step.plan.lanes[int(s.device[op])],
         start=int(s.start[op]),
         finish=int(s.finish[op]),
-        slack=int(found.slack[op]),
-        cause=CAUSES[int(found.cause[op])],
+        slack=int(result.slack[op]),
+        cause=CAUSES[int(result.cause[op])],
         after=names[after] if after >= 0 else "",
         waited_ticks=int(s.sent_start[sent] - s.finish[after]) if sent >= 0 else 0,
         held_by=names[int(problem.producer[s.sent_payload[held]])] if held >= 0 else "",
-        followers=tuple(names[k] for k in np.flatnonzero(found.after == op).tolist()),
+        followers=tuple(names[k] for k in np.flatnonzero(result.after == op).tolist()),
         readers=len(np.unique(problem.dst[problem.src == op])),
         kinds=tuple(kind for k, kind in enumerate(graph.kinds) if graph.runs_on[op, k]),
         group=tuple(names[k] for k in group.tolist()) if len(group) > 1 else (),

@@ -150,9 +150,9 @@ def _moved(
     """The ops of both plans that went elsewhere, by scope and by where from and where to."""
     took = first.schedule.finish - first.schedule.start
     scope, labels = name_scopes(first.names, took)
-    found: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    result: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for op, a, b in zip(ops[went].tolist(), where[0][went].tolist(), where[1][went].tolist(), strict=True):
-        found[int(scope[op]), a, b].append(op)
+        result[int(scope[op]), a, b].append(op)
     rows = [
         MovedOps(
             scope=labels[k],
@@ -161,7 +161,7 @@ def _moved(
             ops=len(members),
             seconds=float(took[members].sum() * first.tick_s),
         )
-        for (k, a, b), members in found.items()
+        for (k, a, b), members in result.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.seconds, -row.ops, row.scope, row.before, row.after)))
 

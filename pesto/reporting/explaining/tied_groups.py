@@ -47,13 +47,13 @@ def find_tied_groups(step: ExplainedStep) -> tuple[TiedGroup, ...]:
     """The groups that hold several variables and much of their bytes, or much work; most work first, MOST at most."""
     graph, problem = step.bench.graph, step.timeline.problem
     whole = {graph.names.index(tie.op): tie for tie in ties(graph, problem, step.makespan, timed=False)}
-    found = []
+    result = []
     for member in _large(step):
         op = next((k for k in whole if k in member), int(member[np.argmax(step.took[member])]))
         tie = whole.get(op)
         freed = cut(graph, problem, op) if tie and tie.type not in LOOPS else _freed(problem, member)
-        found.append(_told(step, member, op, (freed, tie.remedy if tie else "")))
-    return tuple(found)
+        result.append(_told(step, member, op, (freed, tie.remedy if tie else "")))
+    return tuple(result)
 
 
 def _large(step: ExplainedStep) -> Iterator[Ints]:

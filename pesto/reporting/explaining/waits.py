@@ -104,7 +104,7 @@ def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
     )
 
 
-def critical_path(timeline: Timeline, found: Waits) -> tuple[PathSegment, ...]:
+def critical_path(timeline: Timeline, waits: Waits) -> tuple[PathSegment, ...]:
     """The longest path of the step, from 0 to the makespan without a hole: its legs sum to the makespan.
 
     It begins at its end and goes back from each activity to the one that it waited for. Where a tensor waited for a
@@ -117,11 +117,11 @@ def critical_path(timeline: Timeline, found: Waits) -> tuple[PathSegment, ...]:
     sender, op, legs = _senders(timeline), int(np.lexsort((s.start, s.finish))[-1]), []
     while op >= 0:
         legs.append(PathSegment(kind=COMPUTE_LEG, op=op, transfer=-1, begin=int(s.start[op]), end=int(s.finish[op])))
-        sent, op, kind = int(found.transfer[op]), int(found.after[op]), TRANSFER_LEG
+        sent, op, kind = int(waits.transfer[op]), int(waits.after[op]), TRANSFER_LEG
         while sent >= 0:
             op, begin, end = int(sender[sent]), int(s.sent_start[sent]), int(s.sent_finish[sent])
             legs.append(PathSegment(kind=kind, op=op, transfer=sent, begin=begin, end=end))
-            sent, kind = int(found.held_by[sent]), LINK_LEG
+            sent, kind = int(waits.held_by[sent]), LINK_LEG
     return tuple(legs[::-1])
 
 
@@ -154,10 +154,10 @@ def _by_data(p: Problem, s: Schedule) -> tuple[tuple[Ints, Ints, int], tuple[Int
     crossing = s.sent_payload * p.locations + s.sent_to
     by = np.argsort(crossing)
     wanted = p.payload[cut] * p.locations + at[p.dst[cut]]
-    found = np.searchsorted(crossing[by], wanted)
-    if len(wanted) and (found.max() == len(by) or (crossing[by[found]] != wanted).any()):
+    result = np.searchsorted(crossing[by], wanted)
+    if len(wanted) and (result.max() == len(by) or (crossing[by[result]] != wanted).any()):
         raise ValueError("the schedule lacks a transfer that an op waits for")
-    return (p.src[~cut], p.dst[~cut], DATA), (p.tasks + by[found], p.dst[cut], TRANSFER)
+    return (p.src[~cut], p.dst[~cut], DATA), (p.tasks + by[result], p.dst[cut], TRANSFER)
 
 
 def _neighbours(holder: Ints, activity: Ints, place: Ints) -> tuple[Ints, Ints]:

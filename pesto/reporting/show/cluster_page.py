@@ -14,9 +14,9 @@ UNSAID = "the cluster's file, which names no source"
 """Of numbers without a word on where they come from."""
 
 
-def cluster_page(found: Described) -> str:
+def cluster_page(described: Described) -> str:
     """All of a cluster, for people."""
-    cluster = found.cluster
+    cluster = described.cluster
     ways = _ways(cluster)
     devices = [
         (d.name, d.preset, f"{d.cores} cores" if d.cores > 1 else "", size(d.memory_bytes), f"host {d.host}",
@@ -29,7 +29,7 @@ def cluster_page(found: Described) -> str:
     ]
     sources = {d.preset: PRESETS[d.preset].source for d in cluster.devices if d.preset in PRESETS}
     lines = [paragraph(f"{cluster.name} ({cluster.source})", 2)]
-    lines += [paragraph(found.about, 2)] if found.about else []
+    lines += [paragraph(described.about, 2)] if described.about else []
     lines += ["", "devices", *(f"  {line}" for line in align_rows(devices, "<<>><<"))]
     lines += [fact(f"  {name}", f"modelled: {source}") for name, source in sources.items()]
     lines += ["", "times"]
@@ -38,13 +38,13 @@ def cluster_page(found: Described) -> str:
     return "\n".join([*lines, *(f"  {line}" for line in align_rows(paths, "<<<"))])
 
 
-def cluster_object(found: Described) -> dict[str, Any]:
+def cluster_object(described: Described) -> dict[str, Any]:
     """The same as one JSON object."""
-    cluster = found.cluster
+    cluster = described.cluster
     return {
         "name": cluster.name,
         "source": cluster.source,
-        "about": found.about,
+        "about": described.about,
         "devices": [
             {key: getattr(d, key) for key in _OF_A_DEVICE}
             | {"source": PRESETS[d.preset].source if d.preset in PRESETS else None}
@@ -73,10 +73,10 @@ def _way(path: Path) -> tuple[object, ...]:
 
 def _ways(cluster: Cluster) -> dict[tuple[object, ...], int]:
     """A number for each time that paths take, by what it is and where it comes from."""
-    found: dict[tuple[object, ...], int] = {}
+    result: dict[tuple[object, ...], int] = {}
     for _, _, path in _paths(cluster):
-        found.setdefault(_way(path), len(found) + 1)
-    return found
+        result.setdefault(_way(path), len(result) + 1)
+    return result
 
 
 def _examples(cluster: Cluster, ways: dict[tuple[object, ...], int]) -> list[tuple[Path, int]]:

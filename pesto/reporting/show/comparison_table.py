@@ -41,16 +41,16 @@ def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
 
 
 def _row(contest: Comparison, entry: Entry, plans: dict[str, Path]) -> dict[str, Any]:
-    found = entry.candidate
+    result = entry.candidate
     names = [d.name for d in contest.cluster.devices]
-    none = found is None
+    none = result is None
     return {
         "status": entry.status,
         "makespan_s": entry.makespan_s,
         **({} if contest.shape.batch is None else {"examples_per_s": _throughput(contest, entry)}),
-        "peak_bytes": None if found is None else dict(zip(names, found.peak.tolist(), strict=True)),
+        "peak_bytes": None if result is None else dict(zip(names, result.peak.tolist(), strict=True)),
         "seconds": entry.seconds,
-        "fits": found is not None and found.fits,
+        "fits": result is not None and result.fits,
         "memory_aware": METHODS[entry.method].memory,
         "mended": entry.mended,
         "cut_bytes": None if none else entry.cut_bytes,
@@ -72,10 +72,10 @@ def _offered(contest: Comparison) -> str:
     """Parallelism and CCR, and the throughput of the best where the batch is known."""
     shape = contest.shape
     ccr = "no transfers between accelerators" if shape.ccr is None else f"communication / computation {shape.ccr:.3g}"
-    found = f"parallelism {shape.parallelism:.3g} (all ops / the longest path), {ccr}"
+    result = f"parallelism {shape.parallelism:.3g} (all ops / the longest path), {ccr}"
     plans = [entry for entry in contest.entries if entry.plan is not None]
     rates = [rate for rate in (_throughput(contest, entry) for entry in plans) if rate is not None]
-    return f"{found}; batch {shape.batch}, at best {max(rates):.4g} examples/s" if rates else found
+    return f"{result}; batch {shape.batch}, at best {max(rates):.4g} examples/s" if rates else result
 
 
 def page(contest: Comparison, plans: Path | None) -> str:
@@ -120,17 +120,17 @@ def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:
 
 def _cells(cluster: Cluster, entry: Entry, best: float | None, ones: tuple[float, int, int]) -> tuple[str, ...]:
     """A row; `ones` are what one of the units of time, peak and cut is."""
-    found = entry.candidate
-    if found is None or entry.makespan_s is None:
+    result = entry.candidate
+    if result is None or entry.makespan_s is None:
         return (entry.method, "-", "-", "-", entry.status, "-", "-", "-", "-")
-    share = [int(p) / d.memory_bytes for p, d in zip(found.peak, cluster.devices, strict=True)]
+    share = [int(p) / d.memory_bytes for p, d in zip(result.peak, cluster.devices, strict=True)]
     fullest = max(range(len(share)), key=share.__getitem__)
     return (
         entry.method,
         f"{entry.makespan_s / ones[0]:.2f}",
         change(entry.makespan_s / best - 1) if best else "-",
-        f"{int(found.peak[fullest]) / ones[1]:.2f}",
-        f"{share[fullest]:.0%}{' *' if entry.mended else ''}" if found.fits else "OOM",
+        f"{int(result.peak[fullest]) / ones[1]:.2f}",
+        f"{share[fullest]:.0%}{' *' if entry.mended else ''}" if result.fits else "OOM",
         f"{entry.cut_bytes / ones[2]:.1f}",
         f"{entry.device_use:.0%}",
         f"{entry.link_use:.0%}",

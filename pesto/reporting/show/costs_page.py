@@ -73,12 +73,12 @@ def as_csv(times: OpTimes) -> bytes:
 
 def page(times: OpTimes, rest: str = "") -> str:
     """A total, the longest ops or sums, and how many more there are; `rest` goes on with where these are found."""
-    graph, costs, found = times.graph, times.costs, times.found
+    graph, costs, result = times.graph, times.costs, times.found
     lines = [
         fact("graph", f"{shown(graph.source)}, {counted(graph.ops, 'op')}"),
         fact("costs", costs_text(costs.basis, costs.source, costs.said)),
         fact("devices", _devices(times)),
-        fact("total", f"{duration(times.total_s)} for {counted(len(found.op), 'op')}, one after the other"),
+        fact("total", f"{duration(times.total_s)} for {counted(len(result.op), 'op')}, one after the other"),
         "",
         *(_op_lines(times, rest) if times.by is None else _sum_lines(times, rest)),
     ]
@@ -137,11 +137,11 @@ def _more(count: int, seconds: float, what: str, rest: str) -> list[str]:
     return [f"{left} more {what} take {duration(seconds)}{rest}"] if left > 0 else []
 
 
-def _rows(times: OpTimes, most: int | None = None, *, at_speed_one: bool = False) -> Iterator[tuple[Any, ...]]:
+def _rows(times: OpTimes, limit: int | None = None, *, at_speed_one: bool = False) -> Iterator[tuple[Any, ...]]:
     """Values of _OPS; seconds on the device as it is, or as files have them."""
-    graph, found, devices = times.graph, times.found, times.cluster.devices
-    columns = (found.op, found.device, found.seconds, found.kernel)
-    for i, d, seconds, kernel in zip(*(column[:most].tolist() for column in columns), strict=True):
+    graph, result, devices = times.graph, times.found, times.cluster.devices
+    columns = (result.op, result.device, result.seconds, result.kernel)
+    for i, d, seconds, kernel in zip(*(column[:limit].tolist() for column in columns), strict=True):
         dtype = int(graph.dtype_of[i])
         yield (
             graph.names[i],

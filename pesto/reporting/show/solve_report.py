@@ -218,9 +218,11 @@ def source_words(source: Source) -> list[object]:
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     """Name, time and rank of each candidate."""
-    found = {name: c for name, c in outcome.candidates.items() if c is not None}
-    took = dict(zip(found, durations([c.makespan * TICK_S for c in found.values()]), strict=True))
-    return [(f"  {name}", took.get(name, "-   "), _mark(name, found.get(name), outcome)) for name in outcome.candidates]
+    result = {name: c for name, c in outcome.candidates.items() if c is not None}
+    took = dict(zip(result, durations([c.makespan * TICK_S for c in result.values()]), strict=True))
+    return [
+        (f"  {name}", took.get(name, "-   "), _mark(name, result.get(name), outcome)) for name in outcome.candidates
+    ]
 
 
 def _mark(name: str, candidate: Candidate | None, outcome: Outcome) -> str:

@@ -78,11 +78,11 @@ def split_page(
 
 def _step(timed: TimedSplit) -> list[str]:
     """What the split takes on a cluster."""
-    found = timed.candidate
-    peak = f"{size(int(found.peak.max()))} on the fullest device"
+    result = timed.candidate
+    peak = f"{size(int(result.peak.max()))} on the fullest device"
     return [
-        fact("step", f"{duration(found.makespan * TICK_S)} ({found.rule}; {timed.costs.source})"),
-        fact("peak", peak if found.fits else f"{peak}, which has not that much"),
+        fact("step", f"{duration(result.makespan * TICK_S)} ({result.rule}; {timed.costs.source})"),
+        fact("peak", peak if result.fits else f"{peak}, which has not that much"),
     ]
 
 
@@ -96,11 +96,11 @@ def _sent(split: Split, timed: TimedSplit | None) -> str:
     return f"{size(timed.sent_bytes)} a step, by all workers; {size(split.moved_bytes)} of it for cuts"
 
 
-def _weighed(found: Objective, split: Split) -> str:
+def _weighed(objective: Objective, split: Split) -> str:
     """What a split for seconds makes least."""
     after = " after the cuts before it" if len(split.cuts) > 1 else ""
-    least = f"a cut{after} takes {duration(found.bound_s)} at least" if found.bound_s else "no bound is known"
-    return f"{duration(found.value_s)} of the mean accelerator and link, added up and modelled; {least}"
+    least = f"a cut{after} takes {duration(objective.bound_s)} at least" if objective.bound_s else "no bound is known"
+    return f"{duration(objective.value_s)} of the mean accelerator and link, added up and modelled; {least}"
 
 
 def _at_most(split: Split) -> str:

@@ -102,7 +102,7 @@ class LiveLine(StatusLine):
 
     def __init__(
         self,
-        told: Callable[[float], str] = duration,
+        format_value: Callable[[float], str] = duration,
         start: float | None = None,
         *,
         quiet: bool = False,
@@ -110,11 +110,11 @@ class LiveLine(StatusLine):
         stream: TextIO | None = None,
     ) -> None:
         super().__init__(quiet=quiet, stream=stream)
-        self._told, self._verbose = told, verbose
+        self._told, self._verbose = format_value, verbose
         self._best, self._said_at = start, 0.0
         self._text = self._standing(0)
         if start is not None and not quiet:
-            self._say(f"starting from {told(start)}")
+            self._say(f"starting from {format_value(start)}")
 
     def __call__(self, incumbent: Incumbent) -> None:
         """Remember a better plan; off a terminal say so, once a second at most. The first is always said."""

@@ -110,8 +110,8 @@ def _around_one(ties: Sequence[ColocationTie]) -> Iterable[str]:
 
 def _pinned(facts: StepFacts) -> str:
     """Ops of each device, those with most first, and how many may run anywhere."""
-    found = sorted((-many, device) for device, many in facts.pinned.items() if many)
-    told = [f"{counted(-many, 'op')} to {brief(device)}" for many, device in found]
+    result = sorted((-many, device) for device, many in facts.pinned.items() if many)
+    told = [f"{counted(-many, 'op')} to {brief(device)}" for many, device in result]
     rest = [f"{len(told) - MOST} more devices"] if len(told) > MOST else []
     free = facts.ops - sum(facts.pinned.values())
     return f"{', '.join([*told[:MOST], *rest])}; {counted(free, 'op') if free else 'none'} without"

@@ -95,11 +95,11 @@ def _savings(panel: "Axes", sweep: Sweep, axis: str) -> None:
 
 def _groups(sweep: Sweep, axis: str) -> dict[str, list[Row]]:
     """Rows by the values of the other axes, each group along this one."""
-    found: dict[str, list[Row]] = {}
+    result: dict[str, list[Row]] = {}
     others = [other for other in AXES if other in sweep.grid.values and other != axis]
     for row in sweep.on(axis):
-        found.setdefault(row.point.text(others), []).append(row)
-    return dict(sorted(found.items(), key=lambda item: [getattr(item[1][0].point, other) for other in others]))
+        result.setdefault(row.point.text(others), []).append(row)
+    return dict(sorted(result.items(), key=lambda item: [getattr(item[1][0].point, other) for other in others]))
 
 
 def _dashed(panel: "Axes", line: list[tuple[float, float]], k: int, label: str) -> None:

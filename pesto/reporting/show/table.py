@@ -127,17 +127,17 @@ def _harmless(text: str) -> str:
     return f"'{line}" if line.startswith(_FORMULA) else line
 
 
-def to_markdown(table: Table, most: int) -> str:
+def to_markdown(table: Table, limit: int) -> str:
     """A table of GitHub's Markdown with at most `most` rows; numbers to the right."""
     lines = [
         "| " + " | ".join(escape_markdown(c.title) for c in table.columns) + " |",
         "|" + "|".join("---" if c.kind == "text" else "---:" for c in table.columns) + "|",
     ]
-    for row in table.rows[:most]:
+    for row in table.rows[:limit]:
         cells = (escape_markdown(format_value(v, c.kind)) for v, c in zip(row, table.columns, strict=True))
         lines.append("| " + " | ".join(cells) + " |")
-    if len(table.rows) > most:
-        lines.append(f"\n{len(table.rows) - most} more rows are in {table.key}.csv.")
+    if len(table.rows) > limit:
+        lines.append(f"\n{len(table.rows) - limit} more rows are in {table.key}.csv.")
     return "\n".join(lines)
 
 

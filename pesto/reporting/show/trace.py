@@ -54,8 +54,8 @@ def trace(plan: Plan, simulation: Simulation) -> bytes:
     )
     made = plan.provenance
     said = {"graph": made.graph_source, "cluster": simulation.cluster.name, "costs": made.costs_basis}
-    found = {"displayTimeUnit": "ms", "otherData": said, "traceEvents": list(events)}
-    return json.dumps(found, separators=(",", ":")).encode() + b"\n"
+    result = {"displayTimeUnit": "ms", "otherData": said, "traceEvents": list(events)}
+    return json.dumps(result, separators=(",", ":")).encode() + b"\n"
 
 
 def gzip_bytes(text: bytes) -> bytes:
@@ -94,10 +94,10 @@ def _rows(start: Ints, finish: Ints) -> Ints:
 
 
 def _tracks(lanes: tuple[str, ...], links: tuple[str, ...]) -> Iterator[Event]:
-    for pid, process, found in ((DEVICES, "devices", lanes), (LINKS, "links", links)):
+    for pid, process, result in ((DEVICES, "devices", lanes), (LINKS, "links", links)):
         yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process}}
         yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
-        for tid, name in enumerate(found, 1):
+        for tid, name in enumerate(result, 1):
             yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
             yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
@@ -111,30 +111,30 @@ def _ops(plan: Plan, simulation: Simulation) -> Iterator[Event]:
         yield _slice(DEVICES, int(s.device[i]) + 1, plan.names[i], (int(s.start[i]), int(s.finish[i])), said)
 
 
-def _transfers(plan: Plan, simulation: Simulation, held: TransferTracks) -> Iterator[Event]:
+def _transfers(plan: Plan, simulation: Simulation, tracks: TransferTracks) -> Iterator[Event]:
     bench, s = simulation.bench, simulation.run.timeline.schedule
     devices = [device.name for device in simulation.cluster.devices]
     sender = bench.problem.producer[s.sent_payload]
     origin = bench.problem.location[s.device[sender]]
     size = bench.graph.tensor_bytes[payloads(bench.graph, per_edge=bench.per_edge)[1]][s.sent_payload]
-    for h in np.lexsort((s.sent_finish[held.transfer], s.sent_start[held.transfer])).tolist():
-        t = int(held.transfer[h])
+    for h in np.lexsort((s.sent_finish[tracks.transfer], s.sent_start[tracks.transfer])).tolist():
+        t = int(tracks.transfer[h])
         said = {"transfer": t, "bytes": int(size[t]), "from": devices[origin[t]], "to": devices[s.sent_to[t]]}
         times = int(s.sent_start[t]), int(s.sent_finish[t])
-        yield _slice(LINKS, int(held.track[h]), plan.names[sender[t]], times, said)
+        yield _slice(LINKS, int(tracks.track[h]), plan.names[sender[t]], times, said)
 
 
-def _slice(pid: int, tid: int, name: str, times: tuple[int, int], said: Event) -> Event:
+def _slice(pid: int, tid: int, name: str, times: tuple[int, int], event: Event) -> Event:
     start, finish = times
     return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": start / _US, "dur": (finish - start) / _US,
-            "args": said}  # fmt: skip
+            "args": event}  # fmt: skip
 
 
-def _arrows(simulation: Simulation, held: TransferTracks) -> Iterator[Event]:
+def _arrows(simulation: Simulation, tracks: TransferTracks) -> Iterator[Event]:
     """Each binds to the slice that is there at its time, so what takes no time has none."""
     s = simulation.run.timeline.schedule
     track = np.zeros(len(s.sent_payload), dtype=np.int64)
-    track[held.transfer[::-1]] = held.track[::-1]
+    track[tracks.transfer[::-1]] = tracks.track[::-1]
     sender, reader = simulation.bench.problem.producer[s.sent_payload], first_readers(simulation)
     took = s.finish - s.start
     for t, (tail, head) in enumerate(zip(sender.tolist(), reader.tolist(), strict=True)):

@@ -77,12 +77,12 @@ class ResultStore:
 
     def of(self, table: str) -> dict[Key, CellResult]:
         """What is there of a table, in the order in which it was done; a line that was cut off counts as absent."""
-        path, found = self._path(table), {}
+        path, result = self._path(table), {}
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
             with suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
-                found[tuple(row["key"])] = CellResult(row["found"], row["cpu_s"], row["wall_s"], tuple(row["load"]))
-        return found
+                result[tuple(row["key"])] = CellResult(row["found"], row["cpu_s"], row["wall_s"], tuple(row["load"]))
+        return result
 
     def add(self, cell: WorkCell, done: CellResult) -> None:
         """Keep one more."""
@@ -97,25 +97,27 @@ class ResultStore:
         return self.folder / f"{table}.jsonl"
 
 
-def missing_cells(cells: Iterable[WorkCell], kept: ResultStore) -> list[WorkCell]:
+def missing_cells(cells: Iterable[WorkCell], store: ResultStore) -> list[WorkCell]:
     """The cells that are not kept yet, each once."""
     once = {(cell.table, cell.key): cell for cell in cells}
-    known = {table: kept.of(table) for table in {cell.table for cell in once.values()}}
+    known = {table: store.of(table) for table in {cell.table for cell in once.values()}}
     return [cell for cell in once.values() if cell.key not in known[cell.table]]
 
 
-def run(cells: Sequence[WorkCell], kept: ResultStore, asked: CellSettings, jobs: int, hear: Hear = print) -> list[str]:
+def run(
+    cells: Sequence[WorkCell], store: ResultStore, settings: CellSettings, jobs: int, hear: Hear = print
+) -> list[str]:
     """Do the cells that are not kept yet, `jobs` at a time; returns a line for each that failed.
 
     One at a time is in this process. However a run ends, what it has done is kept.
     """
-    todo, failed = missing_cells(cells, kept), []
+    todo, failed = missing_cells(cells, store), []
     with _pool(jobs) if jobs > 1 and len(todo) > 1 else _here() as results:
-        for at, (cell, done) in enumerate(results(todo, asked), 1):
+        for at, (cell, done) in enumerate(results(todo, settings), 1):
             name = " ".join((cell.table, *cell.key))
             why = f": {type(done).__name__}: {done}" if isinstance(done, Exception) else ""
             if isinstance(done, CellResult):
-                kept.add(cell, done)
+                store.add(cell, done)
             else:
                 failed.append(f"{name}{why}")
             hear(f"{at} of {len(todo)}: {name}{why}")
@@ -127,10 +129,10 @@ Results = Callable[[Sequence[WorkCell], CellSettings], Iterator[tuple[WorkCell, 
 
 @contextmanager
 def _here() -> Iterator[Results]:
-    def results(cells: Sequence[WorkCell], asked: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
+    def results(cells: Sequence[WorkCell], settings: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
         for cell in cells:
             try:
-                yield cell, measure_cell(cell, asked)
+                yield cell, measure_cell(cell, settings)
             except Exception as error:
                 yield cell, error
 
@@ -141,8 +143,8 @@ def _here() -> Iterator[Results]:
 def _pool(jobs: int) -> Iterator[Results]:
     """Processes of their own, which end with this one, and at once where it is interrupted."""
 
-    def results(cells: Sequence[WorkCell], asked: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
-        running = {pool.submit(measure_cell, cell, asked): cell for cell in cells}
+    def results(cells: Sequence[WorkCell], settings: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
+        running = {pool.submit(measure_cell, cell, settings): cell for cell in cells}
         for future in as_completed(running):
             error = future.exception()
             if error is not None and not isinstance(error, Exception):
@@ -175,12 +177,12 @@ def _apart(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def measure_cell(cell: WorkCell, asked: CellSettings) -> CellResult:
+def measure_cell(cell: WorkCell, settings: CellSettings) -> CellResult:
     """Do a cell's work in this process, and say what it took."""
     before, began, load = _cpu(), time.perf_counter(), os.getloadavg()[0]
-    found = cell.work(cell.key, asked)
+    result = cell.work(cell.key, settings)
     took = time.perf_counter() - began
-    return CellResult(found, round(_cpu() - before, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
+    return CellResult(result, round(_cpu() - before, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
 
 
 def _cpu() -> float:

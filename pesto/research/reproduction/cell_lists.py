@@ -142,9 +142,9 @@ def weighed() -> list[WorkCell]:
 def divisions(family: str, variants: Iterable[str]) -> list[WorkCell]:
     """Variants of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
     keys = [(family, variant, BOX) for variant in variants]
-    found = [WorkCell("tofu-splits", key, tofu_runs.divided) for key in keys]
-    found += [WorkCell("tofu-small", key, tofu_runs.small) for key in keys]
-    return found + [WorkCell("tofu-placed", key, tofu_runs.placed) for key in keys if family == "tofu-rnn"]
+    result = [WorkCell("tofu-splits", key, tofu_runs.divided) for key in keys]
+    result += [WorkCell("tofu-small", key, tofu_runs.small) for key in keys]
+    return result + [WorkCell("tofu-placed", key, tofu_runs.placed) for key in keys if family == "tofu-rnn"]
 
 
 def algorithms() -> list[WorkCell]:

@@ -37,33 +37,33 @@ class StepOnCluster(NamedTuple):
         return build(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
 
 
-def model_name(model: str, asked: CellSettings) -> str:
+def model_name(model: str, settings: CellSettings) -> str:
     """The model that is worked on in this run: FAMILY/VARIANT or FAMILY/VARIANT@BATCH, or the family's tiny variant."""
-    return f"{model.split('/', maxsplit=1)[0]}/tiny" if asked.tiny else model
+    return f"{model.split('/', maxsplit=1)[0]}/tiny" if settings.tiny else model
 
 
-def file_of(model: str, asked: CellSettings) -> Path:
+def file_of(model: str, settings: CellSettings) -> Path:
     """Where the graph of a model is."""
-    return asked.graphs / f"{model_name(model, asked).replace('/', '-').replace('@', '-batch-')}.json"
+    return settings.graphs / f"{model_name(model, settings).replace('/', '-').replace('@', '-batch-')}.json"
 
 
-def step(model: str, cluster: str, asked: CellSettings) -> StepOnCluster:
+def step(model: str, cluster: str, settings: CellSettings) -> StepOnCluster:
     """A model on a cluster preset, or on the first N accelerators of one: PRESET:N."""
-    return step_on(model, machine(cluster), asked)
+    return step_on(model, machine(cluster), settings)
 
 
-def step_on(model: str, cluster: Cluster, asked: CellSettings) -> StepOnCluster:
+def step_on(model: str, cluster: Cluster, settings: CellSettings) -> StepOnCluster:
     """A model on any cluster."""
-    graph = _loaded(file_of(model, asked))
+    graph = _loaded(file_of(model, settings))
     return StepOnCluster(graph, cluster, load_costs(graph, cluster, None))
 
 
 def machine(name: str, **changed: float) -> Cluster:
     """The cluster PRESET or PRESET:N; `changed` are factors of a sweep's point, such as `links=0.1`."""
     preset, _, count = name.partition(":")
-    found = load_cluster(preset)
-    devices = int(count) if count else len(accelerators(found))
-    return scaled(found, Point(devices=devices, **changed)) if count or changed else found
+    result = load_cluster(preset)
+    devices = int(count) if count else len(accelerators(result))
+    return scaled(result, Point(devices=devices, **changed)) if count or changed else result
 
 
 @lru_cache(maxsize=2)
@@ -71,19 +71,19 @@ def _loaded(path: Path) -> Graph:
     return load(path)
 
 
-def graph_cells(models: Iterable[str], asked: CellSettings) -> list[WorkCell]:
+def graph_cells(models: Iterable[str], settings: CellSettings) -> list[WorkCell]:
     """A cell for each graph file that is not there, each file once."""
-    files = {file_of(model, asked): model for model in models}
+    files = {file_of(model, settings): model for model in models}
     return [WorkCell("graphs", (model,), import_graph) for path, model in files.items() if not path.exists()]
 
 
-def import_graph(key: Key, asked: CellSettings) -> Found:
+def import_graph(key: Key, settings: CellSettings) -> Found:
     """Build the graph file of a model."""
-    name, _, batch = model_name(key[0], asked).partition("@")
+    name, _, batch = model_name(key[0], settings).partition("@")
     family, variant = name.split("/")
-    asked.graphs.mkdir(parents=True, exist_ok=True)
+    settings.graphs.mkdir(parents=True, exist_ok=True)
     words = ("import", "--model", family, "--variant", variant, *(("--batch", batch) if batch else ()))
-    run_pesto([*words, "-o", str(file_of(key[0], asked))])
+    run_pesto([*words, "-o", str(file_of(key[0], settings))])
     return {}
 
 

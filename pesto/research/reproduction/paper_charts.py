@@ -46,10 +46,10 @@ def below(axis: "Axes") -> None:
 
 def fig2(results: Results) -> bytes:
     """The three schedules of the toy."""
-    found = results.found("toys", "ordered")
+    result = results.found("toys", "ordered")
 
     def fill(axes: Any) -> None:
-        for axis, (name, run) in zip(axes[:, 0], found["runs"].items(), strict=True):
+        for axis, (name, run) in zip(axes[:, 0], result["runs"].items(), strict=True):
             for op, gpu, start, finish in run["ops"]:
                 long = op in "FG"
                 axis.barh(gpu, finish - start, left=start, color=BLUE if long else GREY, edgecolor="white", height=0.7)
@@ -60,7 +60,7 @@ def fig2(results: Results) -> bytes:
             axis.set_yticks((0, 1, 2), labels=("GPU 0", "GPU 1", "link"))
             axis.invert_yaxis()
             axis.set_xlim(0, 21)
-            plain(axis, f"{name}: {found['makespan'][name]} ticks")
+            plain(axis, f"{name}: {result['makespan'][name]} ticks")
 
     return draw_figure((6.0, 4.6), (3, 1), fill, sharex=True)
 
@@ -72,11 +72,11 @@ def fig4(results: Results) -> bytes:
     def fill(axes: Any) -> None:
         left, right = axes[0]
         for colour, model in zip(COLOURS, PROFILED, strict=False):
-            found = results.found("spread", model)
+            result = results.found("spread", model)
             for name, dash in (("trimmed", "-"), ("raw", ":")):
-                if found[name]:
+                if result[name]:
                     label = model.partition("/")[0] if name == "trimmed" else None
-                    left.plot(found[name], LEVELS, dash, color=colour, label=label)
+                    left.plot(result[name], LEVELS, dash, color=colour, label=label)
         left.set_xlim(0, 1.5)
         left.set_xlabel("standard deviation / mean (dotted: all samples)")
         left.set_ylabel("share of ops of 10 µs or more")
@@ -102,10 +102,10 @@ def fig5(results: Results) -> bytes:
 
     def fill(axes: Any) -> None:
         for row, cluster in zip(axes, (PCIE, TWO), strict=True):
-            found = results.found("congestion", "rnnlm/2x2048", cluster)
-            for axis, (name, one) in zip(row, found.items(), strict=True):
+            result = results.found("congestion", "rnnlm/2x2048", cluster)
+            for axis, (name, one) in zip(row, result.items(), strict=True):
                 _timeline(axis, one["rows"])
-                axis.set_xlim(0, max(each["step_s"] for each in found.values()) * 1e3)
+                axis.set_xlim(0, max(each["step_s"] for each in result.values()) * 1e3)
                 plain(axis, f"{cluster}, {name} congestion constraints: {one['step_s'] * 1e3:.0f} ms")
 
     return draw_figure((11.0, 5.0), (2, 2), fill)
@@ -130,8 +130,8 @@ def fig7(results: Results) -> bytes:
     def fill(axes: Any) -> None:
         axis = axes[0][0]
         for at, model in enumerate(PAPER):
-            found, plan = results.found("rivals", model, TWO)["methods"], results.found("solves", model, TWO)
-            steps = (found["expert"]["step_s"], best_of_baechi(results, model)[1], plan["step_s"])
+            result, plan = results.found("rivals", model, TWO)["methods"], results.found("solves", model, TWO)
+            steps = (result["expert"]["step_s"], best_of_baechi(results, model)[1], plan["step_s"])
             for k, (step_s, colour) in enumerate(zip(steps, (GREY, RED, BLUE), strict=True)):
                 label = ("Expert", "Baechi, the best of three", "Pesto")[k] if at == 0 else None
                 axis.bar(at + 0.27 * (k - 1), (step_s or 0.0) * 1e3, 0.25, color=colour, label=label)

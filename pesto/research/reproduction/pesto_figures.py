@@ -18,9 +18,9 @@ QUANTILES = (0.5, 0.9)
 
 def fig2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Steps of the toy in ticks."""
-    found = results.found("toys", "ordered")
-    best, rows = found["optimum"], []
-    for name, ticks in found["makespan"].items():
+    result = results.found("toys", "ordered")
+    best, rows = result["optimum"], []
+    for name, ticks in result["makespan"].items():
         rows.append((name, ticks, share(1 - best / ticks), share(printed.number(name, "saved"))))
     return [grid(("schedule", "ticks", "the best saves", "paper"), rows)]
 
@@ -29,12 +29,13 @@ def fig4(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Quantiles of the spread, and the published fits."""
     rows = []
     for model in PROFILED:
-        found = results.found("spread", model)
+        result = results.found("spread", model)
         at = [LEVELS.index(level) for level in QUANTILES]
-        pairs = [found[name][k] if found[name] else None for name in ("trimmed", "raw") for k in at]
-        cores = found["others_cores"]
+        pairs = [result[name][k] if result[name] else None for name in ("trimmed", "raw") for k in at]
+        cores = result["others_cores"]
         rows.append((
-            model.replace("@", " batch "), f"{found['long_ops']} of {found['ops']}", *(plain(v, ".3f") for v in pairs),
+            model.replace("@", " batch "), f"{result['long_ops']} of {result['ops']}",
+            *(plain(v, ".3f") for v in pairs),
             plain(cores, ".2f"),
         ))  # fmt: skip
     columns = ("model", "ops of 10 µs or more", "trimmed: half below", "90 % below", "all: half below", "90 % below")
@@ -54,9 +55,9 @@ def fig5(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Promised and real, with links and without."""
     rows = []
     for cluster in (PCIE, TWO):
-        found = results.found("congestion", "rnnlm/2x2048", cluster)
-        each = [(ms(one["promised_s"]), ms(one["step_s"]), one["transfers"]) for one in found.values()]
-        times = found["without"]["step_s"] / found["with"]["step_s"]
+        result = results.found("congestion", "rnnlm/2x2048", cluster)
+        each = [(ms(one["promised_s"]), ms(one["step_s"]), one["transfers"]) for one in result.values()]
+        times = result["without"]["step_s"] / result["with"]["step_s"]
         theirs = f"nearly {printed.number('rnnlm/2x2048', 'times'):g}" if cluster == TWO else LACKS
         rows.append((cluster, *(cell for one in each for cell in one), f"{times:.2f}", theirs))
     with_, without = ((f"{w}: promised ms", "real ms", "transfers") for w in ("with", "without"))
@@ -68,9 +69,11 @@ def fig7(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     methods = ("single", "expert", *BAECHI)
     rows = []
     for model in PAPER:
-        found, plan = results.found("rivals", model, TWO)["methods"], results.found("solves", model, TWO)
+        result, plan = results.found("rivals", model, TWO)["methods"], results.found("solves", model, TWO)
         saved = [share(one) for one in savings(results, model)]
-        rows.append((model, *(_step(found[name]) for name in methods), ms(plan["step_s"]), ms(plan["bound_s"]), *saved))
+        rows.append(
+            (model, *(_step(result[name]) for name in methods), ms(plan["step_s"]), ms(plan["bound_s"]), *saved)
+        )
     columns = ("model", *methods, "pesto", "lower bound", "saved of Expert", "of Baechi", "of the better")
     return [
         grid(columns, rows, "Step in ms, modelled"),
@@ -130,7 +133,7 @@ def fig8(results: Results, printed: PaperNumbers) -> list[TextGrid]:
         "saved of Expert",
         "without search",
     )
-    found = []
+    result = []
     for part, axis in (("a", "compute"), ("b", "links")):
         rows = []
         for model in SWEPT[axis]:
@@ -139,8 +142,8 @@ def fig8(results: Results, printed: PaperNumbers) -> list[TextGrid]:
                 rows.append(
                     (model, f"{speed:g}", ms(expert_s), ms(quick_s), ms(one["step_s"]), ms(one["bound_s"]), *saved)
                 )
-        found.append(grid(columns, rows, f"({part}) {axis}"))
-    return found
+        result.append(grid(columns, rows, f"({part}) {axis}"))
+    return result
 
 
 def points(results: Results, model: str, axis: str) -> Iterator[tuple[float, float | None, float, Found]]:

@@ -43,7 +43,7 @@ class _PaperFile:
 def load_printed() -> dict[str, PaperNumbers]:
     """By name, in the order of the papers; UsageError where the file is not as it should be."""
     path = Path(__file__).with_name("printed.toml")
-    found = toml.load(path, _PaperFile)
-    if found.format_version != VERSION:
-        raise UsageError(f"{path}: format_version {found.format_version} is not known - this reads {VERSION}")
-    return {each.name: each for each in found.artefacts}
+    result = toml.load(path, _PaperFile)
+    if result.format_version != VERSION:
+        raise UsageError(f"{path}: format_version {result.format_version} is not known - this reads {VERSION}")
+    return {each.name: each for each in result.artefacts}

@@ -42,12 +42,12 @@ class ResultsFolder:
     """A folder, and how much work its cells do."""
 
     folder: Path
-    asked: CellSettings
-    kept: ResultStore
+    settings: CellSettings
+    store: ResultStore
 
     def results(self) -> Results:
         """What is kept, by table."""
-        return Results({cell.table: self.kept.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells()})
+        return Results({cell.table: self.store.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells()})
 
 
 def open_folder(folder: Path, seconds: float, *, tiny: bool) -> ResultsFolder:
@@ -64,22 +64,22 @@ def open_folder(folder: Path, seconds: float, *, tiny: bool) -> ResultsFolder:
 
 def other_versions(book: ResultsFolder) -> list[str]:
     """Names of what the folder has of other versions or settings."""
-    return sorted(path.name for path in book.folder.glob("cells-*") if path != book.kept.folder and path.is_dir())
+    return sorted(path.name for path in book.folder.glob("cells-*") if path != book.store.folder and path.is_dir())
 
 
 def run_missing_cells(book: ResultsFolder, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
     """Do the cells of these that are not kept: graph files, what must be alone, the rest; returns what failed."""
-    cells = missing_cells((cell for name in names for cell in ARTEFACTS[name].cells()), book.kept)
+    cells = missing_cells((cell for name in names for cell in ARTEFACTS[name].cells()), book.store)
     models = dict.fromkeys(word for cell in cells for word in cell.key if "/" in word)
-    failed = run(graph_cells(models, book.asked), book.kept, book.asked, jobs, hear)
+    failed = run(graph_cells(models, book.settings), book.store, book.settings, jobs, hear)
     alone = [cell for cell in cells if cell.table in cell_lists.ALONE]
-    failed += run(alone, book.kept, book.asked, 1, hear)
-    return failed + run([cell for cell in cells if cell not in alone], book.kept, book.asked, jobs, hear)
+    failed += run(alone, book.store, book.settings, 1, hear)
+    return failed + run([cell for cell in cells if cell not in alone], book.store, book.settings, jobs, hear)
 
 
 def count_missing(book: ResultsFolder) -> dict[str, int]:
     """How many cells lack of each table or figure that cannot be made yet."""
-    counts = {name: len(missing_cells(artefact.cells(), book.kept)) for name, artefact in ARTEFACTS.items()}
+    counts = {name: len(missing_cells(artefact.cells(), book.store)) for name, artefact in ARTEFACTS.items()}
     return {name: count for name, count in counts.items() if count}
 
 
@@ -124,7 +124,7 @@ def _text(book: ResultsFolder, pictures: dict[str, str]) -> str:
     results, made = book.results(), _made(book)
     used = {(cell.table, cell.key) for artefact in made.values() for cell in artefact.cells()}
     models = {word for _, key in used for word in key if "/" in word}
-    graphs = [done for key, done in book.kept.of("graphs").items() if key[0] in models]
+    graphs = [done for key, done in book.store.of("graphs").items() if key[0] in models]
     lines = list(_head(book, [*graphs, *(results.tables[table][key] for table, key in used)]))
     for name, artefact in made.items():
         it = load_printed()[name]
@@ -137,11 +137,11 @@ def _text(book: ResultsFolder, pictures: dict[str, str]) -> str:
 
 
 def _head(book: ResultsFolder, done: Iterable[CellResult]) -> Iterator[str]:
-    words = f"NAME... --time-limit {book.asked.seconds:g}{' --tiny' * book.asked.tiny}"
+    words = f"NAME... --time-limit {book.settings.seconds:g}{' --tiny' * book.settings.tiny}"
     where = f"commit {versions.commit()}" if versions.commit() else "sources that are no commit's"
     yield from ("# The papers' tables and figures, made again", "")
     yield f"`pesto reproduce {words} --out FOLDER` made this page: {INTRODUCTION[0]}"
-    if book.asked.tiny:
+    if book.settings.tiny:
         yield from ("", "**A rehearsal with tiny models: no number here says anything of the papers' models.**")
     yield from ("", INTRODUCTION[1], "")
     yield f"Pesto {VERSION}, {where}, cells of version {versions.results_version()}; {spent_text(done)}."
@@ -163,20 +163,20 @@ def _section(it: PaperNumbers, grids: list[TextGrid], done: list[CellResult], pi
 
 
 def _numbers(book: ResultsFolder) -> dict[str, Any]:
-    results, found = book.results(), {}
+    results, result = book.results(), {}
     for name, artefact in _made(book).items():
         it = load_printed()[name]
         cells = [_cell(cell, results) for cell in artefact.cells()]
-        found[name] = {**asdict(it), "grids": [asdict(each) for each in artefact.grids(results, it)], "cells": cells}
+        result[name] = {**asdict(it), "grids": [asdict(each) for each in artefact.grids(results, it)], "cells": cells}
     return {
         "format": FORMAT,
         "format_version": 1,
         "pesto": VERSION,
         "commit": versions.commit(),
         "version": versions.results_version(),
-        "time_limit_s": book.asked.seconds,
-        "tiny": book.asked.tiny,
-        "artefacts": found,
+        "time_limit_s": book.settings.seconds,
+        "tiny": book.settings.tiny,
+        "artefacts": result,
         "lacking": count_missing(book),
     }
 

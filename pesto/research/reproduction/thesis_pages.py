@@ -14,15 +14,15 @@ SEVERAL = GPUS[1:]
 
 def fig4_2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Ticks by each way of balancing."""
-    found = results.found("toys", "mapped")["makespan"]
-    rows = [(name, ticks, plain(printed.number(name, "makespan"))) for name, ticks in found.items()]
+    result = results.found("toys", "mapped")["makespan"]
+    rows = [(name, ticks, plain(printed.number(name, "makespan"))) for name, ticks in result.items()]
     return [grid(("load balancing", "units", "thesis"), rows)]
 
 
 def fig4_3(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Peaks by order."""
-    found = results.found("toys", "peaked")["peak"]
-    rows = [(", ".join(order), peak, plain(printed.number(order, "peak"))) for order, peak in found.items()]
+    result = results.found("toys", "peaked")["peak"]
+    rows = [(", ".join(order), peak, plain(printed.number(order, "peak"))) for order, peak in result.items()]
     return [grid(("order", "peak", "thesis"), rows)]
 
 
@@ -68,11 +68,11 @@ def fig6_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
 
 def throughputs(results: Results, model: str) -> dict[int, float]:
     """Examples a second by number of GPUs, with the batch of each."""
-    found = {}
+    result = {}
     for gpus, batch in batches(model).items():
         one = results.found("singles" if gpus == 1 else "parts", sized(model, gpus), at(gpus))
-        found[gpus] = batch / one["step_s"]
-    return found
+        result[gpus] = batch / one["step_s"]
+    return result
 
 
 def fig6_2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
@@ -94,14 +94,14 @@ def _over(results: Results, name: str, other: str) -> Iterator[tuple[str, list[f
 
 def fig6_6(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Round robin, no refinement and emulated order over ParDNN."""
-    found = []
+    result = []
     for name, title in (
         ("round-robin", f"Round robin; thesis: {printed.number('round-robin', 'mean'):g} on average"),
         ("pardnn-unrefined", "Without refinement; thesis: 1.05 to 1.25"),
         ("pardnn-emulated", "By the emulated scheduler in place of list order"),
     ):
-        found.append(_ratios(results, name, "pardnn", title))
-    return found
+        result.append(_ratios(results, name, "pardnn", title))
+    return result
 
 
 def fig6_7(results: Results, printed: PaperNumbers) -> list[TextGrid]:

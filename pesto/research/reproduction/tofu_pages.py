@@ -77,7 +77,7 @@ def rates_of(results: Results, family: str, variant: str, cluster: str) -> tuple
     """Samples a second of each method on a cluster, and the batch of Tofu's, of exact cuts and of Ideal."""
     cut, small = results.found("tofu-splits", family, variant, BOX), results.found("tofu-small", family, variant, BOX)
     batch, runs = int(cut["batch"]), cut["runs"][cluster]
-    found: dict[str, float | None] = {
+    result: dict[str, float | None] = {
         "Ideal": GPUS * batch / cut["single_s"],
         "Tofu": _rate(runs["tofu"], batch),
         "exact": _rate(runs["exact"], batch),
@@ -85,8 +85,8 @@ def rates_of(results: Results, family: str, variant: str, cluster: str) -> tuple
     }
     if family == "tofu-rnn":
         placed = results.found("tofu-placed", family, variant, BOX)["runs"]
-        found["op placement"] = _rate(placed[cluster], placed[BOX]["batch"])
-    return found, batch
+        result["op placement"] = _rate(placed[cluster], placed[BOX]["batch"])
+    return result, batch
 
 
 def _rate(run: Found, samples: int) -> float | None:
@@ -122,10 +122,10 @@ def against_rnn(rates: Rates, *, fits: bool) -> str:
     tofu, small, placed = rates["Tofu"], rates["SmallBatch"], rates["op placement"]
     if tofu is None:
         return "Tofu OOM"
-    found = ["op placement above Tofu"] if placed is not None and placed > tofu else []
-    found += ["op placement OOM" if fits else "op placement fits"] if fits != (placed is not None) else []
-    found += ["SmallBatch above Tofu"] if small is not None and small > tofu else []
-    return "; ".join(found) or "as printed"
+    result = ["op placement above Tofu"] if placed is not None and placed > tofu else []
+    result += ["op placement OOM" if fits else "op placement fits"] if fits != (placed is not None) else []
+    result += ["SmallBatch above Tofu"] if small is not None and small > tofu else []
+    return "; ".join(result) or "as printed"
 
 
 def fig11(results: Results, printed: PaperNumbers) -> list[TextGrid]:
@@ -137,14 +137,14 @@ def fig11(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     )  # fmt: skip
     rows = []
     for method, called in ALGORITHMS.items():
-        found = results.found("tofu-algorithms", "tofu-rnn", "4x8192", BOX, method)
-        silent, runs = found["silent_s"], [found["runs"][cluster] for cluster in CLUSTERS]
+        result = results.found("tofu-algorithms", "tofu-rnn", "4x8192", BOX, method)
+        silent, runs = result["silent_s"], [result["runs"][cluster] for cluster in CLUSTERS]
         steps = [word for run in runs for word in _beside(run, silent)]
         theirs = "OOM" if printed.number(method, "out of memory") else share(printed.number(method, "transfers"))
         peak = f"{runs[0]['peak_bytes'] / GB:.1f}"
-        took = f"{found['seconds']:.1f}"
+        took = f"{result['seconds']:.1f}"
         rows.append(
-            (method, called or LACKS, f"{found['bytes'] / 1e9:.1f}", took, f"{silent:.2f}", *steps, peak, theirs)
+            (method, called or LACKS, f"{result['bytes'] / 1e9:.1f}", took, f"{silent:.2f}", *steps, peak, theirs)
         )
     return [grid(columns, rows, texts=2)]
 

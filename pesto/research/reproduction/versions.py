@@ -34,8 +34,8 @@ def graphs_version() -> str:
 
 def _files(sources: Iterable[Path]) -> Iterator[Path]:
     for source in sources:
-        found = [source] if source.is_file() else sorted((*source.rglob("*.py"), *source.rglob("*.toml")))
-        yield from (path for path in found if path.suffix in (".py", ".toml"))
+        result = [source] if source.is_file() else sorted((*source.rglob("*.py"), *source.rglob("*.toml")))
+        yield from (path for path in result if path.suffix in (".py", ".toml"))
 
 
 def _hash(files: Iterable[Path], libraries: Iterable[str]) -> str:

@@ -129,12 +129,12 @@ def cells_of(study: Study) -> list[StudyCell]:
 
     UsageError for a family or a parameter that does not exist.
     """
-    found: dict[str, StudyCell] = {}
+    result: dict[str, StudyCell] = {}
     for grid in study.spec.grid:
         for instance in _instances(grid, study.folder):
             for cell in _cells(grid, instance):
-                found.setdefault(cell["key"], StudyCell(ordinal=len(found), **cell))
-    return list(found.values())
+                result.setdefault(cell["key"], StudyCell(ordinal=len(result), **cell))
+    return list(result.values())
 
 
 def _cells(grid: GridSpec, instance: Instance) -> Iterator[dict[str, Any]]:

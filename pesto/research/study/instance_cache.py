@@ -77,10 +77,10 @@ def _kept(shelf: dict[str, T | UnbuildableInstanceError], instance: Instance, bu
         while len(shelf) >= _KEPT:
             del shelf[next(iter(shelf))]
         shelf[key] = _built(build)
-    found = shelf[key]
-    if isinstance(found, UnbuildableInstanceError):
-        raise found
-    return found
+    result = shelf[key]
+    if isinstance(result, UnbuildableInstanceError):
+        raise result
+    return result
 
 
 def _built(build: Callable[[], T]) -> T | UnbuildableInstanceError:

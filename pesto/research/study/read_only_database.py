@@ -38,13 +38,13 @@ def read_consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
         before = _state(path)
         still = before is not None and before.log is None
         try:
-            found = _read(path, "mode=ro&immutable=1" if still else "mode=ro", read)
+            result = _read(path, "mode=ro&immutable=1" if still else "mode=ro", read)
         except PestoError:
             if _state(path) == before:
                 raise
             continue
         if not still or _state(path) == before:
-            return found
+            return result
     return _read(path, "mode=ro", read)
 
 
@@ -62,10 +62,10 @@ def _state(path: Path) -> _FileState | None:
     try:
         logs = [Path(f"{os.path.realpath(path)}{log}") for log in ("-wal", "-journal")]
         log = next((log.stat().st_ino for log in logs if log.exists()), None)
-        found = path.stat()
+        result = path.stat()
     except (OSError, ValueError):
         return None
-    return _FileState(found.st_mtime_ns, found.st_size, log)
+    return _FileState(result.st_mtime_ns, result.st_size, log)
 
 
 def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:

@@ -37,9 +37,9 @@ def check_tables(connection: sqlite3.Connection, path: Path, remedy: str) -> Non
     """InputError unless each table of a study is a plain table with all its columns, and nothing runs by itself."""
     # A virtual table is a table, too, but for its SQL.
     plain = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
-    found = {name for (name,) in connection.execute(plain)}
+    result = {name for (name,) in connection.execute(plain)}
     for table, columns in _columns().items():
-        if table not in found:
+        if table not in result:
             raise InputError(f"{shown(path)}: not a study: it has no table {table} - {remedy}")
         # Hidden ones are generated: they are computed, however long that takes, when they are read.
         hidden = {row[1]: row[6] for row in connection.execute(f"PRAGMA table_xinfo({table})")}

@@ -107,7 +107,7 @@ class GridSpec:
         else:
             given = {"families": bool(self.families), "problems": bool(self.problems), "start": not self.start}
             given |= {"nodes": any(model.nodes for model in self.models)}
-        return [key for key, found in given.items() if found]
+        return [key for key, result in given.items() if result]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,15 +111,15 @@ class StudyStore:
 
     def versions(self) -> LibraryVersions:
         """What made the results of the study's done cells."""
-        found = LibraryVersions(pesto=set(), solvers={})
+        result = LibraryVersions(pesto=set(), solvers={})
         told = """
             SELECT DISTINCT solver, version, json_extract(measures, '$.pesto') FROM cells JOIN results USING (key)
             WHERE ordinal >= 0
         """
         for solver, version, pesto in self._connection.execute(told):
-            found.pesto.update([pesto] if pesto else [])
-            found.solvers.setdefault(solver, set()).update([version] if version else [])
-        return found
+            result.pesto.update([pesto] if pesto else [])
+            result.solvers.setdefault(solver, set()).update([version] if version else [])
+        return result
 
     def lease(self, key: str) -> None:
         """Note that a cell is being run; FileError when another process has it, or has done it."""
@@ -182,13 +182,13 @@ def opened(path: Path) -> Iterator[StudyStore]:
 def tally(connection: sqlite3.Connection) -> StudyTally:
     """`StudyStore.tally` of any connection."""
     counted = "SELECT ordinal >= 0, state, count(*) FROM cells GROUP BY 1, 2"
-    found = {(bool(own), state): n for own, state, n in connection.execute(counted)}
+    result = {(bool(own), state): n for own, state, n in connection.execute(counted)}
     return StudyTally(
-        done=found.get((True, "done"), 0),
-        running=found.get((True, "running"), 0),
-        pending=found.get((True, "pending"), 0),
-        former_done=found.get((False, "done"), 0),
-        former_pending=found.get((False, "pending"), 0) + found.get((False, "running"), 0),
+        done=result.get((True, "done"), 0),
+        running=result.get((True, "running"), 0),
+        pending=result.get((True, "pending"), 0),
+        former_done=result.get((False, "done"), 0),
+        former_pending=result.get((False, "pending"), 0) + result.get((False, "running"), 0),
     )
 
 

@@ -38,7 +38,7 @@ def divides_evenly(shape: Sizes, layouts: Sizes, factors: Sizes) -> bool:
 @lru_cache(maxsize=1 << 16)
 def held_parts(shape: Sizes, layouts: Sizes, factors: Sizes) -> tuple[Ranges | None, ...]:
     """[K] what each worker holds of a tensor; None for all but the first where it lies on ONE."""
-    found = []
+    result = []
     for worker in range(prod(factors)):
         ranges, rest = [range(extent) for extent in shape], prod(factors)
         for dimension, k in zip(layouts, factors, strict=True):
@@ -47,8 +47,8 @@ def held_parts(shape: Sizes, layouts: Sizes, factors: Sizes) -> tuple[Ranges | N
                 part = len(ranges[dimension]) // k
                 begin = ranges[dimension].start + worker // rest % k * part
                 ranges[dimension] = range(begin, begin + part)
-        found.append(None if worker and ONE in layouts else tuple(ranges))
-    return tuple(found)
+        result.append(None if worker and ONE in layouts else tuple(ranges))
+    return tuple(result)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -56,24 +56,24 @@ def needed_parts(shape: Sizes, layouts: Sizes, rims: Rims, factors: Sizes) -> tu
     """[K] what each worker must have of a tensor: its share, along rims its window."""
     if not rims:
         return held_parts(shape, layouts, factors)
-    found = []
+    result = []
     for worker in range(prod(factors)):
         shares = tuple(WHOLE if any(at == rim.dimension for rim in rims) else at for at in layouts)
         ranges = list((held_parts(shape, shares, factors)[worker]) or ())
         for rim in rims:
             begin = part_number(worker, tuple(at == rim.dimension for at in layouts), factors) * rim.step + rim.low
             ranges[rim.dimension] = range(max(begin, 0), min(begin + rim.size, shape[rim.dimension]))
-        found.append(tuple(ranges))
-    return tuple(found)
+        result.append(tuple(ranges))
+    return tuple(result)
 
 
 def part_number(worker: int, cuts: tuple[bool, ...], factors: Sizes) -> int:
     """Which part a worker has of what some of the cuts divide."""
-    found, rest = 0, prod(factors)
+    result, rest = 0, prod(factors)
     for here, k in zip(cuts, factors, strict=True):
         rest //= k
-        found = found * k + worker // rest % k if here else found
-    return found
+        result = result * k + worker // rest % k if here else result
+    return result
 
 
 def _both(one: Ranges | None, other: Ranges | None) -> int:
@@ -149,12 +149,12 @@ def recount_bytes(shaped: TypedGraph, division: Division) -> int:
 
 def recount_parameters(shaped: TypedGraph, division: Division) -> int:
     """Bytes of all variables with their slots that one worker holds: of the first, all parts being of one size."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for op, at, variable in zip(
         shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
     ):
         operand = shaped.signature(op).inputs[at]
         if operand.shape is not None:
             part = held_parts(operand.shape, division.variables[variable], division.factors)[0]
-            found[variable] = _elements(part) * element_bytes(operand.dtype)
-    return sum(found.values())
+            result[variable] = _elements(part) * element_bytes(operand.dtype)
+    return sum(result.values())

@@ -35,41 +35,44 @@ _AT_ONCE = (_DESCRIBED, f"the labelling problem of all cuts, {_PROBLEM}")
 _TOLD = 3
 
 
-def verify_split(found: SplitFile, shaped: TypedGraph) -> Division:
+def verify_split(split_file: SplitFile, shaped: TypedGraph) -> Division:
     """The division that a file says of its step, all but the bound of which is confirmed.
 
     MismatchError when the file is of another step; VerificationError, one line, when an op has no such way or what it
     reads of a worker's parts is not in them, a layout does not divide its shape, variables and slots do not lie alike,
     or bytes are others.
     """
-    division = division_of(found, shaped)
-    faults = list(islice(_faults(found, shaped, division), _TOLD + 1)) or [
-        *_miscounts(found, shaped, division),
-        *_held(found),
+    division = division_of(split_file, shaped)
+    faults = list(islice(_faults(split_file, shaped, division), _TOLD + 1)) or [
+        *_miscounts(split_file, shaped, division),
+        *_held(split_file),
     ]
     if faults:
         more = " (and more)" if len(faults) > _TOLD else ""
         raise VerificationError(
-            f"{found.what}: the split is invalid: {'; '.join(faults[:_TOLD])}{more} - split the step again"
+            f"{split_file.what}: the split is invalid: {'; '.join(faults[:_TOLD])}{more} - split the step again"
         )
     return division
 
 
-def _faults(found: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
-    yield from _ways(shaped, division, halo=found.rules.halo)
+def _faults(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
+    yield from _ways(shaped, division, halo=split_file.rules.halo)
     yield from _kept(shaped, division)
     yield from _variables(shaped, division)
     yield from _handles(shaped, division)
     yield from _places(shaped, division)
-    if found.for_seconds and (found.bound_bytes or any(cut.bound_bytes for cut in found.cuts)):
+    if split_file.for_seconds and (split_file.bound_bytes or any(cut.bound_bytes for cut in split_file.cuts)):
         yield "it is made for seconds, and bounds bytes"
-    if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
+    if (
+        any(cut.bound_bytes > cut.bytes for cut in split_file.cuts)
+        or split_file.bound_bytes > split_file.cuts[-1].bytes
+    ):
         yield "a bound is above the bytes"
-    if found.bound_bytes != found.cuts[-1].bound_bytes:
+    if split_file.bound_bytes != split_file.cuts[-1].bound_bytes:
         yield "its bound is not that of its last cut"
-    if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in found.cuts):
+    if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in split_file.cuts):
         yield "a cut is said to be optimal, and its bound is below its bytes"
-    if found.status == "optimal" and any(cut.status != "optimal" for cut in found.cuts):
+    if split_file.status == "optimal" and any(cut.status != "optimal" for cut in split_file.cuts):
         yield "it is said to be optimal, and not all of its cuts"
 
 
@@ -144,23 +147,27 @@ def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:
         yield f"{_op(shaped, op)} is on another device than the variable that it takes"
 
 
-def _miscounts(found: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
+def _miscounts(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
     for what, said, counted in (
-        ("bytes", found.bytes, recount_bytes(shaped, division)),
-        ("parameter bytes a worker", found.params_per_worker_bytes, recount_parameters(shaped, division)),
+        ("bytes", split_file.bytes, recount_bytes(shaped, division)),
+        ("parameter bytes a worker", split_file.params_per_worker_bytes, recount_parameters(shaped, division)),
     ):
         if said != counted:
             yield f"it says {said} {what}, and there are {counted}"
-    ends = range(1, 1 + len(found.factors)) if len(found.cuts) == len(found.factors) else (len(found.factors),)
-    for at, (cuts, cut) in enumerate(zip(ends, found.cuts[-len(ends) :], strict=True), start=1):
-        before = division if cuts == len(found.factors) else _before(found, shaped, cuts)
+    ends = (
+        range(1, 1 + len(split_file.factors))
+        if len(split_file.cuts) == len(split_file.factors)
+        else (len(split_file.factors),)
+    )
+    for at, (cuts, cut) in enumerate(zip(ends, split_file.cuts[-len(ends) :], strict=True), start=1):
+        before = division if cuts == len(split_file.factors) else _before(split_file, shaped, cuts)
         sent = recount_bytes(shaped, before) if before is not None else 0
         if cut.bytes < sent:
             yield f"cut {at} counts {cut.bytes} bytes, and {sent} are sent once it is made"
 
 
-def _held(found: SplitFile) -> Iterator[str]:
-    limit, held = found.rules.memory_bytes, found.params_per_worker_bytes
+def _held(split_file: SplitFile) -> Iterator[str]:
+    limit, held = split_file.rules.memory_bytes, split_file.params_per_worker_bytes
     if limit is not None and held > limit:
         yield f"a worker holds {held} bytes of variables, by its rules {limit} at most"
 
@@ -187,60 +194,64 @@ class SplitBounds:
         return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
 
 
-def certify_bounds(found: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
+def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
     """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
     None where cuts were made in groups, or for seconds, or some ops alone are cut. seconds: for all cuts; where it is
     too short, a bound is 0 or lower.
     VerificationError where a division is found that sends less than a claimed bound.
     """
-    at_once = len(found.cuts) == 1 < len(found.factors)
-    if found.rules.partial or found.for_seconds or (len(found.cuts) != len(found.factors) and not at_once):
+    at_once = len(split_file.cuts) == 1 < len(split_file.factors)
+    if (
+        split_file.rules.partial
+        or split_file.for_seconds
+        or (len(split_file.cuts) != len(split_file.factors) and not at_once)
+    ):
         return None
-    groups = [found.factors] if at_once else [(k,) for k in found.factors]
+    groups = [split_file.factors] if at_once else [(k,) for k in split_file.factors]
     bounds = []
-    for at, (more, cut) in enumerate(zip(groups, _claimed(found), strict=True)):
-        made = build_joint_program(shaped, _before(found, shaped, at), more, found.rules)
-        limit = found.rules.before(found.factors[at + 1 :]).memory_bytes
+    for at, (more, cut) in enumerate(zip(groups, _claimed(split_file), strict=True)):
+        made = build_joint_program(shaped, _before(split_file, shaped, at), more, split_file.rules)
+        limit = split_file.rules.before(split_file.factors[at + 1 :]).memory_bytes
         try:
-            again = _again(shaped, made, limit, seconds / len(found.cuts), at_once=at_once)
+            again = _again(shaped, made, limit, seconds / len(split_file.cuts), at_once=at_once)
         except RuntimeError as error:
             raise SolverError(f"{error} - see pesto doctor, or check without the bound") from error
         wrong = again.value is not None and again.value < cut.bound_bytes
         if wrong or (cut.status == again.status == "optimal" and cut.bytes != again.value):
             raise VerificationError(
-                f"{found.what}: the split is invalid: cut {at + 1} can be made to send {again.value} bytes, it says "
-                f"{cut.bytes}, and at least {cut.bound_bytes} - split the step again"
+                f"{split_file.what}: the split is invalid: cut {at + 1} can be made to send {again.value} bytes, it "
+                f"says {cut.bytes}, and at least {cut.bound_bytes} - split the step again"
             )
         bounds.append(again.bound)
     rests_on = _AT_ONCE if at_once else _ONE_BY_ONE
-    return SplitBounds(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
+    return SplitBounds(claimed=_claimed(split_file), found=tuple(bounds), rests_on=rests_on)
 
 
-def _again(shaped: TypedGraph, made: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> LabelResult:
+def _again(shaped: TypedGraph, program: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> LabelResult:
     if limit is not None and not at_once:
-        return solve_limited_cut(shaped, made, limit, seconds=seconds).answer
-    return solve(made.problem, "trws" if at_once else "exact", seconds=seconds)
+        return solve_limited_cut(shaped, program, limit, seconds=seconds).answer
+    return solve(program.problem, "trws" if at_once else "exact", seconds=seconds)
 
 
-def _claimed(found: SplitFile) -> tuple[CutRecord, ...]:
+def _claimed(split_file: SplitFile) -> tuple[CutRecord, ...]:
     """What is said of each cut; of the last one by the split itself, too."""
-    *before, last = found.cuts
-    return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, found.bound_bytes)))
+    *before, last = split_file.cuts
+    return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, split_file.bound_bytes)))
 
 
-def _before(found: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
+def _before(split_file: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
     """What the first cuts alone make."""
     if not cuts:
         return None
     first = replace(
-        found, factors=found.factors[:cuts], ways=tuple(names[:cuts] for names in found.ways),
-        layouts=tuple(at[:cuts] for at in found.layouts),
+        split_file, factors=split_file.factors[:cuts], ways=tuple(names[:cuts] for names in split_file.ways),
+        layouts=tuple(at[:cuts] for at in split_file.layouts),
     )  # fmt: skip
     return division_of(first, shaped)
 
 
-def unconfirmed_claims(found: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
+def unconfirmed_claims(split_file: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
     """What a file says and nothing at hand confirms, by key."""
-    said = {"method": found.method, "notes": list(found.notes), "made": msgspec.to_builtins(found.made)}
-    return said if bounds is not None and bounds.confirmed else {"bound_bytes": found.bound_bytes, **said}
+    said = {"method": split_file.method, "notes": list(split_file.notes), "made": msgspec.to_builtins(split_file.made)}
+    return said if bounds is not None and bounds.confirmed else {"bound_bytes": split_file.bound_bytes, **said}

@@ -210,10 +210,10 @@ def _written(rules: Rules) -> _Rules:
     )  # fmt: skip
 
 
-def _rules(said: _Rules) -> Rules:
+def _rules(rules: _Rules) -> Rules:
     return Rules(
-        replicate=said.replicate, redundant=said.redundant, partial=said.partial, memory_bytes=said.memory_bytes,
-        halo=said.halo is True,
+        replicate=rules.replicate, redundant=rules.redundant, partial=rules.partial, memory_bytes=rules.memory_bytes,
+        halo=rules.halo is True,
     )  # fmt: skip
 
 
@@ -259,9 +259,9 @@ def _head(k: int) -> str:
     return ("$.source", "$.fingerprint", "$.made.pesto_version")[k]
 
 
-def _limit(found: Outline) -> None:
+def _limit(outline: Outline) -> None:
     """Refuse what is too large before the decoder makes objects of it."""
-    for key, many in found.items.items():
+    for key, many in outline.items.items():
         if many > MOST_ENTRIES:
             raise ValueError(
                 f"{many} entries of {shown(key, 40)}, at most {MOST_ENTRIES} are read - take a smaller step"
@@ -287,69 +287,69 @@ def _check_tables(file: _SplitObject) -> None:
             raise InputError(f"$.{name}[{wrong}]: {column[wrong]} is out of range - {damaged}")
 
 
-def division_of(found: SplitFile, shaped: TypedGraph) -> Division:
+def division_of(split_file: SplitFile, shaped: TypedGraph) -> Division:
     """The division that a file says of its step; `checked.verified` says whether it is one.
 
     MismatchError when the file is of another step, VerificationError where an op has no way of the name it is given.
     """
     outputs = [len(signature.outputs) for signature in shaped.signatures]
     first = offsets(np.array([outputs[kind] for kind in shaped.signature_of.tolist()], dtype=np.int64))
-    _same_step(found, shaped, int(first[-1]))
+    _same_step(split_file, shaped, int(first[-1]))
     known: dict[tuple[int, int, bool], OpStrategy] = {}
     made = []
     for op, (kind, way, once) in enumerate(
-        zip(shaped.signature_of.tolist(), found.way_of.tolist(), shaped.once.tolist(), strict=True)
+        zip(shaped.signature_of.tolist(), split_file.way_of.tolist(), shaped.once.tolist(), strict=True)
     ):
         if (kind, way, once) not in known:
-            known[kind, way, once] = _way(found, shaped, op)
+            known[kind, way, once] = _way(split_file, shaped, op)
         made.append(known[kind, way, once])
-    layouts = [found.layouts[k] for k in found.kept.tolist()]
+    layouts = [split_file.layouts[k] for k in split_file.kept.tolist()]
     return Division(
-        factors=found.factors,
+        factors=split_file.factors,
         ways=tuple(made),
         kept=tuple(tuple(layouts[first[op] : first[op + 1]]) for op in range(shaped.ops)),
-        variables=tuple(found.layouts[k] for k in found.variables.tolist()),
-        places=found.places,
+        variables=tuple(split_file.layouts[k] for k in split_file.variables.tolist()),
+        places=split_file.places,
     )
 
 
-def _same_step(found: SplitFile, shaped: TypedGraph, outputs: int) -> None:
-    if found.fingerprint != shaped.fingerprint:
-        of_split, here = apart(found.fingerprint, shaped.fingerprint)
+def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
+    if split_file.fingerprint != shaped.fingerprint:
+        of_split, here = apart(split_file.fingerprint, shaped.fingerprint)
         other, remedy = "", "split this step, or give the split's own"
-        if None not in (found.batch, shaped.batch) and found.batch != shaped.batch:
-            other = f" with batch={shaped.batch}, not {found.batch}"
-            remedy = f"give a batch of {found.batch} (batch={found.batch}), or split this step"
+        if None not in (split_file.batch, shaped.batch) and split_file.batch != shaped.batch:
+            other = f" with batch={shaped.batch}, not {split_file.batch}"
+            remedy = f"give a batch of {split_file.batch} (batch={split_file.batch}), or split this step"
         raise MismatchError(
-            f"{found.what}: the split is of graph {of_split} ({shown(found.source)}), this is {here} "
+            f"{split_file.what}: the split is of graph {of_split} ({shown(split_file.source)}), this is {here} "
             f"({shown(shaped.source)}){other} - {remedy}"
         )
     lengths: Sequence[tuple[str, Ints, int]] = (
-        ("ops", found.way_of, shaped.ops), ("outputs", found.kept, outputs),
-        ("variables", found.variables, len(shaped.handle)),
+        ("ops", split_file.way_of, shaped.ops), ("outputs", split_file.kept, outputs),
+        ("variables", split_file.variables, len(shaped.handle)),
     )  # fmt: skip
     for name, column, many in lengths:
         if len(column) != many:
             raise VerificationError(
-                f"{found.what}: the split is invalid: it has {len(column)} {name}, its step {many} - split again"
+                f"{split_file.what}: the split is invalid: it has {len(column)} {name}, its step {many} - split again"
             )
 
 
-def _way(found: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
+def _way(split_file: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
     """The way of an op, cut by cut."""
-    signature, names, once = shaped.signature(op), found.ways[found.way_of[op]], bool(shaped.once[op])
+    signature, names, once = shaped.signature(op), split_file.ways[split_file.way_of[op]], bool(shaped.once[op])
     made = uncut_strategy(signature)
     for at, name in enumerate(names):
-        factors = found.factors[: at + 1]
+        factors = split_file.factors[: at + 1]
         if name in (WHOLE_WAY, ONCE_WAY) and not once:
             made = (replicated_strategy if name == WHOLE_WAY else single_worker_strategy)(signature, made)
             continue
-        admitted = admissible_strategies(signature, made, factors, whole=True, once=once, halo=found.rules.halo)
+        admitted = admissible_strategies(signature, made, factors, whole=True, once=once, halo=split_file.rules.halo)
         options = {way.names[-1]: way for way in admitted}
         if name not in options:
             raise VerificationError(
-                f"{found.what}: the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be cut "
-                f"in {factors[-1]} along {quoted(name, 40)}, only {', '.join(options)} - split again, or register "
+                f"{split_file.what}: the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be "
+                f"cut in {factors[-1]} along {quoted(name, 40)}, only {', '.join(options)} - split again, or register "
                 "the description that it was made with"
             )
         made = options[name]

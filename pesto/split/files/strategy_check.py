@@ -33,12 +33,12 @@ def strategy_fault(signature: Signature, way: OpStrategy, factors: Shape, *, onc
         fine = set(way.names) == {ONCE_WAY} and {*way.needs, *way.gives} <= alone
         return "" if fine else "it must run once" if once else "it runs once, and not in all cuts"
     cut = {name for name in way.names if name != WHOLE_WAY}
-    found = description(signature.type)
-    if found is None and cut:
+    result = description(signature.type)
+    if result is None and cut:
         return "its type has no description"
     try:
         windows = halo and reads_windows(signature.type)
-        rows = trace(found, signature, halo=windows) if found is not None and cut else ()
+        rows = trace(result, signature, halo=windows) if result is not None and cut else ()
     except NotDescribedError as refused:
         return str(refused)
     sizes = layouts_fault(signature, way.needs, way.gives, windows=any(way.rims)) if cut else ""
@@ -56,14 +56,14 @@ class _StrategyCheck:
 
     def _extents(self) -> dict[str, int]:
         """How many values each variable takes: those of an output's dimension, or of one that it indexes alone."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for (names, _), (shape, _) in zip(self.rows, self.signature.outputs, strict=False):
-            found |= {name: extent for name, extent in zip(names, shape or (), strict=False) if extent}
+            result |= {name: extent for name, extent in zip(names, shape or (), strict=False) if extent}
         for read in self._reads():
             for index, extent in zip(read.at, self.signature.inputs[read.tensor].shape or (), strict=True):
                 if index is not None and not index.offset and [c for _, c in index.terms] == [1]:
-                    found.setdefault(index.terms[0][0], extent)
-        return found
+                    result.setdefault(index.terms[0][0], extent)
+        return result
 
     def _reads(self) -> list[ElementRead]:
         return [read for _, value in self.rows for read in value.reads]
@@ -134,12 +134,12 @@ class _StrategyCheck:
 
     def _shifts(self, index: Index | None) -> tuple[Fraction | int, ...]:
         """How far an index moves from one part to the next, for each cut."""
-        found: list[Fraction | int] = [0] * len(self.factors)
+        result: list[Fraction | int] = [0] * len(self.factors)
         for name, times in index.terms if index is not None else ():
             if name in self.way.names:
                 steps = _steps(self.extents[name], self._cuts(name), self.factors)[1:]
-                found = [was + times * step for was, step in zip(found, steps, strict=True)]
-        return tuple(found)
+                result = [was + times * step for was, step in zip(result, steps, strict=True)]
+        return tuple(result)
 
     def _within(self, index: Index, size: int, read: ElementRead, *, cut: bool) -> bool:
         """Whether the first worker reads elements of its part alone; with zeros around all of it, any."""

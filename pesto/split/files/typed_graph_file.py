@@ -144,20 +144,20 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
     file = decode_document(data, _TypedGraphObject, what, KIND, _limit)
     try:
         _check_names(file)
-        found = _shaped(file, file.source or shown(Path(what).name))
-        check_fed(found)
+        result = _shaped(file, file.source or shown(Path(what).name))
+        check_fed(result)
     except InputError as error:
         problem = shown(error, 2000)
         remedy = "" if " - " in problem else " - the file is damaged; write it anew"
         raise InputError(f"{shown(what)}: {problem}{remedy}") from error
-    return found
+    return result
 
 
-def _limit(found: Outline) -> None:
+def _limit(outline: Outline) -> None:
     """Refuse what is too large before the decoder makes objects of it."""
     for key, most in MOST.items():
-        if found.items.get(key, 0) > most:
-            raise ValueError(f"{found.items[key]} entries of {key}, at most {most} are read - take a smaller step")
+        if outline.items.get(key, 0) > most:
+            raise ValueError(f"{outline.items[key]} entries of {key}, at most {most} are read - take a smaller step")
 
 
 def _check_names(file: _TypedGraphObject) -> None:
@@ -245,11 +245,11 @@ def _bounded(dimensions: list[int], shape: list[int] | None, where: str) -> tupl
     return tuple(dimensions)
 
 
-def _operand(given: _Operand, where: str) -> Operand:
-    shape, dtype = _extents(given.shape, where), _dtype(given.dtype, where)
-    if given.value is None:
-        return Operand(shape, dtype, bounded=_bounded(given.bounded, given.shape, where))
-    value = _attribute(given.value, f"{where}.value")
+def _operand(operand: _Operand, where: str) -> Operand:
+    shape, dtype = _extents(operand.shape, where), _dtype(operand.dtype, where)
+    if operand.value is None:
+        return Operand(shape, dtype, bounded=_bounded(operand.bounded, operand.shape, where))
+    value = _attribute(operand.value, f"{where}.value")
     if not _is_number(value) or (shape is not None and not _lies(value, shape)):
         raise InputError(f"{where}.value: it is not of numbers nested as the shape is - correct it there")
     return Operand(shape, dtype, value)  # type: ignore[arg-type]

@@ -57,9 +57,9 @@ class CoarseLabelling(NamedTuple):
         return np.array([own[labels[c]] for own, c in zip(self.labels, self.of.tolist(), strict=True)], dtype=np.int64)
 
 
-def coarsen_labelling(shaped: TypedGraph, made: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
+def coarsen_labelling(shaped: TypedGraph, program: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
     """The coarse graph of a problem in which every reader is charged its own fetch."""
-    return _Coarsener(shaped, made).coarse(settings)
+    return _Coarsener(shaped, program).coarse(settings)
 
 
 class _DisjointSets:
@@ -75,9 +75,9 @@ class _DisjointSets:
         return v
 
     def join(self, members: Iterable[int]) -> None:
-        found = sorted({self.of(v) for v in members})
-        for v in found:
-            self._up[v] = found[0]
+        result = sorted({self.of(v) for v in members})
+        for v in result:
+            self._up[v] = result[0]
 
     def numbers(self) -> Ints:
         """[many] the set of each, numbered from 0 by their least members."""
@@ -85,24 +85,24 @@ class _DisjointSets:
 
 
 class _Coarsener:
-    def __init__(self, shaped: TypedGraph, made: CutProgram) -> None:
-        self.shaped, self.made = shaped, made
-        self.tensors: Tensors = tensors_of(shaped, made)
+    def __init__(self, shaped: TypedGraph, program: CutProgram) -> None:
+        self.shaped, self.made = shaped, program
+        self.tensors: Tensors = tensors_of(shaped, program)
         self.readers = readers(shaped)
         self._read_by = defaultdict[int, list[tuple[tuple[int, int], int]]](list)
         self.given: dict[tuple[int, int], int] = {}
         """(op, input) -> variable of the tensor."""
-        for (p, k), found in self.readers.items():
-            self.given.update(dict.fromkeys(found, made.tensor[p][k]))
-            for i, at in found:
+        for (p, k), result in self.readers.items():
+            self.given.update(dict.fromkeys(result, program.tensor[p][k]))
+            for i, at in result:
                 self._read_by[i].append(((p, k), at))
         self.taken: dict[int, set[int]] = defaultdict(set)
         """Op -> ties that it takes."""
         for op, v in zip(shaped.use_op.tolist(), shaped.use_variable.tolist(), strict=True):
-            self.taken[op].add(made.tie[v])
+            self.taken[op].add(program.tie[v])
         self.keys: dict[int, tuple[Hashable, ...]] = dict(self.tensors.layouts)
         for at, op in self.tensors.ops.items():
-            ways = made.ways[op]
+            ways = program.ways[op]
             self.keys[at] = tuple(way.gives[0] for way in ways) if self._elementwise(op) else ways
         self.one = _DisjointSets(self.tensors.count)
 
@@ -140,9 +140,9 @@ class _Coarsener:
                 continue
             self._same(at, self.made.tensor[op][0])
             ways = self.made.ways[op]
-            for (p, _), found in self._inputs(op):
-                if self._elementwise(p) and all(way.needs[found] == way.gives[0] for way in ways):
-                    self._same(at, self.given[op, found])
+            for (p, _), result in self._inputs(op):
+                if self._elementwise(p) and all(way.needs[result] == way.gives[0] for way in ways):
+                    self._same(at, self.given[op, result])
 
     def _inputs(self, op: int) -> list[tuple[tuple[int, int], int]]:
         return self._read_by.get(op, [])
@@ -167,9 +167,9 @@ class _Coarsener:
         for op, name in enumerate(self.shaped.names):
             parts = name.split("/")
             for k, part in enumerate(parts[:-1]):
-                found = _NUMBERED.fullmatch(part)
-                if found:
-                    scopes["/".join([*parts[:k], found[1]])][part].append(op)
+                result = _NUMBERED.fullmatch(part)
+                if result:
+                    scopes["/".join([*parts[:k], result[1]])][part].append(op)
         return [
             (scope, [op for ops in steps.values() for op in ops])
             for scope, steps in scopes.items()
@@ -179,24 +179,24 @@ class _Coarsener:
 
     def _roots(self) -> list[int]:
         """[n] the tie of the variable whose value an op hands on; -1 for others."""
-        found = [-1] * self.shaped.ops
+        result = [-1] * self.shaped.ops
         for op in range(self.shaped.ops):
             signature = self.shaped.signature(op)
             if op in self.taken and signature.outputs:
-                found[op] = min(self.taken[op])
+                result[op] = min(self.taken[op])
             elif signature.type in CLASSES["elementwise"] and len(self._inputs(op)) == 1:
-                found[op] = found[self._inputs(op)[0][0][0]]
-        return found
+                result[op] = result[self._inputs(op)[0][0][0]]
+        return result
 
     def _labels(self, of: Ints) -> list[list[int]]:
         """[count] each variable's label for each label of its class: those of its first member."""
         first: dict[int, tuple[Hashable, ...]] = {}
-        found = []
+        result = []
         for v, c in enumerate(of.tolist()):
             keys = first.setdefault(c, self.keys[v])
             place = {key: k for k, key in enumerate(self.keys[v])}
-            found.append([place[key] for key in keys])
-        return found
+            result.append([place[key] for key in keys])
+        return result
 
     def _contracted(self, of: Ints, labels: list[list[int]]) -> tuple[Labelling, list[int]]:
         """The problem of the classes, and of each of its edges the edge that it was."""
@@ -231,8 +231,8 @@ class _Coarsener:
         for op, of_op in forward_ops(self.shaped.names).items():
             backward[of_op].append(op)
 
-        def joined(*found: int) -> None:
-            together.join(int(of[v]) for v in found if v >= 0)
+        def joined(*result: int) -> None:
+            together.join(int(of[v]) for v in result if v >= 0)
 
         summed: dict[int, int] = {}
         for op, ops in backward.items():
@@ -248,7 +248,7 @@ class _Coarsener:
 
     def _gradients(self, op: int, backward: list[int]) -> list[tuple[int, int]]:
         """(tensor, its gradient): an input of an op, and the first output of its backward ops of that shape."""
-        open_, found = list(self._inputs(op)), []
+        open_, result = list(self._inputs(op)), []
         for b in backward:
             for output, (shape, dtype) in enumerate(self.shaped.signature(b).outputs):
                 if self.made.tensor[b][output] < 0:
@@ -256,8 +256,8 @@ class _Coarsener:
                 fits = [t for t in open_ if self.shaped.signature(t[0][0]).outputs[t[0][1]] == (shape, dtype)]
                 if fits and self.given[op, fits[0][1]] >= 0:
                     open_.remove(fits[0])
-                    found.append((self.given[op, fits[0][1]], self.made.tensor[b][output]))
-        return found
+                    result.append((self.given[op, fits[0][1]], self.made.tensor[b][output]))
+        return result
 
     def _in_order(self, of: Ints, group: Ints) -> Ints:
         """[classes] groups numbered by their first op, tensors after the op that makes them."""
@@ -274,14 +274,14 @@ class _Coarsener:
         return rank[group]
 
     def _lengths(self, of: Ints, edges: list[int]) -> Ints:
-        p, seen, found = self.made.problem, set(), []
+        p, seen, result = self.made.problem, set(), []
         for e in edges:
             a, b = int(p.a[e]), int(p.b[e])
             tensor = a if a in self.tensors.layouts else b
             key = (tensor, int(of[a]), int(of[b]))
-            found.append(0 if key in seen else int(self.tensors.size[tensor]))
+            result.append(0 if key in seen else int(self.tensors.size[tensor]))
             seen.add(key)
-        return np.array(found, dtype=np.int64)
+        return np.array(result, dtype=np.int64)
 
 
 def _sum(one: Ints, other: Ints) -> Ints:
@@ -290,14 +290,14 @@ def _sum(one: Ints, other: Ints) -> Ints:
 
 def _share(sets: Iterable[set[int]]) -> bool:
     """Whether those that have any have one in common."""
-    found = [each for each in sets if each]
-    return len(found) > 1 and bool(set.intersection(*found))
+    result = [each for each in sets if each]
+    return len(result) > 1 and bool(set.intersection(*result))
 
 
 def forward_ops(names: tuple[str, ...]) -> dict[int, int]:
     """Backward op -> the forward op whose gradient it is part of: gradients/X_grad/Y and gradient_tape/X/Y of X."""
     number = {name: op for op, name in enumerate(names)}
-    found = {}
+    result = {}
     for op, name in enumerate(names):
         parts = name.split("/")
         begin = next((k for k, part in enumerate(parts) if _BACKWARD.match(part)), -1)
@@ -308,6 +308,6 @@ def forward_ops(names: tuple[str, ...]) -> dict[int, int]:
             tail = [*rest[: many - 1], _GRAD.sub("", rest[many - 1])]
             of = number.get("/".join([*outer, *tail]), number.get("/".join(tail)))
             if of is not None and of != op:
-                found[op] = of
+                result[op] = of
                 break
-    return found
+    return result

@@ -68,11 +68,11 @@ def complete_labels(cut: CutTask, labels: Ints | None, method: str) -> CutChoice
     if labels is None:
         return CutChoice(made, _nothing(method))
     some = pinned(made.problem, labels)
-    found = solve_labelling(some.problem, "exact", cut.seconds, deterministic=cut.deterministic)
-    if found.labels is None:
+    result = solve_labelling(some.problem, "exact", cut.seconds, deterministic=cut.deterministic)
+    if result.labels is None:
         return CutChoice(made, _nothing(method))
-    whole = np.asarray(some.widened(found.labels))
-    answer = replace(found, status=Status.FEASIBLE, method=method, labels=whole, bound=0, limit=Limit.OTHER)
+    whole = np.asarray(some.widened(result.labels))
+    answer = replace(result, status=Status.FEASIBLE, method=method, labels=whole, bound=0, limit=Limit.OTHER)
     return CutChoice(made, answer)
 
 

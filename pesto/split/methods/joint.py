@@ -59,44 +59,46 @@ def joint(cut: CutTask) -> CutChoice:
 
 def _one_by_one(cut: CutTask, seconds: float) -> list[CutChoice] | None:
     """The cuts made one after the other; None where one finds nothing."""
-    made, found = cut.made, list[CutChoice]()
+    made, result = cut.made, list[CutChoice]()
     for k in cut.more:
-        found.append(by_solver(replace(cut, made=made, more=(k,), seconds=seconds / len(cut.more)), "exact"))
-        labels = found[-1].answer.labels
+        result.append(by_solver(replace(cut, made=made, more=(k,), seconds=seconds / len(cut.more)), "exact"))
+        labels = result[-1].answer.labels
         if labels is None:
             return None
-        made = found[-1].program.division(labels.tolist())
-    return found
+        made = result[-1].program.division(labels.tolist())
+    return result
 
 
-def _labels(cut: CutTask, made: CutProgram, first: list[CutChoice], ends: float) -> Ints | None:
+def _labels(cut: CutTask, cut_program: CutProgram, first: list[CutChoice], ends: float) -> Ints | None:
     """The labels of cuts that were made one after the other; None where the products do not have them."""
     program, answer = first[-1]
     division = program.division([] if answer.labels is None else answer.labels.tolist())
-    labels = np.full(tensors_of(cut.shaped, made).count, -1, dtype=np.int64)
-    rows: list[tuple[int, Sequence[object], object]] = list(zip(made.op, made.ways, division.ways, strict=True))
-    rows += zip(made.tie, made.tied, division.variables, strict=True)
-    for ats, options, mine in zip(made.tensor, made.layouts, division.kept, strict=True):
+    labels = np.full(tensors_of(cut.shaped, cut_program).count, -1, dtype=np.int64)
+    rows: list[tuple[int, Sequence[object], object]] = list(
+        zip(cut_program.op, cut_program.ways, division.ways, strict=True)
+    )
+    rows += zip(cut_program.tie, cut_program.tied, division.variables, strict=True)
+    for ats, options, mine in zip(cut_program.tensor, cut_program.layouts, division.kept, strict=True):
         rows += zip(ats, options, mine, strict=True)
     for at, choices, own in rows:
         if at >= 0 and own not in choices:
             return None
         if at >= 0:
             labels[at] = choices.index(own)
-    some = pinned(made.problem, labels)
-    found = _exactly(cut, some.problem, ends)
-    return None if found.labels is None else np.asarray(some.widened(found.labels))
+    some = pinned(cut_program.problem, labels)
+    result = _exactly(cut, some.problem, ends)
+    return None if result.labels is None else np.asarray(some.widened(result.labels))
 
 
-def _improved(cut: CutTask, made: CutProgram, labels: Ints, ends: float) -> Ints:
+def _improved(cut: CutTask, program: CutProgram, labels: Ints, ends: float) -> Ints:
     """One cut after the other anew, all others as they are, until a round of them brings nothing, or time is over."""
-    agree, value, still, at = _Agreeing(cut, made), judge(made.problem, labels), 0, 0
+    agree, value, still, at = _Agreeing(cut, program), judge(program.problem, labels), 0, 0
     while still < len(cut.more) and time.monotonic() < ends:
-        some = narrowed(made.problem, agree.but(at, labels))
-        found = _exactly(cut, some.problem, ends)
+        some = narrowed(program.problem, agree.but(at, labels))
+        result = _exactly(cut, some.problem, ends)
         at, still = (at + 1) % len(cut.more), still + 1
-        if found.labels is not None and found.value is not None and found.value < value:
-            labels, value, still = np.asarray(some.widened(found.labels)), found.value, 1
+        if result.labels is not None and result.value is not None and result.value < value:
+            labels, value, still = np.asarray(some.widened(result.labels)), result.value, 1
     return labels
 
 
@@ -109,28 +111,28 @@ def _exactly(cut: CutTask, problem: Labelling, ends: float) -> LabelResult:
 class _Agreeing:
     """Which labels are those of a division in all cuts but one."""
 
-    def __init__(self, cut: CutTask, made: CutProgram) -> None:
-        self._before = len(made.factors) - len(cut.more)
-        self._many = len(made.problem.unary)
-        self._first = made.problem.first
+    def __init__(self, cut: CutTask, program: CutProgram) -> None:
+        self._before = len(program.factors) - len(cut.more)
+        self._many = len(program.problem.unary)
+        self._first = program.problem.first
         self._cuts: dict[int, list[tuple[object, ...]]] = {}
-        for at, ways in zip(made.op, made.ways, strict=True):
+        for at, ways in zip(program.op, program.ways, strict=True):
             if at >= 0:
                 self._cuts[at] = [way.names for way in ways]
-        for at, tied in zip(made.tie, made.tied, strict=True):
+        for at, tied in zip(program.tie, program.tied, strict=True):
             self._cuts[at] = list(tied)
-        for ats, options in zip(made.tensor, made.layouts, strict=True):
-            for at, found in zip(ats, options, strict=True):
+        for ats, options in zip(program.tensor, program.layouts, strict=True):
+            for at, result in zip(ats, options, strict=True):
                 if at >= 0:
-                    self._cuts[at] = list(found)
+                    self._cuts[at] = list(result)
 
     def but(self, which: int, labels: Ints) -> Bools:
         """[labels] those that agree in all cuts but that one; of what is fetched, all."""
         keep = np.ones(self._many, dtype=np.bool_)
         place = self._before + which
-        for v, found in self._cuts.items():
-            mine = _without(found[labels[v]], place)
-            for k, each in enumerate(found):
+        for v, result in self._cuts.items():
+            mine = _without(result[labels[v]], place)
+            for k, each in enumerate(result):
                 keep[self._first[v] + k] = _without(each, place) == mine
         return keep
 

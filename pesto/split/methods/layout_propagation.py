@@ -20,8 +20,8 @@ Port = tuple[int, int]
 class Spreading:
     """One cut of a program whose variables and ops may be whole; an op's way is open where nothing cut reaches it."""
 
-    def __init__(self, shaped: TypedGraph, made: CutProgram, variables: Mapping[int, int], *, rows: bool) -> None:
-        self.shaped, self.made = shaped, made
+    def __init__(self, shaped: TypedGraph, program: CutProgram, variables: Mapping[int, int], *, rows: bool) -> None:
+        self.shaped, self.made = shaped, program
         self.rows = rows
         """Whether what cannot hand on a cut goes on along its rows; else it is whole."""
         self.variables = variables
@@ -36,24 +36,24 @@ class Spreading:
         """Op -> (tensor, input)."""
         self.takes = defaultdict[int, list[tuple[int, int]]](list)
         """Op -> (input, tie)."""
-        for port, found in readers(shaped).items():
-            for i, at in found:
+        for port, result in readers(shaped).items():
+            for i, at in result:
                 self.reads[i].append((port, at))
         for op, at, v in zip(
             shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
         ):
-            self.takes[op].append((at, made.tie[v]))
+            self.takes[op].append((at, program.tie[v]))
 
     def op(self, op: int) -> None:
         """Divide an op as its inputs are."""
-        found = self.ways(op)
+        result = self.ways(op)
         cut = any(port in self.cut for port, _ in self.reads[op])
         cut = cut or any(tie in self.variables for _, tie in self.takes[op])
         if not cut and (self.shaped.once[op] or any(port in self.open for port, _ in self.reads[op])):
             self.open.update((op, k) for k in range(len(self.shaped.signature(op).outputs)))
             return
-        fitting = [k for k, way in enumerate(found) if self.fits(op, way)] if cut else []
-        whole = [k for k, way in enumerate(found) if {lay[-1] for lay in (*way.needs, *way.gives)} <= {WHOLE}]
+        fitting = [k for k, way in enumerate(result) if self.fits(op, way)] if cut else []
+        whole = [k for k, way in enumerate(result) if {lay[-1] for lay in (*way.needs, *way.gives)} <= {WHOLE}]
         if cut and not fitting and self.rows:
             self.along_rows(op)
         elif fitting or whole:
@@ -63,14 +63,14 @@ class Spreading:
         """Keep what an op makes along its first dimension where no way hands on how its inputs are cut."""
         self.way[op] = 0 if len(self.made.ways[op]) == 1 else -1
         for k, layouts in enumerate(self.made.layouts[op]):
-            if any(found[-1] == 0 for found in layouts):
+            if any(result[-1] == 0 for result in layouts):
                 self.cut[op, k] = 0
 
     def ways(self, op: int) -> tuple[OpStrategy, ...]:
         """Of an op that is whole because it is tiny, those that it would have: what is made of it may be cut so."""
-        found = self.made.ways[op]
-        if len(found) > 1 or self.shaped.once[op]:
-            return found
+        result = self.made.ways[op]
+        if len(result) > 1 or self.shaped.once[op]:
+            return result
         signature = self.shaped.signature(op)
         return admissible_strategies(
             signature, uncut_strategy(signature), (prod(self.made.factors),), whole=True, once=False
@@ -92,17 +92,17 @@ class Spreading:
 
     def labels(self, count: int) -> Ints:
         """[count] of the problem's first variables; -1 for what is open."""
-        found = np.full(count, -1, dtype=np.int64)
+        result = np.full(count, -1, dtype=np.int64)
         for op, way in self.way.items():
             if self.made.op[op] >= 0:
-                found[self.made.op[op]] = way
+                result[self.made.op[op]] = way
             for k, at in enumerate(self.made.tensor[op]):
                 if at >= 0 and (op, k) not in self.open:
-                    found[at] = _label(self.made.layouts[op][k], self.cut.get((op, k), WHOLE))
+                    result[at] = _label(self.made.layouts[op][k], self.cut.get((op, k), WHOLE))
         for tied, at in zip(self.made.tied, self.made.tie, strict=True):
-            found[at] = _label(tied, self.variables.get(at, WHOLE))
-        return found
+            result[at] = _label(tied, self.variables.get(at, WHOLE))
+        return result
 
 
 def _label(layouts: tuple[tuple[int, ...], ...], wanted: int) -> int:
-    return next((k for w in (wanted, WHOLE) for k, found in enumerate(layouts) if found[-1] == w), -1)
+    return next((k for w in (wanted, WHOLE) for k, result in enumerate(layouts) if result[-1] == w), -1)

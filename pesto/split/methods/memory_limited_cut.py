@@ -23,43 +23,43 @@ def cut_within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
     those before it do.
     """
     made = cut.program()
-    found = solve_limited_cut(cut.shaped, made, memory_bytes, seconds=cut.seconds)
-    if found.answer.status is Status.INFEASIBLE and found.least is not None:
+    result = solve_limited_cut(cut.shaped, made, memory_bytes, seconds=cut.seconds)
+    if result.answer.status is Status.INFEASIBLE and result.least is not None:
         error = NothingFoundError if cut.made else InfeasibleError
         raise error(
             f"{shown(cut.shaped.source)}: {'after the cuts before it, ' if cut.made else ''}cut in {cut.more[-1]} a "
-            f"worker holds {size(found.least)} of variables with slots at least, {size(found.least - memory_bytes)} "
+            f"worker holds {size(result.least)} of variables with slots at least, {size(result.least - memory_bytes)} "
             f"more than the {size(memory_bytes)} that it may at this cut - give more workers, or more memory"
         )
-    return CutChoice(made, found.answer)
+    return CutChoice(made, result.answer)
 
 
-def solve_limited_cut(shaped: TypedGraph, made: CutProgram, memory_bytes: int, *, seconds: float) -> LimitedResult:
+def solve_limited_cut(shaped: TypedGraph, program: CutProgram, memory_bytes: int, *, seconds: float) -> LimitedResult:
     """The problem of a cut solved under the limit; SolverError where a solver's process fails."""
     try:
-        return limited(made.problem, held_bytes(shaped, made), memory_bytes, seconds=seconds)
+        return limited(program.problem, held_bytes(shaped, program), memory_bytes, seconds=seconds)
     except RuntimeError as error:
         raise SolverError(f"{error} - leave the limit of memory out, and see pesto doctor") from error
     except ValueError as error:
         raise InputError(f"{shown(shaped.source)}: {error} - leave the limit of memory out") from error
 
 
-def held_bytes(shaped: TypedGraph, made: CutProgram) -> Ints:
+def held_bytes(shaped: TypedGraph, program: CutProgram) -> Ints:
     """[labels] bytes that a worker holds of the variables of a tie, for each label that it can have."""
-    found = np.zeros(len(made.problem.unary), dtype=np.int64)
+    result = np.zeros(len(program.problem.unary), dtype=np.int64)
     for v, (shape, item) in _variables(shaped).items():
-        first = int(made.problem.first[made.tie[v]])
-        for label, layouts in enumerate(made.tied[v]):
-            part = geometry.part_shape(shape, layouts, made.factors)
-            found[first + label] += item * int(np.prod(part, dtype=np.int64))
-    return ints(found)
+        first = int(program.problem.first[program.tie[v]])
+        for label, layouts in enumerate(program.tied[v]):
+            part = geometry.part_shape(shape, layouts, program.factors)
+            result[first + label] += item * int(np.prod(part, dtype=np.int64))
+    return ints(result)
 
 
 def _variables(shaped: TypedGraph) -> dict[int, tuple[Shape, int]]:
     """Variable -> its shape and the bytes of an element, where they are known."""
-    found = {}
+    result = {}
     for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
         operand = shaped.signature(op).inputs[at]
         if operand.shape is not None:
-            found[v] = operand.shape, item_bytes(operand.dtype)
-    return found
+            result[v] = operand.shape, item_bytes(operand.dtype)
+    return result

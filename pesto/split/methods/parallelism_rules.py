@@ -88,10 +88,10 @@ def megatron(cut: CutTask) -> CutChoice:
 class _MatmulPairs:
     """Forward ops divided, with some matmuls as first ones of pairs; which of them a second one follows."""
 
-    def __init__(self, shaped: TypedGraph, made: CutProgram, allowed: set[int] | None) -> None:
-        self.shaped, self.made, self.allowed = shaped, made, allowed
+    def __init__(self, shaped: TypedGraph, program: CutProgram, allowed: set[int] | None) -> None:
+        self.shaped, self.made, self.allowed = shaped, program, allowed
         self.variables: dict[int, int] = {}
-        self.spread = Spreading(shaped, made, self.variables, rows=False)
+        self.spread = Spreading(shaped, program, self.variables, rows=False)
         self.firsts: set[int] = set()
         self.used: set[int] = set()
         self.beside: set[int] = set()
@@ -135,7 +135,7 @@ class _MatmulPairs:
         for number, way in enumerate(self.made.ways[op]):
             along = way.needs[weight[1]][-1]
             free = self.variables.get(tie, along) == along and any(
-                found[-1] == along for found in self.made.tied[self.made.tie.index(tie)]
+                result[-1] == along for result in self.made.tied[self.made.tie.index(tie)]
             )
             if along < 0 or not free or not self.spread.fits(op, way):
                 continue
@@ -164,11 +164,11 @@ def forward(shaped: TypedGraph) -> list[int]:
     All ops where the step gives nothing but updates.
     """
     read, takes = set(shaped.src.tolist()), set(shaped.use_op.tolist())
-    found = {
+    result = {
         op for op in range(shaped.ops)
         if op not in read and op not in takes and any(shape is not None for shape, _ in shaped.signature(op).outputs)
     }  # fmt: skip
     for src, dst in sorted(zip(shaped.src.tolist(), shaped.dst.tolist(), strict=True), key=lambda edge: -edge[1]):
-        if dst in found:
-            found.add(src)
-    return sorted(found) if any(op in takes for op in found) else list(range(shaped.ops))
+        if dst in result:
+            result.add(src)
+    return sorted(result) if any(op in takes for op in result) else list(range(shaped.ops))

@@ -25,7 +25,7 @@ def _by_rows(cut: CutTask, method: str) -> CutChoice:
     tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
     draw = np.random.default_rng(_SEED)
     for v, layouts in tensors.layouts.items():
-        costs.labels[v] = next((k for k, found in enumerate(layouts) if found[-1] == 0), 0)
+        costs.labels[v] = next((k for k, result in enumerate(layouts) if result[-1] == 0), 0)
     for v in tensors.ops:
         cost = costs.of(v)
         allowed = np.flatnonzero(cost < NEVER)

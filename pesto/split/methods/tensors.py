@@ -28,23 +28,23 @@ class Tensors:
     """Variable -> op."""
 
 
-def tensors_of(shaped: TypedGraph, made: CutProgram) -> Tensors:
+def tensors_of(shaped: TypedGraph, program: CutProgram) -> Tensors:
     """What the variables are."""
     layouts: dict[int, tuple[Layouts, ...]] = {}
     sizes: dict[int, int] = {}
     shapes: dict[int, Shape] = {}
-    for v, at in enumerate(made.tie):
-        layouts[at] = made.tied[v]
+    for v, at in enumerate(program.tie):
+        layouts[at] = program.tied[v]
     for u in range(len(shaped.use_op)):
         operand = shaped.signature(int(shaped.use_op[u])).inputs[int(shaped.use_input[u])]
-        at = made.tie[int(shaped.use_variable[u])]
+        at = program.tie[int(shaped.use_variable[u])]
         _larger(sizes, shapes, at, operand.shape, operand.dtype)
     for op in range(shaped.ops):
-        for output, at in enumerate(made.tensor[op]):
-            if at >= 0 and at not in set(made.tie):
-                layouts[at] = made.layouts[op][output]
+        for output, at in enumerate(program.tensor[op]):
+            if at >= 0 and at not in set(program.tie):
+                layouts[at] = program.layouts[op][output]
                 _larger(sizes, shapes, at, *shaped.signature(op).outputs[output])
-    ops = {at: op for op, at in enumerate(made.op) if at >= 0}
+    ops = {at: op for op, at in enumerate(program.op) if at >= 0}
     count = 1 + max([*layouts, *ops], default=-1)
     size = np.array([sizes.get(v, 0) for v in range(count)], dtype=np.int64)
     return Tensors(count=count, layouts=layouts, size=size, rank_first=shapes, ops=ops)

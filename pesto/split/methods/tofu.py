@@ -19,13 +19,13 @@ def tofu(cut: CutTask, *, settings: CoarseGraphOptions = _PAPER, paths: bool = T
     """
     ends = time.monotonic() + 0.8 * cut.seconds
     made = cut.program(each=True)
-    found = coarsen_labelling(cut.shaped, made, settings)
-    share = 0.8 * cut.seconds / (1 + int(found.group.max(initial=0)))
+    result = coarsen_labelling(cut.shaped, made, settings)
+    share = 0.8 * cut.seconds / (1 + int(result.group.max(initial=0)))
 
     def best(part: Labelling) -> Ints | None:
         left = share if cut.deterministic else ends - time.monotonic()
         labels = solve_labelling(part, "exact", left, deterministic=cut.deterministic).labels if left > 0 else None
         return solve_labelling(part, "greedy", 1.0).labels if labels is None else labels
 
-    labels = by_paths(found.problem, found.group, found.length, best, order=paths)
-    return complete_labels(cut, None if labels is None else found.widened(labels), name)
+    labels = by_paths(result.problem, result.group, result.length, best, order=paths)
+    return complete_labels(cut, None if labels is None else result.widened(labels), name)

@@ -27,8 +27,8 @@ _PLANE = 4
 
 def _names(op: OpOperands, rank: int, picture: tuple[str, ...], filters: str) -> tuple[str, ...]:
     """Index variables of a picture: b, the channels' name, and one a spatial dimension."""
-    found = dict(zip(spatial(op, rank), picture, strict=True)) | {0: "b", channel(op, rank): filters}
-    return tuple(found[d] for d in range(rank))
+    result = dict(zip(spatial(op, rank), picture, strict=True)) | {0: "b", channel(op, rank): filters}
+    return tuple(result[d] for d in range(rank))
 
 
 def _picture(rank: int) -> tuple[str, ...]:
@@ -46,13 +46,13 @@ def windows(
     strides, dilations = listed(op, "strides", rank), listed(op, "dilations", rank)
 
     def place(i: dict[int, Index], inside: dict[int, Index]) -> dict[int, Index]:
-        found = {}
+        result = {}
         for d in spatial(op, rank):
             reach = (size[d] - 1) * dilations[d] + 1
             first = before(op, d, picture[d], out[d], reach, strides[d])
             within = inside[d] * dilations[d] - first
-            found[d] = (i[d] - within) / strides[d] if back else i[d] * strides[d] + within
-        return found
+            result[d] = (i[d] - within) / strides[d] if back else i[d] * strides[d] + within
+        return result
 
     return place
 

@@ -185,14 +185,14 @@ def _kept(op: OpOperands, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -
     if masks["ellipsis"] & (masks["ellipsis"] - 1):
         raise NotDescribedError("two ellipses")
     named = sum(1 for s in range(len(begin)) if not (masks["ellipsis"] | masks["new_axis"]) >> s & 1)
-    found: list[int | None] = []
+    result: list[int | None] = []
     d = 0
     for s in range(len(begin)):
         if masks["ellipsis"] >> s & 1:
-            found += range(d, d + len(whole) - named)
+            result += range(d, d + len(whole) - named)
             d += len(whole) - named
         elif masks["new_axis"] >> s & 1:
-            found.append(None)
+            result.append(None)
         else:
             if not masks["shrink_axis"] >> s & 1:
                 full = (
@@ -200,9 +200,9 @@ def _kept(op: OpOperands, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -
                     and _from_first(masks["begin"] >> s & 1, begin[s])
                     and _to_last(masks["end"] >> s & 1, end[s], whole[d])
                 )
-                found.append(d if full else None)
+                result.append(d if full else None)
             d += 1
-    return found + list(range(d, len(whole)))
+    return result + list(range(d, len(whole)))
 
 
 def _from_first(masked: int, begin: int) -> bool:

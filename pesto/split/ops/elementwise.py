@@ -31,10 +31,10 @@ def describe(op: OpOperands) -> list[Body]:
     inputs = [op[number] for number in range(op.inputs)]
 
     def element(*i: Index) -> Value:
-        found = Value()
+        result = Value()
         for tensor in inputs:
-            found = found + at(tensor, i)
-        return found
+            result = result + at(tensor, i)
+        return result
 
     return [element]
 

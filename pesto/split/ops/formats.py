@@ -15,8 +15,8 @@ def spatial(op: OpOperands, rank: int) -> list[int]:
 
 def listed(op: OpOperands, name: str, rank: int) -> tuple[int, ...]:
     """An attribute with a number for each dimension; 1 each where it is missing."""
-    found = op.attribute(name, ())
-    return tuple(found) if isinstance(found, tuple) and found else (1,) * rank  # type: ignore[arg-type]
+    result = op.attribute(name, ())
+    return tuple(result) if isinstance(result, tuple) and result else (1,) * rank  # type: ignore[arg-type]
 
 
 def before(op: OpOperands, d: int, extent: int, out: int, window: int, stride: int) -> int:

@@ -26,11 +26,11 @@ def _describe(op: OpOperands, vectors: list[int], pictures: list[int]) -> list[L
     def vector(c: Index) -> Value:
         return of(c, None)
 
-    found = [Lambda(_names(op, rank), picture)]
+    result = [Lambda(_names(op, rank), picture)]
     for number in range(1, len(op.signature.outputs)):
         empty = op.out(number) == (0,)
-        found.append(Lambda(("empty",), lambda _: Value()) if empty else Lambda(("c",), vector))
-    return found
+        result.append(Lambda(("empty",), lambda _: Value()) if empty else Lambda(("c",), vector))
+    return result
 
 
 def _picture(tensor: InputTensor, c: Index, at: int, i: tuple[Index, ...] | None) -> Value:

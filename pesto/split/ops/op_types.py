@@ -73,12 +73,12 @@ def description(op_type: str) -> Description | None:
     """The description of an op type; None without one."""
     if op_type in _OWN:
         return _OWN[op_type]
-    return next((found[op_type] for found in CLASSES.values() if op_type in found), None)
+    return next((result[op_type] for result in CLASSES.values() if op_type in result), None)
 
 
 def described_types() -> list[str]:
     """Every op type that is known, in order."""
-    return sorted({*_OWN, *replicated_ops.ROWS, *(op_type for found in CLASSES.values() for op_type in found)})
+    return sorted({*_OWN, *replicated_ops.ROWS, *(op_type for result in CLASSES.values() for op_type in result)})
 
 
 def coverage(types: Iterable[str]) -> list[OpTypeRow]:
@@ -91,7 +91,7 @@ def _row(op_type: str) -> OpTypeRow:
         return OpTypeRow(op_type, "own", "")
     if op_type in replicated_ops.ROWS:
         return OpTypeRow(op_type, "whole", replicated_ops.ROWS[op_type])
-    return OpTypeRow(op_type, next((kind for kind, found in CLASSES.items() if op_type in found), ""), "")
+    return OpTypeRow(op_type, next((kind for kind, result in CLASSES.items() if op_type in result), ""), "")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -102,15 +102,15 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
     InputError, one line that names the op type, where its description raises, or reads what is not there, or where one
     of one's own is not of the op's outputs.
     """
-    found = description(signature.type)
-    if found is None:
+    result = description(signature.type)
+    if result is None:
         why = replicated_ops.ROWS.get(signature.type, "its type has no description")
         return Strategies((), (Refusal("*", why),))
     try:
         if halo and reads_windows(signature.type):
-            made = _that_run(analyse(found, signature, k, halo=True), signature, k)
+            made = _that_run(analyse(result, signature, k, halo=True), signature, k)
         else:
-            made = analyse(found, signature, k)
+            made = analyse(result, signature, k)
     except NotDescribedError as refused:
         if isinstance(refused, MisdescribedError) and signature.type in _OWN:
             raise InputError(f"the description of {signature.type} is of another op: {refused} - mend it") from refused
@@ -125,15 +125,15 @@ def reads_windows(op_type: str) -> bool:
     return op_type in WINDOWED or op_type in _OWN
 
 
-def _that_run(found: Strategies, signature: Signature, k: int) -> Strategies:
+def _that_run(all_strategies: Strategies, signature: Signature, k: int) -> Strategies:
     """Those whose parts the op's kernel can run on; what it cannot is refused."""
-    return _without(found, lambda strategy: kernel_fault(signature, strategy, k))
+    return _without(all_strategies, lambda strategy: kernel_fault(signature, strategy, k))
 
 
-def _without(found: Strategies, fault: Callable[[Strategy], str]) -> Strategies:
+def _without(all_strategies: Strategies, fault: Callable[[Strategy], str]) -> Strategies:
     """The strategies without a fault; the others are refused for theirs."""
-    kept, refused = list[Strategy](), list(found.refused)
-    for strategy in found.found:
+    kept, refused = list[Strategy](), list(all_strategies.refused)
+    for strategy in all_strategies.found:
         why = fault(strategy)
         if why:
             refused.append(Refusal(strategy.name, why))

@@ -19,14 +19,14 @@ def runs(before: Sequence[int], after: Sequence[int]) -> list[DimensionRun]:
     """Which dimensions became which, of as many elements, above 0; those of extent 1 belong to no run."""
     left = [d for d, extent in enumerate(before) if extent != 1]
     made = [d for d, extent in enumerate(after) if extent != 1]
-    found, i, j = [], 0, 0
+    result, i, j = [], 0, 0
     while i < len(left) and j < len(made):
         a, b = i + 1, j + 1
         while (sizes := (_product(before, left[i:a]), _product(after, made[j:b])))[0] != sizes[1]:
             a, b = (a + 1, b) if sizes[0] < sizes[1] else (a, b + 1)
-        found.append(DimensionRun(tuple(left[i:a]), tuple(made[j:b])))
+        result.append(DimensionRun(tuple(left[i:a]), tuple(made[j:b])))
         i, j = a, b
-    return found
+    return result
 
 
 def _product(shape: Sequence[int], dimensions: Sequence[int]) -> int:

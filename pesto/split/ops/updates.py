@@ -19,10 +19,10 @@ def describe(op: OpOperands) -> list[Lambda]:
     tensors = [op[number] for number in range(op.inputs)]
 
     def element(*i: Index) -> Value:
-        found = Value()
+        result = Value()
         for tensor in tensors:
-            found = found + (tensor[i] if tensor.rank else tensor[()])
-        return found
+            result = result + (tensor[i] if tensor.rank else tensor[()])
+        return result
 
     return [Lambda(tuple(f"i{d}" for d in range(tensors[0].rank)), element)]
 

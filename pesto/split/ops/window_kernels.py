@@ -85,10 +85,10 @@ def _parts(signature: Signature, strategy: Strategy, k: int) -> tuple[list[Boxes
 
 
 def _box(number: int, given: Boxes, made: Boxes) -> Box:
-    found = made[0] if number == _OUT else given[number]
-    if found is None:
+    result = made[0] if number == _OUT else given[number]
+    if result is None:
         raise ValueError("a worker without a part has no kernel")
-    return found
+    return result
 
 
 def _extents(signature: Signature, number: int) -> tuple[int, ...]:
@@ -110,13 +110,13 @@ def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, i
     op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     picture, windows = _extents(signature, under), _extents(signature, by_window)
     (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
-    strides, found = listed(op, "strides", len(picture)), [(0, 0)] * len(picture)
+    strides, result = listed(op, "strides", len(picture)), [(0, 0)] * len(picture)
     for d in spatial(op, len(picture)):
         reach = _reach(signature, d)
         begin = strides[d] * at[d] - before(op, d, picture[d], windows[d], reach, strides[d])
         end = begin + strides[d] * (many[d] - 1) + reach
-        found[d] = first[d] - begin, max(0, end - first[d] - size[d])
-    return found
+        result[d] = first[d] - begin, max(0, end - first[d] - size[d])
+    return result
 
 
 def _runs(signature: Signature, given: Boxes, made: Boxes) -> bool:
@@ -136,13 +136,13 @@ def _pads(signature: Signature, given: Box | None, made: Box | None, windows: Se
     """What a part pads: along windows what it lacks of them."""
     if given is None or made is None:
         raise ValueError("a worker without a part has no kernel")
-    found = []
+    result = []
     for d, sides in enumerate(_numbers(OpOperands(signature).value(1))):
         low, high = _numbers(sides)
         begin = made[0][d] - low
         window = given[0][d] - begin, begin + made[1][d] - given[0][d] - given[1][d]
-        found.append(window if d in windows else (low, high))
-    return tuple(found)
+        result.append(window if d in windows else (low, high))
+    return tuple(result)
 
 
 def _numbers(value: Number) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ def split_job(work: Work) -> dict[str, Any]:
         """Write a split: the worker may be killed while a shorter one is looked for, or this one is timed."""
         work.keep(SPLIT, dumps_split(shaped, split, time_limit_s=seconds))
 
-    found = divide_with_or_without_halo(shaped, factors, options.method, rules, seconds=seconds, found=save)
+    found = divide_with_or_without_halo(shaped, factors, options.method, rules, seconds=seconds, on_split=save)
     save(found)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     hold()

@@ -256,7 +256,7 @@ def test_ranks_do_what_the_schedule_does():
     found = find_pipeline(asked(batches=4), "zero-bubble")
     rows = [
         line.split(",")
-        for line in rank_actions(found.chosen.rows, range(found.asked.devices), found.chosen.run).splitlines()
+        for line in rank_actions(found.chosen.rows, range(found.request.devices), found.chosen.run).splitlines()
     ]
     assert len(rows) == 4 and sum(map(len, rows)) == 4 * 4 * 3
     assert rows[0][0] == "0F0" and rows[3][:2] == ["3F0", "3I0"]

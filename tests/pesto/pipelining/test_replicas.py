@@ -135,14 +135,14 @@ def test_devices_share_a_stage_where_that_is_shorter(heavy):
     alone = pipeline_step(heavy, cluster, batches=8, wish=PipelineOptions(search=0, contiguous=True))
     schedule, candidate = found.chosen.schedule, found.chosen.candidate
     assert schedule.name == "replicated" and candidate.makespan < alone.chosen.candidate.makespan
-    assert "replicated" not in {each.candidate.name for each in alone.laid if each.candidate}
+    assert "replicated" not in {each.candidate.name for each in alone.mapped if each.candidate}
     location = candidate.timeline.problem.location[candidate.timeline.schedule.device]
-    at = dict(zip(found.ground.step.graph.names, location.tolist(), strict=True))
+    at = dict(zip(found.staged.step.graph.names, location.tolist(), strict=True))
     taker, stage = schedule.shared.taker(8), schedule.shared.stage
-    layer = dict(zip(heavy.names, found.ground.chain.layer.tolist(), strict=True))
+    layer = dict(zip(heavy.names, found.staged.chain.layer.tolist(), strict=True))
     for k in range(6):
-        assert at[f"w{k}"] == at[f"r{k}"] == at[f"u{k}"] == found.ground.fast[schedule.shared.homes[layer[f"w{k}"]]]
-        assert [at[f"f{k}/batch{b}"] for b in range(8)] == found.ground.fast[taker[stage[layer[f"f{k}"]]]].tolist()
+        assert at[f"w{k}"] == at[f"r{k}"] == at[f"u{k}"] == found.staged.fast[schedule.shared.homes[layer[f"w{k}"]]]
+        assert [at[f"f{k}/batch{b}"] for b in range(8)] == found.staged.fast[taker[stage[layer[f"f{k}"]]]].tolist()
     listed = [line.split(",") for line in step_stages(found).splitlines()]
     assert listed[0] == ["op", "part", "layer", "stage", "devices"] and len(listed) == heavy.ops + 1
     rows = {row[0]: row[1:] for row in listed}
@@ -169,7 +169,7 @@ def test_search_is_never_longer_and_says_where_it_began(heavy):
         assert found.bound_ticks <= found.chosen.candidate.makespan <= plain.chosen.candidate.makespan
         if found.search is not None:
             assert found.chosen.candidate.makespan < plain.chosen.candidate.makespan
-            assert found.search.begun in {each.schedule.name for each in found.laid} and found.search.tried > 0
+            assert found.search.begun in {each.schedule.name for each in found.mapped} and found.search.tried > 0
             assert wish.name in (None, found.search.begun)
 
 
@@ -198,6 +198,6 @@ def test_after_ctrl_c_nothing_more_is_laid_out(heavy, monkeypatch):
     ended = ChainSchedule(name="free", why="interrupted", interrupted=True)
     monkeypatch.setattr("pesto.pipelining.schedules._free", lambda *_: ended)
     found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4)
-    assert found.interrupted and [each.schedule.name for each in found.laid][-1] == "free"
+    assert found.interrupted and [each.schedule.name for each in found.mapped][-1] == "free"
     found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(name="1f1b"))
-    assert found.interrupted and found.chosen.schedule.name == "1f1b" == found.laid[-1].schedule.name
+    assert found.interrupted and found.chosen.schedule.name == "1f1b" == found.mapped[-1].schedule.name

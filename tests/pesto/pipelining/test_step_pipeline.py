@@ -67,17 +67,17 @@ def test_every_schedule_is_laid_out(make_graph, seed):
     """No op is forgotten, each schedule runs; the least that fits is the plan, which the reference simulator took."""
     graph = make_graph(training_step(seed, layers=10, momentum=True, clipped=seed == 2).ops)
     found = pipeline_step(graph, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=0))
-    ran = {each.schedule.name: each.candidate for each in found.laid if each.candidate}
+    ran = {each.schedule.name: each.candidate for each in found.mapped if each.candidate}
     assert set(NAMES) - set(ran) <= {"exact", "free", "interleaved-2", "zero-bubble-v"}  # two stages a device each
     assert found.plan.makespan_s == pytest.approx(min(each.makespan for each in ran.values()) * 1e-9, rel=0.01)
     assert found.bound_ticks <= found.chosen.candidate.makespan
-    assert found.plan.names == found.ground.step.graph.names
+    assert found.plan.names == found.staged.step.graph.names
     # One stage a device: all of a batch's forward ops of a layer, and the variable that they read, are on it.
     device = ran["1f1b"].timeline.problem.location[ran["1f1b"].timeline.schedule.device]
-    at = dict(zip(found.ground.step.graph.names, device.tolist(), strict=True))
+    at = dict(zip(found.staged.step.graph.names, device.tolist(), strict=True))
     for k in range(10):
         assert len({at[f"w{k}"], at[f"u{k}"], *(at[f"f{k}/batch{b}"] for b in range(4))}) == 1
-    start = dict(zip(found.ground.step.graph.names, ran["gpipe"].timeline.schedule.start.tolist(), strict=True))
+    start = dict(zip(found.staged.step.graph.names, ran["gpipe"].timeline.schedule.start.tolist(), strict=True))
     for stage in set(at.values()):
         mine = [name for name in at if at[name] == stage]
         forward = [start[name] for name in mine if name[0] == "f"]
@@ -144,6 +144,6 @@ def test_built_in_models_are_pipelined(model):
         assert (sign * (place[graph.dst[inner]] - place[graph.src[inner]]) >= 0).all()
     found = pipeline_step(graph, load_cluster("v100x4"), batches=8)
     assert found.chosen.fits and found.bound_ticks <= found.chosen.candidate.makespan
-    laid = {each.schedule.name: each.candidate.makespan for each in found.laid if each.candidate is not None}
+    laid = {each.schedule.name: each.candidate.makespan for each in found.mapped if each.candidate is not None}
     assert {"gpipe", "1f1b", "interleaved-2", "zero-bubble"} <= set(laid)
     assert found.chosen.candidate.makespan <= min(laid.values())

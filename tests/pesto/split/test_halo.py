@@ -293,7 +293,7 @@ def test_a_halo_that_sends_more_is_not_taken(monkeypatch):
         told[True] = sent
         heard = []
         found = split_search.divide_with_or_without_halo(
-            None, (2,), "exact", Rules(halo=True), seconds=1, found=heard.append
+            None, (2,), "exact", Rules(halo=True), seconds=1, on_split=heard.append
         )
         assert found.halo == taken and [split.halo for split in heard] == [False]
     told[True] = 0

@@ -97,7 +97,7 @@ def run_command(
         log.begins(path, before, again)
         try:
             if before.pending and limit_cells != 0:
-                runner.run(cells, file, _executor(executor, jobs), log, most=limit_cells)
+                runner.run(cells, file, _executor(executor, jobs), log, limit=limit_cells)
         except KeyboardInterrupt:
             _say(f"interrupted: {file.tally().done} of {len(cells)} cells are done - run it again to go on")
             raise click.exceptions.Exit(received() or Exit.INTERRUPTED) from None

@@ -12,8 +12,8 @@ def models_object(measured: bool = False) -> dict[str, Any]:
     """The built-in models, their variants and the ops of one step; `measured`: built and counted afresh (minutes)."""
     from pesto.tf.models import FAMILIES, counts
 
-    found = counts.measure_all() if measured else counts.recorded()
-    rows = [(f.name, v, v == f.default, found[f.name][v]) for f in FAMILIES for v in f.variants]
+    result = counts.measure_all() if measured else counts.recorded()
+    rows = [(f.name, v, v == f.default, result[f.name][v]) for f in FAMILIES for v in f.variants]
     return {
         "models": [
             {"model": m, "variant": v, "default": d, "ops": n, "batch_by_gpus": PUBLISHED.get((m, v))}

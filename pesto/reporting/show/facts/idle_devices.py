@@ -19,9 +19,9 @@ def idle_devices(plan: Plan) -> str:
 def name_ranges(names: list[str]) -> list[str]:
     """Names that count on, as gpu:4, gpu:5, gpu:6, are one: "gpu:4 to 6"."""
     numbered = sorted((kind, int(number)) for kind, _, number in (name.rpartition(":") for name in names))
-    found = []
+    result = []
     for _, run in groupby(enumerate(numbered), key=lambda each: (each[1][0], each[1][1] - each[0])):
         row = [each for _, each in run]
         (kind, first), (_, last) = row[0], row[-1]
-        found.append(f"{kind}:{first}" if first == last else f"{kind}:{first} to {last}")
-    return found
+        result.append(f"{kind}:{first}" if first == last else f"{kind}:{first} to {last}")
+    return result

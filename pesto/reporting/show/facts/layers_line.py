@@ -28,14 +28,14 @@ def layers_lines(plan: Plan) -> list[str]:
     np.add.at(time, (scope, at), took)
     total, home = time.sum(axis=1), time.argmax(axis=1)
     named = [k for k in np.argsort(-total, kind="stable").tolist() if total[k] >= _LEAST * took.sum()]
-    found = []
+    result = []
     for d, device in enumerate(devices):
         here = [k for k in named if home[k] == d]
         said = [_said(labels[k], time[k, d] / total[k]) for k in here[:_MOST]]
         more = [f"and {len(here) - _MOST} more"] if len(here) > _MOST else []
         if said:
-            found.append(f"{device}: {', '.join(said + more)}")
-    return [fact("layers" if k == 0 else "", text) for k, text in enumerate(found)]
+            result.append(f"{device}: {', '.join(said + more)}")
+    return [fact("layers" if k == 0 else "", text) for k, text in enumerate(result)]
 
 
 def _said(label: str, share: float) -> str:

@@ -66,7 +66,7 @@ _STYLES = {
 }
 
 
-def draw(asked: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
+def draw(request: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
     """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
 
     Of a periodic schedule one period lies between dashed lines. The first 24 batches at most, of a periodic one so many
@@ -77,11 +77,11 @@ def draw(asked: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartU
 
     if chosen.run is None or not len(chosen.rows):
         raise ValueError("nothing to draw")
-    seen = _seen(asked, chosen, chosen.run)
-    rows = _rows(asked.devices, seen.run.resource, chosen.rows)
+    seen = _seen(request, chosen, chosen.run)
+    rows = _rows(request.devices, seen.run.resource, chosen.rows)
     with drawing_style(_MADE_BY):
         highest = _HIGHEST / (1 if seen.large is None else 2)
-        height = min(highest, 0.4 * sum(0.4 if row >= asked.devices else 1 for row in rows))
+        height = min(highest, 0.4 * sum(0.4 if row >= request.devices else 1 for row in rows))
         heights = [height + 0.6, *([height + 0.9] if seen.large is not None else []), 1.8]
         canvas = Canvas(figsize=(_WIDTH, sum(heights) + 1.0), layout="constrained")
         top, *large, below = canvas.subplots(len(heights), 1, height_ratios=heights)
@@ -93,13 +93,13 @@ def draw(asked: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartU
             _boxes(large[0], chosen, seen.large, rows, (begin - (end - begin) // 4, end + (end - begin) // 4))
             large[0].set_title("one period, and what is about it", loc="left", fontsize=9)
         for axis in (top, *large):
-            devices = [row for row in rows if row < asked.devices]
+            devices = [row for row in rows if row < request.devices]
             axis.set_yticks([rows[device] + 0.45 for device in devices], [units.called(device) for device in devices])
         for axis in (top, *large, below):
             for tick in seen.period or ():
                 axis.axvline(tick, color=INK, linestyle="--", linewidth=0.9)
             axis.xaxis.set_major_formatter(lambda tick, _: f"{tick / units.ticks:g}")
-        _held(below, (asked, chosen), seen.run, units)
+        _held(below, (request, chosen), seen.run, units)
         below.set_xlabel(units.time)
         top.set_title(_title(chosen, seen.run, chosen.run, units), loc="left", fontsize=10)
         top.set_title(_shades(seen.run), loc="right", fontsize=8, color=GREY)
@@ -132,13 +132,13 @@ class _DrawnSchedule(NamedTuple):
     """The operations about that period, where all are too thin to be told apart."""
 
 
-def _seen(asked: PipelineRequest, chosen: ChainSchedule, run: Unrolled) -> _DrawnSchedule:
+def _seen(request: PipelineRequest, chosen: ChainSchedule, run: Unrolled) -> _DrawnSchedule:
     """The first batches; of a periodic schedule so many that a few periods are full."""
     pattern, many = chosen.pattern, min(_SHOWN, run.batches)
     if pattern is None or not chosen.periodic or chosen.allocation is None:
         return _DrawnSchedule(_first(run, many), None, None)
     full = pattern.k * (-(-int(run.finish[run.batch == 0].max()) // pattern.T) + _PERIODS)
-    drawn, chain = _first(run, min(many, full)), asked.seen(chosen.allocation)
+    drawn, chain = _first(run, min(many, full)), request.seen(chosen.allocation)
     ticks = [finish - start for _, kind, _, _, start, finish in _merged(drawn, chosen.rows) if kind not in _SENDS]
     if np.median(ticks) / drawn.step * _POINTS >= _THIN or full > MOST_HALVES // chain.layers:
         return _DrawnSchedule(drawn, _steady(drawn, pattern.T), None)
@@ -170,14 +170,14 @@ def _rows(devices: int, resource: Ints, stages: Ints) -> dict[int, float]:
 
     Idle devices have none.
     """
-    found, at = dict[int, float](), 0.0
+    result, at = dict[int, float](), 0.0
     links = sorted(set(resource[resource >= devices].tolist()))
     for device in _devices(stages):
-        found[device], at = at, at + 1.0
+        result[device], at = at, at + 1.0
         for link in links:
             if (link - devices) // devices == device:
-                found[link], at = at, at + _LINK
-    return found
+                result[link], at = at, at + _LINK
+    return result
 
 
 def _boxes(
@@ -218,15 +218,15 @@ def _merged(run: Unrolled, stages: Ints) -> list[tuple[int, int, int, int, int, 
     """Resource, kind, stage, batch, start and finish: layers of a stage that follow each other at once are one box."""
     stage = np.searchsorted(np.unique(stages[:, 0]), run.layer, side="right") - 1
     order = np.lexsort((run.start, run.batch, stage, run.kind))
-    found: list[tuple[int, int, int, int, int, int]] = []
+    result: list[tuple[int, int, int, int, int, int]] = []
     for o in order.tolist():
         key = (int(run.resource[o]), int(run.kind[o]), int(stage[o]), int(run.batch[o]))
         begin, finish = int(run.start[o]), int(run.finish[o])
-        if found and found[-1][:4] == key and found[-1][5] == begin:
-            found[-1] = (*key, found[-1][4], finish)
+        if result and result[-1][:4] == key and result[-1][5] == begin:
+            result[-1] = (*key, result[-1][4], finish)
         else:
-            found.append((*key, begin, finish))
-    return found
+            result.append((*key, begin, finish))
+    return result
 
 
 def _steady(run: Unrolled, ticks: int) -> tuple[int, int] | None:
@@ -238,8 +238,8 @@ def _steady(run: Unrolled, ticks: int) -> tuple[int, int] | None:
 
 def _held(axis: "Axes", of: tuple[PipelineRequest, ChainSchedule], run: Unrolled, units: ChartUnits) -> None:
     """Weights and activations of each device over time."""
-    asked, chosen = of
-    chain, stages = asked.chain, chosen.rows
+    request, chosen = of
+    chain, stages = request.chain, chosen.rows
     curves = []
     for device in _devices(stages):
         mine = run.resource == device
@@ -262,20 +262,20 @@ def _held(axis: "Axes", of: tuple[PipelineRequest, ChainSchedule], run: Unrolled
             label=units.called(device),
         )
     axis.set_ylim(0, 1.15 * highest / units.one if highest > 0 else None)
-    _limits(axis, asked.machines, stages, units)
+    _limits(axis, request.machines, stages, units)
     axis.set_ylabel(f"weights and\nactivations, {units.size}", fontsize=8)
     axis.tick_params(labelsize=8)
-    if asked.devices <= len(COLOURS) * len(_LINES):
+    if request.devices <= len(COLOURS) * len(_LINES):
         axis.legend(fontsize=7, frameon=False, ncols=8, loc="lower right", bbox_to_anchor=(1, 1), handlelength=3)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
 
 
-def _legible(units: ChartUnits, most: float) -> ChartUnits:
+def _legible(units: ChartUnits, limit: float) -> ChartUnits:
     """Smaller units of bytes than GiB where less than one of these is held."""
-    smaller = [("MiB", 2.0**20), ("KiB", 2.0**10)] if units.size == "GiB" and most < units.one else []
+    smaller = [("MiB", 2.0**20), ("KiB", 2.0**10)] if units.size == "GiB" and limit < units.one else []
     for name, one in smaller:
-        if most >= one or name == "KiB":
+        if limit >= one or name == "KiB":
             return units._replace(size=name, one=one)
     return units
 

@@ -16,80 +16,80 @@ from solvers.pipelining.pipeline_bounds import PeriodBound
 from solvers.pipelining.unequal_devices import Machines
 
 
-def pipeline_object(found: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:
+def pipeline_object(pipeline: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:
     """The keys of --json; docs/guides/pipeline.md says what they are. out: the pattern file that is written."""
-    chosen = found.chosen
+    chosen = pipeline.chosen
     return {
-        "status": "optimal" if found.optimal_among else "feasible",
-        "optimal_among": found.optimal_among,
+        "status": "optimal" if pipeline.optimal_among else "feasible",
+        "optimal_among": pipeline.optimal_among,
         "schedule": chosen.name,
         "k": None if chosen.pattern is None else chosen.pattern.k,
         "T": None if chosen.pattern is None else chosen.pattern.T,
         **period_object("period", chosen.period),
         "fits": chosen.fits,
-        "bound": bound_object(found.bound),
-        "stage_bound": bound_object(found.stage_bound),
-        "gap": found.gap,
-        "stages": _stages(found),
-        "schedules": {each.name: _schedule(each) for each in found.schedules},
-        "micro_batches": found.asked.batches,
+        "bound": bound_object(pipeline.bound),
+        "stage_bound": bound_object(pipeline.stage_bound),
+        "gap": pipeline.gap,
+        "stages": _stages(pipeline),
+        "schedules": {each.name: _schedule(each) for each in pipeline.schedules},
+        "micro_batches": pipeline.request.batches,
         "step": chosen.step,
         "step_s": None if chosen.step is None or not ticks_per_second else chosen.step / ticks_per_second,
-        "step_bound": bound_object(found.step_bound),
-        "bubble": found.bubble,
-        "memory_model": found.asked.model.value,
-        "interrupted": found.interrupted,
+        "step_bound": bound_object(pipeline.step_bound),
+        "bubble": pipeline.bubble,
+        "memory_model": pipeline.request.model.value,
+        "interrupted": pipeline.interrupted,
         "plan": None if out is None else str(out),
     }
 
 
-def pipeline_page(found: Pipeline, name: str) -> str:
+def pipeline_page(pipeline: Pipeline, name: str) -> str:
     """Stages, the schedules beside each other, and what is proven; ticks and bytes."""
-    asked, stages = found.asked, _stages(found)
-    idle = asked.devices - len({row["device"] for row in stages})
-    ran = ("schedule", "period", "", f"step of {asked.batches}", "fullest device", "")
+    request, stages = pipeline.request, _stages(pipeline)
+    idle = request.devices - len({row["device"] for row in stages})
+    ran = ("schedule", "period", "", f"step of {request.batches}", "fullest device", "")
     lines = [
-        fact("chain", f"{name}: {counted(asked.chain.layers, 'layer')} on {_devices(asked.machines)}"),
+        fact("chain", f"{name}: {counted(request.chain.layers, 'layer')} on {_devices(request.machines)}"),
         *([fact("idle", counted(idle, "device"))] if idle else []),
         "",
-        *align_rows(_table(asked.machines, stages), "<" + 7 * ">"),
+        *align_rows(_table(request.machines, stages), "<" + 7 * ">"),
         "",
-        *align_rows([ran, *(_row(each, found.chosen) for each in found.schedules)], "<>>>><"),
+        *align_rows([ran, *(_row(each, pipeline.chosen) for each in pipeline.schedules)], "<>>>><"),
         "",
-        *_proven(found),
+        *_proven(pipeline),
     ]
     return "\n".join(lines)
 
 
-def _proven(found: Pipeline) -> list[str]:
-    asked, chosen = found.asked, found.chosen
-    at_once = ", each half at once" if found.stage_bound.name == AT_ONCE else ""
-    many, below = counted(asked.batches, "micro-batch", "micro-batches"), ticks_text(found.step_bound.value)
+def _proven(pipeline: Pipeline) -> list[str]:
+    request, chosen = pipeline.request, pipeline.chosen
+    at_once = ", each half at once" if pipeline.stage_bound.name == AT_ONCE else ""
+    many, below = counted(request.batches, "micro-batch", "micro-batches"), ticks_text(pipeline.step_bound.value)
     return [
         fact("period", f"{ticks_text(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
-        fact("bound", f"{bound_text(found.bound)} of all stages: {percent(found.gap)} above it"),
-        fact("", f"{bound_text(found.stage_bound)} of these stages{at_once}"),
-        *load_lines(found.schedules, lambda ticks: f"{ticks} ticks"),
-        fact("optimal", f"among {found.optimal_among}" if found.optimal_among else "not proven"),
+        fact("bound", f"{bound_text(pipeline.bound)} of all stages: {percent(pipeline.gap)} above it"),
+        fact("", f"{bound_text(pipeline.stage_bound)} of these stages{at_once}"),
+        *load_lines(pipeline.schedules, lambda ticks: f"{ticks} ticks"),
+        fact("optimal", f"among {pipeline.optimal_among}" if pipeline.optimal_among else "not proven"),
         fact(
             "step",
             f"{chosen.step} ticks for {many}, no step through these stages below {below}; devices idle for "
-            f"{percent(found.bubble)} of it",
+            f"{percent(pipeline.bubble)} of it",
         ),
-        fact("memory", _MEMORY[asked.model.value]),
+        fact("memory", _MEMORY[request.model.value]),
     ]
 
 
 def load_lines(schedules: Iterable[ChainSchedule], time: Callable[[int], str]) -> list[str]:
     """A line for each schedule of two stages a device: how near to the least its cuts are; `time` words ticks."""
-    found = [(each.name, each.load, each.load_bound, each.load_gap) for each in schedules]
+    result = [(each.name, each.load, each.load_bound, each.load_gap) for each in schedules]
     return [
         fact(
             "cuts",
             f"{name}: the busiest device computes {time(load)} a micro-batch, over both its stages; no cuts for this "
             f"order of devices have less than {time(bound)}, gap {percent(gap)} - which bounds cuts, not the step",
         )
-        for name, load, bound, gap in found
+        for name, load, bound, gap in result
         if load is not None and bound is not None and gap is not None
     ]
 
@@ -132,12 +132,12 @@ def bound_object(bound: PeriodBound) -> dict[str, Any]:
     return {"name": bound.name, "value": str(bound.value), "ticks": float(bound.value)}
 
 
-def _stages(found: Pipeline) -> list[dict[str, Any]]:
+def _stages(pipeline: Pipeline) -> list[dict[str, Any]]:
     """Of the chosen schedule; bytes are the most on the stage's device."""
-    chosen, machines = found.chosen, found.asked.machines
+    chosen, machines = pipeline.chosen, pipeline.request.machines
     if chosen.allocation is None or chosen.peaks is None or chosen.in_flight is None:
         return []
-    chain = found.asked.seen(chosen.allocation)
+    chain = pipeline.request.seen(chosen.allocation)
     return [
         {
             "first": first,

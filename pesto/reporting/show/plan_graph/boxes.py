@@ -58,7 +58,7 @@ class Boxes:
         return np.asarray(self.device[self.src] != self.device[self.dst], dtype=np.bool_)
 
 
-def plan_boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200) -> Boxes:
+def plan_boxes(plan: Plan, graph: Graph, by: str | None = None, limit: int = 200) -> Boxes:
     """The plan in boxes: by default ops where they are few, else scopes where names have them, else nodes.
 
     most: runs of ops at most, by node; what crosses devices may keep more of them apart. MismatchError when the plan is
@@ -75,7 +75,7 @@ def plan_boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200)
         box_of, labels = group_scopes(graph.names, device, took)
         labels = _shortened(labels, graph.names)
     else:
-        box_of = _runs(plan, graph, device, most)
+        box_of = _runs(plan, graph, device, limit)
         labels = _shortened(heaviest(graph.names, box_of, took), graph.names)
     return _summed(plan, graph, by, (devices, device), (box_of, labels))
 
@@ -83,22 +83,22 @@ def plan_boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200)
 def _shortened(labels: list[str], names: tuple[str, ...]) -> list[str]:
     """Scopes without those that all of the model is in; what gradients begin with stays."""
     common = common_scope(names)
-    found = []
+    result = []
     for label in labels:
         head = GRADIENT.match(f"{label}/")
         inner = label[head.end() :] if head else label
-        found.append((head[0] if head else "") + "/".join(without_scope(inner.split("/"), common)))
-    return found
+        result.append((head[0] if head else "") + "/".join(without_scope(inner.split("/"), common)))
+    return result
 
 
-def _runs(plan: Plan, graph: Graph, device: Ints, most: int) -> Ints:
+def _runs(plan: Plan, graph: Graph, device: Ints, limit: int) -> Ints:
     """[n] the run of each op; what is done before any time has passed is one run a device."""
     later = np.flatnonzero(plan.schedule.finish > 0)
-    found = np.full(graph.ops, -1)
+    result = np.full(graph.ops, -1)
     if len(later):
-        found[later] = coarsen(_in_order(plan, graph, device, later), most).node_of
-    found[found < 0] = int(found.max(initial=-1)) + 1 + device[found < 0]
-    return ints(np.unique(found, return_inverse=True)[1])
+        result[later] = coarsen(_in_order(plan, graph, device, later), limit).node_of
+    result[result < 0] = int(result.max(initial=-1)) + 1 + device[result < 0]
+    return ints(np.unique(result, return_inverse=True)[1])
 
 
 def _in_order(plan: Plan, graph: Graph, device: Ints, ops: Ints) -> Problem:

@@ -96,15 +96,15 @@ def _boxes(axis: "Axes", boxes: Boxes, page: BoxLayout) -> None:
         axis.text(left + WIDTH / 2, top + high / 2, f"{text}\n{took}{count}", va="center", ha="center", zorder=5)
 
 
-def _short(label: str, most: int) -> str:
+def _short(label: str, limit: int) -> str:
     """A label of at most `most` characters: leading scopes without a number to three, then its middle left out."""
     inner = GRADIENT.sub("", f"{label}/")[:-1]
     parts = (inner if inner == label else inner.removesuffix("_grad")).split("/")
     mark = "" if inner == label else "∇ "
     for k in range(len(parts) - 1):
-        if len(mark + "/".join(parts)) > most and not any(map(str.isdigit, parts[k])):
+        if len(mark + "/".join(parts)) > limit and not any(map(str.isdigit, parts[k])):
             parts[k] = parts[k][:3]
-    return brief(mark + "/".join(parts), most)
+    return brief(mark + "/".join(parts), limit)
 
 
 def _edges(axis: "Axes", boxes: Boxes, page: BoxLayout) -> str:

@@ -15,7 +15,7 @@ _DEPTH = 3
 Prefix = tuple[str, ...]
 
 
-def group_scopes(names: tuple[str, ...], device: Ints, took: Ints, most: int = MOST_SCOPES) -> tuple[Ints, list[str]]:
+def group_scopes(names: tuple[str, ...], device: Ints, took: Ints, limit: int = MOST_SCOPES) -> tuple[Ints, list[str]]:
     """([n] box of each op, the scope of each box): ops of one scope and device together.
 
     From the whole graph on, the scope that takes the most time is taken apart into the scopes within it, but for those
@@ -28,7 +28,7 @@ def group_scopes(names: tuple[str, ...], device: Ints, took: Ints, most: int = M
         largest = max((p for p in groups if p not in whole), key=lambda p: (int(took[groups[p]].sum()), p))
         inner = _within(largest, groups[largest], parts, took)
         others = sum(_places(ops, device) for prefix, ops in groups.items() if prefix != largest)
-        if set(inner) == {largest} or others + sum(_places(ops, device) for ops in inner.values()) > most:
+        if set(inner) == {largest} or others + sum(_places(ops, device) for ops in inner.values()) > limit:
             whole.add(largest)
             continue
         whole |= {largest} & set(inner)

@@ -41,12 +41,12 @@ def varints(values: Ints) -> bytes:
     for byte in range(1, 10):
         count += code >= np.uint64(1) << np.uint64(7 * byte)
     first = np.cumsum(count) - count
-    found = np.zeros(int(count.sum()), dtype=np.uint8)
+    result = np.zeros(int(count.sum()), dtype=np.uint8)
     for byte in range(10):
         has = np.flatnonzero(count > byte)
         low = (code[has] >> np.uint64(7 * byte)).astype(np.uint8) & np.uint8(127)
-        found[first[has] + byte] = low | ((count[has] > byte + 1).astype(np.uint8) << np.uint8(7))
-    return found.tobytes()
+        result[first[has] + byte] = low | ((count[has] > byte + 1).astype(np.uint8) << np.uint8(7))
+    return result.tobytes()
 
 
 def differences(values: Ints) -> Ints:
@@ -62,6 +62,6 @@ def since_alike(values: Ints, alike: Ints) -> Ints:
     by = np.argsort(alike, kind="stable")
     there, kind = values[by], alike[by]
     before = np.where(np.diff(kind, prepend=-1) != 0, 0, np.roll(there, 1))
-    found = np.empty(len(values), dtype=np.int64)
-    found[by] = there - before
-    return found
+    result = np.empty(len(values), dtype=np.int64)
+    result[by] = there - before
+    return result

@@ -41,7 +41,7 @@ def graph_columns(graph: Graph, names: OpNameTree, group: Ints) -> dict[str, Int
     }
 
 
-def plan_columns(plan: Plan, graph: Graph, problem: Problem, found: Waits, alike: Ints) -> dict[str, Ints]:
+def plan_columns(plan: Plan, graph: Graph, problem: Problem, waits: Waits, alike: Ints) -> dict[str, Ints]:
     """Times, waits, transfers and bytes alive of one plan; alike: [n] the class of each op's name."""
     s = plan.schedule
     order = np.lexsort((plan.rank, s.finish, s.start, s.device))
@@ -53,9 +53,9 @@ def plan_columns(plan: Plan, graph: Graph, problem: Problem, found: Waits, alike
         "on": np.bincount(s.device, minlength=problem.devices),
         "gap": s.start[order] - before,
         "took": since_alike(s.finish - s.start, alike),
-        "cause": found.cause,
-        "reason": _reason(found, rank_of(order)),
-        "slack": differences(found.slack[order]),
+        "cause": waits.cause,
+        "reason": _reason(waits, rank_of(order)),
+        "slack": differences(waits.slack[order]),
         "sent_op": differences(problem.producer[s.sent_payload]),
         "sent_to": s.sent_to,
         "sent_start": differences(s.sent_start),
@@ -77,13 +77,13 @@ def _sent_bytes(plan: Plan, graph: Graph) -> Ints:
     return ints(graph.tensor_bytes[tensor[plan.schedule.sent_payload]])
 
 
-def _reason(found: Waits, place: Ints) -> Ints:
+def _reason(waits: Waits, place: Ints) -> Ints:
     """[n] what each op waited for: of an op how many indices before it, of a transfer its place in the schedule, of
     the device how many places beyond one before it."""
     op = np.arange(len(place))
     reason = np.zeros(len(place), dtype=np.int64)
-    data, sent, device = (np.flatnonzero(found.cause == cause) for cause in (DATA, TRANSFER, DEVICE))
-    reason[data] = op[data] - found.after[data]
-    reason[sent] = found.transfer[sent]
-    reason[device] = place[device] - place[found.after[device]] - 1
+    data, sent, device = (np.flatnonzero(waits.cause == cause) for cause in (DATA, TRANSFER, DEVICE))
+    reason[data] = op[data] - waits.after[data]
+    reason[sent] = waits.transfer[sent]
+    reason[device] = place[device] - place[waits.after[device]] - 1
     return ints(reason)

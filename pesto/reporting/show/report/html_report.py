@@ -30,18 +30,18 @@ def html_report(graph: Graph, plans: Sequence[ReportedPlan]) -> bytes:
     """The page of the first plan, and of how the others differ; all are of `graph`, and verified."""
     names, first = build_name_tree(graph.names), plans[0]
     alike = names.pattern[len(names.scopes) :]
-    found = [explain_waits(each.timeline, each.plan.rank) for each in plans]
+    result = [explain_waits(each.timeline, each.plan.rank) for each in plans]
     shown = [pack_columns(graph_columns(graph, names, first.problem.group))]
     shown += [
         pack_columns(plan_columns(each.plan, graph, each.problem, why, alike))
-        for each, why in zip(plans, found, strict=True)
+        for each, why in zip(plans, result, strict=True)
     ]
     took = first.plan.schedule.finish - first.plan.schedule.start
     said = {
         "graph": {**_of_graph(graph, names, took), "columns": shown[0].lengths},
         "plans": [
             {**describe_plan(each, why), "columns": columns.lengths}
-            for each, why, columns in zip(plans, found, shown[1:], strict=True)
+            for each, why, columns in zip(plans, result, shown[1:], strict=True)
         ],
     }
     return _page(f"{graph.source} on {first.cluster.name}", said, shown).encode()
@@ -82,7 +82,7 @@ def _page(title: str, said: dict[str, Any], shown: Sequence[PackedColumns]) -> s
     return fill_template(asset("report.html"), values)
 
 
-def _as_data(said: dict[str, Any]) -> str:
+def _as_data(values: dict[str, Any]) -> str:
     """JSON in which nothing ends a script element, and no character is more than ASCII."""
-    text = json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+    text = json.dumps(values, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -38,23 +38,23 @@ class _TreeBuilder:
         self.rows: list[tuple[int, Part]] = []
 
     def part(self, text: str) -> Part:
-        found = self.parts.get(text)
-        if found is None:
+        result = self.parts.get(text)
+        if result is None:
             pieces = _NUMBER.split(text)
             pattern = self.patterns.setdefault(tuple(pieces[::2]), len(self.patterns))
-            found = self.parts[text] = (pattern, tuple(int(number) for number in pieces[1::2]))
-        return found
+            result = self.parts[text] = (pattern, tuple(int(number) for number in pieces[1::2]))
+        return result
 
     def scope(self, parts: tuple[str, ...]) -> int:
         """The node of a scope, which it gets with those above it; -1 for the outermost."""
         if not parts:
             return -1
-        found = self.scopes.get(parts)
-        if found is None:
+        result = self.scopes.get(parts)
+        if result is None:
             above = self.scope(parts[:-1])
-            found = self.scopes[parts] = len(self.rows)
+            result = self.scopes[parts] = len(self.rows)
             self.rows.append((above, self.part(parts[-1])))
-        return found
+        return result
 
 
 def build_name_tree(names: tuple[str, ...]) -> OpNameTree:
@@ -74,9 +74,9 @@ def build_name_tree(names: tuple[str, ...]) -> OpNameTree:
 
 def _steps(rows: list[tuple[int, Part]]) -> Ints:
     last: dict[int, tuple[int, ...]] = {}
-    found: list[int] = []
+    result: list[int] = []
     for _, (pattern, numbers) in rows:
         before = last.get(pattern) or (0,) * len(numbers)
-        found += [number - old for number, old in zip(numbers, before, strict=True)]
+        result += [number - old for number, old in zip(numbers, before, strict=True)]
         last[pattern] = numbers
-    return ints(np.array(found, dtype=np.int64))
+    return ints(np.array(result, dtype=np.int64))

@@ -49,11 +49,11 @@ class ReportedPlan:
         return Timeline(problem=self.problem, schedule=self.plan.schedule)
 
 
-def describe_plan(shown: ReportedPlan, found: Waits) -> dict[str, Any]:
+def describe_plan(shown: ReportedPlan, waits: Waits) -> dict[str, Any]:
     """The JSON object of one plan; times in ticks, bytes of bytes."""
     plan, timeline = shown.plan, shown.timeline
     made = plan.provenance
-    legs = critical_path(timeline, found)
+    legs = critical_path(timeline, waits)
     return {
         "label": shown.label,
         "cluster": made.cluster,

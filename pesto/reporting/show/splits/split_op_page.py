@@ -27,10 +27,10 @@ def op_object(op: ExplainedOp) -> dict[str, Any]:
         "strategies": [
             {
                 "parts": k,
-                "found": [_found(s) for s in found.found],
-                "refused": [{"variable": each.variable, "reason": each.reason} for each in found.refused],
+                "found": [_found(s) for s in result.found],
+                "refused": [{"variable": each.variable, "reason": each.reason} for each in result.refused],
             }
-            for k, found in op.strategies
+            for k, result in op.strategies
         ],
         "inputs": [_carried(each, "kept", "needed") for each in op.inputs],
         "outputs": [_carried(each, "computed", "kept") for each in op.outputs],
@@ -44,12 +44,12 @@ def _found(strategy: Strategy) -> dict[str, Any]:
     return {**made, "windows": windows} if windows else made
 
 
-def _carried(each: OpTensor, found: str, wanted: str) -> dict[str, Any]:
+def _carried(each: OpTensor, result: str, wanted: str) -> dict[str, Any]:
     return {
         "tensor": each.tensor,
         "shape": None if each.shape is None else list(each.shape),
         "dtype": each.dtype,
-        found: list(each.found),
+        result: list(each.found),
         wanted: list(each.wanted),
         "bytes": each.moved_bytes,
         "parts": [None if box is None else [[a, a + n] for a, n in zip(*box, strict=True)] for box in each.parts],
@@ -59,10 +59,10 @@ def _carried(each: OpTensor, found: str, wanted: str) -> dict[str, Any]:
 def op_page(op: ExplainedOp, factors: Shape) -> str:
     """One op: strategies and refusals, the way of each cut, its tensors, and who has which part."""
     lines = [paragraph(f"{op.name}: {op.type}, {op.kind or 'without a description'}", 2), ""]
-    for k, found in op.strategies:
-        can = [f"{s.name}: {_strategy(s)}" for s in found.found]
+    for k, result in op.strategies:
+        can = [f"{s.name}: {_strategy(s)}" for s in result.found]
         lines += [fact(f"in {k}", each) for each in can or ["no index variable can be cut"]]
-        lines += [fact("", f"not {_variable(each.variable)}: {each.reason}") for each in found.refused]
+        lines += [fact("", f"not {_variable(each.variable)}: {each.reason}") for each in result.refused]
     lines.append("")
     for number, (name, k) in enumerate(zip(op.way.names, factors, strict=True), 1):
         lines.append(fact(f"cut {number}", _chosen(name, k, op.way.reducer if _partial(op, number - 1) else "")))

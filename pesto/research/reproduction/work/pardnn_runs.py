@@ -23,28 +23,28 @@ ROOMY = 1024.0
 """Times the memory of each accelerator, where it is not to matter."""
 
 
-def sized(key: Key, asked: CellSettings) -> Found:
+def sized(key: Key, settings: CellSettings) -> Found:
     """Ops of the graph, as `pesto import` has it."""
-    return {"ops": step(key[0], "v100x16", asked).graph.ops}
+    return {"ops": step(key[0], "v100x16", settings).graph.ops}
 
 
-def shaped(key: Key, asked: CellSettings) -> Found:
+def shaped(key: Key, settings: CellSettings) -> Found:
     """Degree of parallelism and CCR (6.2.2)."""
-    at = step(key[0], key[1], asked)
+    at = step(key[0], key[1], settings)
     shape = shape_of(at.graph, _problem(at), at.cluster)
     return {"parallelism": shape.parallelism, "ccr": shape.ccr}
 
 
-def single(key: Key, asked: CellSettings) -> Found:
+def single(key: Key, settings: CellSettings) -> Found:
     """The step on one GPU, and whether it fits."""
-    graph, cluster, costs = step(key[0], key[1], asked)
-    one = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(("single",))).entries[0]
+    graph, cluster, costs = step(key[0], key[1], settings)
+    one = compete(graph, cluster, costs, settings.settings, lambda _: None, entrants=Entrants(("single",))).entries[0]
     return {"step_s": one.makespan_s, "fits": one.plan is not None, "detail": one.detail}
 
 
-def parted(key: Key, asked: CellSettings) -> Found:
+def parted(key: Key, settings: CellSettings) -> Found:
     """ParDNN's two steps: seconds to place, ops moved, and the step by the emulated scheduler."""
-    at = step(key[0], key[1], asked)
+    at = step(key[0], key[1], settings)
     problem, held = _problem(at), footprint(at.graph)
     place(fork(4), Options())  # compiles, or reads what was compiled
     began = time.process_time()
@@ -78,11 +78,11 @@ def _fullest(problem: Problem, relief: Relief) -> float:
     return float((relief.peak[used] / problem.capacity[used]).max())
 
 
-def rivalled(key: Key, asked: CellSettings) -> Found:
+def rivalled(key: Key, settings: CellSettings) -> Found:
     """Steps by each of RIVALS where memory does not matter, in the order that list scheduling gives."""
-    graph, cluster, costs = step_on(key[0], machine(key[1], memory=ROOMY), asked)
-    found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
+    graph, cluster, costs = step_on(key[0], machine(key[1], memory=ROOMY), settings)
+    result = compete(graph, cluster, costs, settings.settings, lambda _: None, entrants=Entrants(RIVALS))
     return {
-        "steps_s": {e.method: e.makespan_s for e in found.entries},
-        "details": {e.method: e.detail for e in found.entries},
+        "steps_s": {e.method: e.makespan_s for e in result.entries},
+        "details": {e.method: e.detail for e in result.entries},
     }

@@ -33,26 +33,26 @@ EXACT_S, NODES = 10.0, 200
 """Of Fig 5: effort of the exact solver as seconds, and nodes of the coarse graph."""
 
 
-def counted(key: Key, asked: CellSettings) -> Found:
+def counted(key: Key, settings: CellSettings) -> Found:
     """Ops of each class of Table 1, by the device on which an op is fastest."""
-    seconds = np.nanmin(step(key[0], "v100x2-nvlink", asked).costs.compute_s, axis=1)
+    seconds = np.nanmin(step(key[0], "v100x2-nvlink", settings).costs.compute_s, axis=1)
     return {"ops": np.histogram(seconds, bins=CLASSES_S)[0].tolist()}
 
 
-def solved(key: Key, asked: CellSettings) -> Found:
+def solved(key: Key, settings: CellSettings) -> Found:
     """The plan and its bound; seconds of a step."""
-    return _solved(step(key[0], key[1], asked), asked)
+    return _solved(step(key[0], key[1], settings), settings)
 
 
-def swept(key: Key, asked: CellSettings) -> Found:
+def swept(key: Key, settings: CellSettings) -> Found:
     """The same on a cluster whose compute or links are VALUE times as fast: model, cluster, axis, value."""
     model, cluster, axis, value = key
-    return _solved(step_on(model, machine(cluster, **{axis: float(value)}), asked), asked)
+    return _solved(step_on(model, machine(cluster, **{axis: float(value)}), settings), settings)
 
 
-def _solved(at: StepOnCluster, asked: CellSettings) -> Found:
+def _solved(at: StepOnCluster, settings: CellSettings) -> Found:
     graph, cluster, costs = at
-    outcome = solve(graph, cluster, costs, asked.settings, lambda _: None)
+    outcome = solve(graph, cluster, costs, settings.settings, lambda _: None)
     plan, made = outcome.plan, outcome.plan.provenance
     tick = plan.tick_s
     return {
@@ -69,41 +69,41 @@ def _candidates(outcome: Outcome, tick: float) -> dict[str, float]:
     return {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits}
 
 
-def rivalled(key: Key, asked: CellSettings) -> Found:
+def rivalled(key: Key, settings: CellSettings) -> Found:
     """The steps of RIVALS, and whether each fits the memory."""
-    graph, cluster, costs = step(key[0], key[1], asked)
-    found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
+    graph, cluster, costs = step(key[0], key[1], settings)
+    result = compete(graph, cluster, costs, settings.settings, lambda _: None, entrants=Entrants(RIVALS))
     entries = {
-        e.method: {"step_s": e.makespan_s, "fits": e.plan is not None, "detail": e.detail} for e in found.entries
+        e.method: {"step_s": e.makespan_s, "fits": e.plan is not None, "detail": e.detail} for e in result.entries
     }
     return {"methods": entries}
 
 
-def placed(key: Key, asked: CellSettings) -> Found:
+def placed(key: Key, settings: CellSettings) -> Found:
     """CPU seconds of Baechi's methods on the full graph: the least of two runs, once their code is there."""
-    at = step(key[0], key[1], asked)
-    problem = formulate(at.graph, at.costs, at.cluster, asked.settings)
+    at = step(key[0], key[1], settings)
+    problem = formulate(at.graph, at.costs, at.cluster, settings.settings)
     took = {}
     for name in BAECHI:
         place, runs = PLACERS[name].load(), []
         place(fork(4), Options(seconds=0))  # compiles, or reads what was compiled
         for _ in range(2):
             began = time.process_time()
-            place(problem, Options(seconds=asked.seconds, deterministic=True))
+            place(problem, Options(seconds=settings.seconds, deterministic=True))
             runs.append(time.process_time() - began)
         took[name] = min(runs)
     return {"ops": at.graph.ops, "cpu_s": took}
 
 
-def congested(key: Key, asked: CellSettings) -> Found:
+def congested(key: Key, settings: CellSettings) -> Found:
     """What an exact solver promised and what came of it, with links and without them, and what ran when."""
-    at = step(key[0], key[1], asked)
-    return {name: _exact(at, asked, congestion=name == "with") for name in ("with", "without")}
+    at = step(key[0], key[1], settings)
+    return {name: _exact(at, settings, congestion=name == "with") for name in ("with", "without")}
 
 
-def _exact(at: StepOnCluster, asked: CellSettings, *, congestion: bool) -> Found:
+def _exact(at: StepOnCluster, cell_settings: CellSettings, *, congestion: bool) -> Found:
     settings = Settings(
-        time_limit_s=min(EXACT_S, asked.seconds) if asked.tiny else EXACT_S, deterministic=True,
+        time_limit_s=min(EXACT_S, cell_settings.seconds) if cell_settings.tiny else EXACT_S, deterministic=True,
         solver="cpsat-windows", coarsen_to=NODES, congestion=congestion, search=False,
     )  # fmt: skip
     bench = Bench.of(at.graph, formulate(at.graph, at.costs, at.cluster, settings), per_edge=False)
@@ -127,25 +127,25 @@ def _exact(at: StepOnCluster, asked: CellSettings, *, congestion: bool) -> Found
 
 def _rows(at: StepOnCluster, problem: Problem, schedule: Schedule) -> dict[str, list[list[float]]]:
     """Stripes of each busy device and link, in seconds."""
-    found, location = {}, np.array([index for _, index in lanes(at.cluster)])
+    result, location = {}, np.array([index for _, index in lanes(at.cluster)])
     least = schedule.makespan / STRIPES
     for lane, (name, _) in enumerate(lanes(at.cluster)):
         mine = schedule.device == lane
-        found[name] = _stripes(schedule.start[mine], schedule.finish[mine], least)
+        result[name] = _stripes(schedule.start[mine], schedule.finish[mine], least)
     source = location[schedule.device[problem.producer[schedule.sent_payload]]]
     held = problem.path_links[source, schedule.sent_to]
     for link, name in enumerate(at.cluster.links):
         mine = (held == link).any(axis=1)
-        found[name] = _stripes(schedule.sent_start[mine], schedule.sent_finish[mine], least)
-    return {name: stripes for name, stripes in found.items() if stripes}
+        result[name] = _stripes(schedule.sent_start[mine], schedule.sent_finish[mine], least)
+    return {name: stripes for name, stripes in result.items() if stripes}
 
 
 def _stripes(start: Ints, finish: Ints, least: float) -> list[list[float]]:
     """Intervals in seconds, those that all but touch as one."""
-    found: list[list[float]] = []
+    result: list[list[float]] = []
     for k in np.argsort(start, kind="stable"):
-        if found and start[k] - found[-1][1] <= least:
-            found[-1][1] = max(found[-1][1], float(finish[k]))
+        if result and start[k] - result[-1][1] <= least:
+            result[-1][1] = max(result[-1][1], float(finish[k]))
         elif finish[k] > start[k]:
-            found.append([float(start[k]), float(finish[k])])
-    return [[round(a * TICK_S, 7), round(b * TICK_S, 7)] for a, b in found]
+            result.append([float(start[k]), float(finish[k])])
+    return [[round(a * TICK_S, 7), round(b * TICK_S, 7)] for a, b in result]

@@ -13,15 +13,15 @@ ITERATIONS = 100
 """Traced steps (Pesto, 3.1)."""
 
 
-def measured(key: Key, asked: CellSettings) -> Found:
+def measured(key: Key, settings: CellSettings) -> Found:
     """Quantiles of the normalised standard deviation, without the slowest tenth of the samples and of all."""
-    name, _, batch = model_name(key[0], asked).partition("@")
+    name, _, batch = model_name(key[0], settings).partition("@")
     family, variant = name.split("/")
-    path = asked.drawn / f"{family}-{variant}.profile.json"
+    path = settings.drawn / f"{family}-{variant}.profile.json"
     words = ["profile", "--model", family, "--variant", variant, *(["--batch", batch] if batch else [])]
-    steps = str(3 if asked.tiny else ITERATIONS)
+    steps = str(3 if settings.tiny else ITERATIONS)
     run_pesto([*words, "--iterations", steps, "--keep-disturbed", "-o", str(path)])
-    profile = load_profile(path, load(file_of(key[0], asked)))
+    profile = load_profile(path, load(file_of(key[0], settings)))
     trimmed, raw = (spread_quantiles(profile, LEVELS, raw=raw) for raw in (False, True))
     seen = profile.seconds[~np.isnan(profile.seconds)]
     return {

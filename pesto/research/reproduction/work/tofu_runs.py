@@ -45,9 +45,9 @@ Place = Callable[[Graph, Problem, Cluster], Ints]
 """[n] device of each op."""
 
 
-def counted(key: Key, asked: CellSettings) -> Found:
+def counted(key: Key, settings: CellSettings) -> Found:
     """Bytes of the weights that are trained, of a model: family and variant."""
-    graph, _ = _built(key, 1, asked)
+    graph, _ = _built(key, 1, settings)
     return {"weight_bytes": int(weights(graph).sum()), "ops": graph.ops}
 
 
@@ -57,7 +57,7 @@ def weights(graph: Graph) -> Ints:
     return graph.param_bytes * np.array([f"{name}/Momentum" in names for name in graph.names], dtype=np.int64)
 
 
-def divided(key: Key, asked: CellSettings) -> Found:
+def divided(key: Key, settings: CellSettings) -> Found:
     """A model by Tofu's cuts, with the largest batch that they make fit, by exact cuts, and on one GPU without limit.
 
     Of family, variant and cluster; with links as that has them and as SWITCHED has them. Steps in seconds.
@@ -65,11 +65,11 @@ def divided(key: Key, asked: CellSettings) -> Found:
     alone = machine(f"{key[2]}:1")
 
     def attempt(batch: int) -> BatchRun[tuple[Graph, TypedGraph, Split]]:
-        graph, shaped = _built(key, batch, asked)
+        graph, shaped = _built(key, batch, settings)
         split = _cut(shaped, "tofu")
         return BatchRun(_split_run(graph, shaped, split, machine(key[2])), (graph, shaped, split))
 
-    batch, (_, (graph, shaped, tofu)) = _largest(attempt, asked)
+    batch, (_, (graph, shaped, tofu)) = _largest(attempt, settings)
     splits = (tofu, _cut(shaped, "exact"))
     return {
         "batch": batch,
@@ -84,29 +84,29 @@ def divided(key: Key, asked: CellSettings) -> Found:
     }
 
 
-def placed(key: Key, asked: CellSettings) -> Found:
+def placed(key: Key, settings: CellSettings) -> Found:
     """Layers on GPUs in turn, with the largest batch that fits: of family, variant and cluster, and over SWITCHED."""
-    found = _fitted(key, machine(key[2]), in_turn, asked)
-    graph, _ = _built(key, found["batch"], asked)
-    return {"runs": {key[2]: found, SWITCHED: _told(_whole_run(_step(graph, machine(SWITCHED)), in_turn))}}
+    result = _fitted(key, machine(key[2]), in_turn, settings)
+    graph, _ = _built(key, result["batch"], settings)
+    return {"runs": {key[2]: result, SWITCHED: _told(_whole_run(_step(graph, machine(SWITCHED)), in_turn))}}
 
 
-def small(key: Key, asked: CellSettings) -> Found:
+def small(key: Key, settings: CellSettings) -> Found:
     """One GPU with the largest batch that fits it, of family, variant and cluster."""
-    return _fitted(key, machine(f"{key[2]}:1"), _on_one, asked)
+    return _fitted(key, machine(f"{key[2]}:1"), _on_one, settings)
 
 
-def compared(key: Key, asked: CellSettings) -> Found:
+def compared(key: Key, settings: CellSettings) -> Found:
     """A model divided by one method, with the batch of Fig 11: the step, and that with transfers that take no time."""
-    graph, shaped = _built(key, TINY_BATCH if asked.tiny else MOST, asked)
+    graph, shaped = _built(key, TINY_BATCH if settings.tiny else MOST, settings)
     split = _cut(shaped, key[3])
-    found = {cluster: _told(_split_run(graph, shaped, split, machine(cluster))) for cluster in (key[2], SWITCHED)}
+    result = {cluster: _told(_split_run(graph, shaped, split, machine(cluster))) for cluster in (key[2], SWITCHED)}
     silent = _split_run(graph, shaped, split, machine(key[2], links=FREE_LINKS))
     return {
         "bytes": split.moved_bytes,
         "seconds": split.seconds,
         "silent_s": silent.makespan * TICK_S,
-        "runs": found,
+        "runs": result,
     }
 
 
@@ -128,12 +128,12 @@ class BatchRun(NamedTuple, Generic[Of]):
     of: Of
 
 
-def _largest(attempt: Callable[[int], BatchRun[Of]], asked: CellSettings) -> tuple[int, BatchRun[Of]]:
+def _largest(attempt: Callable[[int], BatchRun[Of]], settings: CellSettings) -> tuple[int, BatchRun[Of]]:
     """The largest batch that fits, a power of two up to MOST, and what was tried with it; of 1 where none does.
 
     What half a batch needs is no less than half of what the whole needs, so that batches are left out.
     """
-    batch = TINY_BATCH if asked.tiny else MOST
+    batch = TINY_BATCH if settings.tiny else MOST
     while True:
         tried = attempt(batch)
         if tried.run.fits or batch == 1:
@@ -143,13 +143,13 @@ def _largest(attempt: Callable[[int], BatchRun[Of]], asked: CellSettings) -> tup
         batch = max(1, min(batch // 2, _power(batch * share)))
 
 
-def _fitted(key: Key, cluster: Cluster, place: Place, asked: CellSettings) -> Found:
+def _fitted(key: Key, cluster: Cluster, place: Place, settings: CellSettings) -> Found:
     """A placement with the largest batch that fits."""
 
     def attempt(batch: int) -> BatchRun[None]:
-        return BatchRun(_whole_run(_step(_built(key, batch, asked)[0], cluster), place), None)
+        return BatchRun(_whole_run(_step(_built(key, batch, settings)[0], cluster), place), None)
 
-    batch, tried = _largest(attempt, asked)
+    batch, tried = _largest(attempt, settings)
     return {"batch": batch, **_told(tried.run)}
 
 
@@ -162,8 +162,8 @@ def _power(value: float) -> int:
     return 1 << max(0, int(np.floor(np.log2(max(1.0, value)))))
 
 
-def _built(key: Key, batch: int, asked: CellSettings) -> tuple[Graph, TypedGraph]:
-    variant = "tiny" if asked.tiny else key[1]
+def _built(key: Key, batch: int, settings: CellSettings) -> tuple[Graph, TypedGraph]:
+    variant = "tiny" if settings.tiny else key[1]
     return load_shaped(Source(model=key[0], variant=variant, batch=batch), quiet=True)
 
 
@@ -173,8 +173,8 @@ def _cut(shaped: TypedGraph, method: str) -> Split:
 
 
 def _split_run(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster) -> Candidate:
-    found = timed(graph, shaped, split, cluster, Settings())
-    return _ordered(found.bench, found.candidate)
+    result = timed(graph, shaped, split, cluster, Settings())
+    return _ordered(result.bench, result.candidate)
 
 
 def _whole_run(at: StepOnCluster, place: Place) -> Candidate:

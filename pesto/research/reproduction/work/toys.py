@@ -51,10 +51,10 @@ def drawn(ops: Mapping[str, int], edges: Mapping[str, int], places: int = 2, *, 
 
 def hops(problem: Problem) -> Ints:
     """[n] ops on the longest path from each: what a naive order, which knows no durations, prefers."""
-    found = np.ones(problem.tasks, dtype=np.int64)
+    result = np.ones(problem.tasks, dtype=np.int64)
     for _ in range(problem.tasks):
-        np.maximum.at(found, problem.src, found[problem.dst] + 1)
-    return found
+        np.maximum.at(result, problem.src, result[problem.dst] + 1)
+    return result
 
 
 def ranked(first: Sequence[int]) -> Ints:
@@ -64,9 +64,9 @@ def ranked(first: Sequence[int]) -> Ints:
     return rank
 
 
-def ordered(key: Key, asked: CellSettings) -> Found:
+def ordered(key: Key, settings: CellSettings) -> Found:
     """Fig 2: a naive order on the best placement, on a naive one, and the optimum, which is proven."""
-    del key, asked
+    del key, settings
     problem = drawn(OPS, dict.fromkeys(EDGES, CROSSING), links=True)
     naive = ranked(np.argsort(-hops(problem), kind="stable").tolist())
     long_first = ranked([list(OPS).index(name) for name in LONG_FIRST])
@@ -98,33 +98,33 @@ def _told(problem: Problem, s: Schedule) -> Found:
     return {"ops": [list(each) for each in ops], "sent": [[names[k], *rest] for k, *rest in sent]}
 
 
-def mapped(key: Key, asked: CellSettings) -> Found:
+def mapped(key: Key, settings: CellSettings) -> Found:
     """Fig 4.2: the step of ParDNN's mapping with each way to balance loads, both without refinement, and with it."""
-    del key, asked
+    del key, settings
     problem = drawn(COMP, COMM)
     w, _ = weights_of(problem)
     top, bottom = levels(w, np.zeros(len(w.task), dtype=bool))
     clusters = sliced(w, top + bottom)
-    spans, found = spans_of(w, clusters, top), {}
+    spans, result = spans_of(w, clusters, top), {}
     for name, aware in (("LALB", True), ("GLB", False)):
         device = np.empty(problem.tasks, dtype=np.int64)
         device[w.task] = mapping.mapped(w, clusters, spans, level_aware=aware).place
-        found[name] = emulate(problem, device).makespan
+        result[name] = emulate(problem, device).makespan
     refined = emulate(problem, pardnn.place(problem, Options()).device).makespan
-    return {"makespan": {**found, "LALB, refined": refined}}
+    return {"makespan": {**result, "LALB, refined": refined}}
 
 
-def peaked(key: Key, asked: CellSettings) -> Found:
+def peaked(key: Key, settings: CellSettings) -> Found:
     """Fig 4.3: the peak of one device by the order alone."""
-    del key, asked
+    del key, settings
     names = list(SIZES)
     problem = drawn(dict.fromkeys(names, 1), dict.fromkeys(READS, 0), places=1)
     held = Footprint(
         static=np.zeros(len(names), dtype=np.int64), size=np.array(list(SIZES.values())), maker=np.arange(len(names)),
         passes=np.full(len(names), -1), read_buffer=problem.src, read_by=problem.dst, read_payload=problem.payload,
     )  # fmt: skip
-    found = {}
+    result = {}
     for order in ORDERS:
         s = replay(problem, np.zeros(len(names), dtype=np.int64), ranked([names.index(name) for name in order]))
-        found[order] = int(usage(problem, held, s).peak[0])
-    return {"peak": found}
+        result[order] = int(usage(problem, held, s).peak[0])
+    return {"peak": result}

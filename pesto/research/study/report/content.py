@@ -60,9 +60,9 @@ class Report:
 def build_report(rows: StudyRows) -> Report:
     """The report of a study as far as it has run."""
     solves, whole = group_runs(rows, plans=False), group_runs(rows, plans=True)
-    found = [*_comparison(solves), *_plans(whole)]
+    result = [*_comparison(solves), *_plans(whole)]
     failed = tables.failures(solves, whole)
-    sections = [section for section, _ in found] + ([Section(tables=(failed,))] if failed.rows else [])
+    sections = [section for section, _ in result] + ([Section(tables=(failed,))] if failed.rows else [])
     curves = _points(figure for section in sections for figure in section.figures)
     status = Counter([*solves.status.tolist(), *whole.status.tolist()])
     return Report(
@@ -73,7 +73,7 @@ def build_report(rows: StudyRows) -> Report:
         facts=tuple(_facts(rows, solves, whole)),
         conflicts=solves.conflicts + whole.conflicts,
         sections=tuple(sections),
-        files=(*(t for _, files in found for t in files), failed, *([curves] if curves.rows else [])),
+        files=(*(t for _, files in result for t in files), failed, *([curves] if curves.rows else [])),
     )
 
 
@@ -146,14 +146,14 @@ def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str
 
 def _several_versions(runs: StageRuns) -> Iterator[str]:
     """A line where cells of one configuration were made by different solvers or programs."""
-    found: list[dict[str, set[str]]] = [{"": set(), "pesto ": set()} for _ in runs.configurations]
+    result: list[dict[str, set[str]]] = [{"": set(), "pesto ": set()} for _ in runs.configurations]
     for k, cell in zip(runs.configuration.tolist(), runs.cells, strict=True):
         if cell.outcome:
-            found[k][""].add(shown(cell.outcome.version, 40))
-            found[k]["pesto "].add(shown(parameter_text(cell.outcome.measures.get("pesto", "")), 40))
+            result[k][""].add(shown(cell.outcome.version, 40))
+            result[k]["pesto "].add(shown(parameter_text(cell.outcome.measures.get("pesto", "")), 40))
     named = [
         f"{c.label} ({', '.join(f'{what}{v}' for v in sorted(versions - {''}))})"
-        for c, kinds in zip(runs.configurations, found, strict=True)
+        for c, kinds in zip(runs.configurations, result, strict=True)
         for what, versions in kinds.items()
         if len(versions - {""}) > 1
     ]

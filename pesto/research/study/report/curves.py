@@ -36,8 +36,8 @@ def primal_gap(makespan: Floats, best: Floats) -> Floats:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.abs(best - makespan) / np.maximum(best, makespan)
-    found = ~(np.isnan(makespan) | np.isnan(best))
-    return np.where(found, np.where(best == makespan, 0.0, relative), 1.0)
+    result = ~(np.isnan(makespan) | np.isnan(best))
+    return np.where(result, np.where(best == makespan, 0.0, relative), 1.0)
 
 
 def lowest_so_far(run: Ints, value: Ints) -> Ints:

@@ -122,10 +122,10 @@ def line_styles(configurations: Iterable[Configuration]) -> list[tuple[int, int]
 def matrix(runs: StageRuns, values: Floats, drawn: Ints, problems: Ints) -> Floats:
     """One value a cell as problems x configurations."""
     mine = np.flatnonzero(np.isin(runs.problem, problems) & np.isin(runs.configuration, drawn) & runs.posed)
-    found = np.full((len(problems), len(drawn)), np.nan)
+    result = np.full((len(problems), len(drawn)), np.nan)
     place = np.searchsorted(problems, runs.problem[mine]), np.searchsorted(drawn, runs.configuration[mine])
-    found[place] = values[mine]
-    return found
+    result[place] = values[mine]
+    return result
 
 
 def _profile(runs: StageRuns, drawn: Ints, ratio: Floats, x_title: str) -> Panel:
@@ -262,8 +262,8 @@ def _curve(runs: StageRuns, name: str, value: Floats, along: str) -> Panel:
             label = instance if len(others) == 1 else f"{instance} {setting}"
             lines.append(FigureLine(label=label[:80], colour=i, dash=dash + i // 7, x=x[order], y=y[i]))
         lines += _summed(x[order], y, "" if len(others) == 1 else setting)
-    found = np.concatenate([line.y for line in lines])
-    found = found[~np.isnan(found)]
+    result = np.concatenate([line.y for line in lines])
+    result = result[~np.isnan(result)]
     return Panel(
         title=stem(name),
         x_title=along,
@@ -271,7 +271,7 @@ def _curve(runs: StageRuns, name: str, value: Floats, along: str) -> Panel:
         lines=tuple(lines),
         kind="lines",
         x_log=min(every) > 0,
-        y_log=bool(len(found) and found.max() > LOG_FROM * found.min()),
+        y_log=bool(len(result) and result.max() > LOG_FROM * result.min()),
         x_ticks=tuple(sorted(every)),
     )
 

@@ -66,10 +66,10 @@ def inline_svg(figure: Figure, svg: bytes) -> "Markup":
 
     text = _OWN_NAMES.sub(rf"\g<1>{figure.key}-", _PROLOG.sub("", svg.decode()))
     label = f'<svg role="img" aria-label="{escape(figure.title)}" '
-    found = _SIZE.search(text)
-    if found:  # in place of the fixed size: as wide as the page allows
-        label += f'width="{float(found[1]) * 4 / 3:.0f}" viewBox="0 0 {found[1]} {found[2]}" '
-        text = text[: found.start()] + label + 'xmlns:xlink="http://www.w3.org/1999/xlink">' + text[found.end() :]
+    result = _SIZE.search(text)
+    if result:  # in place of the fixed size: as wide as the page allows
+        label += f'width="{float(result[1]) * 4 / 3:.0f}" viewBox="0 0 {result[1]} {result[2]}" '
+        text = text[: result.start()] + label + 'xmlns:xlink="http://www.w3.org/1999/xlink">' + text[result.end() :]
     # What matplotlib has drawn is markup; names are paths of glyphs in it.
     return Markup(text.replace(f"fill: {PAPER}", "fill: none").replace(INK, "currentColor"))  # noqa: S704
 

@@ -167,17 +167,17 @@ def spread_labels(places: Floats, apart: float) -> Floats:
     order = np.argsort(places, kind="stable")
     steps = apart * np.arange(len(places))
     moved = np.maximum.accumulate(places[order] - steps) + steps
-    found = np.empty_like(places)
-    found[order] = moved - max(0.0, (moved[-1] if len(moved) else 0.0) - HIGHEST)
-    return found
+    result = np.empty_like(places)
+    result[order] = moved - max(0.0, (moved[-1] if len(moved) else 0.0) - HIGHEST)
+    return result
 
 
-def _drawable(text: str, most: int = LONGEST) -> str:
+def _drawable(text: str, limit: int = LONGEST) -> str:
     """At most so much of the text, with a question mark for what the font lacks, and nothing in front to be obeyed."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     font = get_font(findfont(FontProperties()))
     # Names of a study differ at their ends more often than in their middle.
-    cut = text if len(text) <= most else f"{text[: most // 2 - 2]}...{text[1 - most // 2 :]}"
+    cut = text if len(text) <= limit else f"{text[: limit // 2 - 2]}...{text[1 - limit // 2 :]}"
     line = "".join(c if font.get_char_index(ord(c)) else "?" for c in cut)
     return f" {line}" if line.startswith("_") else line

@@ -119,10 +119,10 @@ def _recognised(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _fetch(connection: sqlite3.Connection, query: str, path: Path) -> list[tuple[Any, ...]]:
-    found = connection.execute(query).fetchall()
-    if not found:
+    result = connection.execute(query).fetchall()
+    if not result:
         raise InputError(f"{shown(path)}: the study has no name, so it was never set up - run pesto study run again")
-    return found
+    return result
 
 
 def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[CellRow, ...]]:
@@ -175,10 +175,10 @@ def _amount(value: Any) -> float:
 def _object(text: Any) -> dict[str, Any]:
     if text and text.count("{") + text.count("[") > MOST_PARTS:
         raise ValueError("JSON of too many parts")
-    found = json.loads(text or "{}", parse_constant=_refused)
-    if not isinstance(found, dict):
+    result = json.loads(text or "{}", parse_constant=_refused)
+    if not isinstance(result, dict):
         raise ValueError("JSON that is no object")
-    return found
+    return result
 
 
 def _refused(word: str) -> float:

@@ -258,7 +258,7 @@ def group_runs(rows: StudyRows, *, plans: bool) -> StageRuns:
     """The cells of stage "plan", or all others, grouped."""
     at = np.array([k for k, c in enumerate(rows.cells) if (c.stage == PLAN) == plans], dtype=np.int64)
     cells = tuple(rows.cells[k] for k in at)
-    found, instance = _coded([_identity(c) for c in cells])
+    result, instance = _coded([_identity(c) for c in cells])
     names = {int(i): c.instance for i, c in reversed(list(zip(instance, cells, strict=True)))}
     _, problem = _coded(list(zip(instance.tolist(), (c.seed for c in cells), strict=True)))
     configurations, configuration = _configured(cells)
@@ -270,8 +270,8 @@ def group_runs(rows: StudyRows, *, plans: bool) -> StageRuns:
     return StageRuns(
         cells=cells,
         at=at,
-        instances=_unique([shown(names[i], LONGEST) for i in range(len(found))]),
-        families=tuple(shown(family[i], LONGEST) for i in range(len(found))),
+        instances=_unique([shown(names[i], LONGEST) for i in range(len(result))]),
+        families=tuple(shown(family[i], LONGEST) for i in range(len(result))),
         instance=instance,
         problem=problem,
         configurations=configurations,
@@ -334,9 +334,9 @@ def _identity(cell: CellRow) -> tuple[str, str]:
 def _configured(cells: tuple[CellRow, ...]) -> tuple[tuple[Configuration, ...], Ints]:
     varied = _varied(cells)
     keys = [(c.solver, c.formulation, c.limit_s, tuple(repr(c.parameters.get(p)) for p in varied)) for c in cells]
-    found, index = _coded(keys)
+    result, index = _coded(keys)
     first = [cells[k] for k in np.unique(index, return_index=True)[1]]
-    several = [len({key[part] for key in found}) > 1 for part in range(3)]
+    several = [len({key[part] for key in result}) > 1 for part in range(3)]
     labels = _unique([_label(c, varied, several) for c in first])
     made = (
         Configuration(
@@ -355,7 +355,7 @@ def _varied(cells: tuple[CellRow, ...]) -> list[str]:
     for c in cells:
         for p in names:
             values[_identity(c), p].add(repr(c.parameters.get(p)))
-    several = {p for (_, p), found in values.items() if len(found) > 1}
+    several = {p for (_, p), result in values.items() if len(result) > 1}
     return [p for p in names if p in several]
 
 

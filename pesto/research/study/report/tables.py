@@ -274,13 +274,13 @@ def measured_of(runs: StageRuns) -> Measured:
     """
     told = [dict(_leaves(cell.outcome.measures, "")) if cell.outcome else {} for cell in runs.cells]
     values: dict[str, list[Value]] = defaultdict(list)
-    for name, value in (item for found in told for item in found.items()):
+    for name, value in (item for result in told for item in result.items()):
         values[name].append(value)
     same = {name for name, v in values.items() if len(v) > 1 and isinstance(v[0], str) and len(set(v)) == 1}
     return [
         ({} if s != s else {SECONDS: s})  # noqa: PLR0124
-        | {name: v for name, v in found.items() if name not in same and name not in _CIRCUMSTANCES}
-        for s, found in zip(runs.spent.tolist(), told, strict=True)
+        | {name: v for name, v in result.items() if name not in same and name not in _CIRCUMSTANCES}
+        for s, result in zip(runs.spent.tolist(), told, strict=True)
     ]
 
 
@@ -299,8 +299,8 @@ def is_number(value: object) -> bool:
 
 def measure(runs: StageRuns, measured: Measured, name: str) -> Floats:
     """One numeric measure, instances x settings: the mean over the seeds, NaN where no finished cell has it."""
-    found = (cell.get(name) for cell in measured)
-    return runs.mean(np.array([value if is_number(value) else None for value in found], dtype=np.float64))
+    result = (cell.get(name) for cell in measured)
+    return runs.mean(np.array([value if is_number(value) else None for value in result], dtype=np.float64))
 
 
 def plans(runs: StageRuns, measured: Measured) -> Table:
@@ -359,17 +359,17 @@ def titled(name: str) -> str:
 def _names(measured: Measured) -> dict[str, Kind]:
     """Measures in the order of their first appearance; one that anywhere is no number is a text."""
     kinds: dict[str, Kind] = {}
-    for name, value in (item for found in measured for item in found.items()):
+    for name, value in (item for result in measured for item in result.items()):
         kinds[name] = "number" if is_number(value) and kinds.get(name, "number") == "number" else "text"
     return dict(list(kinds.items())[:MOST_MEASURES])
 
 
 def _together(values: list[Value]) -> Value:
     """Several seeds' values as one: the mean of numbers, the distinct ones of texts."""
-    found = [v for v in values if v is not None]
-    numbers = [v for v in found if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) < len(found):
-        return ", ".join(dict.fromkeys(shown(parameter_text(v), 60) for v in found))
+    result = [v for v in values if v is not None]
+    numbers = [v for v in result if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) < len(result):
+        return ", ".join(dict.fromkeys(shown(parameter_text(v), 60) for v in result))
     if len(set(numbers)) < 2:
         return numbers[0] if numbers else None
     return math.fsum(numbers) / len(numbers)
@@ -377,12 +377,12 @@ def _together(values: list[Value]) -> Value:
 
 def _varied(runs: StageRuns) -> dict[str, Kind]:
     """What varies among the settings, and whether it is a number."""
-    found: dict[str, Kind] = {}
+    result: dict[str, Kind] = {}
     for name in (*_SETTINGS, *dict(runs.configurations[0].parameters)):
         values = [_setting(c, name) for c in runs.configurations]
         if len(set(map(repr, values))) > 1:
-            found[name] = "number" if all(map(is_number, values)) else "text"
-    return found
+            result[name] = "number" if all(map(is_number, values)) else "text"
+    return result
 
 
 def _setting(configuration: Configuration, name: str) -> Value:

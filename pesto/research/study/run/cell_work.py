@@ -30,10 +30,10 @@ def cell_work(cell: StudyCell) -> Work:
 
 def answer(data: bytes, line: Line) -> bytes:
     """Run a cell, in the process of a worker. Where nobody binds it to cores, they are those that it was promised."""
-    found = execute(msgspec.json.decode(data, type=StudyCell), _shelf())
-    if line.cores is not None and "cores" in found.measures:
-        found = msgspec.structs.replace(found, measures=found.measures | {"cores": line.cores})
-    return msgspec.json.encode(found)
+    result = execute(msgspec.json.decode(data, type=StudyCell), _shelf())
+    if line.cores is not None and "cores" in result.measures:
+        result = msgspec.structs.replace(result, measures=result.measures | {"cores": line.cores})
+    return msgspec.json.encode(result)
 
 
 @cache

@@ -33,18 +33,18 @@ def run(
     cells: Sequence[StudyCell],
     store: StudyStore,
     executor: Executor,
-    told: Callable[[CellDone], None],
+    on_done: Callable[[CellDone], None],
     *,
-    most: int | None = None,
+    limit: int | None = None,
 ) -> int:
     """Run the pending ones of `cells`, at most `most`, in their order; return how many were done.
 
     `told` hears of each when it is written. However this ends, no process is left and what was leased is pending again.
     """
     pending = store.pending()
-    todo = deque([cell for cell in cells if cell.key in pending][:most])
+    todo = deque([cell for cell in cells if cell.key in pending][:limit])
     try:
-        return _StudyRun(todo, store, executor, told).all()
+        return _StudyRun(todo, store, executor, on_done).all()
     finally:
         executor.close()
         store.free()
@@ -52,9 +52,9 @@ def run(
 
 class _StudyRun:
     def __init__(
-        self, todo: deque[StudyCell], store: StudyStore, executor: Executor, told: Callable[[CellDone], None]
+        self, todo: deque[StudyCell], store: StudyStore, executor: Executor, on_done: Callable[[CellDone], None]
     ) -> None:
-        self._todo, self._store, self._executor, self._told = todo, store, executor, told
+        self._todo, self._store, self._executor, self._told = todo, store, executor, on_done
         self._running: dict[str, StudyCell] = {}
         self._losses: Counter[str] = Counter()
         self._again: set[str] = set()

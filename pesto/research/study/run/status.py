@@ -49,5 +49,5 @@ def _peek(connection: sqlite3.Connection, path: Path) -> Peek:
     statuses: dict[tuple[str, str], dict[str, int]] = {}
     for solver, formulation, status, count in connection.execute(counted):
         statuses.setdefault((solver, formulation), {})[status] = count
-    found = connection.execute("SELECT name FROM study").fetchone()
-    return Peek(name=found[0] if found else "", tally=tally(connection), statuses=statuses)
+    result = connection.execute("SELECT name FROM study").fetchone()
+    return Peek(name=result[0] if result else "", tally=tally(connection), statuses=statuses)

@@ -171,7 +171,7 @@ def test_a_failure_has_its_seconds_and_the_size_of_its_instance(tmp_path, monkey
     steps = []
     with store.opened(tmp_path / "t.sqlite") as file:
         file.sync(load_study(str(tmp_path / "t.toml")), found, "1")
-        runner.run(found, file, Told(script), steps.append, most=2)
+        runner.run(found, file, Told(script), steps.append, limit=2)
     hung = steps[1].answer
     assert (hung.tasks, hung.devices, hung.edges, hung.start_makespan, hung.seconds) == (9, 2, 12, 5, 7.0)
     assert hung.makespan is None
