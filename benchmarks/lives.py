@@ -104,7 +104,7 @@ def verdict(lives_row: LivesRow) -> str:
 
 
 def refuted(problem: Problem, exact: Result) -> bool:
-    """Whether enumeration finds nothing shorter, or nothing at all where CP-SAT says so."""
+    """Return True if enumeration finds nothing shorter, or nothing at all where CP-SAT says so."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "oracles"))
     from exhaustive import exhaustive
 

@@ -65,7 +65,7 @@ class OracleRun:
 
     @property
     def binding(self) -> bool:
-        """Whether the solver's program is exact for the problem."""
+        """True if the solver's program is exact for the problem."""
         if not self.formulation or not self.problem.tasks:
             return True
         limits = MakespanLimits(least=0, most=serial(self.problem))
@@ -73,7 +73,7 @@ class OracleRun:
 
     @property
     def provable(self) -> bool:
-        """Whether a proof was to be expected: tolerances are no tick, and neither was the limit short nor the program
+        """True if a proof was to be expected: tolerances are no tick, and neither was the limit short nor the program
         another one."""
         stopped = self.result.limit is Limit.TIME and self.seconds < AMPLE_S
         return not stopped and serial(self.problem) <= HORIZON and self.binding

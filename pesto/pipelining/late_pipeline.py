@@ -139,7 +139,7 @@ def _served(staged: StagedStep, schedules: list[ChainSchedule]) -> list[ChainSch
 
 
 def _same(one: ChainSchedule, other: ChainSchedule) -> bool:
-    """Whether both have the same stages and period."""
+    """Return True if both have the same stages and period."""
     if one.allocation is None or other.allocation is None or one.name != other.name:
         return False
     return one.period == other.period and bool((one.allocation.device == other.allocation.device).all())
@@ -160,7 +160,7 @@ def _lateness(staged: StagedStep, schedule: ChainSchedule) -> tuple[int, ...]:
 
 
 def _traced(trace: Trace, staged: StagedStep, late: tuple[int, ...]) -> StagedStep:
-    """What a schedule is laid on: the step whose weights are so late."""
+    """Step with late weights on which a schedule is mapped."""
     result = StagedStep.of(trace(late), staged.cluster, None)
     if result.chain.chain.layers != staged.chain.chain.layers:
         raise InputError(

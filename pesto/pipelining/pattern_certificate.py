@@ -21,9 +21,9 @@ class PatternBounds:
     """Bounds on a pattern's period, computed anew."""
 
     bound: PeriodBound
-    """What no schedule of any stages is below, in the memory that the file names."""
+    """Lower bound on the period of all schedules on any stages, in the memory that the file names."""
     stage_bound: PeriodBound
-    """What no schedule of these stages is below; where its name is AT_ONCE, that does each half at once."""
+    """Lower bound on the period of schedules on these stages; if named AT_ONCE, of those that do each half at once."""
     gap: float
     """The pattern's period over `bound`, less 1."""
 

@@ -43,7 +43,7 @@ ALL, OF_SO_MANY, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
     "schedules of these stages that do each half of a stage at once",
     "1F1B* on contiguous stages",
 )
-"""What a period can be the least of."""
+"""Sets of schedules among which a period can be the least."""
 COUNTED = 1 << 62
 """Ticks that fit 64 bits, with room to add two."""
 AT_ONCE = "in flight"
@@ -52,7 +52,7 @@ AT_ONCE = "in flight"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pipeline:
-    """What was found of a chain."""
+    """Schedules found for a chain, the chosen one, and bounds."""
 
     request: PipelineRequest
     chosen: ChainSchedule
@@ -60,15 +60,15 @@ class Pipeline:
     schedules: tuple[ChainSchedule, ...] = field(repr=False)
     """All that there are, in the order of NAMES; after Ctrl-C those that were found before."""
     bound: PeriodBound
-    """What no schedule of any stages is below."""
+    """Lower bound on the period of any schedule on any stages."""
     stage_bound: PeriodBound
-    """What no schedule of the chosen stages is below; where its name is AT_ONCE, that does each half at once."""
+    """Lower bound on the period on the chosen stages; if named AT_ONCE, of schedules that do each half at once."""
     step_bound: PeriodBound
-    """What no step of so many micro-batches through the chosen stages is below."""
+    """Lower bound on the ticks of a step of so many micro-batches through the chosen stages."""
     optimal_among: str | None
     """Among which schedules the period is proven the least; None where that is not proven."""
     interrupted: bool
-    """Whether Ctrl-C ended something; what was found before is kept."""
+    """True if Ctrl-C ended something; what was found before is kept."""
 
     @property
     def gap(self) -> float:
@@ -135,7 +135,7 @@ def _floors(schedules: list[ChainSchedule], chosen: ChainSchedule) -> list[Perio
 
 
 def _enough(name: str | None, each: ChainSchedule) -> bool:
-    """Whether it may be the one that is chosen."""
+    """Return True if it may be the one that is chosen."""
     return each.period is not None and (each.fits if name is None else each.name == name)
 
 
@@ -185,7 +185,7 @@ def _lack(request: PipelineRequest) -> str:
 
 
 def describe_shortfall(pipeline: Pipeline) -> str:
-    """What lacks for the chosen schedule, which does not fit, and what would do."""
+    """Describe the memory that the chosen schedule exceeds, and the memory that would suffice."""
     memory, peaks = pipeline.request.machines.memory, pipeline.chosen.peaks
     if memory is None or peaks is None:
         raise ValueError("without a limit of memory every schedule fits")
@@ -277,5 +277,5 @@ def _freely(request: PipelineRequest, joint: Cuts | None, thin: Cuts | None) -> 
 
 
 def _least(*periods: Fraction | None) -> Fraction | None:
-    """Of those that are known."""
+    """Smallest of the known values."""
     return min((each for each in periods if each is not None), default=None)

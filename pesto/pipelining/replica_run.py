@@ -114,7 +114,7 @@ def in_flight(stages: Replicas, run: Unrolled) -> Ints:
 
 
 def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
-    """What no step of so many micro-batches through these stages is below: on the device that does most of them.
+    """Lower bound on the ticks of a step of so many micro-batches through these stages: its busiest device's work.
 
     What comes before its stage, forward, and its load of these; or all that these wait for, with what comes before its
     stage, backward. Gradients of weights may come last of all.

@@ -23,9 +23,9 @@ class Replicas:
     homes: Ints
     """[L] the device on which each layer's variables are, and are updated: one of its stage's."""
     in_turn: bool
-    """Whether a stage's devices take batches in turn; else each takes as many that follow each other."""
+    """True if a stage's devices take batches in turn; else each takes as many that follow each other."""
     sums: bool = False
-    """Whether gradients are added up where their variable is, and not where they are made."""
+    """True if gradients are added up where their variable is, and not where they are made."""
 
     @property
     def stage(self) -> Ints:

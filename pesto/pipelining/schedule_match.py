@@ -1,4 +1,4 @@
-"""Whether a pattern is the schedule that it is called: `schedules.NAMES` say how batches follow each other."""
+"""Check of a pattern against its name: most names of `schedules.NAMES` prescribe how batches follow each other."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _STEPS = {"gpipe": gpipe, "1f1b": one_f_one_b, _ROUND: interleaved}
 
 
 def matches_schedule(name: str, seen: Chain, allocation: Allocation, pattern: Pattern, in_flight: Ints) -> bool:
-    """Whether a valid pattern is the one that this name has on these stages; True for a name that says nothing of rows.
+    """Return True if a valid pattern is the named schedule on these stages, or the name prescribes no order of batches.
 
     seen: the chain as the devices run it. in_flight: most batches of each layer. EXACT claims contiguous stages alone,
     as its search may end before the least; FREE and other programs' names claim nothing.
@@ -31,7 +31,7 @@ def matches_schedule(name: str, seen: Chain, allocation: Allocation, pattern: Pa
 
 
 def _shaped(name: str, allocation: Allocation) -> bool:
-    """Whether the stages go round, down and up, or are one a device."""
+    """Return True if the stages go round, down and up, or are one a device."""
     stages, devices = allocation.stages[:, 2], allocation.devices
     if name == _ROUND:
         return devices == 1 or np.array_equal(stages, np.tile(np.arange(devices), 2))
@@ -53,7 +53,7 @@ def _of_name(name: str, seen: Chain, allocation: Allocation, pattern: Pattern, i
 
 
 def _equal(one: Pattern, other: Pattern) -> bool:
-    """Whether the same batches do the same at the same ticks, in whatever order and copies."""
+    """Return True if the same batches do the same at the same ticks, in whatever order and copies."""
     return (one.k, one.T) == (other.k, other.T) and np.array_equal(_sorted(one), _sorted(other))
 
 

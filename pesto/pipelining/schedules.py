@@ -32,18 +32,18 @@ from solvers.pipelining.unequal_devices import Machines
 
 STAR, THINNED, EXACT, FREE = "1f1b*", "thinned", "exact", "free"
 NAMES = (STAR, THINNED, EXACT, FREE, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
-"""What can be asked for: the periodic ones of the paper, the exact one, that of stages which need not be
+"""Schedules that can be requested: the periodic ones of the paper, the exact one, that of stages which need not be
 contiguous, then those that begin and end empty."""
 REPLICATED = "replicated"
-"""Of steps alone: stages that several devices share, whole batches each."""
+"""Stages that several devices share, whole batches each; for steps only."""
 FREED = (FREE, REPLICATED)
 """Those that have more than one run of layers a device, or several devices a stage."""
 LONGEST_THINNING = 5
-"""Of up to so many batches some are kept."""
+"""Maximum number of consecutive batches of which a thinned schedule keeps some."""
 _EXACT_SHARE = 0.5
 """Share of the time left that the exact schedule may take where stages are looked for after it."""
 MOST_SECONDS = 5.0
-"""Of the search for stages that need not be contiguous."""
+"""Maximum seconds of the search for stages that need not be contiguous."""
 CLOCK: Callable[[], float] = time.monotonic
 """Returns the seconds that the time of searches is counted in."""
 TIME_OVER = "not looked for: the time was over"
@@ -75,7 +75,7 @@ class PipelineRequest:
     until: float = math.inf
     """Moment of CLOCK at which they end; set by `begun`."""
     contiguous: bool = True
-    """Whether FREE is not looked for."""
+    """True if FREE is not looked for."""
 
     def __post_init__(self) -> None:
         """ValueError for no batch, more than can be laid out, and what is below 0."""
@@ -130,25 +130,25 @@ class ChainSchedule:
     in_flight: Ints | None = None
     """[L] most batches of each layer."""
     fits: bool = False
-    """Whether the peaks are within the memory."""
+    """True if the peaks are within the memory."""
     periodic: bool = False
-    """Whether it goes on for ever, so that its period is what a batch takes."""
+    """True if it goes on for ever, so that its period is what a batch takes."""
     keep: tuple[int, int] = (1, 1)
     """(k, n) of a thinning."""
     floor: PeriodBound | None = None
-    """Of FREE: no schedule of any stages is quicker, by CP-SAT's word."""
+    """Lower bound on the period of any schedule on any stages, as reported by CP-SAT; FREE only."""
     least: Fraction | None = None
-    """Of FREE, by CP-SAT's word: of as many batches a period as were asked for, none of any stages is shorter."""
+    """Lower bound on periods of as many batches over all stages, as reported by CP-SAT (not certified); FREE only."""
     infeasible: bool = False
-    """Of FREE: whether no stages at all have room for a batch."""
+    """True if CP-SAT reports that no stages have room for a batch; FREE only."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the search for it."""
+    """True if Ctrl-C ended the search for it."""
     load: int | None = None
     """Ticks a micro-batch of the busiest device, summed over its two stages."""
     load_bound: int | None = None
     """No cuts into as many stages on these devices, in this order, have a busiest device with fewer ticks than this."""
     shared: Replicas | None = None
-    """Of REPLICATED, in place of an allocation: stages that several devices share."""
+    """Stages that several devices share, in place of an allocation; REPLICATED only."""
 
     @property
     def rows(self) -> Ints:
@@ -171,11 +171,11 @@ class ChainSchedule:
 
 
 class Interruptible(Protocol):
-    """What may have been looked for until Ctrl-C."""
+    """A search that Ctrl-C may have ended early."""
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was."""
+        """True if it was."""
 
 
 Made = TypeVar("Made", bound=Interruptible)

@@ -1,4 +1,4 @@
-"""What every schedule of one step is laid on and measured with: its chain, all micro-batches, their event loop."""
+"""A step in stages: its chain, its micro-batches and the event loop that every schedule of it is measured with."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class MappedSchedule:
     """One schedule on a step's stages."""
 
     schedule: ChainSchedule
-    """Of the chain; without a run where there is none."""
+    """Schedule of the chain; without a run if there is none."""
     candidate: Candidate | None = None
     """All micro-batches, op by op, as the event loop ran them; None where there is no run."""
     once: int = 0
@@ -41,12 +41,12 @@ class MappedSchedule:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the search for it."""
+        """True if Ctrl-C ended the search for it."""
         return self.schedule.interrupted
 
     @property
     def fits(self) -> bool:
-        """Whether the step, op by op, is within the memory."""
+        """True if the step, op by op, is within the memory."""
         return self.candidate is not None and self.candidate.fits
 
     @property
@@ -68,15 +68,15 @@ class StagedStep:
     step: MicroBatched
     chain: StepChain
     costs: Costs
-    """Of the step's ops."""
+    """Modelled costs of the step's ops."""
     problem: Problem
     bench: Bench
     one: Graph
     """The step of one micro-batch."""
     late: tuple[int, ...] | None = None
-    """Of a step without a flush: as `pesto.core.source.Cut.late`."""
+    """Updates by which each variable is late, as `pesto.core.source.Cut.late`; None for a step with a flush."""
     every: int = 1
-    """Of a step without a flush: as `pesto.core.source.Cut.every`."""
+    """Batches between updates, as `pesto.core.source.Cut.every`; None for a step with a flush."""
 
     @classmethod
     def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StagedStep":

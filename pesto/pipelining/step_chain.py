@@ -17,7 +17,7 @@ from solvers.compiled.dag import adjacency, topological_order
 from solvers.pipelining.chain import Chain
 
 MOST_LAYERS = 128
-"""Of a chain: so fine are the places at which it can be cut."""
+"""Maximum number of layers of a step's chain; more layers allow finer cuts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,7 +129,7 @@ def _slowest_s(graph: Graph, cluster: Cluster, fast: Ints) -> Floats:
 
 
 class _Crossing:
-    """What crosses each cut: after place c, for c = 0..places - 2."""
+    """Seconds and bytes that cross each cut: after place c, for c = 0..places - 2."""
 
     def __init__(self, graph: Graph, parts: StepParts, folded: Folded, tensor_s: Floats, batches: int) -> None:
         self.places, self.tensor_s, self.batches = folded.places, tensor_s, batches

@@ -22,7 +22,7 @@ class OncePlacement(NamedTuple):
     device: Ints
     """[L] the device of each layer's variables."""
     sums: bool = False
-    """Whether gradients are added up there, and not where they are made."""
+    """True if gradients are added up there, and not where they are made."""
 
 
 def map_schedule(

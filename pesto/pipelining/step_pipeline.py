@@ -36,7 +36,7 @@ from solvers.pipelining.unequal.fitting_cuts import fitting_both
 from solvers.pipelining.unequal_devices import Machines
 
 STEP_NAMES = (*NAMES, REPLICATED)
-"""What can be asked for of a step."""
+"""Names of schedules that can be requested for a step."""
 SEARCH_S = 5.0
 """Seconds of search where no schedule is named."""
 _TIGHTER = 3
@@ -45,7 +45,7 @@ _TIGHTER = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """What is to be found of a step."""
+    """Options of `pipeline_step`."""
 
     name: str | None = None
     """The schedule that is taken, one of STEP_NAMES; None: the shortest that fits."""
@@ -56,7 +56,7 @@ class PipelineOptions:
     search: float | None = None
     """Seconds of search op by op from the best schedules, or from the named one; None: SEARCH_S, of a named one 0."""
     contiguous: bool = False
-    """Whether each device has stages of its own, and FREE is not looked for."""
+    """True if each device has stages of its own, and FREE is not looked for."""
 
     def __post_init__(self) -> None:
         """UsageError for a schedule that there is not or that is left out, and for seconds below 0."""
@@ -72,7 +72,7 @@ class PipelineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepPipeline:
-    """What was found of a training step."""
+    """Schedules of a training step in stages, the chosen one, and its plan."""
 
     staged: StagedStep
     request: PipelineRequest
@@ -83,11 +83,11 @@ class StepPipeline:
     plan: Plan = field(repr=False)
     """The chosen one, verified by the reference simulator."""
     chain_bound: PeriodBound
-    """What none of the chain's own steps through these stages is below, without updates; an op-by-op run may be."""
+    """Lower bound on the chain's step through these stages, without updates; an op-by-op run may be shorter."""
     search: SearchedStep | None
-    """What search found, where that was shorter than all else."""
+    """Result of search, if it is shorter than all else."""
     interrupted: bool
-    """Whether Ctrl-C ended something; what was found before is kept."""
+    """True if Ctrl-C ended something; what was found before is kept."""
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ class StepPipeline:
 
     @property
     def bound_ticks(self) -> int:
-        """What no plan of these ops on this cluster is below, in stages or not."""
+        """Lower bound on the ticks of any plan of these ops on this cluster, in stages or not."""
         return self.plan.provenance.lower_bound_ticks
 
     @property
@@ -195,7 +195,7 @@ class _StepPipeliner:
         return tuple(result.values())
 
     def _enough(self, mapped: MappedSchedule) -> bool:
-        """Whether it may be the plan: it fits, and it is what was asked for."""
+        """Return True if it may be the plan: it fits, and it is what was asked for."""
         return mapped.fits and self.options.name in (None, mapped.schedule.name)
 
     def _all(self, request: PipelineRequest) -> Iterator[MappedSchedule]:
@@ -270,7 +270,7 @@ class _StepPipeliner:
 
 
 def _surprised(mapped: MappedSchedule) -> bool:
-    """Whether the chain has it within the memory, and op by op it is not."""
+    """Return True if the chain has it within the memory, and op by op it is not."""
     return mapped.schedule.fits and not mapped.fits
 
 
@@ -279,7 +279,7 @@ def _ticks(mapped: MappedSchedule) -> int:
 
 
 def _through(request: PipelineRequest, schedule: ChainSchedule) -> PeriodBound:
-    """What no step of the chain's through a schedule's stages is below."""
+    """Lower bound on the ticks of the chain's step through a schedule's stages."""
     if schedule.shared is not None:
         return shared_step(request.chain, schedule.shared, request.batches)
     if schedule.allocation is None:

@@ -20,7 +20,7 @@ from solvers.compiled.interruption import struck
 from solvers.timing.replay import replay
 
 SEARCH = "search"
-"""What a candidate is called that search found."""
+"""Name of candidates that search found."""
 _BLENDS = (1.0, 0.75, 0.5, 0.25)
 """Shares of the list order in an order between it and the schedule's own; the first that fits the memory is kept."""
 _STARTS = 3
@@ -75,7 +75,7 @@ def _worth(mapped: MappedSchedule) -> tuple[bool, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchedStep:
-    """What search came to."""
+    """Result of a search: the best schedule, and the number of tries."""
 
     mapped: MappedSchedule
     """Its schedule is the one that it began from, with the homes that it found; never longer than the shortest."""
@@ -84,7 +84,7 @@ class SearchedStep:
     tried: int
     """Orders and placements that were run, op by op."""
     interrupted: bool
-    """Whether Ctrl-C ended it."""
+    """True if Ctrl-C ended it."""
 
 
 def search_step(staged: StagedStep, mapped_schedules: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:

@@ -34,7 +34,7 @@ class Unrolled:
 
 
 def unroll(chain: Chain, pattern: Pattern, batches: int) -> Unrolled:
-    """What the pattern does for its first batches, at the ticks at which it does so; ValueError without a batch."""
+    """Return the pattern's operations for its first batches with their ticks; ValueError without a batch."""
     if batches < 1:
         raise ValueError(f"{batches} batches - give 1 or more")
     row = np.repeat(np.arange(len(pattern.kind)), -(-batches // pattern.k))

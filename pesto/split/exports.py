@@ -104,7 +104,7 @@ def _joined(all_layouts: Sequence[Layouts], cuts: int) -> list[list[int]]:
 
 
 def _pattern(row: VariableRow, rows: Sequence[VariableRow]) -> str:
-    """What matches the variable's path and no other's: folders may stand before the name where no name ends in it."""
+    """Pattern of the variable's path that matches no other; leading folders are allowed if no other name ends in it."""
     others = any(other.name.endswith(f"/{row.name}") for other in rows)
     return ("" if others else "(.*/)?") + re.escape(row.name)
 

@@ -10,7 +10,7 @@ from pesto.split.typed_graph import TypedGraph
 
 
 def first_cuts(shaped: TypedGraph, split: Split, cuts: int) -> Split:
-    """What the outermost `cuts` of a split make, where each cut was made after those before it."""
+    """Return the division that the outermost `cuts` of a split make, if cuts were made one after the other."""
     whole = split.division
     division = Division(
         factors=whole.factors[:cuts],

@@ -20,14 +20,14 @@ Shape = tuple[int, ...]
 
 
 class Need(NamedTuple):
-    """What an op needs of a tensor."""
+    """Part of a tensor that each worker needs for an op."""
 
     layouts: Layouts
     rims: Rims = ()
 
 
 def divides(shape: Shape, layouts: Layouts, factors: Shape) -> bool:
-    """Whether the cuts leave every worker an equal part: each extent is a multiple of the factors that cut it."""
+    """Return True if every worker has an equal part: each extent is a multiple of the factors that cut it."""
     left = list(shape)
     for layout, k in zip(layouts, factors, strict=True):
         if layout >= 0:
@@ -137,7 +137,7 @@ def spread_layout(shape: Shape, computed: Layouts, kept_layouts: Layouts, factor
 
 
 def summed_in_two_steps(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> bool:
-    """Whether `elements_to_store` counts a PARTIAL result as spread first and gathered then."""
+    """Return True if `elements_to_store` counts a PARTIAL result as spread first and gathered then."""
     between = spread_layout(shape, computed, kept_layouts, factors)
     return (
         PARTIAL in computed

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Layout = int
-"""Of one cut: the dimension >= 0 along which a tensor is cut in k equal parts, worker p having part p; or as below."""
+"""Layout of a tensor by one cut: a dimension >= 0, cut in k equal parts of which worker p has part p; or as below."""
 WHOLE = -1
 """Every worker holds all of it."""
 PARTIAL = -2
@@ -27,7 +27,7 @@ class Rim(NamedTuple):
 
 
 Rims = tuple[Rim, ...]
-"""Of one tensor, by dimension; none where all parts are shares."""
+"""Rims of one tensor by dimension; empty if all parts are shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Strategy:
     gives: tuple[Layout, ...]
     """The layout in which each output comes."""
     reducer: str = ""
-    """What makes one of PARTIAL results: sum, max, min or prod; empty without them."""
+    """Reduction that combines PARTIAL results: sum, max, min or prod; empty without them."""
     scaled: bool = False
-    """Whether the parts are means, which add up to k times the mean of all."""
+    """True if the parts are means, which add up to k times the mean of all."""
     rims: tuple[Rims, ...] = ()
-    """Of each data input, where parts read beyond their shares; empty where none does."""
+    """Rims of each data input whose parts read beyond their shares; empty if none does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,11 @@ class OpTensor:
     wanted: Layouts
     """An input: as it is needed; an output: as it is kept."""
     moved_bytes: int
-    """What all workers receive from one to the other; of an input by itself, though others may need the same."""
+    """Bytes that all workers receive between both layouts; for an input alone, though other ops may need the same."""
     parts: tuple[Box | None, ...]
     """[K] the part of each worker, as wanted; None where it has none."""
     rims: Rims = ()
-    """Of an input, along which dimensions parts are windows."""
+    """Rims of an input: the dimensions along which its parts are windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

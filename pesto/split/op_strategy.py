@@ -27,14 +27,14 @@ class OpStrategy:
     gives: tuple[Layouts, ...]
     """The layout in which each output comes."""
     reducer: str = ""
-    """What makes one of PARTIAL results."""
+    """Reduction that combines PARTIAL results."""
     scaled: bool = False
-    """Whether PARTIAL results are means."""
+    """True if PARTIAL results are means."""
     rims: tuple[Rims, ...] = ()
-    """Of each data input, where parts read beyond their shares; empty where none does."""
+    """Rims of each data input whose parts read beyond their shares; empty if none does."""
 
     def need(self, at: int) -> Need:
-        """What it needs of an input."""
+        """Part of an input that each worker needs."""
         return Need(self.needs[at], self.rims[at] if self.rims else ())
 
 
@@ -128,7 +128,7 @@ def _rims(strategy: OpStrategy, needs: tuple[Layout, ...], more: tuple[Rims, ...
 
 
 def _apart(way: OpStrategy) -> bool:
-    """Whether each dimension with a rim is cut along one index variable alone."""
+    """Return True if each dimension with a rim is cut along one index variable alone."""
     return all(
         len({name for name, layout in zip(way.names, layouts, strict=True) if layout == rim.dimension}) == 1
         for layouts, rims in zip(way.needs, way.rims, strict=False)
@@ -137,7 +137,7 @@ def _apart(way: OpStrategy) -> bool:
 
 
 def _even(signature: Signature, way: OpStrategy, factors: Shape) -> bool:
-    """Whether every worker's parts are of one size."""
+    """Return True if every worker's parts are of one size."""
     inputs = all(
         operand.shape is None or divides(operand.shape, _shares(way.need(at)), factors)
         for at, operand in enumerate(signature.inputs)
@@ -154,7 +154,7 @@ def _shares(need: Need) -> Layouts:
 
 
 def overrides_of_worker(signature: Signature, way: OpStrategy, factors: Shape, worker: int) -> KernelOverrides:
-    """What the op of one worker has in place of the whole op's, where it reads windows."""
+    """Attributes and operands of one worker's op that differ from the whole op's, where it reads windows."""
     if not way.rims:
         return KernelOverrides()
     given = [

@@ -23,7 +23,7 @@ class Piece:
     """Its first element in that part."""
     shape: Shape
     whole: bool
-    """Whether it is all of that part."""
+    """True if it is all of that part."""
 
 
 @dataclass(frozen=True, slots=True)

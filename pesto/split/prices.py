@@ -1,4 +1,4 @@
-"""What a step's ops and messages cost beside bytes: for splits that take few seconds, not that send few bytes."""
+"""Prices of ops and messages of a step in bytes, for splits that minimise seconds instead of bytes."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Prices:
     """Bytes sent while the host copies one of a block that is not consecutive rows of what is fed."""
 
     def of_part(self, op: int, parts: int) -> int:
-        """Of one part of an op of so many equal ones."""
+        """Price of one part of an op that is cut in so many equal parts."""
         whole = self.ops[op]
         start = min(whole, self.kernel)
         return start + (whole - start) // parts

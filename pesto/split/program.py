@@ -41,7 +41,7 @@ TINY_BYTES, TINY_SHARE = 1 << 16, 1 << 10
 """Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps, of less
 than such a part of the largest tensor."""
 SMALL_SHARE = 0.02
-"""Of all variables, what may lie whole for being tiny; where it is more the largest of these are cut, and fetched."""
+"""Maximum share of all variables' bytes that may stay whole for being tiny; beyond it the largest of them are cut."""
 _NOT_DIVIDED = ("VarHandleOp", "NoOp")
 CUT_PRICE = 4096
 """Bytes that it must save to cut one more op, where ops need not be cut: each worker has one more kernel to start."""
@@ -51,20 +51,20 @@ REACH = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a division may do."""
+    """Rules of a division."""
 
     replicate: bool = False
-    """Whether variables, and what is made of them, may lie whole on every worker."""
+    """True if variables, and what is made of them, may lie whole on every worker."""
     redundant: bool = False
-    """Whether every worker may do all of an op that could be cut."""
+    """True if every worker may do all of an op that could be cut."""
     partial: bool = False
-    """Whether an op may be done whole by one worker alone; of one cut."""
+    """True if an op may be done whole by one worker alone; of one cut."""
     memory_bytes: int | None = None
     """Most that one worker may hold of variables with slots; the exact method alone keeps to it."""
     halo: bool = False
-    """Whether parts may read a little more than their share of an input, which their neighbours have (windows)."""
+    """True if parts may read a little more than their share of an input, which their neighbours have (windows)."""
     prices: Prices | None = None
-    """What ops and messages cost beside bytes; None: bytes alone are counted."""
+    """Prices of ops and messages; None counts bytes alone."""
 
     def before(self, later: Shape) -> "Rules":
         """The same of cuts that others, `later`, come after: they can take the rest of the variables apart."""
@@ -73,7 +73,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutGain:
-    """What cutting saves, in bytes that may be sent for it; of partial rules."""
+    """Gain of cutting an op, as the bytes that may be sent for it; for partial splits."""
 
     worth: Sequence[int] = ()
     """[n] of each op; () where only what sends less is cut."""
@@ -108,7 +108,7 @@ class CutProgram:
     factors: Shape
 
     def division(self, labels: Sequence[int]) -> Division:
-        """What the labels mean."""
+        """Translate labels to a division."""
         return Division(
             factors=self.factors,
             ways=tuple(
@@ -306,7 +306,7 @@ class _ProgramBuilder:
         return tuple(result)
 
     def _free(self, op: int, output: int, at: int) -> bool:
-        """Whether all workers have a tensor, however the op is divided after some cuts before this."""
+        """Return True if all workers have a tensor, however the op is divided after some cuts before this."""
         given = defaultdict[tuple[str, ...], set[int]](set)
         for way in self.ways[op]:
             given[way.names[:at]].update(way.gives[output][: at + 1])
@@ -345,7 +345,7 @@ class _ProgramBuilder:
         return self.builder.variable([int(self.worth[op]), *([CUT_PRICE] * (len(self.ways[op]) - 1))])
 
     def _work(self, op: int, way: OpStrategy, prices: Prices) -> int:
-        """What all workers together take for an op."""
+        """Price of an op on all workers together."""
         cut = [k for name, k in zip(way.names, self.factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
         alone = [k for name, k in zip(way.names, self.factors, strict=True) if name == ONCE_WAY]
         return prod(self.factors) // prod(alone) * prices.of_part(op, prod(cut))
@@ -358,11 +358,11 @@ class _ProgramBuilder:
                 self.builder.edge(self.op[op], self.tensor[op][output], table)
 
     def _price(self, dtype: str) -> tuple[int, int]:
-        """Of an element, and of a block of them that is sent."""
+        """Price in bytes of one element, and of sending one block of elements."""
         return item_bytes(dtype), self.transfer
 
     def _feed(self, op: int) -> tuple[float, float]:
-        """What a byte costs that the host feeds to every worker, of rows and of other blocks; 0 where it feeds none."""
+        """Price of a byte that the host feeds to every worker, in rows and in other blocks; 0 where it feeds none."""
         return self.feed if self.shaped.signature(op).type in FED else (0.0, 0.0)
 
     def _fetch(self, op: int, output: int, result: Sequence[tuple[int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""What one should know of a division's results beside its bytes."""
+"""Warnings about the numerical results of a division."""
 
 from collections import Counter
 

@@ -43,9 +43,9 @@ class _InputCut:
 
     layout: Layout
     windows: bool = False
-    """Whether parts are not shares."""
+    """True if parts are not shares."""
     read: Rim | None = None
-    """What each part reads, where a halo is asked for."""
+    """Window that each part reads, where a halo is allowed."""
 
     @property
     def rim(self) -> Rim | None:
@@ -72,7 +72,7 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
 
 
 def _variables(traced: Traced) -> list[str]:
-    """Of outputs, then of outermost reductions; each once."""
+    """Index variables of the outputs, then of the outermost reductions; each once."""
     cut = [name for variables, _ in traced for name in variables]
     return list(dict.fromkeys([*cut, *(name for _, value in traced for name in value.reduced)]))
 
@@ -173,7 +173,7 @@ def _needs(name: str, request: _DivisionRequest) -> tuple[_InputCut, ...] | str:
 
 
 def _both(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
-    """What does for two reads of an input: shares, or the window around both."""
+    """Layout that serves two reads of one input: shares, or the window around both."""
     if one.layout != other.layout:
         return f"input {number} is read in two ways"
     if one.read is None or other.read is None:

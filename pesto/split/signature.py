@@ -1,4 +1,4 @@
-"""What an op is to one who divides it: its type, attributes and the shapes of its operands; not its name."""
+"""Signatures of ops: type, attributes and operand shapes, without names."""
 
 from dataclasses import dataclass
 
@@ -48,5 +48,5 @@ class Signature:
 
     @property
     def reads_shapes_alone(self) -> bool:
-        """Whether it reads nothing but shapes that are known before the step runs, and no elements."""
+        """True if it reads nothing but shapes that are known before the step runs, and no elements."""
         return self.type in READ_SHAPES and not any(operand.bounded for operand in self.inputs)

@@ -33,7 +33,7 @@ PARTIAL_RULES = Rules(partial=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What a split for seconds makes least: modelled seconds of the mean accelerator and of the mean link, added up."""
+    """Objective of a split for seconds: modelled seconds of the mean accelerator plus those of the mean link."""
 
     value_s: float
     bound_s: float
@@ -56,11 +56,11 @@ class Split:
     rules: Rules
     """By which it was made."""
     objective: Objective | None = None
-    """Of a split for seconds, all cuts of it."""
+    """Objective of all cuts together; None unless the split is for seconds."""
 
     @property
     def status(self) -> str:
-        """Of the worst cut: optimal where each is proven, else feasible."""
+        """Status of the worst cut: optimal if every cut is proven, else feasible."""
         return "optimal" if all(cut.status == "optimal" for cut in self.cuts) else "feasible"
 
     @property
@@ -189,7 +189,7 @@ def _labels_of(program: CutProgram, start: Division | None) -> Ints:
 
 
 def _made(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> Division:
-    """What a method's labels mean; NothingFoundError where it has none, UsageError where they cut nothing."""
+    """Translate a method's labels to a division; NothingFoundError without labels, UsageError if they cut nothing."""
     if choice.answer.labels is None:
         detail = choice.answer.detail
         why = f" - {detail}; use another method" if detail else " within the time - give more"
@@ -207,7 +207,7 @@ def _made(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> D
 
 
 def _unbounded(answer: LabelResult, sent: int) -> LabelResult:
-    """What is known of the bytes of cuts that were chosen for something else."""
+    """Return the answer without a bound, for cuts that were chosen for another objective."""
     return replace(answer, status=Status.FEASIBLE, value=sent, bound=0, limit=Limit.OTHER)
 
 

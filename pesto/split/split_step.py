@@ -199,7 +199,7 @@ class _StepBuilder:
         return result
 
     def _free(self, number: int) -> bool:
-        """Whether TensorFlow hands on its input without a copy: one block as it is, and rows of a tensor."""
+        """Return True if TensorFlow hands on its input without a copy: one block as it is, and rows of a tensor."""
         part = self.parts.parts[number]
         if part.kind == JOIN:
             return part.axis < 0

@@ -16,7 +16,7 @@ from pesto.split.signature import Attribute, Number, Operand, Signature
 
 
 class NotDescribedError(Exception):
-    """What the language does not say: a product or a comparison of indices, an index into a number."""
+    """Raised for expressions beyond the language: a product or comparison of indices, an index into a number."""
 
 
 class MisdescribedError(NotDescribedError):
@@ -85,14 +85,14 @@ class ElementRead:
     at: tuple[Index | None, ...]
     """The index of each dimension; None for all of it."""
     padded: bool = False
-    """Whether it may lie beyond the input, where there are zeros."""
+    """True if it may lie beyond the input, where there are zeros."""
     spaced: bool = False
-    """Whether there is an element only where the index is whole, and zeros between."""
+    """True if there is an element only where the index is whole, and zeros between."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """What an expression reads."""
+    """Elements that an expression reads, and its reductions."""
 
     reads: tuple[ElementRead, ...] = ()
     opaque: frozenset[str] = frozenset()
@@ -164,11 +164,11 @@ class InputTensor:
 
 @dataclass(frozen=True, slots=True)
 class OpOperands:
-    """What a description is given: the op's inputs as tensors, its attributes and constants."""
+    """Argument of a description: the op's inputs as tensors, its attributes and constants."""
 
     signature: Signature
     halo: bool = False
-    """Whether parts may read beyond their shares: windows are worth describing."""
+    """True if parts may read beyond their shares: windows are worth describing."""
 
     def __getitem__(self, number: int) -> InputTensor:
         """An input; NotDescribedError where its shape is not known."""
@@ -226,7 +226,7 @@ Description = Callable[[OpOperands], Sequence[Lambda | Body]]
 
 
 def _element(body: Body, variables: Sequence[str]) -> Value:
-    """What a lambda returns for symbols; NotDescribedError where one is bound twice."""
+    """Evaluate a lambda for symbols; NotDescribedError if one is bound twice."""
     made = body(*(Index(((name, Fraction(1)),)) for name in variables))
     result = made if isinstance(made, Value) else Value()._with(made)
     twice = result.bound.intersection(variables) or {name for name in variables if list(variables).count(name) > 1}
@@ -248,7 +248,7 @@ Sum, Mean, Max, Min, Prod = map(_reduced, ("sum", "mean", "max", "min", "prod"))
 
 
 def opaque(*read: Value) -> Value:
-    """What a function that the language cannot say makes of what it reads, to be indexed."""
+    """Combine the reads of a function that the language cannot express; the result is to be indexed."""
     result = Value()
     for each in read:
         result = result + each

@@ -17,7 +17,7 @@ class VariableRow:
     dtype: str
     layouts: Layouts
     worker_bytes: int
-    """What one worker holds."""
+    """Bytes that one worker holds."""
 
 
 def variable_rows(shaped: TypedGraph, division: Division) -> list[VariableRow]:

@@ -18,7 +18,7 @@ from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Bools, Ints, bools, ints
 
 CLONE, SLICE, JOIN, REDUCE = range(4)
-"""What a part is: an op on its worker's parts; a block cut out of a part, by its owner; blocks put together, and
+"""Kind of a part: an op on its worker's parts; a block cut out of a part, by its owner; blocks put together, and
 partial results made one, both by the worker that wants them."""
 Port = tuple[int, int]
 """A part and which of its outputs."""
@@ -26,24 +26,24 @@ Port = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WorkerPart:
-    """What one worker does."""
+    """One operation of one worker."""
 
     kind: int
     worker: int
     op: int
-    """Of a CLONE the op itself; of all others the op whose output they bring."""
+    """Op that a CLONE computes; for all other kinds the op whose output they bring."""
     output: int
     """Which output of that op they bring; 0 of a CLONE."""
     shape: Shape | None
-    """Of what it gives; None of a CLONE, whose shapes are those of its op's outputs as its way gives them."""
+    """Shape of the result; None for a CLONE, whose shapes are those of its op's outputs under its strategy."""
     begin: Shape = ()
-    """Of a SLICE: its first element in the part that it is cut from."""
+    """First element of a SLICE in the part that it is cut from; empty for other kinds."""
     axis: int = -1
-    """Of a JOIN: the dimension along which blocks are put together; -1 where it is one block, kept as it is."""
+    """Dimension along which a JOIN puts blocks together; -1 where it is one block, kept as it is."""
     reducer: str = ""
-    """Of a REDUCE: sum, max, min or prod."""
+    """Reduction of a REDUCE: sum, max, min or prod."""
     scale: int = 1
-    """Of a REDUCE: how many means were added up; their sum is divided by it."""
+    """Number of means that a REDUCE adds up and divides their sum by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -50,7 +50,7 @@ def explain(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExplainContext:
-    """What a plan was made of, for its methods; None where it is not known."""
+    """Graph, cluster and costs of a plan, for its methods; None where unknown."""
 
     graph: Graph | None = None
     cluster: Cluster | None = None

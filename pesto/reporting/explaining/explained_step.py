@@ -26,7 +26,7 @@ Price = Callable[[Cluster], Costs]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExplainedStep:
-    """What every part of an explanation reads."""
+    """Plan, problem, waits and critical path that every part of an explanation reads."""
 
     plan: Plan
     cluster: Cluster

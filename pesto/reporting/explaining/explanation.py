@@ -38,7 +38,7 @@ class Explanation:
     ties: tuple[TiedGroup, ...]
     """Groups that hold several variables and much of their bytes, or much work, on one device."""
     op: OpFacts | None
-    """What was asked for of one op."""
+    """Facts of one op; None unless requested."""
 
     @property
     def step_ticks(self) -> int:
@@ -47,7 +47,7 @@ class Explanation:
 
     @property
     def bound_ticks(self) -> int:
-        """What no plan can beat, by the plan's own bound."""
+        """Lower bound of the plan on the step in ticks."""
         return max(self.step.plan.provenance.lower_bound_ticks, self.quick_bound_ticks)
 
     @property

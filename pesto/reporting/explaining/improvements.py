@@ -1,4 +1,4 @@
-"""What would help: the same plan simulated, and its bound computed, with one thing of the step changed."""
+"""Improvements: the plan simulated and its bound computed again, with one property of the step changed."""
 
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from solvers.bounds import quick_bounds
 from solvers.timing.replay import prepare
 
 SCOPE, LINKS, DEVICES, MEMORY = ("scope", "links", "devices", "memory")
-"""What is changed: `Improvement.what`."""
+"""Kinds of changes: `Improvement.what`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class Improvement:
     """The step of the same placement and order, or without a limit of memory of the solve's shortest candidate; None
     where a new device has no ops yet."""
     bound_ticks: int | None
-    """What no plan can beat then; None where there is no such cluster."""
+    """Lower bound of the changed step in ticks; None if there is no such cluster."""
     detail: str
-    """What the numbers are of."""
+    """Subject of the numbers, in words."""
 
 
 def find_improvements(step: ExplainedStep, costly: str | None) -> tuple[Improvement, ...]:
-    """What each change comes to; `costly` is the scope to make faster, None where nothing computes."""
+    """Evaluate every change; `costly` is the scope to make faster, None if nothing computes."""
     rows = [_scope(step, costly)] if costly is not None else []
     return (*rows, _links(step), _devices(step), _memory(step))
 

@@ -55,11 +55,11 @@ class OpFacts:
     slack: int
     """How much later it may end, with all placed and in order as it is, without a longer step."""
     cause: str
-    """What it waited for: begin, data, transfer or device."""
+    """Cause of the op's start time: begin, data, transfer or device."""
     after: str
     """The op that it waited for; empty at the begin of the step."""
     waited_ticks: int
-    """Of a tensor that it waited for: how long it waited for a link."""
+    """Ticks for which a tensor that the op waited for queued for a link."""
     held_by: str
     """Who sent what held that link; empty where nothing did."""
     followers: tuple[str, ...]
@@ -77,7 +77,7 @@ class OpFacts:
 
 
 def describe_op(step: ExplainedStep, name: str) -> OpFacts:
-    """What there is to say of one op; UsageError, with the nearest names, where the plan has none of this name."""
+    """Describe one op; UsageError, with the nearest names, if the plan has no op of this name."""
     op, names, result = _index(step, name), step.plan.names, step.waits
     s, problem, graph = step.timeline.schedule, step.timeline.problem, step.bench.graph
     group = np.flatnonzero(problem.group == problem.group[op]) if problem.group[op] >= 0 else np.array([op])

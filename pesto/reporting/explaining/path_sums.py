@@ -8,7 +8,7 @@ from pesto.reporting.explaining.explained_step import ExplainedStep
 from pesto.reporting.explaining.waits import KINDS
 
 CAUSES = ("begin", "data", "transfer", "device")
-"""What an op waited for, by the values of `pesto.reporting.explaining.waits.Waits.cause`."""
+"""Causes of waits in words, by the values of `pesto.reporting.explaining.waits.Waits.cause`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

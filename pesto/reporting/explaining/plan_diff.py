@@ -19,7 +19,7 @@ from solvers.arrays import Bools, Ints, bools
 
 T = TypeVar("T")
 _NONE = (0, 0.0, 0)
-"""What a plan says of a device that it does not have."""
+"""Values of a device that the plan does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class MovedOps:
     """Name of the device in the second."""
     ops: int
     seconds: float
-    """What they compute, as the first plan has it."""
+    """Total compute seconds of the ops, by the first plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class PlanDiff:
     """Lower bound that each plan states."""
     cluster: tuple[str, str]
     same_graph: bool
-    """Whether both are of one graph; otherwise ops are known again by their names."""
+    """True if both are of one graph; otherwise ops are known again by their names."""
     both: int
     """Ops that both have."""
     alone: tuple[int, int]
@@ -75,7 +75,7 @@ class PlanDiff:
     new_neighbour: int
     """Such ops that run behind another one than before, or first where they were not."""
     untimed_turned: bool
-    """Whether ops of no time run in another order on their processor."""
+    """True if ops of no time run in another order on their processor."""
     transfers: tuple[int, int]
     sent_bytes: tuple[int | None, int | None]
     """Bytes of all transfers; None where the graph is not at hand."""
@@ -90,7 +90,7 @@ class PlanDiff:
 
     @property
     def differ(self) -> bool:
-        """Whether ops, placement, order or the step differ; what a plan says of its making does not count."""
+        """True if ops, placement, order or the step differ; what a plan says of its making does not count."""
         placed = self.moved_ops + self.other_core + sum(self.alone)
         return bool(placed + self.new_neighbour + self.untimed_turned) or self.step_s[0] != self.step_s[1]
 
@@ -167,7 +167,7 @@ def _moved(
 
 
 def _order(first: Plan, second: Plan, ops: tuple[Ints, Ints], went: Bools) -> dict[str, Any]:
-    """What became of the order of the ops that are on the same processor."""
+    """Compare the order of ops that are on the same processor in both plans."""
     core = (_core(first)[ops[0]], _core(second)[ops[1]])
     stays = ~went & (core[0] == core[1])
     timed = _timed(first)[ops[0]] | _timed(second)[ops[1]]

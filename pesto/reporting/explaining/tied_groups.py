@@ -1,4 +1,4 @@
-"""What ties ops together: groups that hold several variables or much work on one device, and what they cost at most."""
+"""Ties of ops: groups that hold several variables or much work on one device, and upper bounds on their cost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,13 +34,13 @@ class TiedGroup:
     ticks: int
     """Ticks that its ops compute on that device."""
     work_share: float
-    """Of the ticks that all ops compute."""
+    """Share of the compute ticks of all ops."""
     free_bound_ticks: int
-    """What no plan can beat were each of its ops free: of a branch, were it in pieces, one a variable."""
+    """Lower bound in ticks if each op of the group were free; for a branch, if each variable had a piece of it."""
     gain_ticks: int
     """How much shorter than this plan the step could be then at most, by that bound."""
     remedy: str
-    """What to do; empty where nothing general can be said."""
+    """Remedy; empty where no general one exists."""
 
 
 def find_tied_groups(step: ExplainedStep) -> tuple[TiedGroup, ...]:

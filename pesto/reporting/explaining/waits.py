@@ -1,4 +1,4 @@
-"""What each op of a step waited for, how much later it may end, and the path of waits that makes the step so long.
+"""Causes of waits: what each op of a step waited for, its slack, and the critical path.
 
 A step is a graph of activities, ops and transfers: each starts when the last of those ends that it waits for, which are
 what sends to it, and what was before it on its device or its links. So a path of activities without a hole leads from
@@ -25,7 +25,7 @@ COMPUTE_LEG, TRANSFER_LEG, LINK_LEG, BEGIN_LEG = KINDS = ("compute", "transfer",
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Waits:
-    """Of each op of a step: what kept it from starting earlier, and how much later it may end."""
+    """Causes of start times, and slack, of each op of a step."""
 
     cause: Ints
     """[n] BEGIN where it starts at 0, DATA where an op ended that it follows (at its location, or by a control edge),
@@ -75,7 +75,7 @@ class _ActivityGraph(NamedTuple):
 
 
 def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
-    """What each op of a step waited for, and its slack.
+    """Compute what each op of a step waited for, and its slack.
 
     timeline: a step in which all starts as early as it can behind what it waits for, as plans and `simulate` without
     `free` have it. rank: [n] the plan's order, which says which of ops of no time was first where start and finish do

@@ -11,7 +11,7 @@ from pesto.reporting.show.table import align_rows
 
 _OF_A_DEVICE = ("name", "kind", "preset", "host", "memory_bytes", "speed", "cores")
 UNSAID = "the cluster's file, which names no source"
-"""Of numbers without a word on where they come from."""
+"""Source of numbers whose file does not name one."""
 
 
 def cluster_page(described: Described) -> str:

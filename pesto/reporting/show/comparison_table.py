@@ -1,4 +1,4 @@
-"""What a comparison says: one JSON object, or a table for people."""
+"""Comparisons as one JSON object, or as a table for people."""
 
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def page(contest: Comparison, plans: Path | None) -> str:
 
 
 def _bounded(entries: list[Entry]) -> str:
-    """What the bound is of: tensors that are cut may take less."""
+    """Note that the bound is of whole ops: tensors that are cut may take less."""
     whole = all(entry.split is None and entry.rival is None for entry in entries)
     return "on the full graph" if whole else "for whole ops on the full graph"
 

@@ -25,7 +25,7 @@ _OUTSIDE = "(no scope)"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpTimes:
-    """What is shown."""
+    """Op times to show, with the grouping."""
 
     graph: Graph
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""What all pictures share: formats, colours, how a figure becomes bytes, and whether matplotlib is there to draw it."""
+"""Shared drawing code: formats, colours, rendering of figures, and a check for matplotlib."""
 
 import io
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ COLOURS = (BLUE, RED, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", GREY)
 
 
 def available() -> bool:
-    """Whether matplotlib (the extra `study`) is installed."""
+    """Return True if matplotlib (the extra `study`) is installed."""
     try:
         import matplotlib as _  # noqa: F401
     except ImportError:

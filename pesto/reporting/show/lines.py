@@ -37,7 +37,7 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 
 def fact(label: str, text: str) -> str:
-    """What a page says of one thing: a label, and a text whose further lines stand below each other."""
+    """Format a fact of a page: a label, and a text whose further lines are aligned below each other."""
     head = f"{label:{LABEL}s}" if len(label) < LABEL else f"{label} "
     # The label is put in place of as many characters that cannot be broken, so that its blanks stay.
     return head + paragraph("." * len(head) + text, LABEL)[len(head) :]

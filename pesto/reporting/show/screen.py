@@ -1,4 +1,4 @@
-"""What is printed, escaped in one place: only our own line ends and moves of the cursor act on a terminal."""
+"""Escaped terminal output: only line ends and cursor moves of Pesto act on a terminal."""
 
 import contextlib
 import io
@@ -56,7 +56,7 @@ class Screen(io.TextIOBase):
             self._stream.flush()
 
     def isatty(self) -> bool:
-        """Whether somebody looks at it."""
+        """Return True if somebody looks at it."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
@@ -74,7 +74,7 @@ class Screen(io.TextIOBase):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """What becomes of characters that the encoding lacks."""
+        """Error handler of the stream's encoding."""
         return self._stream.errors
 
     def _written(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the names and lines of a solve mean: `pesto solve --explain-output`."""
+"""Glossary of names and lines of a solve's output: `pesto solve --explain-output`."""
 
 from pesto.planning.solving.baselines import RIVALS
 from pesto.reporting.show.lines import LABEL, fact, paragraph
@@ -14,7 +14,7 @@ WORDS = (
     (("search",), "annealed op by op"),
     (("windows",), "the best, window by window, by the exact solver"),
 )
-"""What the names in the table of a solve mean; together those of `pesto.planning.solving.flow.CANDIDATES`."""
+"""Meaning of the names in a solve's table; together those of `pesto.planning.solving.flow.CANDIDATES`."""
 LINES = (
     ("beaten by", "what the chosen plan saves of that candidate's step; -: none was made"),
     ("costs", "where the times of ops and transfers come from: measured, given or modelled"),
@@ -37,7 +37,7 @@ LINES = (
     ("verified", "the plan was checked by code that shares none with what made it"),
     ("next", "a command to go on with"),
 )
-"""What the lines below the table mean."""
+"""Meaning of the lines below the table."""
 
 
 def glossary_text() -> str:

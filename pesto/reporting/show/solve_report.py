@@ -1,4 +1,4 @@
-"""What a solve says of itself: one JSON object, or a page for people."""
+"""Reports of a solve: one JSON object, or a page for people."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -71,13 +71,13 @@ def _written(out: Path, report: Path | None) -> dict[str, str | None]:
 
 
 def _promised(outcome: Outcome) -> dict[str, Any]:
-    """What the step is where links take other turns, and in the way in which it is meant to be run."""
+    """Predicted step under other link tie-breaking, and in the way in which it will be run."""
     turns = {"tried": outcome.turns.tried, "least_s": outcome.turns.least * TICK_S}
     return {"turns": turns, **enforced_keys(outcome.enforced), "remedy": outcome.remedy or None}
 
 
 def _spent(outcome: Outcome, stages_s: dict[str, float]) -> dict[str, Any]:
-    """What engines made of the time, and the seconds of the stages."""
+    """Contributions of engines, and the seconds of the stages."""
     return {
         "contributions": contribution_keys(outcome.first, outcome.contributions),
         "stages_s": {name: round(seconds, 4) for name, seconds in stages_s.items()},
@@ -101,7 +101,7 @@ def _tie(tie: Tie) -> dict[str, Any]:
 
 
 def _orders(order: OrderWorth) -> dict[str, float]:
-    """What the same placement takes in other orders, and what enforcing the plan's saves."""
+    """Step times of the same placement in other orders, and the gain of enforcing the plan's order."""
     return {
         "fifo_s": order.fifo * TICK_S,
         "saved_against_fifo": order.gain,
@@ -239,7 +239,7 @@ def _mark(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
 
 
 def _order(order: OrderWorth) -> str:
-    """What the same placement takes in other orders; a worth below nothing is a cost."""
+    """Step times of the same placement in other orders; a negative gain is a cost."""
     fifo, links, less = duration(order.fifo * TICK_S), duration(order.scheduled * TICK_S), order.scheduled_gain
     worth = f"{'saves' if order.gain >= 0 else 'costs'} {percent(abs(order.gain))}"
     other = f"{percent(abs(less))} {'less' if less > 0 else 'more'}" if less else "the same"
@@ -249,7 +249,7 @@ def _order(order: OrderWorth) -> str:
 
 
 def _left(order: OrderWorth) -> str:
-    """What is predicted where no order is enforced."""
+    """Predicted step where no order is enforced."""
     listed = duration(order.listed * TICK_S)
     return (
         f"left to the framework: first in, first out is predicted, and nothing enforces it; enforced by bottom level, "
@@ -258,7 +258,7 @@ def _left(order: OrderWorth) -> str:
 
 
 def _turns(outcome: Outcome) -> list[str]:
-    """Whether it matters whom links serve first where no order says so."""
+    """Lines on how link tie-breaking changes the step where no order decides it."""
     turns, step = outcome.turns, outcome.plan.schedule.makespan
     if turns.least >= step or turns.least > (1 - _HARDLY) * step:
         return []

@@ -1,4 +1,4 @@
-"""What a split says of itself: one JSON object, or a page for people; and the table of op types."""
+"""Reports of a split: one JSON object, or a page for people; and the table of op types."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -77,7 +77,7 @@ def split_page(
 
 
 def _step(timed: TimedSplit) -> list[str]:
-    """What the split takes on a cluster."""
+    """Describe the modelled step of the split on a cluster."""
     result = timed.candidate
     peak = f"{size(int(result.peak.max()))} on the fullest device"
     return [
@@ -97,7 +97,7 @@ def _sent(split: Split, timed: TimedSplit | None) -> str:
 
 
 def _weighed(objective: Objective, split: Split) -> str:
-    """What a split for seconds makes least."""
+    """Describe the objective of a split for seconds."""
     after = " after the cuts before it" if len(split.cuts) > 1 else ""
     least = f"a cut{after} takes {duration(objective.bound_s)} at least" if objective.bound_s else "no bound is known"
     return f"{duration(objective.value_s)} of the mean accelerator and link, added up and modelled; {least}"
@@ -122,7 +122,7 @@ def _proven(split: Split) -> str:
 
 
 def least_known(cuts: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
-    """Of bounds and bytes of cuts, outermost first: the number of the cut with the widest gap, its bound, its bytes.
+    """Return the cut with the widest gap between bound and bytes, outermost first: its number, its bound, its bytes.
 
     The last of equals. A step is proven no further than its worst cut, whatever is known of those after it.
     """
@@ -131,7 +131,7 @@ def least_known(cuts: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
 
 
 def gap_of(bound: int, value: int) -> float:
-    """What of a value its bound leaves open."""
+    """Share of a value that its bound leaves open."""
     return 1 - bound / value if value else 0.0
 
 

@@ -138,7 +138,7 @@ class LiveLine(StatusLine):
             self._say(f"first schedule after {progress.seconds:.1f} s: best {self._text}")
 
     def _waits_for(self) -> str:
-        """What is told in place of the best; "" for nothing."""
+        """Text shown before there is a best plan; "" for nothing."""
         return beside().standing
 
     def _standing(self, bound: float, bound_by: str = "") -> str:

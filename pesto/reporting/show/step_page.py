@@ -1,4 +1,4 @@
-"""What a step was found to be, for people and as one JSON object."""
+"""Facts of a training step, for people and as one JSON object."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

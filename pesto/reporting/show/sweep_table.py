@@ -1,4 +1,4 @@
-"""What a sweep says: one JSON object, or a table for people."""
+"""Sweeps as one JSON object, or as a table for people."""
 
 from typing import Any
 

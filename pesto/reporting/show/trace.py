@@ -35,7 +35,7 @@ class TransferTracks(NamedTuple):
     track: Ints
     """[h] track, from 1."""
     names: tuple[str, ...]
-    """Of the tracks."""
+    """Names of the tracks."""
 
 
 def trace(plan: Plan, simulation: Simulation) -> bytes:

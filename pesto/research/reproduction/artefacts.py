@@ -13,7 +13,7 @@ from pesto.research.reproduction.printed_numbers import PaperNumbers
 
 ALL = "all"
 PAPERS = ("pardnn", "tofu")
-"""What names all tables and figures that begin with it."""
+"""Prefixes, each of which names all tables and figures that begin with it."""
 
 
 @dataclass(frozen=True, slots=True)

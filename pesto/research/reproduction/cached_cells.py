@@ -17,9 +17,9 @@ from pesto.core.files.disk import make_folder
 from pesto.core.settings import Settings
 
 Key = tuple[str, ...]
-"""What a cell is of: a model and a cluster, say."""
+"""Key of a cell, such as a model and a cluster."""
 Found = dict[str, Any]
-"""What a cell found: values that JSON has."""
+"""Result of a cell, as values of JSON."""
 Hear = Callable[[str], None]
 """Is told a line."""
 _ORPHANED_S = 1.0
@@ -37,13 +37,13 @@ class CellSettings:
     seconds: float
     """Time limit of a solve; searches count stretches in place of it."""
     tiny: bool
-    """Whether the models are the tiny ones: a rehearsal."""
+    """True if the models are the tiny ones: a rehearsal."""
     solver: str = "list"
     """On the coarse graph. No clock ends list scheduling, as it would CP-SAT in so few seconds."""
 
     @property
     def settings(self) -> Settings:
-        """Of a solve that no clock ends."""
+        """Settings of a solve without a time limit."""
         return Settings(time_limit_s=self.seconds, deterministic=True, solver=self.solver)
 
 
@@ -61,7 +61,7 @@ class CellResult(NamedTuple):
 
     found: Found
     cpu_s: float
-    """Of the process and those that it started."""
+    """CPU seconds of the process and of its children."""
     wall_s: float
     load: tuple[float, float]
     """The machine's mean over a minute, before and after."""
@@ -76,7 +76,7 @@ class ResultStore:
         make_folder(folder)
 
     def of(self, table: str) -> dict[Key, CellResult]:
-        """What is there of a table, in the order in which it was done; a line that was cut off counts as absent."""
+        """Results of a table in the order in which they were added; a truncated line counts as absent."""
         path, result = self._path(table), {}
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
             with suppress(ValueError, KeyError, TypeError):
@@ -191,7 +191,7 @@ def _cpu() -> float:
 
 
 def spent_text(done: Iterable[CellResult]) -> str:
-    """What cells took, and how busy the machine was; empty of none."""
+    """Summarise the CPU seconds of cells and the load of the machine; empty without cells."""
     rows = list(done)
     if not rows:
         return ""

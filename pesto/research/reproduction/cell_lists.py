@@ -13,15 +13,15 @@ COUNTED = ("transformer/6x16x2048", "rnnlm/2x2048", "nasnet/4x212", "nmt/2x1024"
 TIMED = ("nmt/2x1024", "nmt/4x1024", "nasnet/6x148")
 """Those of Tables 2 and 3."""
 SPEEDS = {"compute": (0.5, 1, 2, 4), "links": (0.1, 0.25, 0.5, 1, 2)}
-"""Of Fig 8, times the cluster's."""
+"""Factors of Fig 8 on the cluster's speed."""
 SWEPT = {"compute": ("nmt/2x1024", "rnnlm/2x2048", "transformer/6x16x2048", "nasnet/6x148"), "links": ("nmt/2x1024",)}
 PROFILED = ("rnnlm/tiny@1024", "nmt/tiny@512", "transformer/tiny@256", "nasnet/tiny@32")
-"""Of Fig 4a: batches for which the processor takes its time over an op."""
+"""Steps profiled for Fig 4a, with batches whose ops keep a processor busy for long enough."""
 SMALL = ("word-rnn/8x2048", "char-crn/8x2048", "wrn/610x14", "pardnn-transformer/24x5120", "e3d/320")
 LARGE = ("word-rnn/8x4096", "char-crn/32x2048", "wrn/304x28", "pardnn-transformer/48x8192", "e3d/512")
 """ParDNN's models, of its first use case and of its second."""
 RATIOS = ("word-rnn/8x2048@256", "word-rnn/8x2048@2048")
-"""Of which the thesis states the CCR."""
+"""Models whose CCR the thesis states."""
 BOX = "k80x8"
 """Tofu's machine."""
 CLUSTERS = (BOX, tofu_runs.SWITCHED)
@@ -29,12 +29,12 @@ RNN = tuple(f"{layers}x{hidden}" for layers in (6, 8, 10) for hidden in (4096, 6
 WRN_OF = {layers: tuple(f"{layers}x{widening}" for widening in (4, 6, 8, 10)) for layers in (50, 101, 152)}
 WRN = tuple(variant for variants in WRN_OF.values() for variant in variants)
 TOFU_FAMILIES = {"tofu-rnn": RNN, "tofu-wrn": WRN}
-"""Of Tofu's Table 1, Figs 9 and 10."""
+"""Models of Tofu's Table 1, Figs 9 and 10."""
 ALGORITHMS = {
     "rows-random": "AllRow-Rand", "rows": "AllRow-Greedy", "spartan": "Spartan", "chop": "EqualChop", "tofu": "Tofu",
     "exact": "",
 }  # fmt: skip
-"""Of Fig 11: methods, and what the paper calls them."""
+"""Methods of Fig 11, with the paper's names."""
 ALONE = ("spread", "congestion")
 """Tables of which nothing else of this run is beside a cell: they measure the machine, or a clock could end them."""
 
@@ -72,7 +72,7 @@ def solved(models: Iterable[str] = PAPER) -> list[WorkCell]:
 
 
 def rivals(models: Iterable[str] = PAPER) -> list[WorkCell]:
-    """What each is compared with."""
+    """Cells of the methods that each model is compared with."""
     return [WorkCell("rivals", (model, TWO), solves.rivalled) for model in models]
 
 

@@ -88,7 +88,7 @@ def import_graph(key: Key, settings: CellSettings) -> Found:
 
 
 def run_pesto(words: list[str]) -> str:
-    """What `pesto WORDS` prints, run in a process of its own; RuntimeError with what it says where it fails."""
+    """Return the output of `pesto WORDS`, run in a process of its own; RuntimeError with its message if it fails."""
     done = subprocess.run([sys.executable, "-m", "pesto", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"pesto {words[0]} ended with {done.returncode}")

@@ -1,4 +1,4 @@
-"""What a table or figure shows: what its cells found, as rows of text."""
+"""Grids of text: the results of cells, arranged as a table or figure shows them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ def grid(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What is kept, by table."""
+    """Stored results by table."""
 
     tables: Mapping[str, Table]
 
     def found(self, table: str, *key: str) -> Found:
-        """What one cell found; KeyError where it is not kept."""
+        """Result of one cell; KeyError if it is not stored."""
         return self.tables[table][key].found
 
     def cpu_s(self, table: str, *key: str) -> float:

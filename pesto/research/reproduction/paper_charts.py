@@ -40,7 +40,7 @@ def plain(axis: "Axes", title: str) -> None:
 
 
 def below(axis: "Axes") -> None:
-    """What the lines are, where none of them is."""
+    """Draw the legend below the axes."""
     axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
@@ -98,7 +98,7 @@ def fig4(results: Results) -> bytes:
 
 
 def fig5(results: Results) -> bytes:
-    """What ran when, with links and without, for each kind of link."""
+    """Timelines of ops and transfers, with links and without, for each kind of link."""
 
     def fill(axes: Any) -> None:
         for row, cluster in zip(axes, (PCIE, TWO), strict=True):
@@ -147,7 +147,7 @@ def fig7(results: Results) -> bytes:
 
 
 def fig8(results: Results) -> bytes:
-    """What is saved of Expert's step over the speed of devices and of links, with search and without."""
+    """Savings over Expert's step by speed of devices and of links, with search and without."""
 
     def fill(axes: Any) -> None:
         for axis, (name, models) in zip(axes[0], SWEPT.items(), strict=True):

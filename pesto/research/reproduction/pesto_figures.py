@@ -85,7 +85,7 @@ def fig7(results: Results, printed: PaperNumbers) -> list[TextGrid]:
 
 
 def savings(results: Results, model: str) -> tuple[float | None, float | None, float | None]:
-    """What Pesto's step saves of Expert's, of Baechi's best and of the better of both; None of what does not fit."""
+    """Savings of Pesto's step over Expert's, Baechi's best and the better of both; None where one does not fit."""
     step_s, expert = (
         results.found("solves", model, TWO)["step_s"],
         results.found("rivals", model, TWO)["methods"]["expert"],
@@ -109,7 +109,7 @@ def _means(results: Results, printed: PaperNumbers) -> Iterator[tuple[str, ...]]
 
 
 def mean_saving(savings: Sequence[float | None]) -> float | None:
-    """Of the steps' ratios, the geometric mean, as a saving; None of none."""
+    """Saving by the geometric mean of the steps' ratios; None without ratios."""
     ratios = [1 - each for each in savings if each is not None]
     return 1 - geometric(ratios) if ratios else None
 

@@ -1,4 +1,4 @@
-"""What the papers print of each table and figure, with the source, and why ours differs."""
+"""Numbers printed in the papers for each table and figure, with sources and reasons for deviations."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,9 +20,9 @@ class PaperNumbers:
     """The paper, and its table, figure or section."""
     title: str
     ours: str
-    """What stands beside it here, and whether that is modelled or measured."""
+    """Our counterpart, and whether it is modelled or measured."""
     says: str = ""
-    """What the paper says in words."""
+    """Statements of the paper's text."""
     reasons: tuple[str, ...] = ()
     """Why ours differs."""
     numbers: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class ResultsFolder:
     store: ResultStore
 
     def results(self) -> Results:
-        """What is kept, by table."""
+        """Stored results by table."""
         return Results({cell.table: self.store.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells()})
 
 
@@ -105,13 +105,13 @@ def write_results(book: ResultsFolder, page: Path | None = None) -> dict[str, An
 
 
 def section(book: ResultsFolder, name: str) -> list[str]:
-    """What the page says of one table or figure, whose cells are all kept."""
+    """Markdown section of one table or figure, whose cells are all stored."""
     results, it = book.results(), load_printed()[name]
     return list(_section(it, ARTEFACTS[name].grids(results, it), _done(ARTEFACTS[name], results), None))
 
 
 def _made(book: ResultsFolder) -> dict[str, Artefact]:
-    """What can be made of what is kept."""
+    """Artefacts whose cells are all stored."""
     lacks = count_missing(book)
     return {name: artefact for name, artefact in ARTEFACTS.items() if name not in lacks}
 

@@ -11,7 +11,7 @@ GPUS = 8
 COPIES = 3
 """Weight, gradient and history (Tofu, 6.1)."""
 GB = 2**30
-"""What the paper's Table 1 calls GB: its numbers are of this unit."""
+"""Bytes of a "GB" in the paper's Table 1."""
 Rates = Mapping[str, float | None]
 """Samples a second by method; None where it is out of memory."""
 
@@ -106,7 +106,7 @@ def _sized(rates: Rates, name: str, run: Found) -> str:
 
 
 def against_wrn(rates: Rates, better: float | None) -> str:
-    """What is not in the printed order: SmallBatch is `better` than Tofu, or out of memory where no number says so."""
+    """Deviations from the printed order: SmallBatch `better` than Tofu, or out of memory where no number says so."""
     tofu, small = rates["Tofu"], rates["SmallBatch"]
     if tofu is None:
         return "Tofu OOM"
@@ -118,7 +118,7 @@ def against_wrn(rates: Rates, better: float | None) -> str:
 
 
 def against_rnn(rates: Rates, *, fits: bool) -> str:
-    """What is not in the printed order: op placement, if it `fits`, and SmallBatch, where that does, below Tofu."""
+    """Deviations from the printed order: op placement, if it `fits`, and SmallBatch, where that does, below Tofu."""
     tofu, small, placed = rates["Tofu"], rates["SmallBatch"], rates["op placement"]
     if tofu is None:
         return "Tofu OOM"

@@ -14,7 +14,7 @@ PACKAGES = tuple(Path(str(package.__file__)).parent for package in (pesto, solve
 APART = ("cli", "reporting/show", "verbs/compiling", "schema", "research/reproduction", "research/study")
 """Rooms of `pesto` that no number follows from; but for the work of cells, in `pesto/research/reproduction/work`."""
 GRAPHS = ("tf", "core/files", "core/graph.py", "core/source.py")
-"""What a graph file follows from."""
+"""Sources that determine graph files."""
 
 
 @cache

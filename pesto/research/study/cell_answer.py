@@ -1,4 +1,4 @@
-"""What comes of one cell, as it is sent from where it ran to where it is written."""
+"""Answer of one cell, as sent from its process to the writer of the study's file."""
 
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ import msgspec
 from solvers import FAILED as FAILURES
 
 SCHEMA = 1
-"""Of the study's file: its PRAGMA user_version."""
+"""Version of the study's file: its PRAGMA user_version."""
 PLAN: Literal["plan"] = "plan"
 """The stage of a cell that plans a whole training step."""
 REFUSED = "refused"

@@ -42,7 +42,7 @@ class FiledProblem(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
 
     file: str
     sha256: str
-    """Of the content; empty where it could not be read."""
+    """SHA-256 of the content; empty if it could not be read."""
     path: bytes
     """Where it is on this machine, by `os.fsencode`: a name need not be text."""
 
@@ -53,7 +53,7 @@ class FiledProblem(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
 
     @property
     def family(self) -> str:
-        """What tables group by."""
+        """Group of the instance in tables."""
         return "file"
 
 
@@ -65,7 +65,7 @@ class TrainingInstance(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     cluster: str
     """A preset or, as the study has it, a file."""
     sha256: str
-    """Of the cluster's file; empty for a preset, and where it could not be read."""
+    """SHA-256 of the cluster's file; empty for a preset, and if it could not be read."""
     path: bytes
     """A preset, or where the file is on this machine, by `os.fsencode`."""
     nodes: int | None
@@ -82,7 +82,7 @@ class TrainingInstance(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
 
     @property
     def family(self) -> str:
-        """What tables group by."""
+        """Group of the instance in tables."""
         return self.model
 
 
@@ -104,7 +104,7 @@ class StudyCell(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float
     seed: int
     settings: dict[str, Any]
-    """Of a schedule cell: workers, gap, deterministic, start. Of a plan cell: coarsen_to and congestion, not start."""
+    """Settings. Schedule cells: workers, gap, deterministic, start. Plan cells: coarsen_to and congestion, no start."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class StudyCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(instance: Instance) -> dict[str, Any]:
-    """What an instance is, wherever its files are."""
+    """Identity of an instance, independent of the places of its files."""
     plain: dict[str, Any] = msgspec.to_builtins(instance)
     plain.pop("path", None)
     return plain
@@ -197,7 +197,7 @@ def _filed(problem: ProblemFile, folder: Path) -> FiledProblem:
 
 
 def _digest(path: Path) -> str:
-    """Of the content; empty where it cannot be read: the cell says so."""
+    """SHA-256 of the content; empty if it cannot be read: the cell reports that."""
     try:
         return hashlib.sha256(read_bytes(path)).hexdigest()
     except (FileError, InputError):
@@ -227,12 +227,12 @@ def _trained(model: ModelSpec, folder: Path, *, plan: bool) -> Iterator[Training
 
 
 def names_file(cluster: str) -> bool:
-    """Whether a cluster is a file; else it is a preset."""
+    """Return True if a cluster is a file; else it is a preset."""
     return cluster.endswith(".toml") or "/" in cluster
 
 
 def _cluster(name: str, folder: Path) -> tuple[bytes, str]:
-    """What `load_cluster` takes, and the hash of a file."""
+    """Return the argument for `load_cluster`, and the SHA-256 of a file."""
     from pesto.inputs.cluster_file import load_cluster
 
     if not names_file(name):

@@ -27,7 +27,7 @@ _LOOK = 10_000
 
 
 def read_consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
-    """What `read` makes of the file; it may be called several times, and what it sees is one state of the file.
+    """Return the result of `read`, which may be called several times; each call sees one consistent state of the file.
 
     FileError when the file cannot be read, InputError when it is no database; and what `read` raises.
     """
@@ -49,7 +49,7 @@ def read_consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
 
 
 class _FileState(NamedTuple):
-    """What a change of the file, or of who writes it, would change."""
+    """State of a file that changes whenever it is written, or its writer changes."""
 
     written_ns: int
     size: int
@@ -100,7 +100,7 @@ class _StepBudget:
         self.looks = (STEPS + STEPS_A_BYTE * size) // _LOOK
 
     def __call__(self) -> bool:
-        """Whether to end it."""
+        """Return True if to end it."""
         self.looks -= 1
         return self.looks < 0
 

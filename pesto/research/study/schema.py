@@ -1,4 +1,4 @@
-"""What a study's file is made of, and whether a file is made so: a view in a table's place could run for ever."""
+"""Schema of a study's file, and its check: a view in place of a table could run for ever."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What a study is, from TOML: grids of instances x solvers x formulations x limits x seeds (docs/guides/studies.md)."""
+"""Study specifications (TOML): grids of instances, solvers, formulations, limits, seeds (docs/guides/studies.md)."""
 
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -33,7 +33,7 @@ class FamilySpec:
     name: Name
     seeds: Seeds = (0,)
     params: dict[Name, int | tuple[int, ...]] = field(default_factory=dict)
-    """What the family takes; a list stands for each of its values in turn."""
+    """Parameters of the family; a list stands for each of its values in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class GridSpec:
     gap: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     deterministic: bool = False
     start: bool = True
-    """Whether a solver starts from a list schedule; for schedule cells."""
+    """True if a solver starts from a list schedule; for schedule cells."""
     coarsen_to: tuple[Nodes, ...] = ()
     """For plan cells; default 200."""
     congestion: tuple[bool, ...] = ()

@@ -26,7 +26,7 @@ from pesto.research.study.schema import TABLES, check_tables
 from pesto.research.study.spec import Study
 
 LOCK = Kind("study", "run", "give another --db")
-"""Of a study's file, to be held by who writes it."""
+"""Lock of a study's file, held by its writer."""
 _SET_ASIDE = """
 UPDATE cells SET ordinal = aside.place
 FROM (SELECT key AS of, -row_number() OVER (ORDER BY ordinal, key) AS place FROM cells) AS aside WHERE key = aside.of
@@ -110,7 +110,7 @@ class StudyStore:
         }
 
     def versions(self) -> LibraryVersions:
-        """What made the results of the study's done cells."""
+        """Versions that made the results of the study's done cells."""
         result = LibraryVersions(pesto=set(), solvers={})
         told = """
             SELECT DISTINCT solver, version, json_extract(measures, '$.pesto') FROM cells JOIN results USING (key)

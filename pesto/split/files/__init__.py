@@ -1,1 +1,1 @@
-"""What a step's ops are, and splits of it, on disk; and a split verified from scratch."""
+"""Typed graphs and splits of them on disk, and verification of a split from scratch."""

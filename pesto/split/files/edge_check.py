@@ -1,4 +1,4 @@
-"""Whether a step's edges carry what its ops say of their inputs: what a file may get wrong, and the importer cannot."""
+"""Check of a typed graph's edges against the inputs of its ops; files can be wrong here, the importer cannot."""
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def _bare(shaped: TypedGraph) -> None:
 
 
 def _is_bare(signature: Signature) -> bool:
-    """Whether an op that only makes a handle, or only waits, has no data."""
+    """Return True if an op that only makes a handle, or only waits, has no data."""
     if signature.type not in ("NoOp", "VarHandleOp"):
         return True
     handles = signature.type == "VarHandleOp" and all(dtype.startswith(_HANDLE) for _, dtype in signature.outputs)

@@ -20,12 +20,12 @@ Sizes = tuple[int, ...]
 
 
 def element_bytes(dtype: str) -> int:
-    """Of one element; 0 for what is not sent."""
+    """Bytes of one element; 0 for data types that are not sent."""
     return ITEM_BYTES.get(dtype.removeprefix("resource:"), 0)
 
 
 def divides_evenly(shape: Sizes, layouts: Sizes, factors: Sizes) -> bool:
-    """Whether every worker's part is of one size, and the layout's dimensions are there."""
+    """Return True if every worker's part is of one size, and the layout's dimensions are there."""
     left = dict(enumerate(shape))
     for dimension, k in zip(layouts, factors, strict=True):
         if dimension >= 0:

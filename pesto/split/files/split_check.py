@@ -181,16 +181,16 @@ class SplitBounds:
     """The bounds of a split's cuts, found once more."""
 
     claimed: tuple[CutRecord, ...]
-    """What the file says of each."""
+    """Status and bytes that the file claims for each cut."""
     found: tuple[int, ...]
     """[cuts] no way to make that cut, after those before it, sends less; 0 where nothing was found."""
 
     rests_on: tuple[str, ...]
-    """What the bounds rest on still."""
+    """Remaining assumptions of the bounds."""
 
     @property
     def confirmed(self) -> bool:
-        """Whether no bound that is claimed is above the one that was found."""
+        """True if no bound that is claimed is above the one that was found."""
         return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
 
 
@@ -235,13 +235,13 @@ def _again(shaped: TypedGraph, program: CutProgram, limit: int | None, seconds: 
 
 
 def _claimed(split_file: SplitFile) -> tuple[CutRecord, ...]:
-    """What is said of each cut; of the last one by the split itself, too."""
+    """Status and bytes claimed for each cut; for the last cut the split itself makes claims, too."""
     *before, last = split_file.cuts
     return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, split_file.bound_bytes)))
 
 
 def _before(split_file: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
-    """What the first cuts alone make."""
+    """Division made by the first cuts alone."""
     if not cuts:
         return None
     first = replace(
@@ -252,6 +252,6 @@ def _before(split_file: SplitFile, shaped: TypedGraph, cuts: int) -> Division | 
 
 
 def unconfirmed_claims(split_file: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
-    """What a file says and nothing at hand confirms, by key."""
+    """Claims of the file that nothing at hand confirms, by key."""
     said = {"method": split_file.method, "notes": list(split_file.notes), "made": msgspec.to_builtins(split_file.made)}
     return said if bounds is not None and bounds.confirmed else {"bound_bytes": split_file.bound_bytes, **said}

@@ -25,7 +25,7 @@ _MEAN = "mean"
 
 @lru_cache(maxsize=1 << 16)
 def strategy_fault(signature: Signature, way: OpStrategy, factors: Shape, *, once: bool, halo: bool = False) -> str:
-    """What is wrong with a way of an op; empty where it is one. halo: whether windows may be read."""
+    """Description of the first fault of an op's strategy; empty if it is valid. halo: whether windows may be read."""
     if len(way.needs) != len(signature.inputs) or len(way.gives) != len(signature.outputs):
         return "it is of another number of inputs or outputs"
     if once or ONCE_WAY in way.names:
@@ -80,7 +80,7 @@ class _StrategyCheck:
         return tuple(each == name for each in self.way.names)
 
     def _outputs(self) -> str:
-        """Whether every output comes as the way says, and is reduced as it says."""
+        """Describe the first output whose layout or reduction differs from the strategy's; empty if none does."""
         reducers, rows = set(), self.rows or tuple((((), Value())) for _ in self.way.gives)
         for number, (names, value) in enumerate(rows):
             gives = tuple(self._given(name, number, names, value) for name in self.way.names)
@@ -103,7 +103,7 @@ class _StrategyCheck:
         return PARTIAL if name in value.reduced else None
 
     def _inputs(self) -> str:
-        """Whether what nobody reads is needed by none, and parts of the others are of one size."""
+        """Describe the first input that is needed but not read, or whose parts differ in size; empty if none does."""
         read = {read.tensor for read in self._reads()}
         for number, (operand, needs) in enumerate(zip(self.signature.inputs, self.way.needs, strict=True)):
             if number not in read and set(needs) != {WHOLE}:
@@ -142,7 +142,7 @@ class _StrategyCheck:
         return tuple(result)
 
     def _within(self, index: Index, size: int, read: ElementRead, *, cut: bool) -> bool:
-        """Whether the first worker reads elements of its part alone; with zeros around all of it, any."""
+        """Return True if the first worker reads elements of its part alone; with zeros around all of it, any."""
         if not cut and (read.padded or any(name not in self.extents for name, _ in index.terms)):
             return True
         low = high = index.offset
@@ -158,7 +158,7 @@ class _StrategyCheck:
         return {rim.dimension: rim for rim in self.way.rims[number]} if self.way.rims else {}
 
     def _windows(self) -> Iterator[str]:
-        """Whether windows are what is read, worker by worker."""
+        """Yield the faults of windows against the elements read, worker by worker."""
         for number, operand in enumerate(self.signature.inputs):
             reads = [read.at for read in self._reads() if read.tensor == number]
             spaced = any(read.spaced for read in self._reads() if read.tensor == number)
@@ -185,7 +185,7 @@ class _StrategyCheck:
 
 
 def _steps(extent: int, cut: tuple[bool, ...], factors: Shape) -> tuple[int, ...]:
-    """What is left of an extent after those cuts, and how far each moves its parts, 0 for none; empty if uneven."""
+    """Remaining extent after the cuts, and the shift of a part by each cut, 0 for none; empty if a cut is uneven."""
     moves = []
     for here, k in zip(cut, factors, strict=True):
         if here and (extent % k or not extent):

@@ -1,4 +1,4 @@
-"""What a step's ops are, as a file (docs/guides/split.md): enough to split the step without TensorFlow."""
+"""Files of typed graphs (docs/guides/split.md): enough to split a step without TensorFlow."""
 
 import math
 import os
@@ -25,7 +25,7 @@ KIND = DocumentKind(
 MOST = {"name": 5_000_000, "kinds": 1_000_000, "src": 20_000_000, "inputs": 20_000_000, "outputs": 20_000_000}
 """Key -> the elements that its arrays may have together."""
 MOST_ELEMENTS = 2**36
-"""Of one tensor, and its extents."""
+"""Maximum number of elements of one tensor, and maximum extent of a dimension."""
 _MOST_RANK = 254
 _NO_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 """Floats that JSON has no word for: {"float": "inf"}."""
@@ -286,7 +286,7 @@ def _is_number(value: Attribute | Number) -> bool:
 
 
 def _lies(value: Attribute, shape: tuple[int, ...]) -> bool:
-    """Whether a value is nested as a shape says."""
+    """Return True if a value is nested as a shape says."""
     if not shape:
         return not isinstance(value, tuple)
     return isinstance(value, tuple) and len(value) == shape[0] and all(_lies(each, shape[1:]) for each in value)

@@ -28,7 +28,7 @@ _GRAD = re.compile(r"_grad(_\d+)?$")
 
 
 class CoarseGraphOptions(NamedTuple):
-    """What the coarse graph is made by."""
+    """Options of the coarse graph."""
 
     grouping: bool = True
     """Forward and backward ops."""
@@ -107,7 +107,7 @@ class _Coarsener:
         self.one = _DisjointSets(self.tensors.count)
 
     def _elementwise(self, op: int) -> bool:
-        """Whether an op's output lies as the op is cut; not of those that take variables."""
+        """Return True if an op's output lies as the op is cut; not of those that take variables."""
         ways, signature = self.made.ways[op], self.shaped.signature(op)
         if op in self.taken or self.shaped.once[op] or signature.type not in CLASSES["elementwise"]:
             return False
@@ -289,7 +289,7 @@ def _sum(one: Ints, other: Ints) -> Ints:
 
 
 def _share(sets: Iterable[set[int]]) -> bool:
-    """Whether those that have any have one in common."""
+    """Return True if those that have any have one in common."""
     result = [each for each in sets if each]
     return len(result) > 1 and bool(set.intersection(*result))
 

@@ -1,4 +1,4 @@
-"""What every method is asked and answers: the labels of one more cut, or of several at once."""
+"""Interface of the cut methods: a task of one or more cuts, and the labels chosen for it."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from solvers.labels.narrowing import pinned
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CutTask:
-    """What is to be cut."""
+    """Task of a cut method: a step, the cuts made so far, and the cuts to make."""
 
     shaped: TypedGraph
     made: Division | None
@@ -29,9 +29,9 @@ class CutTask:
     """Its factors: one, but where a method makes all cuts at once."""
     rules: Rules
     seconds: float
-    """What it may take."""
+    """Rules that the division must keep."""
     deterministic: bool = False
-    """Whether the seconds stand for work (`solvers.labels.label_methods.solve`)."""
+    """True if the seconds stand for work (`solvers.labels.label_methods.solve`)."""
 
     def program(self, *, each: bool = False) -> CutProgram:
         """Its problem."""
@@ -39,7 +39,7 @@ class CutTask:
 
 
 class CutChoice(NamedTuple):
-    """What a method makes of a cut."""
+    """Result of a cut method."""
 
     program: CutProgram
     answer: LabelResult

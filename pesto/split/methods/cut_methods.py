@@ -24,15 +24,15 @@ class CutMethod:
     """For people, after its name."""
     choose: Callable[[CutTask], CutChoice]
     together: bool = False
-    """Whether it makes all cuts at once."""
+    """True if it makes all cuts at once."""
     flat: bool = False
-    """Whether it makes one cut for all workers, whatever factors are asked for."""
+    """True if it makes one cut for all workers, whatever factors are asked for."""
     replicates: bool = False
-    """Whether variables, and ops, may be whole by its own rule."""
+    """True if variables, and ops, may be whole by its own rule."""
     limited: bool = False
-    """Whether it keeps to a limit of what a worker holds."""
+    """True if it keeps to a limit of what a worker holds."""
     priced: bool = False
-    """Whether it weighs messages and ops beside bytes, where the rules have prices."""
+    """True if it weighs messages and ops beside bytes, where the rules have prices."""
 
     def cuts(self, factors: Shape) -> list[Shape]:
         """The factors of each of its problems."""
@@ -41,7 +41,7 @@ class CutMethod:
         return [factors] if self.together else [(k,) for k in factors]
 
     def ruled(self, rules: Rules) -> Rules:
-        """What its divisions may do."""
+        """Return the rules that divisions of this method keep."""
         return replace(rules, replicate=True, redundant=True) if self.replicates else rules
 
 

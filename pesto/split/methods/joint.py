@@ -26,7 +26,7 @@ from solvers.labels.messages import pass_messages
 from solvers.labels.narrowing import narrowed, pinned
 
 MOST_LABELS = 4096
-"""Of one op, in a problem of all cuts."""
+"""Maximum number of products of choices of one op, in a problem of all cuts."""
 
 
 def joint(cut: CutTask) -> CutChoice:

@@ -1,4 +1,4 @@
-"""What follows from where some tensors are cut: the ways of ops and the layouts of what they make, op after op."""
+"""Propagation of layouts: strategies of ops, and layouts of their outputs, that follow from the tensors cut so far."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Spreading:
     def __init__(self, shaped: TypedGraph, program: CutProgram, variables: Mapping[int, int], *, rows: bool) -> None:
         self.shaped, self.made = shaped, program
         self.rows = rows
-        """Whether what cannot hand on a cut goes on along its rows; else it is whole."""
+        """True if what cannot hand on a cut goes on along its rows; else it is whole."""
         self.variables = variables
         """Tie -> the dimension that it is cut along; others are whole."""
         self.cut: dict[Port, int] = {}
@@ -67,7 +67,7 @@ class Spreading:
                 self.cut[op, k] = 0
 
     def ways(self, op: int) -> tuple[OpStrategy, ...]:
-        """Of an op that is whole because it is tiny, those that it would have: what is made of it may be cut so."""
+        """Strategies that an op would have if it were not whole for being tiny; its outputs may be cut by them."""
         result = self.made.ways[op]
         if len(result) > 1 or self.shaped.once[op]:
             return result
@@ -86,7 +86,7 @@ class Spreading:
                 self.cut[op, k] = gives[-1]
 
     def fits(self, op: int, way: OpStrategy) -> bool:
-        """Whether a way needs every cut input as it is cut, and variables as they lie."""
+        """Return True if a way needs every cut input as it is cut, and variables as they lie."""
         held = all(way.needs[at][-1] == self.variables.get(tie, WHOLE) for at, tie in self.takes[op])
         return held and all(way.needs[at][-1] == self.cut[port] for port, at in self.reads[op] if port in self.cut)
 

@@ -1,4 +1,4 @@
-"""What users do by hand: data parallelism, and matmuls by columns, then by rows (Megatron-LM, arXiv:1909.08053)."""
+"""Parallelism by hand-written rules: data parallelism, and Megatron-LM's column and row cuts (arXiv:1909.08053)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

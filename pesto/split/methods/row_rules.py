@@ -67,7 +67,7 @@ def _largest_next(tensors: Tensors, costs: "_Costs", v: int) -> bool:
 
 
 class _Costs:
-    """What labels cost beside those that are chosen."""
+    """Costs of labels given the labels chosen so far."""
 
     def __init__(self, net: FactorGraph) -> None:
         self.net = net
@@ -80,7 +80,7 @@ class _Costs:
                 self.held.setdefault(int(net.a[e]), set()).add(int(net.b[e]))
 
     def of(self, v: int) -> Ints:
-        """Of each label of a variable."""
+        """Costs of all labels of a variable."""
         return costs_beside(self.net, self.labels, v, self._edges(v))
 
     def around(self, v: int) -> Ints:

@@ -14,7 +14,7 @@ from solvers.arrays import Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tensors:
-    """Of the first variables of a problem, which are ties, tensors and ops."""
+    """Ties, tensors and ops among the first variables of a problem."""
 
     count: int
     """How many there are."""
@@ -29,7 +29,7 @@ class Tensors:
 
 
 def tensors_of(shaped: TypedGraph, program: CutProgram) -> Tensors:
-    """What the variables are."""
+    """Describe the variables of a problem."""
     layouts: dict[int, tuple[Layouts, ...]] = {}
     sizes: dict[int, int] = {}
     shapes: dict[int, Shape] = {}

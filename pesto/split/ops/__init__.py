@@ -1,1 +1,1 @@
-"""What each op type computes, in the language of descriptions: one row or one description a type, by classes."""
+"""Descriptions of op types: one row or one description for each type, by classes."""

@@ -93,7 +93,7 @@ def _read(op: OpOperands, tensor: InputTensor, b: Index, c: Index) -> Value:
 
 
 def input_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
-    """Of sizes, filters and the output's gradient: Conv2DBackpropInput and its kin."""
+    """Describe Conv2DBackpropInput and its kin, which read sizes, filters and the output's gradient."""
 
     def describe(op: OpOperands) -> list[Lambda]:
         filters, gradient = op[1], op[2]
@@ -123,7 +123,7 @@ def _spread(op: OpOperands, gradient: InputTensor, b: Index, ci: Index, per: int
 
 
 def filter_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
-    """Of the input, sizes and the output's gradient: Conv2DBackpropFilter and its kin; summed over the batch."""
+    """Describe Conv2DBackpropFilter and its kin: from the input, sizes and output gradient, summed over the batch."""
 
     def describe(op: OpOperands) -> list[Lambda]:
         data, gradient = op[0], op[2]

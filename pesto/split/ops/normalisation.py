@@ -34,7 +34,7 @@ def _describe(op: OpOperands, vectors: list[int], pictures: list[int]) -> list[L
 
 
 def _picture(tensor: InputTensor, c: Index, at: int, i: tuple[Index, ...] | None) -> Value:
-    """Of a channel all, or the element at a place."""
+    """The element of a channel at a place, or all elements of the channel."""
     return tensor[tuple(c if d == at else (slice(None) if i is None else i[d]) for d in range(tensor.rank))]
 
 

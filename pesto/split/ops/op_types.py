@@ -38,7 +38,7 @@ _EDITIONS: list[int] = []
 
 
 class OpTypeRow(NamedTuple):
-    """What is known of one op type."""
+    """Class of one op type, and the reason if it has no description."""
 
     type: str
     kind: str
@@ -121,7 +121,7 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
 
 
 def reads_windows(op_type: str) -> bool:
-    """Whether parts of such an op may be windows, where a halo is asked for: of some types, and of one's own."""
+    """Return True if parts of such an op may be windows, where a halo is asked for: of some types, and of one's own."""
     return op_type in WINDOWED or op_type in _OWN
 
 

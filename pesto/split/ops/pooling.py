@@ -26,7 +26,7 @@ def describe(op: OpOperands) -> list[Lambda]:
 
 
 def gradient(op: OpOperands) -> list[Lambda]:
-    """Of a pool: MaxPoolGrad and its kin."""
+    """Describe gradients of pools: MaxPoolGrad and its kin."""
     rank = len(op.out())
     inputs = [op[number] for number in range(op.inputs) if len(op.operand(number).shape or ()) == rank]
     apart = _apart(op, inputs[-1].shape) if op.halo and _in_pictures(op, rank) else []
@@ -48,7 +48,7 @@ def gradient(op: OpOperands) -> list[Lambda]:
 
 
 def _in_pictures(op: OpOperands, rank: int) -> bool:
-    """Whether windows are of one picture, and not of several or of several channels."""
+    """Return True if windows are of one picture, and not of several or of several channels."""
     sizes, strides = listed(op, "ksize", rank), listed(op, "strides", rank)
     return all(sizes[d] == strides[d] == 1 for d in range(rank) if d not in spatial(op, rank))
 
@@ -73,7 +73,7 @@ def _apart(op: OpOperands, windows: tuple[int, ...]) -> list[int]:
 
 
 def _by_windows(op: OpOperands, tensor: InputTensor, picture: list[int]) -> Body:
-    """Of the window of each element the first and the last corner: what is between them is read too."""
+    """Read the first and the last corner of each element's window; all between them counts as read."""
     rank, out, around = tensor.rank, op.out(), tensor.padded
     sizes, strides = listed(op, "ksize", rank), listed(op, "strides", rank)
     first = {d: before(op, d, tensor.shape[d], out[d], sizes[d], strides[d]) for d in picture}

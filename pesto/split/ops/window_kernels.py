@@ -32,7 +32,7 @@ Boxes = Sequence[Box | None]
 
 @dataclass(frozen=True, slots=True)
 class KernelOverrides:
-    """What the op of one part has in place of the whole op's."""
+    """Attributes and operands of one part's op that replace the whole op's."""
 
     padding: tuple[int, ...] = ()
     """Two numbers a dimension, as in `explicit_paddings`; empty where padding stays as it is."""
@@ -41,7 +41,7 @@ class KernelOverrides:
 
 
 def kernel_overrides(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> KernelOverrides:
-    """What one part is told, by its parts of inputs and outputs; windows: the dimensions along which it has some."""
+    """Return padding and operands of one part, given its inputs and outputs. windows: dimensions that have windows."""
     if signature.type in _PADDED:
         return KernelOverrides(padding=tuple(n for sides in _sides(signature, given, made) for n in sides))
     if signature.type in _PADS:
@@ -106,7 +106,7 @@ def _reach(signature: Signature, d: int) -> int:
 
 
 def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, int]]:
-    """What a part pads before and after its picture, a dimension each."""
+    """Padding before and after a part's picture, for each dimension."""
     op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     picture, windows = _extents(signature, under), _extents(signature, by_window)
     (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
@@ -120,7 +120,7 @@ def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, i
 
 
 def _runs(signature: Signature, given: Boxes, made: Boxes) -> bool:
-    """Whether a part, padded so, has just the windows that are its own."""
+    """Return True if a part, padded so, has just the windows that are its own."""
     op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     (_, size), (_, many) = _box(under, given, made), _box(by_window, given, made)
     strides = listed(op, "strides", len(size))
@@ -133,7 +133,7 @@ def _runs(signature: Signature, given: Boxes, made: Boxes) -> bool:
 
 
 def _pads(signature: Signature, given: Box | None, made: Box | None, windows: Sequence[int]) -> Number:
-    """What a part pads: along windows what it lacks of them."""
+    """Padding of a part along windows: as much as its window lacks."""
     if given is None or made is None:
         raise ValueError("a worker without a part has no kernel")
     result = []

@@ -1,1 +1,1 @@
-"""What pages say of one thing, as lines and as keys of JSON: costs, contributions, enforced steps, trust."""
+"""Facts that several pages share, as lines and as JSON keys: costs, contributions, enforced steps, trust."""

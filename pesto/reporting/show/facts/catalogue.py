@@ -1,4 +1,4 @@
-"""What there is to choose from, as the objects that verbs print and the service answers: models, clusters, solvers."""
+"""Catalogue of models, clusters and solvers as objects, for verbs and for the service."""
 
 from typing import Any
 

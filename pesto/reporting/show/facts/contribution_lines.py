@@ -1,4 +1,4 @@
-"""What each engine of a solve contributed, as keys and as lines."""
+"""Contributions of a solve's engines, as keys and as lines."""
 
 from collections.abc import Sequence
 from typing import Any

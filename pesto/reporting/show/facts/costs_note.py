@@ -1,4 +1,4 @@
-"""What a result says of the times that it rests on, and of what these leave out."""
+"""Notes on costs: the source of op times in a result, and their omissions."""
 
 
 def costs_text(basis: str, source: str, note: str) -> str:

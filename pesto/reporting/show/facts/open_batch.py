@@ -1,4 +1,4 @@
-"""What pages and JSON objects say of a plan whose batch was left open."""
+"""Notes on plans with an open batch size, for pages and JSON objects."""
 
 from typing import Any
 

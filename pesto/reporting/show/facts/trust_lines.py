@@ -54,7 +54,7 @@ def _stays(trust: Trust) -> list[str]:
 
 
 def _most(trust: Trust, named: int) -> list[str]:
-    """What explains most of the variance, if anything does."""
+    """Name the cost that explains most of the variance, if one does."""
     shares = {**trust.kinds, **{f"transfers {name}": share for name, share in trust.links.items()}}
     most = sorted(((share, name) for name, share in shares.items() if share >= _HARDLY), reverse=True)[:named]
     return [f"variance by {', '.join(f'{name} {percent(share)}' for share, name in most)}"] if most else []

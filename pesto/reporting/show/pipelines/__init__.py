@@ -1,1 +1,1 @@
-"""What was found of a pipeline: its page, its diagram and its curve."""
+"""Pipelines: page, diagram and curve."""

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class ChartUnits(NamedTuple):
-    """What times and bytes are told in."""
+    """Units of times and bytes in a chart."""
 
     time: str = "ticks"
     ticks: float = 1.0
-    """Of one unit of time."""
+    """Ticks of one unit of time."""
     size: str = "bytes"
     one: float = 1.0
     """Bytes of one unit of them."""
     names: tuple[str, ...] = ()
-    """Of the devices, in place of numbers."""
+    """Names of the devices, in place of numbers."""
 
     def called(self, device: int) -> str:
         """A device's name."""
@@ -37,7 +37,7 @@ class ChartUnits(NamedTuple):
 
 
 NATURAL, OF_STEPS = ChartUnits(), ChartUnits("ms, as the chain has it", 1e6, "GiB", 2.0**30)
-"""Of chains' files, and of chains of steps, whose ticks are nanoseconds."""
+"""Units for chains from files, and for chains of steps, whose ticks are nanoseconds."""
 _WIDTH, _LINK = 13.0, 0.35
 _MADE_BY = "pesto pipeline"
 _HIGHEST = 80.0
@@ -56,7 +56,7 @@ _BAND = "#f0f0f0"
 """Behind what a link does."""
 _SENDS = (SEND_FORWARD, SEND_BACKWARD)
 _LINES = ("-", "--", "-.")
-"""Of the bytes of devices, one style as long as there are colours."""
+"""Line styles of the devices' memory limits, one style for each cycle of colours."""
 _STYLES = {
     "fixed": (GREY, "cut where it is best without memory"),
     "joint": (BLUE, "cut for the memory, 1F1B*"),
@@ -123,7 +123,7 @@ def _shades(run: Unrolled) -> str:
 
 
 class _DrawnSchedule(NamedTuple):
-    """What is drawn of a schedule."""
+    """Part of a schedule that the chart shows."""
 
     run: Unrolled
     period: tuple[int, int] | None
@@ -155,7 +155,7 @@ def _first(run: Unrolled, many: int) -> Unrolled:
 
 
 def _between(run: Unrolled, begin: int, end: int) -> Unrolled:
-    """What is done from a half of these ticks before them to a half after them."""
+    """Select operations from half a period before these ticks to half a period after them."""
     margin = (end - begin) // 2
     return _those(run, (run.finish > begin - margin) & (run.start < end + margin))
 
@@ -311,7 +311,7 @@ def _weights(chain: Chain, chosen: ChainSchedule, device: int) -> int:
 
 
 def _stepped(ticks: Ints, change: Ints, base: int, end: int) -> tuple[Floats, Floats]:
-    """What is held from each tick on."""
+    """Bytes held from each tick on."""
     at, where = np.unique(ticks, return_inverse=True)
     held = base + np.cumsum(np.bincount(where, change, len(at)))
     return np.concatenate([[0], at, [end]]).astype(float), np.concatenate([[base], held, held[-1:]]).astype(float)

@@ -1,4 +1,4 @@
-"""What `pesto pipeline` found, as a page and as one JSON object."""
+"""Pages and JSON objects of pipelines of chains."""
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -133,7 +133,7 @@ def bound_object(bound: PeriodBound) -> dict[str, Any]:
 
 
 def _stages(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """Of the chosen schedule; bytes are the most on the stage's device."""
+    """Stages of the chosen schedule, with the peak bytes of each stage's device."""
     chosen, machines = pipeline.chosen, pipeline.request.machines
     if chosen.allocation is None or chosen.peaks is None or chosen.in_flight is None:
         return []

@@ -1,4 +1,4 @@
-"""What `pesto pipeline` found of a training step, as a page and as one JSON object."""
+"""Pages and JSON objects of pipelined training steps."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -110,7 +110,7 @@ _ALL = "all plans of these ops"
 
 
 def _late(pipeline: StepPipeline) -> dict[str, Any] | None:
-    """Of a step with updates behind its micro-batches; None of one with a flush."""
+    """Line for a step with late updates; None for a step with a flush."""
     late, many, every = pipeline.staged.late, pipeline.request.batches, pipeline.staged.every
     if late is None:
         return None
@@ -137,7 +137,7 @@ def _period(period: Fraction | None) -> dict[str, Any]:
 
 
 def _named(pipeline: StepPipeline) -> list[tuple[str, MappedSchedule]]:
-    """What was laid out, by name; last what search made of one of them."""
+    """Mapped schedules by name, that of the search last."""
     named = [
         (each.schedule.name, each) for each in pipeline.mapped if pipeline.search is None or each is not pipeline.chosen
     ]

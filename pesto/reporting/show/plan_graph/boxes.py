@@ -1,4 +1,4 @@
-"""What a picture of a plan shows: boxes of ops on one device each, with their times, and what goes between them."""
+"""Boxes of a plan's picture: ops on one device each, with their times, and the edges between them."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from solvers import FORBIDDEN, Problem
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints
 
 OP, SCOPE, NODE = BY = ("op", "scope", "node")
-"""What a box is: an op; the ops of one scope on one device; a run of ops in the order of one device."""
+"""Kinds of boxes: an op; the ops of one scope on one device; a run of consecutive ops of one device."""
 FEW = 60
 """Ops up to which each is a box of its own, where nothing else is asked for."""
 _LONGEST = 2**40

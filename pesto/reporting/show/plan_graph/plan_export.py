@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _PALE = "55"
-"""Of a colour: a third of it."""
+"""Alpha channel of colours in hexadecimal: one third opaque."""
 FORMATS = ("graphml", "dot", "gv")
 
 

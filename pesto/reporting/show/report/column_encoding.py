@@ -10,7 +10,7 @@ import numpy as np
 from solvers.arrays import Ints
 
 _LEVEL = 9
-"""Of deflate: pages are written once."""
+"""Compression level of deflate: pages are written once."""
 
 
 class PackedColumns(NamedTuple):

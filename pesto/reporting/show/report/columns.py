@@ -22,7 +22,7 @@ _SLOTS = 64
 
 
 def graph_columns(graph: Graph, names: OpNameTree, group: Ints) -> dict[str, Ints]:
-    """What all plans of a graph have: names, types, kinds of device with a kernel, edges; group: [n] of the problem."""
+    """Columns shared by all plans of a graph: names, types, device kinds, edges; group: [n] groups of the problem."""
     alike = names.pattern[len(names.scopes) :]
     src, dst = graph.edge_src, graph.edge_dst
     by = np.lexsort((src, dst))

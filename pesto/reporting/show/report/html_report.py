@@ -48,7 +48,7 @@ def html_report(graph: Graph, plans: Sequence[ReportedPlan]) -> bytes:
 
 
 def _of_graph(graph: Graph, names: OpNameTree, took: Ints) -> dict[str, Any]:
-    """What the graph is, and the scopes that ops are gathered by: those that take most of the time."""
+    """Describe the graph, and the scopes that take most of the time, by which ops are grouped."""
     _, labels = group_scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
     return {
         "source": graph.source,

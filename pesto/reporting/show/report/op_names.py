@@ -17,13 +17,13 @@ class OpNameTree:
     """n names as nodes of a tree: first s scopes, each behind the scope that it is in, then the n ops."""
 
     patterns: tuple[tuple[str, ...], ...]
-    """What stands around the numbers of a part: ("MatMul_", "_grad") for MatMul_12_grad."""
+    """Text around the numbers of a name's part: ("MatMul_", "_grad") for MatMul_12_grad."""
     parent: Ints
     """[s + n] the scope that each node is in, -1 for none."""
     pattern: Ints
     """[s + n] the pattern of each node's own part."""
     steps: Ints
-    """What each number of each node's part is more than it was in the last node of that pattern; 0 before the first."""
+    """Difference of each number from the one in the previous node of the same pattern; 0 before the first."""
     scopes: dict[tuple[str, ...], int]
     """Node of each scope, by its parts."""
 

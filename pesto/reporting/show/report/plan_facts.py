@@ -1,4 +1,4 @@
-"""What a page says of a plan beside its columns: the whole step, devices, candidates, where it comes from."""
+"""Facts of a plan that a page shows beside its columns: the step, devices, candidates, provenance."""
 
 import os
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ class ReportedPlan:
     """A verified plan, with what its page shows beside it."""
 
     label: str
-    """What tells it from other plans on the page: its file's name."""
+    """Label of the plan on the page: its file's name."""
     plan: Plan
     cluster: Cluster
     """Where it runs."""
     problem: Problem
     """The step in ticks, which it was verified on."""
     order: OrderWorth
-    """What enforcing its order is worth."""
+    """Gain of enforcing the plan's order."""
     stages_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each stage of its solve, by its name; empty where nothing says."""
     cpu_s: float | None = None

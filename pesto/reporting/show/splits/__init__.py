@@ -1,1 +1,1 @@
-"""What a split says of one op and of its variables, and a picture of who has which part."""
+"""Splits: page of one op, tables of variables, and a picture of the parts."""

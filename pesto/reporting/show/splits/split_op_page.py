@@ -1,4 +1,4 @@
-"""What a split says of one op: a JSON object, or a page for people."""
+"""Reports of one op of a split: a JSON object, or a page for people."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,1 +1,1 @@
-"""What cells of a reproduction compute: solves, methods, sweeps, ParDNN's and Tofu's steps, toys and profiles."""
+"""Work of reproduction cells: solves, methods, sweeps, ParDNN's and Tofu's steps, toys and profiles."""

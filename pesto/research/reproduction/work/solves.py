@@ -22,15 +22,15 @@ from solvers.instances.plain import fork
 
 BAECHI = ("m-topo", "m-etf", "m-sct")
 RIVALS = ("single", "expert", *BAECHI)
-"""What the paper's Fig 7 compares with, and one GPU."""
+"""Methods in the paper's Fig 7, and one GPU."""
 CLASSES_S = (0.0, 10e-6, 100e-6, np.inf)
 """Table 1's classes of durations."""
 STRIPES = 600
-"""What is nearer to each other than this share of a step is one stripe of a timeline."""
+"""Stripes of a timeline: operations nearer than a step over this number are drawn as one."""
 CLOCKED = "not repeatable"
-"""What a solver says where the clock ended what should have counted effort."""
+"""Message of a solver that the clock ended although it should have counted effort."""
 EXACT_S, NODES = 10.0, 200
-"""Of Fig 5: effort of the exact solver as seconds, and nodes of the coarse graph."""
+"""Effort of the exact solver as seconds, and nodes of the coarse graph, in Fig 5."""
 
 
 def counted(key: Key, settings: CellSettings) -> Found:
@@ -96,7 +96,7 @@ def placed(key: Key, settings: CellSettings) -> Found:
 
 
 def congested(key: Key, settings: CellSettings) -> Found:
-    """What an exact solver promised and what came of it, with links and without them, and what ran when."""
+    """Predicted and simulated steps of an exact solver's schedule, with links and without them, and its timeline."""
     at = step(key[0], key[1], settings)
     return {name: _exact(at, settings, congestion=name == "with") for name in ("with", "without")}
 

@@ -109,7 +109,7 @@ def _ungrouped(column: Column) -> bool:
 
 
 def _compared(runs: StageRuns, drawn: bool) -> str:
-    """What the pictures leave out."""
+    """Sentences on configurations and problems that pictures leave out."""
     ran, problems = comparable(runs)
     silent = [c.label for k, c in enumerate(runs.configurations) if k not in set(ran.tolist())]
     said = f"Not drawn, because no cell of theirs has run: {_listed(silent)}. " if silent else ""
@@ -162,7 +162,7 @@ def _several_versions(runs: StageRuns) -> Iterator[str]:
 
 
 def _same(runs: StageRuns) -> str:
-    """What all configurations share, which their labels do not say."""
+    """Settings shared by all configurations, which their labels do not show."""
     first = runs.configurations[0]
     parts = [f"{first.limit_s:g} s"] if len({c.limit_s for c in runs.configurations}) == 1 else []
     for name in ("formulation", "solver"):

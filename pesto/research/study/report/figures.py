@@ -25,7 +25,7 @@ Kind = Literal["steps", "lines", "dots", "scatter"]
 POINTS = 400
 """Times at which curves are stated, evenly on a logarithmic axis."""
 DECADES = 4
-"""Of time before the longest limit that are drawn, at most; nothing is to be seen before the first event."""
+"""Maximum decades of time drawn before the longest limit; there is nothing to see before the first event."""
 LOG_FROM = 8.0
 """A profile whose largest ratio is above this has a logarithmic axis."""
 SUMMARY = -1

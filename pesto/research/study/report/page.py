@@ -29,7 +29,7 @@ _SIZE = re.compile(r'<svg [^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>')
 
 
 def available() -> bool:
-    """Whether jinja2 (the extra `study`) is installed."""
+    """Return True if jinja2 (the extra `study`) is installed."""
     try:
         import jinja2 as _  # noqa: F401
     except ImportError:

@@ -22,11 +22,11 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 FEW = 4
 """So many lines are named where they end, more in a legend."""
 HIGHEST = 0.98
-"""Of the height of the axes, for a name beside them."""
+"""Highest position of a name beside the axes, as a share of their height."""
 LONGEST = 66
 """Characters of a name."""
 PASSES = 2
-"""Of the layout, which places axes, names and legend one after the other."""
+"""Passes of the layout, which places axes, names and legend one after the other."""
 _LOOK: dict[Any, Any] = {
     "font.size": 10.0, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.18,
     "grid.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "axes.titlesize": 10.0, "xtick.color": INK,

@@ -70,7 +70,7 @@ class ProgressTrace:
     """Ticks that no schedule can beat, as far as proven by then."""
 
     def first_bound(self, at: Ints) -> Floats:
-        """What was proven when each of the cells `at` began, ticks; NaN where no step says so."""
+        """Bounds proven when each of the cells `at` began, in ticks; NaN where no step reports one."""
         if not len(self.cell):
             return np.full(len(at), np.nan)
         first = np.minimum(np.searchsorted(self.cell, at), len(self.cell) - 1)

@@ -30,7 +30,7 @@ _NOTHING = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a study compares: a solver with its settings. `label` names what tells it from the others."""
+    """Unit of comparison of a study: a solver with its settings. `label` distinguishes it from the others."""
 
     solver: str
     formulation: str
@@ -73,7 +73,7 @@ class StageRuns:
     configurations: tuple[Configuration, ...]
     configuration: Ints
     trace: ProgressTrace
-    """Of the whole study."""
+    """Progress of all cells of the study."""
     status: NDArray[np.str_]
     """Status of each cell; "pending" without a result."""
     finished: NDArray[np.bool_]
@@ -164,7 +164,7 @@ class StageRuns:
 
     @cached_property
     def conflicts(self) -> tuple[str, ...]:
-        """What makes cells contradicted, one line each."""
+        """Describe the contradictions between cells, one line each."""
         best, lines = self.best_makespan, []
         for wrong, what in ((self.claimed > best, "lower bound {:.0f}"), (self._denied, "proven infeasible")):
             for k in np.flatnonzero(wrong).tolist():
@@ -207,7 +207,7 @@ class StageRuns:
 
     @cached_property
     def _first_bound(self) -> Floats:
-        """What was proven before the solver began."""
+        """Bounds proven before the solver began."""
         return self.trace.first_bound(self.at)
 
     @cached_property
@@ -288,7 +288,7 @@ def group_runs(rows: StudyRows, *, plans: bool) -> StageRuns:
 
 
 def comparable(runs: StageRuns) -> tuple[Ints, Ints]:
-    """What can be compared: (configurations of which a run ran, problems that each was given and has finished)."""
+    """Comparable runs: (configurations of which a run ran, problems that each was given and has finished)."""
     drawn = np.unique(runs.configuration[runs.ran])
     kept = runs.posed & np.isin(runs.configuration, drawn)
     pairs = np.unique(np.stack([runs.problem[kept], runs.configuration[kept]]), axis=1)

@@ -257,7 +257,7 @@ SECONDS = "seconds"
 _CIRCUMSTANCES = ("cores", "pesto")
 """Measures that say where a cell ran, not what came of it."""
 _NO_MULTIPLE = "bound_ms"
-"""Of a bound a multiple says neither better nor worse; so does any measure whose name ends with this."""
+"""Suffix of measures whose multiples are neither better nor worse, as those of bounds."""
 MOST_MEASURES = 200
 MOST = 1e300
 """A number that is larger is no measure."""
@@ -267,7 +267,7 @@ Measured = list[dict[str, Value]]
 
 
 def measured_of(runs: StageRuns) -> Measured:
-    """What was measured: of a nested group, each value as group.name; what is no number, truth or text is left out.
+    """Flatten measures: values of a nested group as group.name; only numbers, booleans and texts are kept.
 
     So is where a cell ran, and a text that is the same in several cells, all that have it. Seconds are
     `StageRuns.spent`; a cell that was refused has none.
@@ -293,7 +293,7 @@ def _leaves(measures: dict[str, Any], prefix: str) -> Iterator[tuple[str, Value]
 
 
 def is_number(value: object) -> bool:
-    """Whether a setting or a measure is a number, and no truth."""
+    """Return True if a setting or a measure is a number, and no truth."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -376,7 +376,7 @@ def _together(values: list[Value]) -> Value:
 
 
 def _varied(runs: StageRuns) -> dict[str, Kind]:
-    """What varies among the settings, and whether it is a number."""
+    """Settings that vary, and whether each is a number."""
     result: dict[str, Kind] = {}
     for name in (*_SETTINGS, *dict(runs.configurations[0].parameters)):
         values = [_setting(c, name) for c in runs.configurations]

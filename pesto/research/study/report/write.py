@@ -23,14 +23,14 @@ _TABLES = {
     "cells_schedule": "key,stage,", "cells_plan": "key,stage,", "plans": "instance,", "plan_multiples": "setting,",
     **dict.fromkeys((f"instances_{x}" for x in ("status", "makespan", "bound", "gap", "seconds")), "instance,family,"),
 }  # fmt: skip
-"""What reports of any study may have, the tables with how their files begin."""
+"""Files of a report of any study; tables by the beginning of their names."""
 _HEAD = 4096
 """Bytes of a file that say who made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was reported, and where it is."""
+    """Written report: its contents and paths."""
 
     report: Report
     files: tuple[Path, ...]

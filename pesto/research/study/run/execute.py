@@ -17,7 +17,7 @@ from solvers import FAILED, Options, Progress, Result, Schedule, Status, api
 
 _LINE = 500
 _KILLED = "killed by SIGKILL"
-"""What `solvers.process` says of a solver that nobody asked to end: it ran out of memory, or somebody killed it."""
+"""Message of `solvers.process` for a solver that ended unexpectedly: out of memory, or killed."""
 
 
 def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
@@ -42,13 +42,13 @@ def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
 
 
 def _stepped(cell: StudyCell, step: TracedStep) -> CellAnswer:
-    """What is known of a plan cell before it is run."""
+    """Return the answer of a plan cell with the fields known before it runs."""
     edges = len(step.graph.src) + len(step.graph.control_src)
     return CellAnswer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
 
 
 def _started(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
-    """What is known of a schedule cell before it is run."""
+    """Return the answer of a schedule cell with the fields known before it runs."""
     problem, start = posed.problem, _start(cell, posed)
     return CellAnswer(
         key=cell.key,
@@ -119,7 +119,7 @@ def _recorder(trace: list[ProgressPoint]) -> Callable[[Progress], None]:
 
 
 def _circumstances() -> dict[str, Any]:
-    """What else a time depends on: the cores that this process may use, and the project's version."""
+    """Environment that times depend on: the cores that this process may use, and the project's version."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"cores": cores, "pesto": VERSION}
 
