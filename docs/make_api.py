@@ -177,7 +177,17 @@ def _parameters(args: ast.arguments) -> Iterator[str]:
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         yield _parameter(arg, default)
     if args.kwarg:
-        yield f"**{ast.unparse(args.kwarg)}"
+        yield from _declared_options(args.kwarg)
+
+
+def _declared_options(arg: ast.arg) -> Iterator[str]:
+    """The options by name that stand behind `**settings: Unpack[SettingsOptions]`: the fields of `Settings`."""
+    if arg.annotation is None or ast.unparse(arg.annotation) != "Unpack[SettingsOptions]":
+        yield f"**{ast.unparse(arg)}"
+        return
+    declared = defined("pesto.core.settings", "Settings", "").node
+    fields = declared.body if isinstance(declared, ast.ClassDef) else []
+    yield from (_declared(item) for item in fields if isinstance(item, ast.AnnAssign))
 
 
 def _parameter(arg: ast.arg, default: ast.expr | None) -> str:
@@ -191,7 +201,7 @@ def attributes(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """(attribute as it is declared, what it means) of a class."""
     for k, item in enumerate(node.body):
         if isinstance(item, ast.Assign | ast.AnnAssign) and not name_of(item).startswith("_"):
-            yield _declared(item), _below(node.body, k)
+            yield _declared(item), _below(node.body, k) or _described(item)
 
 
 def meanings(table: ast.Dict | None) -> Iterator[tuple[str, str]]:
@@ -215,11 +225,27 @@ def _below(body: list[ast.stmt], k: int) -> str:
     return " ".join(said.value.split()) if isinstance(said, ast.Constant) and isinstance(said.value, str) else ""
 
 
+def _described(item: ast.Assign | ast.AnnAssign) -> str:
+    """The text of a field that is declared as an option: Annotated[type, option(text, ...)]."""
+    if not isinstance(item, ast.AnnAssign) or plain(item.annotation) is item.annotation:
+        return ""
+    calls = [n for n in ast.walk(item.annotation) if isinstance(n, ast.Call) and ast.unparse(n.func) == "option"]
+    return str(ast.literal_eval(calls[0].args[0])) if calls else ""
+
+
+def plain(annotation: ast.expr) -> ast.expr:
+    """A type without what `Annotated` adds."""
+    if not isinstance(annotation, ast.Subscript) or ast.unparse(annotation.value) != "Annotated":
+        return annotation
+    return annotation.slice.elts[0] if isinstance(annotation.slice, ast.Tuple) else annotation
+
+
 def _declared(item: ast.Assign | ast.AnnAssign) -> str:
     """An attribute with its type and default; what a field computes is no default."""
-    if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Call):
-        return f"{code(item.target)}: {code(item.annotation)}"
-    return code(item)
+    if not isinstance(item, ast.AnnAssign):
+        return code(item)
+    text = f"{code(item.target)}: {code(plain(item.annotation))}"
+    return text if item.value is None or isinstance(item.value, ast.Call) else f"{text} = {code(item.value)}"
 
 
 def _called(item: ast.FunctionDef) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -61,6 +62,17 @@ VERBS = {
 """Verb -> (module in pesto.cli.verbs, one line of help). Add a verb: one file there and one row here."""
 
 
+GROUPS = {
+    "Plan a step": ("solve", "split", "pipeline", "compare", "sweep"),
+    "Read a step": ("import", "inspect", "costs", "optimize"),
+    "Study a plan": ("check", "explain", "report", "simulate", "diff", "draw", "trace"),
+    "Run on TensorFlow": ("run", "apply", "profile", "calibrate"),
+    "Research": ("instance", "schedule", "study", "studies", "reproduce"),
+    "Service and installation": ("serve", "jobs", "models", "clusters", "solvers", "doctor"),
+}
+"""Groups of verbs in the help."""
+
+
 class _UnreadError(Exception):
     """Nobody reads stdout any more (`pesto models | head -1`), which is no failure."""
 
@@ -96,8 +108,16 @@ class _Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+        for group, verbs in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(verb, VERBS[verb][1]) for verb in verbs])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and (near := get_close_matches(args[0], VERBS, n=1)) and near[0] != args[0]:
+            raise click.UsageError(f"No such command {args[0]!r} - did you mean {near[0]}? or see pesto --help", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from pesto.core.distribution import install_command
 from pesto.core.errors import SolverError, UsageError
@@ -10,6 +11,17 @@ from pesto.core.files.disk import check_writable
 from pesto.reporting.show import drawing
 
 _STREAMS = ("/dev/stdout", "/dev/fd/", "/proc/")
+
+
+class Beside(NamedTuple):
+    """Files that a solve writes beside its plan, each None for no."""
+
+    report: Path | None
+    """The plan as a page of HTML."""
+    part: Path | None
+    """The placement, in the format of the authors' program."""
+    cdep: Path | None
+    """The order, in the format of the authors' program."""
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path], *, as_json: bool) -> None:

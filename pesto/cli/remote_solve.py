@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
 
 from pesto.cli.afar import connected, watch
 from pesto.cli.options import refuse
+from pesto.cli.outputs import Beside
 from pesto.cli.printed import answer, aside
 from pesto.core.errors import Exit
 from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan_file import cdep_json, load, part_json
+from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
 from pesto.reporting.show.kinds_page import split_closing
@@ -21,18 +23,17 @@ from pesto.service.client.asking import failed
 from pesto.service.client.solve_request import Solve, solve_request
 from pesto.service.client.sync_client import Client
 from pesto.verbs.jobs.result_names import ANSWER, PAGE, PLAN, REPORT, SPLIT
+from pesto.verbs.requests import SolveRequest
 
 
-class Beside(NamedTuple):
-    """What is written beside the plan, each None for no."""
-
-    report: Path | None
-    part: Path | None
-    cdep: Path | None
-
-
-def solve_there(server: tuple[str, str | None], solve: Solve, beside: Beside, *, as_json: bool, quiet: bool) -> None:
+def solve_there(
+    server: tuple[str, str | None], request: SolveRequest, files: tuple[Path, Beside], *, as_json: bool, quiet: bool
+) -> None:
     """Have it solved by a service, and write what it gives; `server`: its address, and the file of the token."""
+    (out, beside), source = files, request.source
+    if not isinstance(source, Source):
+        raise TypeError("a service is given a step by its source")
+    solve = Solve(request=request, source=source, out=out)
     refuse("the solver's log stays with the service", "verbose")
     with connected(*server) as client:
         name = client.submit(solve_request(client, solve, quiet=quiet))
@@ -71,7 +72,7 @@ def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bo
         answer({**said, file: str(solve.out), **({"report": report} if file == "plan" else {}), "job": name})
         return
     said_page = client.file(name, PAGE).decode()
-    if solve.cuts is not None:
+    if solve.request.split is not None:
         click.echo(_with_paths(said_page, solve), nl=False)
         return
     lines = said_page.splitlines()

@@ -1,10 +1,11 @@
 """Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from pesto.choosing.comparison.contest import Comparison, Entrants, Entry, chosen_methods, compete
 from pesto.choosing.whatif.grid import Grid, Point, chosen_values
@@ -18,18 +19,21 @@ from pesto.core.costs import measured as measured_costs
 from pesto.core.costs.measured import Profile
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
+from pesto.core.options import with_options_of
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import PER_EDGE, Plan, verify
 from pesto.core.plans.statements import needed, unconfirmed
-from pesto.core.settings import Settings
+from pesto.core.settings import Settings, SettingsOptions
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.from_networkx import graph_from_networkx
 from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.planning.solving import flow
-from pesto.planning.solving.tracker import Incumbent
+from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import Errors
 from pesto.reporting.explaining.explain_api import ExplainContext, explain
+from pesto.verbs.plan_step import plan_step
+from pesto.verbs.requests import Context, SolveRequest
 from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite
 
 __all__ = [
@@ -81,6 +85,7 @@ def load_cluster(cluster: str | Path) -> Cluster:
     return given_cluster(cluster)
 
 
+@with_options_of(Settings)
 def solve(
     graph: Graph,
     *,
@@ -89,22 +94,7 @@ def solve(
     start: Plan | str | Path | None = None,
     beside: Plan | str | Path | None = None,
     on_incumbent: Callable[[Incumbent], None] | None = None,
-    time_limit_s: float = 60.0,
-    gap: float = 0.0,
-    search: bool = True,
-    seed: int = 0,
-    coarsen_to: int = 200,
-    merge_time: float = 2.0,
-    merge_members: float = 4.0,
-    solver: str = "cpsat",
-    formulation: str = "tight",
-    workers: int = 8,
-    deterministic: bool = False,
-    per_edge: bool = False,
-    congestion: bool = True,
-    headroom: float = 0.1,
-    placement_only: bool = False,
-    robust: bool = False,
+    **settings: Unpack[SettingsOptions],
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
@@ -120,22 +110,26 @@ def solve(
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
     MismatchError for the profile of another graph.
     """
-    settings = Settings(
-        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, merge_time=merge_time,
-        merge_members=merge_members, solver=solver, formulation=formulation, workers=workers,
-        deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom,
-        placement_only=placement_only, robust=robust,
+    request = SolveRequest(
+        source=graph, cluster=cluster, costs=costs, start=start, beside=beside, settings=Settings(**settings)
     )  # fmt: skip
-    hear = hearing("on_incumbent", on_incumbent)
-    before = flow.Earlier(
-        start=None if start is None else given_plan(start, "start"),
-        beside=None if beside is None else given_plan(beside, "beside"),
-    )
-    machine, op_costs = on_cluster(graph, cluster, costs)
-    outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
-    for remark in outcome.remarks:
+    context = _Watched(hearing("on_incumbent", on_incumbent))
+    expect("graph", graph, Graph, GRAPH)
+    found = plan_step(request, context)
+    for remark in found.outcome.remarks:
         logging.getLogger("pesto").warning("%s", remark)
-    return replace(outcome.plan, reader=ExplainContext(graph=graph, cluster=machine, costs=costs))
+    return replace(found.outcome.plan, reader=ExplainContext(graph=graph, cluster=found.cluster, costs=costs))
+
+
+class _Watched(Context):
+    """A Python program, which may hear of better plans."""
+
+    def __init__(self, hear: Watch) -> None:
+        self._hear = hear
+
+    @contextmanager
+    def watching(self) -> Iterator[Watch]:
+        yield self._hear
 
 
 def check(

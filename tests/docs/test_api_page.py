@@ -60,7 +60,7 @@ def test_what_an_attribute_holds_is_on_the_page(make_api) -> None:
     shown, unknown = set(re.findall(r"^### .*\b(\w+)$", (DOCS / "reference" / "api.md").read_text(), re.M)), set()
     for name, node in classes(make_api).items():
         kinds = [
-            item.annotation if isinstance(item, ast.AnnAssign) else item.returns
+            make_api.plain(item.annotation) if isinstance(item, ast.AnnAssign) else item.returns
             for item, said in declared(node)
             if not said.startswith(make_api.INSIDE)
         ]

@@ -20,6 +20,7 @@ from pesto.cli.verbs.compare import compare_command
 from pesto.cli.verbs.profile import profile_command
 from pesto.cli.verbs.sweep import sweep_command
 from pesto.core.costs.measured import save_profile
+from pesto.core.settings import SettingsOptions
 from pesto.core.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,6 +106,7 @@ def test_solve_has_the_settings_as_they_are() -> None:
     assert set(found) - OWN == set(fields)
     for name, field in fields.items():
         assert (found[name].default, found[name].annotation) == (field.default, types[name])
+    assert typing.get_type_hints(SettingsOptions) == types  # what type checkers know of them
     for other in ("sweep", "compare"):
         shared = set(parameters(other)) & set(fields)
         assert all(parameters(other)[name].annotation == types[name] for name in shared)

@@ -20,7 +20,7 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
-from pesto.cli.read_step import read_shapes, read_step
+from pesto.cli.terminal import read_shapes, read_step
 from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import check_folder, make_folder, write_atomic
 from pesto.core.graph import Graph

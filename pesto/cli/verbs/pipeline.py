@@ -10,7 +10,7 @@ import numpy as np
 from pesto.cli.options import Duration, cluster_option, json_option, quiet_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
-from pesto.cli.read_step import read_step
+from pesto.cli.terminal import read_step
 from pesto.core.errors import Exit, NothingFoundError, UsageError
 from pesto.core.files.chain_file import load_chain
 from pesto.core.files.disk import write_atomic

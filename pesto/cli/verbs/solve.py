@@ -3,41 +3,31 @@
 import logging
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
+from pesto.choosing.weighing.asked_cuts import RUNS_ALONE
+from pesto.cli.declared import GroupedCommand, request_options
 from pesto.cli.options import (
-    Duration,
-    Existing,
     cluster_option,
     costs_option,
     json_option,
     out_option,
     quiet_option,
-    solver_option,
     source_options,
     token_option,
 )
-from pesto.cli.outputs import check_outputs, present
-from pesto.cli.printed import aside, to_json
-from pesto.cli.read_step import read_step
-from pesto.cli.startup import counted_s, startup_s
+from pesto.cli.outputs import Beside, check_outputs, present
+from pesto.cli.printed import answer, aside, to_json
+from pesto.cli.terminal import Terminal, checked_step
 from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import write_atomic
-from pesto.core.graph import Graph
-from pesto.core.plans.plan_file import cdep_json, load, part_json, save
-from pesto.core.settings import Settings
+from pesto.core.plans.plan_file import cdep_json, part_json
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.flow import Earlier, Outcome, solve
 from pesto.planning.solving.interrupt import received
-from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import report_solve
 from pesto.reporting.show.solve_glossary import glossary_text
-from pesto.reporting.show.solve_report import as_object, following_command, page
-from pesto.reporting.show.status_line import LiveLine
-from solvers import FAILED
+from pesto.verbs.plan_step import Named, choose_kind, plan_step
+from pesto.verbs.requests import SolveRequest
 
 
 def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
@@ -47,54 +37,11 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
         ctx.exit()
 
 
-@click.command("solve")
+@click.command("solve", cls=GroupedCommand)
 @source_options
 @cluster_option()
 @costs_option()
-@click.option(
-    "--time-limit",
-    type=Duration(),
-    default="60",
-    show_default=True,
-    help="Of the solve, once the graph is read: 60, 90s, 10m.",
-)
-@click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
-@click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
-@click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
-@click.option("--merge-time", type=float, default=2.0, show_default=True, help="Most time of a merged node, in means.")
-@click.option("--merge-members", type=float, default=4.0, show_default=True, help="Most ops of it, in means.")
-@solver_option()
-@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight, paper or pulp.")
-@click.option(
-    "--workers",
-    type=int,
-    default=8,
-    show_default=True,
-    help="Threads of the exact solver; most walks.",
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
-@click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
-@click.option(
-    "--congestion/--no-congestion",
-    default=True,
-    show_default=True,
-    help="Whether the exact solver knows that transfers share links.",
-)
-@click.option("--headroom", type=float, default=0.1, show_default=True, help="Memory that repairs spare at first.")
-@click.option("--placement-only", is_flag=True, help="Leave the order to the framework: first in, first out.")
-@click.option("--robust", is_flag=True, help="Of nearly equal candidates, that of least p90 where times are wrong.")
-@click.option("--split", metavar="auto|2x2,4", help="Also cut tensors so; the shortest step is chosen.")
-@click.option(
-    "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
-)
-@click.option(
-    "--beside",
-    "other",
-    type=Existing(),
-    metavar="PLAN",
-    help="Keep shared variables where this plan of another step has them.",
-)
+@request_options(SolveRequest)
 @click.option("--server", metavar="URL", help="Have it solved by the placement service there (pesto serve).")
 @token_option()
 @out_option("plan.json", "Plan file.")
@@ -113,9 +60,8 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
 def solve_command(
-    *, source: Source, cluster: str, costs: Path | None, split: str | None, start: Path | None, other: Path | None,
-    out: Path, report: Path | None, part: Path | None, cdep: Path | None, as_json: bool, quiet: bool, verbose: bool,
-    server: str | None, token: str | None, **settings: Any,
+    *, request: SolveRequest, out: Path, report: Path | None, part: Path | None, cdep: Path | None, as_json: bool,
+    quiet: bool, verbose: bool, server: str | None, token: str | None,
 ) -> None:  # fmt: skip
     """Find a placement and schedule, verify it, write it.
 
@@ -127,72 +73,79 @@ def solve_command(
     pesto solve --function gan:generator_step --beside critic.json -o gen.json
     pesto solve --model nmt --server http://127.0.0.1:8780
     """
-    source.checked()
-    chosen = _chosen(cdep, **settings)
-    machine = load_cluster(cluster)
-    before = Earlier(start=None if start is None else load(start), beside=None if other is None else load(other))
-    check_outputs(present(out, report, part, cdep), present(source.file, start, other), as_json=as_json)
-    if split is not None:
-        from pesto.cli.cutting import Asked, cut, refuse_beside  # late, as those below: they take long to load
-
-        apart = {"costs": costs, "start": start, "beside": other, "report": report, "part": part, "cdep": cdep}
-        refuse_beside(source, apart)
+    source = checked_step(request.source)
+    beside = Beside(report, part, cdep)
+    if cdep is not None and request.settings.placement_only:
+        raise UsageError("--cdep is for the order, which --placement-only leaves open - leave one of them out")
+    opened = request.opened()
+    read = [path for path in (source.file, request.start, request.beside) if isinstance(path, Path)]
+    check_outputs(present(out, *beside), read, as_json=as_json)
+    if request.split is not None:
+        _refuse_beside_cuts(request, source, beside)
     if server is not None:
-        from pesto.cli.remote_solve import Beside, solve_there
-        from pesto.service.client.solve_request import Solve
+        from pesto.cli.remote_solve import solve_there  # late: it takes long to load
 
-        there = Solve(
-            source=source, cluster=cluster, costs=costs, start=start, beside=other, settings=chosen, cuts=split, out=out
-        )  # fmt: skip
-        return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
+        return solve_there((server, token), request, (out, beside), as_json=as_json, quiet=quiet)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
-    chosen.check_installed()
-    if split is not None:
-        return cut(Asked(split, source, machine, cluster, chosen, out), as_json=as_json, quiet=quiet)
-    started_s, began = startup_s(), time.perf_counter()
-    graph = read_step(source, quiet=quiet)
-    loaded = time.perf_counter()
-    op_costs = load_costs(graph, machine, costs)
-    costed = time.perf_counter()
-    before = before._replace(
-        spent_s=counted_s(started_s + costed - loaded, chosen.time_limit_s, deterministic=chosen.deterministic)
-    )
-    with LiveLine(quiet=quiet) as live:
-        outcome = solve(graph, machine, op_costs, chosen, live, before)
+    request.settings.check_installed()
+    named = Named(source=source, cluster=str(request.cluster), costs=_path(request.costs))
+    if request.split is not None:
+        return _choose(opened, named, out, as_json=as_json, quiet=quiet)
+    return _solve(opened, named, (out, beside), as_json=as_json, quiet=quiet)
+
+
+def _solve(request: SolveRequest, named: Named, files: tuple[Path, Beside], *, as_json: bool, quiet: bool) -> None:
+    solved, (out, beside) = plan_step(request, Terminal(quiet=quiet)), files
     writes = time.perf_counter()
-    save(outcome.plan, out)
-    _write_as_authors(outcome, graph, part, cdep)
-    stages_s = {"start": started_s, "graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
-    stages_s["write"] = time.perf_counter() - writes
-    if report is not None:
-        write_atomic(report, html_report(graph, [report_solve(outcome, machine, out.name, stages_s)]))
+    solved.save(out)
+    if beside.part is not None:
+        write_atomic(beside.part, part_json(solved.outcome.plan))
+    if beside.cdep is not None:
+        write_atomic(beside.cdep, cdep_json(solved.outcome.plan, solved.graph))
+    solved.stages_s["write"] = time.perf_counter() - writes
+    if beside.report is not None:
+        write_atomic(beside.report, solved.html(out.name))
     if as_json:
-        click.echo(to_json(as_object(outcome, stages_s, out, report)))
+        click.echo(to_json(solved.as_object(out, beside.report)))
     else:
-        click.echo(page(outcome, stages_s, out, following_command(source, cluster, costs, out, report), report))
-    return _end(outcome)
+        click.echo(solved.page(named, out, beside.report))
+    if solved.failure is not None:
+        aside(f"pesto: WARNING: {solved.failure}")
+    _end(interrupted=solved.interrupted)
 
 
-def _write_as_authors(outcome: Outcome, graph: Graph, part: Path | None, cdep: Path | None) -> None:
-    if part is not None:
-        write_atomic(part, part_json(outcome.plan))
-    if cdep is not None:
-        write_atomic(cdep, cdep_json(outcome.plan, graph))
+def _choose(request: SolveRequest, named: Named, out: Path, *, as_json: bool, quiet: bool) -> None:
+    """Every kind of plan, the shortest written and told."""
+    chosen = choose_kind(request, Terminal(quiet=quiet))
+    chosen.save(out)
+    if as_json:
+        answer(chosen.as_object(out))
+    else:
+        click.echo(chosen.page(named, out))
+    _end(interrupted=chosen.interrupted)
 
 
-def _chosen(cdep: Path | None, *, time_limit: float, **settings: Any) -> Settings:
-    """The settings; UsageError where an order is to be written that is left open."""
-    chosen = Settings(time_limit_s=time_limit, **settings)
-    if chosen.placement_only and cdep is not None:
-        raise UsageError("--cdep is for the order, which --placement-only leaves open - leave one of them out")
-    return chosen
+def _refuse_beside_cuts(request: SolveRequest, source: Source, beside: Beside) -> None:
+    """UsageError for cuts of a step without shapes, or beside an option that is for placements alone."""
+    apart = {"costs": request.costs, "start": request.start, "beside": request.beside, **beside._asdict()}
+    given = [f"--{name}" for name, value in apart.items() if value]
+    if given == ["--beside"]:
+        raise UsageError(
+            f"--beside keeps variables whole where a plan has them, and {RUNS_ALONE} - leave out --split; or plan both "
+            "steps as one, a function that calls both, to cut that"
+        )
+    if given:
+        raise UsageError(f"{given[0]} is for placements alone - leave it out, or --split")
+    if not source.has_shapes:
+        raise UsageError(f"{source.file}: it has no shapes to split by - name the step, or leave out --split")
 
 
-def _end(outcome: Outcome) -> None:
-    """Warn of a solver that failed, and end with the code of an interruption if there was one."""
-    coarse = outcome.plan.provenance.coarse
-    if coarse is not None and coarse.status in FAILED:
-        aside(f"pesto: WARNING: {coarse.solver} {coarse.status}: {coarse.detail} - see pesto doctor")
-    if outcome.interrupted or received():
+def _path(costs: object) -> Path | None:
+    return costs if isinstance(costs, Path) else None
+
+
+def _end(*, interrupted: bool) -> None:
+    """End with the code of an interruption if there was one."""
+    if interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)

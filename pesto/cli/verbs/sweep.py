@@ -19,7 +19,7 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
-from pesto.cli.read_step import read_step
+from pesto.cli.terminal import read_step
 from pesto.core.errors import Exit
 from pesto.core.files.disk import write_atomic
 from pesto.core.settings import Settings

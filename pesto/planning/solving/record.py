@@ -15,8 +15,11 @@ from pesto.planning.solving.exact import Exact
 from solvers import ANSWERED
 from solvers.bounds.evidence import FullBound
 
-_LATER = ("robust", "merge_time", "merge_members", "headroom", "placement_only")
-"""Settings that plans of older versions do not have."""
+_ALWAYS = (
+    "time_limit_s", "gap", "search", "seed", "coarsen_to", "solver", "formulation", "workers", "deterministic",
+    "per_edge", "congestion",
+)  # fmt: skip
+"""Settings that plans of every version have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,9 +84,9 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
 
 
 def _asked(settings: Settings) -> dict[str, float | int | str | bool]:
-    """The options by their names; of the later ones what is asked for, so that all other plans stay as they were."""
-    usual = {name: value for name, value in asdict(Settings()).items() if name in _LATER}
-    return {name: value for name, value in asdict(settings).items() if name not in usual or value != usual[name]}
+    """The options by their names; later ones only where they differ from their defaults: other plans stay equal."""
+    usual = asdict(Settings())
+    return {name: value for name, value in asdict(settings).items() if name in _ALWAYS or value != usual[name]}
 
 
 def _coarse(exact: Exact) -> Coarse:

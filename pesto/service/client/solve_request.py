@@ -13,30 +13,37 @@ from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
 from pesto.service.client.sync_client import Client
 from pesto.verbs.jobs.request import BlobFile, JobRequest, JobSettings, JobSource, PlanFile
+from pesto.verbs.requests import SolveRequest
 
 _NO_NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solve:
-    """A solve with all its options."""
+    """A solve by the service."""
 
+    request: SolveRequest
+    """The request, which names files."""
     source: Source
-    cluster: str
-    """A preset or a file."""
-    costs: Path | None
-    start: Path | None
-    beside: Path | None
-    """The plan of another step that keeps shared variables where it has them."""
-    settings: Settings
-    cuts: str | None
-    """Also cut tensors so; None for placements alone."""
+    """Its step."""
     out: Path
+    """Where the plan goes."""
+
+    @property
+    def cluster(self) -> str:
+        """Preset or file of the cluster."""
+        return str(self.request.cluster)
+
+    @property
+    def costs(self) -> Path | None:
+        """File of the costs."""
+        return _file_of(self.request.costs)
 
 
 def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
     """The job, with its files sent; `quiet` as of `load_graph`."""
-    if solve.cuts is not None and solve.source.model is None and solve.source.file is None:
+    request = solve.request
+    if request.split is not None and solve.source.model is None and solve.source.file is None:
         raise UsageError(
             "a service takes no code, and the graph that is sent for it has no shapes to cut by - give a GraphDef, or "
             "solve it here"
@@ -47,13 +54,17 @@ def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
         source=_source(client, solve.source, quiet=quiet),
         cluster=solve.cluster if preset else _file(client, Path(solve.cluster)),
         costs=None if solve.costs is None else _file(client, solve.costs),
-        start=_plan(client, solve.start),
-        beside=_plan(client, solve.beside),
-        cuts=solve.cuts,
-        settings=JobSettings(**{field.name: getattr(solve.settings, field.name) for field in fields(Settings)}),
+        start=_plan(client, _file_of(request.start)),
+        beside=_plan(client, _file_of(request.beside)),
+        cuts=request.split,
+        settings=JobSettings(**{field.name: getattr(request.settings, field.name) for field in fields(Settings)}),
         out=solve.out.name,
         label=_label(solve.source)[:200],
     )
+
+
+def _file_of(value: object) -> Path | None:
+    return None if value is None else Path(str(value))
 
 
 def _source(client: Client, source: Source, *, quiet: bool) -> JobSource:

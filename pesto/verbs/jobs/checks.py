@@ -181,7 +181,7 @@ def _solve(request: JobRequest) -> None:
 
 def _compare(request: JobRequest) -> None:
     names = chosen_methods(request.methods or "all")
-    if "pesto" not in names and request.settings.solver is not None:
+    if "pesto" not in names and "solver" in request.settings.given():
         raise UsageError("only the method pesto has an exact solver, and it is not among them - leave out solver")
 
 

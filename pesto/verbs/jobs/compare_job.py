@@ -64,4 +64,4 @@ def _read(work: Work, names: tuple[str, ...]) -> tuple[Graph, Entrants]:
     work.begin_reading()
     graph, shapes = load_both(work.given.source, quiet=True)
     entrants = Entrants(names, shapes) if isinstance(shapes, TypedGraph) else Entrants(names, shapeless=shapes)
-    return work.within(graph), entrants
+    return work.accept(graph), entrants

@@ -47,7 +47,7 @@ def _given_step(work: Work, stage: str) -> GivenStep:
 
     def read_shapes(source: Source) -> TypedGraph:
         work.begin_reading()
-        shaped = work.within(load_shapes(source))
+        shaped = work.accept(load_shapes(source))
         work.telling.begins(stage)
         return shaped
 

@@ -1,10 +1,13 @@
 """What a job is: the JSON object that is submitted. Files are named by their SHA-256; nothing in it names a path."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import msgspec
 from msgspec import Meta
+
+from pesto.core.options import options_of
+from pesto.core.settings import Settings, SettingsOptions
 
 Kind = Literal["solve", "compare", "sweep", "split", "check", "report"]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256 of a file that was uploaded.")]
@@ -56,29 +59,34 @@ class JobSource(_Asked, frozen=True):
     """Shapes of feeds that a GraphDef leaves open, each as NAME=16,40."""
 
 
-class JobSettings(_Asked, frozen=True):
-    """The options of `pesto.Settings`, as far as the verb of the kind has them; what is left out is the verb's own."""
-
-    time_limit_s: float | None = None
-    gap: float | None = None
-    search: bool | None = None
-    seed: int | None = None
-    coarsen_to: int | None = None
-    merge_time: float | None = None
-    merge_members: float | None = None
-    solver: Name | None = None
-    formulation: Name | None = None
-    workers: int | None = None
-    deterministic: bool | None = None
-    per_edge: bool | None = None
-    congestion: bool | None = None
-    headroom: float | None = None
-    placement_only: bool | None = None
-    robust: bool | None = None
+class _Given(_Asked, frozen=True):
+    """Options of which some are given, each None where it is not."""
 
     def given(self) -> dict[str, float | str]:
         """What is given, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+
+if TYPE_CHECKING:
+
+    class JobSettings(_Given, frozen=True):
+        """The options of `pesto.Settings`, as far as the kind has them; left out, the verb's default."""
+
+        time_limit_s: float | None = None
+
+        def __init__(self, **settings: Unpack[SettingsOptions]) -> None:
+            """Take each by its name."""
+else:
+    JobSettings = msgspec.defstruct(
+        "JobSettings",
+        [
+            (each.name, (Name if each.kind is str else each.kind) | None, None)  # bounds are refused by `Settings`
+            for each in options_of(Settings)
+        ],
+        bases=(_Given,), module=__name__, frozen=True, kw_only=True,
+        namespace={"__doc__": "The options of `pesto.Settings`, as far as the kind has them; left out, "
+                   "the verb's default."},
+    )  # fmt: skip
 
 
 class SplitOptions(_Asked, frozen=True):

@@ -2,12 +2,14 @@
 
 from functools import reduce
 from operator import or_
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
+from pesto.core.options import options_of
+from pesto.core.settings import Settings
 from pesto.verbs.jobs.checks import fields_of, needed_of, settings_of
-from pesto.verbs.jobs.request import JobRequest, JobSettings, Kind
+from pesto.verbs.jobs.request import JobRequest, Kind
 
 
 def request_schema(refs: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -22,10 +24,17 @@ def request_schema(refs: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _of(kind: Kind) -> Any:
     """A type of requests of one kind alone."""
-    some = _some(f"{kind.capitalize()}Settings", JobSettings, settings_of(kind), ())
+    some = _settings(f"{kind.capitalize()}Settings", settings_of(kind))
     made = _some(f"{kind.capitalize()}Job", JobRequest, fields_of(kind), needed_of(kind), tag=kind, settings=some)
     made.__doc__ = f"A job of the kind {kind}."
     return made
+
+
+def _settings(name: str, some: tuple[str, ...]) -> Any:
+    """A type of some options of a solve, with their bounds and texts; each may be left out, or null."""
+    options = [option for option in options_of(Settings) if option.name in some]
+    fields = [(option.name, Annotated[option.kind, option.meta] | None, None) for option in options]
+    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
 def _some(

@@ -30,7 +30,7 @@ def split_job(work: Work) -> dict[str, Any]:
     check_objective(options.objective, rules, machine)
     work.begin_reading()
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
-    work.within(shaped)
+    work.accept(shaped)
     if not options.whole:
         refuse_undescribed(shaped, "accept that with whole")
     work.telling.begins("cuts")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import write_atomic
@@ -14,18 +14,17 @@ from pesto.core.quantities import counted
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
 from pesto.planning.solving.ahead import beside
-from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.jobs.given_files import Given
 from pesto.verbs.jobs.incumbent_file import IncumbentFile
 from pesto.verbs.jobs.request import BlobFile, JobRequest
-from pesto.verbs.jobs.result_names import ANSWER, PAGE
+from pesto.verbs.jobs.result_names import ANSWER, PAGE, PLAN, SPLIT
 from pesto.verbs.jobs.telling import Telling
-
-Step = TypeVar("Step", Graph, TypedGraph)
+from pesto.verbs.plan_step import Chosen, Named, Solved
+from pesto.verbs.requests import Context, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Context):
     """A request with its files, and the folder of its results."""
 
     request: JobRequest
@@ -43,9 +42,9 @@ class Work:
     def graph(self, source: Source | None = None) -> Graph:
         """The step's graph, or that of another source; InputError for one of more ops than the job may have."""
         self.begin_reading()
-        return self.within(load_graph(source or self.given.source, quiet=True))
+        return self.accept(load_graph(source or self.given.source, quiet=True))
 
-    def within(self, graph: Step) -> Step:
+    def accept(self, graph: Step) -> Step:
         """The graph, or what its ops are, itself; InputError where it has more ops than the job may have."""
         most = self.request.limits.nodes
         if most is not None and graph.ops > most:
@@ -62,34 +61,35 @@ class Work:
             self.written.append(name)
 
     @contextmanager
-    def keeping_incumbents(self) -> Iterator[IncumbentFile]:
-        """Write the best plan or split so far while a solve goes on inside, until the file is closed."""
+    def watching(self) -> Iterator[Telling]:
+        """Tell of a solve that goes on inside, and write its best plan or split so far, until the result is kept."""
         file = IncumbentFile(self.folder)
         self.telling.incumbents = file
         try:
-            yield file
+            yield self.telling
         finally:
             file.close()
             file.forget(self.written)
+
+    def keep_result(self, result: Solved | Chosen) -> None:
+        """Write the plan or split that was found, in place of the best so far."""
+        if self.telling.incumbents is not None:
+            self.telling.incumbents.close()
+        self.keep(PLAN if result.is_plan else SPLIT, result.dumps())
 
     def answer(self, said: dict[str, Any], page: str) -> None:
         """Write what the verb prints, for programs and for people."""
         self.keep(ANSWER, encode_json(said))
         self.keep(PAGE, page.encode() + b"\n")
 
-    def shown_source(self) -> Source:
-        """The source as its sender calls it."""
-        source = self.given.source
-        return source if source.file is None else replace(source, file=Path(source.file.name))
-
-    def shown_cluster(self) -> str:
-        """The cluster as its sender calls it."""
-        cluster = self.request.cluster
-        return Path(self.given.cluster or "").name if isinstance(cluster, BlobFile) else self.given.cluster or ""
-
-    def shown_costs(self) -> Path | None:
-        """The file of costs as its sender calls it."""
-        return None if self.given.costs is None else Path(self.given.costs.name)
+    def named(self) -> Named:
+        """The inputs as their sender calls them."""
+        source, cluster, costs = self.given.source, self.given.cluster or "", self.given.costs
+        return Named(
+            source=source if source.file is None else replace(source, file=Path(source.file.name)),
+            cluster=Path(cluster).name if isinstance(self.request.cluster, BlobFile) else cluster,
+            costs=None if costs is None else Path(costs.name),
+        )
 
     def shown_out(self, otherwise: str) -> Path:
         """What the result is called."""

@@ -12,7 +12,8 @@ from pesto.core.errors import VerificationError
 from pesto.core.plans.plan_file import loads
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import solve
-from pesto.verbs.jobs import incumbent_file, solve_job, split_job
+from pesto.verbs import plan_step
+from pesto.verbs.jobs import incumbent_file, split_job
 from pesto.verbs.jobs.incumbent_file import SUMMARY, IncumbentFile, left_summary
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import run
@@ -127,7 +128,7 @@ def test_a_split_is_there_before_it_is_timed(tmp_path, monkeypatch):
 
 def test_a_solve_s_own_plan_takes_the_place_of_the_one_that_was_written(tmp_path, monkeypatch):
     """Which lies there while the solve goes on, and is no file of the job until then."""
-    seen, solved = [], solve_job.solve
+    seen, solved = [], plan_step.solve
 
     def held(graph, cluster, costs, settings, watch, earlier):
         written = threading.Event()
@@ -141,7 +142,7 @@ def test_a_solve_s_own_plan_takes_the_place_of_the_one_that_was_written(tmp_path
         seen.append(json.loads((tmp_path / "out" / "plan.json").read_bytes())["provenance"]["chosen"])
 
     wrote = IncumbentFile._write
-    monkeypatch.setattr(solve_job, "solve", held)
+    monkeypatch.setattr(plan_step, "solve", held)
     sha = hashlib.sha256(TOWERS).hexdigest()
     (tmp_path / sha).write_bytes(TOWERS)
     source = {"blob": sha, "name": "step.json"}

@@ -1,0 +1,102 @@
+"""Requests: the options of each use case, declared once, and what a use case is given of where it runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from pesto.core.cluster import Cluster
+from pesto.core.costs.measured import Profile
+from pesto.core.graph import Graph
+from pesto.core.options import option
+from pesto.core.plans.plan import Plan
+from pesto.core.settings import Settings
+from pesto.core.source import Source
+from pesto.inputs.given import given_cluster, given_plan
+from pesto.planning.solving.ahead import beside
+from pesto.planning.solving.flow import Earlier
+from pesto.planning.solving.tracker import Incumbent, Watch
+from pesto.split.typed_graph import TypedGraph
+
+Step = TypeVar("Step", Graph, TypedGraph)
+
+
+class SolveRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A solve: the step, the machine, and the options of the search (`settings`)."""
+
+    source: Source | Graph
+    cluster: str | Path | Cluster = "v100x2-nvlink"
+    costs: str | Path | Profile | None = None
+    start: Annotated[
+        Path | str | Plan | None,
+        option(
+            "Begin the search from this plan: of this step or one like it, for this cluster or another.",
+            "Input", metavar="PLAN",
+        ),
+    ] = None  # fmt: skip
+    beside: Annotated[
+        Path | str | Plan | None,
+        option(
+            "Keep variables that this step shares with another step where the plan of that step has them.",
+            "Input", metavar="PLAN",
+        ),
+    ] = None  # fmt: skip
+    split: Annotated[
+        str | None,
+        option("Also cut tensors so, and choose the shortest step.", "Search", metavar="auto|2x2,4"),
+    ] = None  # fmt: skip
+    settings: Settings = Settings()
+
+    def opened(self) -> "SolveRequest":
+        """Return the request with the cluster and the plans in place of their names; errors as of `pesto.load_plan`."""
+        return msgspec.structs.replace(
+            self,
+            cluster=given_cluster(self.cluster),
+            start=None if self.start is None else given_plan(self.start, "start"),
+            beside=None if self.beside is None else given_plan(self.beside, "beside"),
+        )
+
+    def earlier(self) -> Earlier:
+        """Return the plans that the solve begins from and keeps to, of a request that is opened."""
+        return Earlier(
+            start=self.start if isinstance(self.start, Plan) else None,
+            beside=self.beside if isinstance(self.beside, Plan) else None,
+        )
+
+
+class Context:
+    """Where a use case runs; this one is silent and keeps nothing. The command line and jobs override its methods."""
+
+    quiet = True
+    """Whether TensorFlow and its libraries are kept from writing to the terminal."""
+
+    def begin_reading(self) -> None:
+        """Report that the step is being read; meanwhile compile what its solve needs."""
+        beside()
+
+    def accept(self, step: Step) -> Step:
+        """Return the step that was read; PestoError where it may not be planned here."""
+        return step
+
+    @contextmanager
+    def watching(self) -> Iterator[Watch]:
+        """Give the watch that hears of better plans and stages while the search goes on."""
+        yield _nobody
+
+    def keep_result(self, result: Any) -> None:
+        """Store the plan or split of a result, before `watching` ends."""
+
+    def startup_s(self) -> float | None:
+        """Return seconds that the process has used before the request; None where they do not count."""
+        return None
+
+    def counted_s(self, started_s: float, settings: Settings) -> float:  # noqa: ARG002
+        """Return the seconds of the time limit that `started_s` seconds of starting use up."""
+        return 0.0
+
+
+def _nobody(incumbent: Incumbent) -> None:
+    """Hear of a better plan when nobody watches."""
+    del incumbent
