@@ -10,7 +10,7 @@ import msgspec
 
 from pesto.cli import completion
 from pesto.cli.options import SOURCE_NAMES, Duration, Existing
-from pesto.core.options import REQUIRED, Group, Option, options_of
+from pesto.core.option import REQUIRED, Group, Option, options_of
 
 _GROUPS: dict[str, Group] = {
     **dict.fromkeys((*SOURCE_NAMES, "costs"), "Input"),
@@ -52,10 +52,9 @@ def request_options(declared: type[msgspec.Struct]) -> Callable[[Callable[..., N
     Fields that are not declared as options are taken from parameters of their names.
     """
     hints = get_type_hints(declared)
-    nested: dict[str, Any] = {}
-    for name, kind in hints.items():
-        if hasattr(kind, "__dataclass_fields__") and options_of(kind):
-            nested[name] = kind
+    nested: dict[str, Any] = {
+        name: kind for name, kind in hints.items() if hasattr(kind, "__dataclass_fields__") and options_of(kind)
+    }
 
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from pesto.core.errors import SolverError, UsageError
-from pesto.core.options import check_options, option
+from pesto.core.option import check_options, option
 
 NEAR = 0.05
 """How much longer than the shortest candidate, as a share of it, one that `robust` chooses may be."""

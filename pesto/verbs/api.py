@@ -19,7 +19,7 @@ from pesto.core.costs import measured as measured_costs
 from pesto.core.costs.measured import Profile
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
-from pesto.core.options import with_options_of
+from pesto.core.option import with_options_of
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import PER_EDGE, Plan, verify
 from pesto.core.plans.statements import needed, unconfirmed

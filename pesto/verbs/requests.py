@@ -10,7 +10,7 @@ import msgspec
 from pesto.core.cluster import Cluster
 from pesto.core.costs.measured import Profile
 from pesto.core.graph import Graph
-from pesto.core.options import option
+from pesto.core.option import option
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 import msgspec
 from msgspec import Meta
 
-from pesto.core.options import options_of
+from pesto.core.option import options_of
 from pesto.core.settings import Settings, SettingsOptions
 
 Kind = Literal["solve", "compare", "sweep", "split", "check", "report"]

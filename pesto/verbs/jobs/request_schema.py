@@ -6,7 +6,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from pesto.core.options import options_of
+from pesto.core.option import options_of
 from pesto.core.settings import Settings
 from pesto.verbs.jobs.checks import fields_of, needed_of, settings_of
 from pesto.verbs.jobs.request import JobRequest, Kind
