@@ -78,6 +78,9 @@ def anchored(net: PositionGraph, loads: WeightedLoads, anchors: Ints, ends: floa
     )
     table.number[anchors] = np.arange(1, k + 1)
     found: list[Ints] = []
+    # Anchors in topological order: when an anchor is reached, all distances to the anchors before it are final, and
+    # their claims can be used for the distances from there on. The clock is looked at once an anchor, so that the
+    # compiled part between two looks takes as long as one anchor does.
     for last in range(1, k + 2):
         if time.monotonic() >= ends:
             return None
@@ -95,6 +98,8 @@ def anchored(net: PositionGraph, loads: WeightedLoads, anchors: Ints, ends: floa
 def _settle(net: PositionGraph, loads: WeightedLoads, t: AnchorTable, last: int, claims: Ints) -> int:
     """All distances to an anchor, and from those before it to all tasks up to it; return how many claims are made."""
     n, k = len(t.number), len(t.anchor) - 2
+    # The pairs of this anchor are raised from the nearest earlier anchor to the farthest: a farther pair contains the
+    # nearer ones, so their claims lengthen the heads and tails of the tasks between it.
     _advance(net, t, last)
     count, x = int(np.int64(0)), _retreat(net, t, min(n, t.anchor[last]), last)
     while x >= 0:
@@ -140,6 +145,7 @@ def _advance(net: PositionGraph, t: AnchorTable, last: int) -> None:
         t.near[x, 0] = t.far[x, 0] = 0
         for e in range(net.before_at[x], net.before_at[x + 1]):
             y, edge = net.before[e], (net.before_near[e], net.before_far[e])
+            # Near and far of all anchors at once for each edge, since the row of a position is contiguous in memory.
             for a in range(last):
                 found = edge
                 if t.anchor[a] != y:
@@ -165,6 +171,8 @@ def _retreat(net: PositionGraph, t: AnchorTable, x: int, last: int) -> int:
             y, edge = net.after[e], (net.after_near[e], net.after_far[e])
             found = edge
             if y != goal:
+                # Positions behind the goal hold values of an earlier anchor, and those without a path to it are not
+                # before it.
                 if y > goal or t.to_near[y] < 0:
                     continue
                 sites = net.mask[x_] | net.mask[y] | net.mask[goal]
@@ -173,6 +181,7 @@ def _retreat(net: PositionGraph, t: AnchorTable, x: int, last: int) -> int:
         if near >= 0:
             sites_ = (net.mask[x_], net.mask[goal])
             near, far = _related(sites_, net.unit[x_], net.unit[goal], (near, far))
+        # The walk back stops at each anchor, so that the caller can raise its distance before farther tasks use it.
         t.to_near[x_], t.to_far[x_] = near, far
         if t.number[x_] > 0 and near >= 0:
             return x_
@@ -184,6 +193,8 @@ def _known(net: PositionGraph, t: AnchorTable, first: int, last: int) -> tuple[i
     """The distances of two anchors by tasks and claims between; those of the claims to `last` are put in the table."""
     one, goal = t.anchor[first], t.anchor[last]
     near, far = t.near[goal, first], t.far[goal, first]
+    # The tables were filled before the later claims were made. Instead of sweeping all tasks again, only ways through
+    # an anchor with a claim are tried here: all other ways are in the tables already.
     for b in range(first + 1, last):
         y = t.anchor[b]
         if t.raised[last, b] and last < len(t.anchor) - 1 and t.near[y, first] >= 0:
@@ -237,6 +248,8 @@ def _raise(
     first, last, near, far = pair
     rows, count = claims
     inner = first > 0 and last < len(t.anchor) - 1
+    # Every weighting of the devices gives a valid bound; each starts from what the ones before have raised, so that a
+    # claim is written only for a real gain.
     for q in range(len(loads.total)):
         size, grid = _between(net, loads.work[q], t, (first, last))
         for apart in range(1 + inner):
@@ -286,6 +299,8 @@ def _between(
         head, tail = min(head, r[ROW, k]), min(tail, r[COLUMN, k])
         heads, tails = max(heads, r[ROW, k]), max(tails, r[COLUMN, k])
     heads, tails = heads - head + 1, tails - tail + 1
+    # The grid has a fixed size, so that a test takes time linear in the tasks, not the square of them. It only chooses
+    # which sets are tested: the heads and tails of a set stay exact, so any grid gives a valid bound.
     for k in range(size):
         r[ROW, k] = (r[ROW, k] - head) * GRID // heads
         r[COLUMN, k] = (r[COLUMN, k] - tail) * GRID // tails

@@ -127,6 +127,8 @@ def choose(net: PositionGraph, loads: WeightedLoads, paths: LocationPaths, most:
     related = _reached(net.before_at, net.before, number, work, reverse=False)
     related += _reached(net.after_at, net.after, number, work, reverse=True)
     step = head * most // (int(length.max(initial=0)) + 1)
+    # Tasks near a longest path come first, and of these the one that most work precedes or follows: the more work lies
+    # between two anchors, the more their distance can be raised.
     slack = length <= 0.9 * length.max(initial=0)
     by = np.lexsort((-related, slack, step))
     return ints(np.sort(by[np.flatnonzero(np.diff(step[by], prepend=-1))]))

@@ -144,6 +144,8 @@ def _fill(t: DistanceTable, arguments: DistanceArguments) -> None:
             if t.near[j, i] < 0:
                 continue
             _relate(t, i, j, arguments.transfers)
+            # The effort is limited, and goes to pairs in the order in which their distances become final. The ends of
+            # the schedule are looked at in any case: their distances are the windows of tasks and the bound itself.
             if effort > 0 or i == 0 or j == last:
                 effort -= _raise(t, i, j, arguments)
             if i > 0:

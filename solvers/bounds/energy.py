@@ -65,6 +65,7 @@ def _need(jobs: tuple[Ints, Ints, Ints], weight: Ints, a: int, b: int, most: int
                 inside = max(0, min(took, b - a, head[x] + took - a, b - finish[x] + took))
                 least = min(least, weight[device] * inside)
         need += least
+        # Most intervals are far from full or far too full: the sum is given up as soon as it decides.
         if need > most:
             return True
     return False

@@ -37,6 +37,7 @@ def full_bound(problem: Problem, *, upper: int | None = None, seconds: float = 1
     paths = paths_of(problem)
     net = net_of(problem, paths)
     loads = loads_of(problem, paths, net)
+    # Time grows with the square of the anchors: fewer anchors first, so that some bound is there when time runs out.
     before = 0
     for most in (min(most, _ENTRIES // problem.tasks) for most in _ANCHORS):
         if len(loads.total) and most > before and time.monotonic() < ends and (upper is None or best.ticks < upper):

@@ -53,6 +53,8 @@ def least(crowd: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
 
     It is raised by at least 2^-fine of `low`, and found as exactly.
     """
+    # A raise of less than 2^-fine is not worth a claim. Steps double from below, so that a pair that gains nothing
+    # ends after one test.
     step = max(1, low >> fine)
     close, high, why = step, NEVER, 0
     while low + step < LONGEST and (high == NEVER or high - low >= close):
@@ -74,9 +76,11 @@ def refuted(crowd: IntervalLoads, ticks: int) -> int:
         crowd.cells[k, :, :] = 0 if k < _WORK else NEVER
     if not _tally(crowd.tasks, crowd.size, crowd.cells, crowd.far, ticks):
         return 1 + NONE * GRID * GRID
+    # Sums over all cells of at least a head and a tail: each of the GRID^2 sets of tasks then costs one look.
     _gather(crowd.cells)
     for u in range(GRID):
         for v in range(GRID):
+            # Cells are gathered: without work here there is none in the rest of the row either.
             if crowd.cells[0, u, v] == 0:
                 break
             kind = _overfull(crowd, u, v, ticks)
@@ -94,11 +98,14 @@ def _tally(t: Ints, size: int, cells: Ints, far: bool, ticks: int) -> bool:
         early, late, near, away = t[NEAR_HEAD, x], t[FAR_HEAD, x], t[near_tail, x], t[far_tail, x]
         here, there = early + t[TOOK, x] + near <= ticks, late + t[TOOK, x] + away <= ticks
         third = far and t[THIRD, x] > 0 and late + t[TOOK, x] + t[FAR_TAIL, x] <= ticks
+        # One task without time at any location refutes the distance by itself; no set has to be looked at.
         if not (here or there or third):
             return False
         cells[0, u, v] += work
         if here:
             _span(cells[_WORK:], u, v, early, near)
+            # Work that has time at this location alone must share its devices: a stronger test than that of all
+            # devices.
             if not there and not third:
                 cells[1, u, v] += work
                 _span(cells[_WORK + 6 :], u, v, early, near)
@@ -164,6 +171,8 @@ def _room(crowd: IntervalLoads, here: int, there: int, third: int) -> int:
     if not crowd.far:
         # Any devices but those of one location are elsewhere, or all of them.
         return y1 * here + (y - y1) * there if here > there else y * there
+    # The locations with the longest spans get the greatest weight: this is the most that any placement could do, so
+    # a load above it is a proof.
     first, second = max(here, there), min(here, there)
     if third > second:
         first, second = max(first, third), third

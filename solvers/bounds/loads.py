@@ -98,11 +98,13 @@ def preemptive_sorted(head: Ints, work: Ints, tail: Ints) -> int:
             size = push(key, item, size, (-tail[at], at))
             at += 1
         job = item[0]
+        # Run only until the next head: a job with a longer tail may become ready there and preempt this one.
         if at < n and now + left[job] > head[at]:
             left[job] -= head[at] - now
             now = head[at]
             continue
         now += left[job]
+        # Jackson's preemptive schedule, longest tail first, attains the bound, so no subsets have to be enumerated.
         best = max(best, now + tail[job])
         size = drop(key, item, size)
     return best

@@ -77,6 +77,8 @@ def packed_bins(sizes: Ints, capacity: int) -> int:
     item = np.sort(sizes)[::-1]
     total = offsets(item)
     above_half = int(np.count_nonzero(2 * item > capacity))
+    # Only sizes that occur, and 0, can change the bound as thresholds: all of them are evaluated at once on prefix sums
+    # of the sorted sizes, in O(n log n).
     least = np.unique(np.append(item[above_half:], 0))
     alone = np.searchsorted(-item, -(capacity - least), side="left")
     small = np.searchsorted(-item, -least, side="right")

@@ -19,6 +19,7 @@ def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
     """
     known = informed(problem, upper, ends)
     while known is not None:
+        # Facts found at one edge help at the others, so all edges are probed again until a whole round finds nothing.
         before = known
         for edge in _by_slack(known).tolist():
             if known is None or time.monotonic() >= ends:

@@ -43,6 +43,7 @@ def joined(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:
     """
     together = _too_far(known, found, found.far)
     if np.count_nonzero(known.paths.units.allowed.any(axis=0)) == 2:
+        # As floats, since numpy multiplies integer matrices without BLAS.
         apart = known.apart.astype(np.float32)
         together |= apart @ apart > 0
     one, two = np.nonzero(np.triu(together) & (known.unit[:, None] != known.unit[None, :]))

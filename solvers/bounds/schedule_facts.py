@@ -107,6 +107,8 @@ def _again(known: ScheduleFacts, units: Units, floors: tuple[Ints, Ints]) -> Sch
 
 def _settled(problem: Problem, upper: int, units: Units, floors: tuple[Ints, Ints]) -> ScheduleFacts | None:
     """The fixed point of paths, locations that are too late, edges that have no time to cross, and memory."""
+    # A location that is removed lengthens paths, and longer paths remove locations, until nothing changes. Stopping
+    # early is valid too: every round only adds facts.
     for round_ in range(_ROUNDS):
         units, full = settled(problem, units)
         if full or not units.allowed.any(axis=1).all():

@@ -133,6 +133,8 @@ def _spread_from(t: DistanceTable, ends: tuple[int, int], sets: tuple[Ints, Ints
         # At the ends of the schedule there is no location to be near to.
         far_head = head if i == 0 else min(far_head, t.far[x, i])
         far_tail = tail if j == len(t.took) - 1 else min(far_tail, t.far[j, x])
+        # Either some of the set is away from the first location, which costs idle time at both ends of the others, or
+        # all of it shares the devices of one location: the bound is the lesser of the two cases.
         several = NEVER
         if far_head < NEVER and far_tail < NEVER:
             lost = (y - y1) * (far_head - head + far_tail - tail)
@@ -170,6 +172,7 @@ def forced(t: DistanceTable, i: int, j: int, inside: Ints) -> tuple[int, int]:
 def _shortest(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, low: int) -> int:
     """The least distance of at least `low` that nothing refutes: by steps that double, then by halves."""
     high, step, ticks = NEVER, 1, low
+    # Feasibility is monotone in the distance, so bisection applies; doubling first, as most answers are near `low`.
     while low < high:
         if _feasible(t, ends, inside, ticks):
             high = ticks
@@ -187,6 +190,7 @@ def _feasible(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, ticks
     count = np.zeros(2, dtype=np.int64)
     for x in inside:
         to_i, to_j, elsewhere = _options(t, ends, x, ticks)
+        # A task with a choice of locations is forced to neither, and must not count for either.
         if elsewhere or (to_i and to_j):
             continue
         if not to_i and not to_j:

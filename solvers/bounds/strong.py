@@ -92,6 +92,8 @@ class _BoundAttempts:
 
     def refuted(self, test: Callable[[int], ScheduleFacts | None]) -> int:
         """The least length above the bound that a test does not refute, in steps that double, then halve."""
+        # Each refuted length is a bound that holds when time runs out, so the search climbs from below and never
+        # tests a length that its caller has a schedule for.
         low, high, step = self.bound().ticks, self._upper, 1
         while low < high and time.monotonic() < self._ends:
             length = min(low + step - 1, high - 1)

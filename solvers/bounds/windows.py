@@ -57,6 +57,8 @@ def settled(known: ScheduleFacts, ends: float = math.inf) -> ScheduleFacts | Non
     if time.monotonic() >= ends:
         return known
     now = separated(known, None)
+    # Each argument makes the next one stronger: distances separate tasks, separated tasks load other locations, and
+    # loads forbid locations, which lengthens distances. A few rounds are mostly enough for a fixed point.
     for _ in range(_ROUNDS):
         if now is not None and time.monotonic() >= ends:
             return now

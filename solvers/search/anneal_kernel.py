@@ -54,10 +54,13 @@ def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling)
         kind = _share(cooling.kinds, uniform(lane))
         level = _share(cooling.levels, uniform(lane))
         changed = propose(net, sets, lane, kind, level)
+        # The Metropolis test, turned around: the random number is drawn first and gives a limit on the makespan, so
+        # that the simulation can stop as soon as the change is sure to be rejected.
         limit = lane.tally[COST] + np.int64(-np.log(1.0 - uniform(lane)) * heat)
         over = overload(lane)
         if over < lane.tally[OVER]:
             limit = NEVER
+        # The greatest load of a device is a lower bound on the makespan: above the limit, no simulation is needed.
         if not changed or over > lane.tally[OVER] or _most(lane.choice.load) > limit:
             undo(net, lane)
             continue
@@ -70,6 +73,7 @@ def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling)
         better = cost < lane.tally[BEST]
         accept(lane, cost)
         stale += 1
+        # Tracing the critical chain walks the whole chain; a chain that is some changes old still points at good moves.
         if better or stale >= _FRESH:
             trace_critical(net, lane)
             stale = 0

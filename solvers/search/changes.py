@@ -34,6 +34,7 @@ def slide(lane: Lane, task: int, place: int) -> None:
 @inlined
 def _neighbours_differ(lane: Lane, task: int) -> None:
     """Note that the run may differ from the end of the task before this one on its device."""
+    # Called before and after a change of the lists: the old neighbours and the new ones may both act differently.
     before = lane.choice.before[task]
     lane.departs[0] = min(lane.departs[0], lane.base.end[before] if before >= 0 else 0)
 
@@ -86,6 +87,8 @@ def _unlink(c: SearchDecision, task: int) -> None:
 @inlined
 def _link(c: SearchDecision, task: int) -> None:
     """Find a task's place among those of its device, from both sides at once."""
+    # The tasks of a device are a linked list, so that a change and its undoing take constant time once a neighbour is
+    # known. One is mostly a few places away in the common order, so a scan in both directions finds it quickly.
     d, low, high, n = c.device[task], c.place[task] - 1, c.place[task] + 1, len(c.order)
     before, after = np.int32(-1), c.first[d]
     if after >= 0:
@@ -114,6 +117,7 @@ def _link(c: SearchDecision, task: int) -> None:
 @kernel
 def undo(net: SearchNetwork, lane: Lane) -> None:
     """Take the pending change back."""
+    # In reverse order: a task may have been changed twice, and each entry is its state before that change alone.
     for k in range(lane.tally[SLID] - 1, -1, -1):
         _shift(lane.choice, int(np.int64(lane.slid[k])), int(np.int64(lane.place[k])))
     for k in range(lane.tally[MOVED] - 1, -1, -1):

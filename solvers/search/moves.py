@@ -46,6 +46,8 @@ def _moved(net: SearchNetwork, sets: MoveClusters, lane: Lane, kind: int, level:
 @subkernel
 def _somewhere(net: SearchNetwork, sets: MoveClusters, lane: Lane) -> int:
     """A task that has a choice: half the time on the critical chain."""
+    # Only tasks of the critical chain can shorten the run at once; the others are drawn too, since moving them makes
+    # room for later moves.
     if uniform(lane) < 0.5:
         return lane.critical[draw(lane, lane.tally[CRITICAL])]
     last = len(sets.sizes) - 1
@@ -70,6 +72,7 @@ def _target(net: SearchNetwork, lane: Lane, task: int) -> int:
         if at[other] != at[task] and net.device_at[task, at[other]] >= 0:
             return at[other]
     places = net.device_at.shape[1]
+    # A few blind draws instead of a list of allowed locations: nearly all tasks are allowed nearly everywhere.
     for _ in range(8):
         to = draw(lane, places)
         if to != at[task] and net.device_at[task, to] >= 0:
@@ -81,6 +84,7 @@ def _target(net: SearchNetwork, lane: Lane, task: int) -> int:
 def _cluster(net: SearchNetwork, sets: MoveClusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
     """Move all of a cluster, or nothing and False where a task of it cannot go."""
     level, cluster = which
+    # A first pass looks whether all can go, so that a refused cluster leaves no half of itself to be taken back.
     for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
         if net.device_at[sets.member[level, k], to] < 0:
             return False
@@ -123,6 +127,7 @@ def _family(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: i
 @subkernel
 def _gather(net: SearchNetwork, lane: Lane, task: int, size: int) -> int:
     """Collect up to so many tasks around one, over edges, that are where it is; return how many, in `queue`."""
+    # A new stamp marks visited tasks, so that no array of n marks has to be cleared for a ball of a few.
     lane.tally[STAMP] += 1
     stamp, at = lane.tally[STAMP], lane.choice.at
     lane.queue[0], lane.stamp[task] = task, stamp
@@ -151,6 +156,7 @@ def _gather(net: SearchNetwork, lane: Lane, task: int, size: int) -> int:
 @subkernel
 def _size(lane: Lane) -> int:
     """A size from 1 to a tenth of the tasks, each magnitude as often."""
+    # Log-uniform: single tasks and large regions are both needed, at every size of graph.
     most = max(2.0, len(lane.stamp) * 0.1)
     return int(np.exp(uniform(lane) * np.log(most)))
 
@@ -170,6 +176,7 @@ def _ball(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: int
 @spliced
 def _sort(values: Shorts, many: int) -> None:
     """Sort the first so many in place (Shell 1959, with gaps that shrink by 4/9)."""
+    # Compiled sorts allocate work arrays, which a kernel must not.
     gap = many
     while gap > 1:
         gap = max(1, gap * 4 // 9)
@@ -232,6 +239,8 @@ def _shifted(net: SearchNetwork, sets: MoveClusters, lane: Lane) -> None:
     for k in range(many):
         places[k] = c.place[places[k]]
     _sort(places, many)
+    # Forward from the first place and back from the last: otherwise a task would be stopped by one of its own group
+    # that has still to move.
     if uniform(lane) < 0.5:
         for k in range(many):
             one = c.order[places[k]]

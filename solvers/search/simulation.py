@@ -22,6 +22,9 @@ def simulate(
     Equal to the strict `solvers.timing.replay.replay` with the places as ranks. A run that resumes leaves the trace of
     what was begun before alone: it is the current choice's.
     """
+    # Most changes leave the beginning of a run as it was, so a run resumes from the last saved state before the change
+    # departs from the current run. States are saved only up to that tick: later ones would describe a run that is
+    # likely to be rejected, and saving copies arrays of n tasks.
     pause = _resume(net, t, w, saved, run)
     found = _events(net, c, t, w, (run.limit, pause))
     while found == _PAUSED:
@@ -57,6 +60,8 @@ def _events(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationSta
         w.busy[d] = 0
         w.freed[0] = d
         w.tally[_FREED] = 1
+        # One end at a time: devices that end in the same tick are served by the order, as in the replay, because the
+        # first to ask for a shared link delays the others.
         _send(net, c, t, w, w.last[d], now)
 
 
@@ -97,6 +102,7 @@ def _begin(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationStat
         t.begun[w.tally[BEGUN]] = task
         w.tally[BEGUN] += 1
         # Either proves it: the work of the device with the time it has lost already, or what must follow the task.
+        # Giving up here, and not at the end, is what makes rejected changes cheap; most changes are rejected.
         if w.idle[d] + c.load[d] > limit or end + net.rest[task] > limit:
             w.tally[_HOPELESS] = 1
 
@@ -105,6 +111,7 @@ def _begin(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationStat
 def _send(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, task: int, now: int) -> None:
     """Request the transfers of a task that has ended, and release its successors."""
     here = c.at[task]
+    # Edges of a task are sorted by payload: a payload crosses once to each location, however many tasks read it there.
     k, last = net.offset[task], net.offset[task + 1]
     while k < last:
         payload, stop, low, high = net.carried[k], k, len(w.arrival), -1
@@ -135,6 +142,7 @@ def _send(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState
 @spliced
 def _arrives(net: SearchNetwork, w: SimulationState, payload: int, path: tuple[int, int], now: int) -> int:
     """Send a payload along a path as soon as its links are free; return when it is there."""
+    # All links of a path are held together for the whole transfer, so it begins when the last of them is free.
     begin = now
     for k in range(net.path_links.shape[2]):
         link = net.path_links[path[0], path[1], k]

@@ -149,10 +149,12 @@ def accept(lane: Lane, cost: int) -> None:
     """The pending change, whose run is the trial's, becomes current."""
     lane.tally[MOVED] = lane.tally[SLID] = 0
     base, trial = lane.base, lane.trial
+    # Only tasks that this run has begun: those before the resumed state have the same times in both runs.
     for k in range(lane.work.tally[BEGUN]):
         task = trial.begun[k]
         base.start[task], base.end[task], base.ready[task] = trial.start[task], trial.end[task], trial.ready[task]
     states = lane.saved.states
+    # States after the departure belong to the run that has just been replaced.
     while states[0] > 0 and lane.saved.when[states[0] - 1] > lane.departs[0]:
         states[0] -= 1
     lane.tally[COST] = cost
@@ -181,6 +183,9 @@ def holder(net: SearchNetwork, lane: Lane, task: int) -> int:
         tail = np.int64(net.tail_of[edge])
         if tail < 0:
             tail = -1 - tail
+        # Arrival times of single inputs are not kept. Of inputs that end at once, one from another location arrives
+        # later, so one tick is added to it. A long transfer that began earlier may be missed: the chain is only a
+        # guide for moves.
         apart = 1 if lane.choice.at[tail] != lane.choice.at[task] else 0
         if base.end[tail] + apart > latest:
             latest, found = base.end[tail] + apart, tail
