@@ -89,7 +89,7 @@ def test_the_lists_have_a_json_form(verb: str, tmp_path: Path) -> None:
 
 
 BAD = {
-    "no graph named": ((), 2, "give one of a model"),
+    "no graph named": ((), 2, "give --model NAME"),
     "two graphs named": (("--model", "nmt", "--graph", "{graph}"), 2, "several graphs"),
     "unknown option": (("--grahp", "{graph}"), 2, "No such option"),
     "unknown cluster": (("--graph", "{graph}", "--cluster", "v100x3"), 2, "v100x4"),

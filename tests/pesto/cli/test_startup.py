@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pesto.cli import main, startup
-from pesto.cli.verbs import solve
+from pesto.verbs import plan_step
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, ca
     (tmp_path / "g.json").write_text(json.dumps(graph))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(startup, "CLOCK", lambda: clock[0])
-    real, note = solve.solve, main.note_start
+    real, note = plan_step.solve, main.note_start
 
     def noted(said):
         note(said)
@@ -39,7 +39,7 @@ def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, ca
         return real(*given)
 
     monkeypatch.setattr(main, "note_start", noted)
-    monkeypatch.setattr(solve, "solve", hearing)
+    monkeypatch.setattr(plan_step, "solve", hearing)
     monkeypatch.setattr(
         main.sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", "g.json", "--time-limit", "300"]
     )

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numba
 import pytest
@@ -18,6 +19,7 @@ from pesto.cli.main import main
 from pesto.cli.verbs import solve
 from pesto.planning.solving import interrupt
 from pesto.planning.solving.exact import Running
+from pesto.verbs import plan_step
 from solvers import Limit, Options, api
 from solvers.instances.plain import chain
 
@@ -27,22 +29,29 @@ GRAPH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("step", ["save", "to_json"])
+@pytest.mark.parametrize(("module", "step"), [(plan_step, "save"), (solve, "to_json")], ids=["save", "to_json"])
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_while_writing(
-    step: str, sent: int, code: int, signals: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+    module: ModuleType,
+    step: str,
+    sent: int,
+    code: int,
+    signals: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd,
 ) -> None:
     """Twice, just before the plan is saved or the result printed: both still happen, and the exit code tells."""
     path = tmp_path / "g.json"
     path.write_text(json.dumps(GRAPH))
-    real = getattr(solve, step)
+    real = getattr(module, step)
 
     def interrupted(*arguments: object) -> object:
         os.kill(os.getpid(), sent)
         os.kill(os.getpid(), sent)
         return real(*arguments)
 
-    monkeypatch.setattr(solve, step, interrupted)
+    monkeypatch.setattr(module, step, interrupted)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", "g.json", "--time-limit", "1"])
     with pytest.raises(SystemExit) as ended:
