@@ -47,14 +47,14 @@ def test_the_scale_follows_what_one_short_step_lost(monkeypatch: pytest.MonkeyPa
     """`took_s` seconds of it, whatever the scale: at most SHARE of a step that is not too short or long."""
     step_s, probed = 0.004, []
 
-    def lost(clock: emulation.Wall) -> float:
+    def lost(clock: emulation.WallClock) -> float:
         return took_s / clock.tick_s
 
-    def execute(w: EmulatedWork, clock: emulation.Wall, threads: int) -> None:
+    def execute(w: EmulatedWork, clock: emulation.WallClock, threads: int) -> None:
         probed.append(clock.tick_s / TICK_S)
 
     monkeypatch.setattr(emulation, "execute", execute)
-    monkeypatch.setattr(emulation.Wall, "handed_over", lost)
+    monkeypatch.setattr(emulation.WallClock, "handed_over", lost)
     run = emulation.run_work(work(((0,),), ((),)), step_s, EmulationOptions(clock=WALL))
     slept_s = run.scale * step_s
     assert probed == pytest.approx([PROBE_S / step_s, run.scale])
