@@ -41,10 +41,10 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
 
 def _graph_def(tf: Any, plan: Plan, graph: Graph, timeline: Timeline) -> bytes:
     device = _devices(plan, timeline)
-    found = tf.compat.v1.GraphDef()
+    graph_def = tf.compat.v1.GraphDef()
     for name, kind, where, inputs in zip(plan.names, graph.type_of.tolist(), device, _inputs(graph), strict=True):
-        found.node.add(name=name, op=graph.types[kind], device=where, input=inputs)
-    data: bytes = found.SerializeToString(deterministic=True)
+        graph_def.node.add(name=name, op=graph.types[kind], device=where, input=inputs)
+    data: bytes = graph_def.SerializeToString(deterministic=True)
     return data
 
 
@@ -53,30 +53,30 @@ def _inputs(graph: Graph) -> list[list[str]]:
     first = np.zeros(graph.ops + 1, dtype=np.int64)
     np.add.at(first, graph.tensor_op + 1, 1)
     output = np.arange(len(graph.tensor_op)) - np.cumsum(first)[graph.tensor_op]
-    found: list[list[str]] = [[] for _ in range(graph.ops)]
+    inputs: list[list[str]] = [[] for _ in range(graph.ops)]
     for tail, head, tensor in zip(graph.src.tolist(), graph.dst.tolist(), graph.tensor.tolist(), strict=True):
         k = int(output[tensor])
-        found[head].append(f"{graph.names[tail]}:{k}" if k else graph.names[tail])
+        inputs[head].append(f"{graph.names[tail]}:{k}" if k else graph.names[tail])
     for tail, head in zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True):
-        found[head].append(f"^{graph.names[tail]}")
-    return found
+        inputs[head].append(f"^{graph.names[tail]}")
+    return inputs
 
 
 def _times(tf: Any, plan: Plan, timeline: Timeline) -> Any:
-    found = tf.compat.v1.RunMetadata()
+    metadata = tf.compat.v1.RunMetadata()
     s, per = timeline.schedule, dict[str, Any]()
     for name, where, start, finish in zip(
         plan.names, _devices(plan, timeline), s.start.tolist(), s.finish.tolist(), strict=True
     ):
         if where not in per:
-            per[where] = found.step_stats.dev_stats.add(device=where)
+            per[where] = metadata.step_stats.dev_stats.add(device=where)
         took = (finish - start) * _NS
         per[where].node_stats.add(
             node_name=name, all_start_micros=start * _NS // 1000, all_start_nanos=start * _NS,
             op_end_rel_micros=-(-took // 1000), op_end_rel_nanos=took, all_end_rel_micros=-(-took // 1000),
             all_end_rel_nanos=took,
         )  # fmt: skip
-    return found
+    return metadata
 
 
 def _devices(plan: Plan, timeline: Timeline) -> list[str]:

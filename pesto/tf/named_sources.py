@@ -58,12 +58,12 @@ def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
     from pesto.tf.sources.callables import capture_object, step_object
 
     reference = source.function or ""
-    found = step_object(reference)
+    step_holder = step_object(reference)
 
     @_reading()
     def traced(by: tuple[int, ...]) -> Graph:
         cut = replace(source, late=by).cut
-        return build_graph(capture_object(found, reference, source.batch, cut=cut), batch=source.batch)
+        return build_graph(capture_object(step_holder, reference, source.batch, cut=cut), batch=source.batch)
 
     return traced
 
@@ -168,7 +168,7 @@ def run_source(source: Source, plan: Plan, how: RunOptions) -> "PlannedRunResult
     return planned_run.run_planned(plan, graph, step, how)
 
 
-def partition_source(source: Source, found: "SplitFile", devices: Sequence[str], host: str) -> "Partition":
+def partition_source(source: Source, split: "SplitFile", devices: Sequence[str], host: str) -> "Partition":
     """The partitioned graph of the step that `source` names, as a split divides it; errors as of `load_typed`.
 
     MismatchError when the split is of another step, VerificationError when it is invalid.
@@ -177,12 +177,12 @@ def partition_source(source: Source, found: "SplitFile", devices: Sequence[str],
     from pesto.split.files.split_check import verify_split
     from pesto.tf.partition.partitioned import partition
 
-    division = verify_split(found, shaped)
+    division = verify_split(split, shaped)
     return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices, host=host)
 
 
 def run_parts(
-    source: Source, found: "SplitFile", *, steps: int, devices: str | None, feeds: Batch | None
+    source: Source, split: "SplitFile", *, steps: int, devices: str | None, feeds: Batch | None
 ) -> "PartitionRunResult":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition.partition_run`); errors as of both."""
     captured, shaped, step = _to_divide(source)
@@ -190,7 +190,7 @@ def run_parts(
     from pesto.tf.partition import partition_run
     from pesto.tf.run.user_batch import use_batch
 
-    division = verify_split(found, shaped)
+    division = verify_split(split, shaped)
     return partition_run.run_parts(captured, shaped, division, use_batch(step(), feeds), steps=steps, devices=devices)
 
 
@@ -207,8 +207,8 @@ def _to_divide(source: Source) -> "tuple[CapturedStep, TypedGraph, Callable[[], 
         captured = sources.capture_v1(step.graph, step.fetches, source=label)
         return captured, shape(captured)[1], lambda: step
     captured = _captured(source)
-    found = shape(captured, batch=source.batch)[1]
-    return captured, found, lambda: make_runnable(captured, known_nodes(captured, source.batch))
+    shaped = shape(captured, batch=source.batch)[1]
+    return captured, shaped, lambda: make_runnable(captured, known_nodes(captured, source.batch))
 
 
 def _model(source: Source) -> tuple["ModelStep", str]:

@@ -34,10 +34,10 @@ def _name(module: str, name: str) -> Any:
     """Return the attribute `name` of a module below tensorflow.python; InputError when it is missing."""
     # Each private name is looked up here at the time of use, so that another release of TensorFlow fails with one line
     # that names what is missing instead of an AttributeError in the middle of a trace.
-    found = getattr(_module(module), name, None)
-    if found is None:
+    attribute = getattr(_module(module), name, None)
+    if attribute is None:
         raise _missing_name_error(f"tensorflow.python.{module}.{name} is missing")
-    return found
+    return attribute
 
 
 def _missing_name_error(what: str) -> InputError:
@@ -121,8 +121,8 @@ def set_controls(op: Any, earlier: Sequence[Any]) -> None:
 
 def control_readers(op: Any) -> Sequence[Any]:
     """The ops of a live graph that have an op among their control inputs."""
-    found: Sequence[Any] = op._control_outputs
-    return found
+    readers: Sequence[Any] = op._control_outputs
+    return readers
 
 
 def set_input(op: Any, place: int, tensor: Any) -> None:
@@ -391,16 +391,16 @@ def name_of(function: Any) -> str:
 @contextlib.contextmanager
 def collect_partition_graphs() -> Iterator[list[Any]]:
     """Partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
-    found: list[Any] = []
+    graphs: list[Any] = []
     here = _name("eager.context", "context")()
     here.enable_graph_collection()
     try:
-        yield found
+        yield graphs
     except BaseException:
         tf.function(lambda: tf.constant(0))()  # or the next run would seem to have the graphs of the one that failed
         raise
     finally:
-        found += [list(function.partition_graphs) for function in here.export_run_metadata().function_graphs]
+        graphs += [list(function.partition_graphs) for function in here.export_run_metadata().function_graphs]
         here.disable_graph_collection()
 
 

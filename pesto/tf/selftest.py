@@ -93,8 +93,11 @@ def _sessions() -> bool:
 
     def ran(original: Callable[..., object], session: object, *args: object) -> object:
         handle, ops, tensors, feeds, _, _ = args
-        with private.buffer_of(v1.RunOptions(output_partition_graphs=True)) as asked, private.empty_buffer() as buffer:
-            result = original(session, handle, ops, tensors, feeds, asked, buffer)
+        with (
+            private.buffer_of(v1.RunOptions(output_partition_graphs=True)) as options_buffer,
+            private.empty_buffer() as buffer,
+        ):
+            result = original(session, handle, ops, tensors, feeds, options_buffer, buffer)
             seen.append(
                 [n.name for p in private.read_buffer(buffer, v1.RunMetadata()).partition_graphs for n in p.node]
             )

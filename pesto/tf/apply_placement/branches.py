@@ -46,17 +46,17 @@ def reroute_branch_edges(
 def _first_unconditional_after(a: int, b: int, placement: StepPlacement, under: list[Conditions]) -> list[int]:
     """The first ops after `a` that run whenever `b` does."""
     graph, rank = placement.graph, placement.rank
-    found: set[int] = set()
+    unconditional: set[int] = set()
     seen, stack = {a}, [a]
     while stack:
         for c in graph.edge_dst[graph.edge_src == stack.pop()].tolist():
             if c not in seen and c != b:
                 seen.add(c)
-                (found.add if under[c] <= under[b] else stack.append)(c)
+                (unconditional.add if under[c] <= under[b] else stack.append)(c)
     # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
-    if not found or max(rank[m] for m in found) > rank[b]:
+    if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
         raise InputError(
             f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and nothing "
             "in the graph orders them - make it wait for the tf.cond, by tf.control_dependencies"
         )
-    return sorted(found)
+    return sorted(unconditional)

@@ -63,7 +63,7 @@ def closure(ops: Iterable[Any]) -> frozenset[str]:
 
 def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return the ops that run, by name: a fed tensor needs no op, but a control input runs even where it is fed."""
-    found = {op.name: op for op in first}
+    closure = {op.name: op for op in first}
     stack = list(first)
     while stack:
         op = stack.pop()
@@ -72,10 +72,10 @@ def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple
         before = [t.op for t in op.inputs if t.name not in fed]
         before += [c for c in op.control_inputs if c.name not in without and not _is_given_feed(c, fed)]
         for other in before:
-            if other.name not in found:
-                found[other.name] = other
+            if other.name not in closure:
+                closure[other.name] = other
                 stack.append(other)
-    return found
+    return closure
 
 
 def find_update(
@@ -108,12 +108,12 @@ def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
     seen: set[str] = set()
     stack = [tensor]
     while stack:
-        found = stack.pop()
-        if found.op.name == variable.name:
+        current = stack.pop()
+        if current.op.name == variable.name:
             return True
-        if found.name not in fed and found.op.name not in seen and found.op.type not in _NO_VALUE:
-            seen.add(found.op.name)
-            stack += found.op.inputs
+        if current.name not in fed and current.op.name not in seen and current.op.type not in _NO_VALUE:
+            seen.add(current.op.name)
+            stack += current.op.inputs
     return False
 
 

@@ -40,11 +40,11 @@ def implied_waits(
 ) -> dict[str, tuple[str, ...]]:
     """Return, by node, the control inputs from other devices that others of its inputs imply; none of a loop's."""
     op, nodes, names, device = trace.op_of_node, trace.nodes, trace.graph.names, placement.device.tolist()
-    found: dict[str, tuple[str, ...]] = {}
+    implied_controls: dict[str, tuple[str, ...]] = {}
     for node, controls in enumerate(nodes.controls):
         here = op[node]
         far = [names[op[c]] for c in controls if device[op[c]] != device[here]]
         gone = implied_by_chain(far, (names[op[p]] for p, _ in nodes.inputs[node]), ranks)
         if gone and names[here] not in trace.loops:
-            found[str(nodes.defs[node].name)] = tuple(gone)
-    return found
+            implied_controls[str(nodes.defs[node].name)] = tuple(gone)
+    return implied_controls

@@ -89,9 +89,9 @@ class StepPlacement:
     @property
     def ordered(self) -> Bools:
         """[n] whether the op, or a relay in its stead, has a place in its processor's chain."""
-        found = self.chained.copy()
-        found[[relay.op for relay in self.relays]] = True
-        return found
+        in_chain = self.chained.copy()
+        in_chain[[relay.op for relay in self.relays]] = True
+        return in_chain
 
     def chains(self) -> list[list[int]]:
         """For each processor the ops that have a place in its chain, in order, by themselves or by their relays."""
@@ -101,10 +101,10 @@ class StepPlacement:
 
     def relays_of(self) -> dict[int, tuple[str, ...]]:
         """The relays of an op, by its index."""
-        found: dict[int, tuple[str, ...]] = {}
+        relays: dict[int, tuple[str, ...]] = {}
         for relay in self.relays:
-            found[relay.op] = (*found.get(relay.op, ()), relay.name)
-        return found
+            relays[relay.op] = (*relays.get(relay.op, ()), relay.name)
+        return relays
 
     def device_of(self, op: int) -> str:
         """TensorFlow's name of an op's device."""

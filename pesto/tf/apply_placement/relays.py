@@ -55,12 +55,12 @@ def place_with_relays(
     read = {key: names for key, names in read.items() if str(trace.nodes.defs[key[0]].name) not in own}
     if not order:
         return replace(placement, copies=copies)
-    found = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
+    relays = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
     sequence = placement.chained.copy()
     # The relay of an unchained op takes part in the chain in place of the op.
-    sequence[[relay.op for relay in found]] = True
+    sequence[[relay.op for relay in relays]] = True
     before, after = chain(placement.graph, placement.lane, placement.rank, sequence)
-    return replace(placement, relays=found, copies=copies, before=before, after=after)
+    return replace(placement, relays=relays, copies=copies, before=before, after=after)
 
 
 def _relayable_ops(trace: StepTrace) -> Bools:
@@ -73,13 +73,13 @@ def _relayable_ops(trace: StepTrace) -> Bools:
 def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, list[int]]:
     """The nodes that read a tensor on another device than its own."""
     op, device = trace.op_of_node, placement.device.tolist()
-    found: dict[_Read, list[int]] = {}
+    reads: dict[_Read, list[int]] = {}
     for reader, inputs in enumerate(trace.nodes.inputs):
         for source, output in inputs:
             to = device[op[reader]]
             if device[op[source]] != to and _travels(trace, source, output):
-                found.setdefault((source, output, to), []).append(reader)
-    return found
+                reads.setdefault((source, output, to), []).append(reader)
+    return reads
 
 
 def small_constants(trace: StepTrace) -> frozenset[str]:
@@ -95,14 +95,14 @@ def count_sends(placement: StepPlacement, trace: StepTrace, names: Collection[st
 
 
 def _copies(placement: StepPlacement, trace: StepTrace, keep: Collection[str]) -> tuple[ConstantCopy, ...]:
-    small, found = small_constants(trace).difference(keep), []
+    small, copies = small_constants(trace).difference(keep), []
     for (source, _, device), readers in _read_elsewhere(placement, trace).items():
         constant = str(trace.nodes.defs[source].name)
         if constant in small:
             names = _names(trace, readers)
             told = _name_digest(constant, placement.devices[device], *names)
-            found.append(ConstantCopy(name=f"{constant}{COPY}{told}", constant=constant, device=device, readers=names))
-    return tuple(found)
+            copies.append(ConstantCopy(name=f"{constant}{COPY}{told}", constant=constant, device=device, readers=names))
+    return tuple(copies)
 
 
 def _relays(

@@ -26,7 +26,7 @@ def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], in
     target = _target(plan, placement)[sent.sent_to[by]]
     columns = (graph.tensor_op[tensor[payload]], tensor[payload], target, sent.sent_start[by], sent.sent_finish[by])
     told = zip(*(column.tolist() for column in columns), strict=True)
-    found: dict[tuple[int, int], int] = {}
+    turns: dict[tuple[int, int], int] = {}
     last, turn, least = -1, 0, 0
     for op, what, to, start, finish in told:
         if op != last:
@@ -36,14 +36,14 @@ def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], in
         elif start >= least:
             turn, least = turn + 1, finish
         least = min(least, finish)
-        found[what, to] = max(turn, found.get((what, to), 0))
-    return found
+        turns[what, to] = max(turn, turns.get((what, to), 0))
+    return turns
 
 
 def _target(plan: Plan, placement: StepPlacement) -> Ints:
     """Index of TensorFlow's device for each device of the plan's cluster; -1 for what the plan does not use."""
     names = list(dict.fromkeys(plan.lane_device))
-    found = np.full(len(names), -1)
+    targets = np.full(len(names), -1)
     location = np.array([names.index(name) for name in plan.lane_device])
-    found[location[plan.schedule.device[placement.planned]]] = placement.device
-    return ints(found)
+    targets[location[plan.schedule.device[placement.planned]]] = placement.device
+    return ints(targets)

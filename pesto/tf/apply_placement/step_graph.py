@@ -32,11 +32,11 @@ class Loop:
 def find_loops(nodes: StepNodes) -> dict[str, Loop]:
     """The v1 loops by the name of the op that stands for each (see `pesto.tf.nodes.v1_loops`)."""
     label = outermost_loops(nodes)
-    found = {}
+    loops = {}
     for first in np.unique(label[label >= 0]).tolist():
         inside = np.flatnonzero(label == first).tolist()
-        found[str(nodes.defs[first].name)] = _loop(nodes, inside)
-    return found
+        loops[str(nodes.defs[first].name)] = _loop(nodes, inside)
+    return loops
 
 
 def _loop(nodes: StepNodes, inside: Sequence[int]) -> Loop:

@@ -74,12 +74,12 @@ def _iterator_device(plan: Plan) -> str | None:
 
 
 def _by_name(name: str) -> str:
-    found = _NAMED.match(name)
-    if not found:
+    match = _NAMED.match(name)
+    if not match:
         raise UsageError(
             f"the plan's device {shown(name)} does not say which of TensorFlow's it is - give devices={{name: device}}"
         )
-    return f"/device:{found.group(1).upper()}:{found.group(2)}"
+    return f"/device:{match.group(1).upper()}:{match.group(2)}"
 
 
 def _readable(target: str) -> str:

@@ -179,16 +179,16 @@ def link_inversions(run: EmulatedRun, predicted: PredictedStep) -> tuple[str, ..
     schedule, problem, names = predicted.timeline.schedule, predicted.timeline.problem, predicted.graph.names
     place = {sent: k for k, sent in enumerate(run.work.sent) if sent[0] >= 0}
     last: dict[int, tuple[int, int]] = {}
-    found = []
+    inversions = []
     for row in np.lexsort((schedule.sent_to, schedule.sent_payload, schedule.sent_start)).tolist():
         sent = int(schedule.sent_payload[row]), int(schedule.sent_to[row])
         for link in run.work.holds[place[sent]] if sent in place else ():
             earlier = last.get(link)
             if earlier is not None and run.start[place[sent]] < run.start[place[earlier]]:
                 a, b = (names[problem.producer[payload]] for payload in (earlier[0], sent[0]))
-                found.append(f"a link sends what {b} made before what {a} made")
+                inversions.append(f"a link sends what {b} made before what {a} made")
             last[link] = sent
-    return tuple(found)
+    return tuple(inversions)
 
 
 def _chained(laid: EnforcedStep, predicted: PredictedStep) -> list[int]:

@@ -74,13 +74,13 @@ def _enforce_in_session(step: PlannedStep, plan: Plan, options: ApplyOptions) ->
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(step.program, name="")
-    found, _ = place_graph(graph, [plan], options)
-    if not found:
+    placed, _ = place_graph(graph, [plan], options)
+    if not placed:
         raise UsageError(
             f"emulate: {shown(step.captured.source)} lacks ops of the plan, as those in functions that a graph calls, "
             "which no session can place - emulate it as graphdef"
         )
-    return partition_step(graph.as_graph_def(), found[0].trace, found[0].expected.placement)
+    return partition_step(graph.as_graph_def(), placed[0].trace, placed[0].expected.placement)
 
 
 def partition_step(

@@ -68,28 +68,28 @@ def _assign_logical_cpus(graph_def: Any, placement: StepPlacement) -> dict[int, 
     Devices that the plan has not are the wishes of other parts of the program: one that may be a device of the plan
     counts as that, a complete name gets a CPU of its own, and what says no type and number says nothing here.
     """
-    found = list(placement.devices)
+    devices = list(placement.devices)
     # Partitioning needs devices that exist, and the machine at hand may have no GPU. Each device of the plan becomes
     # one logical CPU: the partition graphs have the same sends, receives and control edges.
-    number: dict[str, int | None] = {"": None, **{name: k for k, name in enumerate(found)}}
+    number: dict[str, int | None] = {"": None, **{name: k for k, name in enumerate(devices)}}
     for node in graph_def.node:
         if node.device not in number:
-            number[node.device] = _number(node.device, found)
+            number[node.device] = _number(node.device, devices)
         k = number[node.device]
         node.device = "" if k is None else f"/device:CPU:{k}"
-    return dict(enumerate(found))
+    return dict(enumerate(devices))
 
 
-def _number(name: str, found: list[str]) -> int | None:
+def _number(name: str, devices: list[str]) -> int | None:
     spec = tf.DeviceSpec.from_string(name)
     # An incomplete name leaves the choice to TensorFlow, which the dry run does too.
     if spec.device_type is None or spec.device_index is None:
         return None
-    for k, known in enumerate(found):
+    for k, known in enumerate(devices):
         if covers(known, spec) or covers(name, tf.DeviceSpec.from_string(known)):
             return k
-    found.append(name)
-    return len(found) - 1
+    devices.append(name)
+    return len(devices) - 1
 
 
 def _replace_gpu_only_ops(graph_def: Any) -> None:
@@ -138,14 +138,14 @@ def _members(name: str, expected: ExpectedPlacement) -> tuple[str, ...]:
 
 def _closure(graph_def: Any, ends: Collection[str]) -> set[str]:
     by_name: Mapping[str, Any] = {node.name: node for node in graph_def.node}
-    found, stack = set(ends), list(ends)
+    closure, stack = set(ends), list(ends)
     while stack:
         for text in by_name[stack.pop()].input:
             name = producer(text)
-            if name in by_name and name not in found:
-                found.add(name)
+            if name in by_name and name not in closure:
+                closure.add(name)
                 stack.append(name)
-    return found
+    return closure
 
 
 def _make_dead(graph_def: Any, names: Collection[str]) -> None:

@@ -138,15 +138,15 @@ def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
     """Edges beside data to ops that oneDNN would merge with others, which then had no node to be verified."""
     g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
     types, place = np.array(g.types)[g.type_of], placement.device
-    found = np.zeros(len(g.src), dtype=np.bool_)
+    selected = np.zeros(len(g.src), dtype=np.bool_)
     for first, second in MERGED:
         # oneDNN fuses such a pair only where both wait for the same ops. One more control edge to the second keeps both
         # nodes, so each can be found in the partition graphs and in traces.
         made = (types[g.src] == first) & (place[g.src] == place[g.dst])
         also = types[g.dst] == first  # one that adds up a gradient reads it, as the filter's does
         read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
-        found |= (types[g.dst] == second) & cpu[g.dst] & (made | read)
-    return list(zip(g.src[found].tolist(), g.dst[found].tolist(), strict=True))
+        selected |= (types[g.dst] == second) & cpu[g.dst] & (made | read)
+    return list(zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True))
 
 
 def _program_order_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[int, int]]:

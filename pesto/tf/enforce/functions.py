@@ -56,9 +56,9 @@ class FunctionEnforcement:
 
     def wanted(self, plan: Plan) -> dict[str, str]:
         """TensorFlow's name for each device of a plan; errors as of `device_targets` and `check_devices_exist`."""
-        found = device_targets(plan, self.options.devices)
-        check_devices_exist(found, [d.name for d in tf.config.list_logical_devices()])
-        return found
+        targets = device_targets(plan, self.options.devices)
+        check_devices_exist(targets, [d.name for d in tf.config.list_logical_devices()])
+        return targets
 
     def on_graph(self, graph: Any) -> None:
         """A FuncGraph was traced, and compiles next."""
@@ -140,11 +140,11 @@ class FunctionEnforcement:
                 f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
                 "verifies it - loop over the dataset in Python"
             )
-        found = self.placed.get(id(function.graph))
-        if found is not None:
+        placed = self.placed.get(id(function.graph))
+        if placed is not None:
             if private.must_compile(function.function_def.attr):
                 raise placement_refusals.xla_error(f"function {function.graph.name}")
-            self.names[private.name_of(function)] = found[1]
+            self.names[private.name_of(function)] = placed[1]
 
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
         """Replace the call of a function from eager code: check settings and, the first time, the partitions."""
@@ -216,12 +216,12 @@ class FunctionEnforcement:
     def _check(self, graphs: list[list[Any]], inside: set[str]) -> None:
         for name in sorted(inside):
             expected = self.names[name]
-            found = [(parts, p) for parts in graphs for p in name_prefixes(parts, expected.placement)]
-            if not found:
+            graphs_with_step = [(parts, p) for parts in graphs for p in name_prefixes(parts, expected.placement)]
+            if not graphs_with_step:
                 raise UsageError(
                     f"function {name}: TensorFlow showed no graph of its run - call it first inside pesto.apply"
                 )
-            for parts, prefix in found:
+            for parts, prefix in graphs_with_step:
                 self.findings.append(examine(parts, expected, prefix).checked())
 
 

@@ -113,8 +113,8 @@ class _PartitionWalk:
 
 def _producers(nodes: Mapping[str, Any], name: str) -> list[str]:
     merge = nodes[name].op in MERGES
-    found = dict.fromkeys(producer(text) for text in nodes[name].input)
-    return [p for p in found if p in nodes and not (merge and nodes[p].op in _NEXT)]
+    producers = dict.fromkeys(producer(text) for text in nodes[name].input)
+    return [p for p in producers if p in nodes and not (merge and nodes[p].op in _NEXT)]
 
 
 def _topological(before: Mapping[str, Sequence[str]]) -> list[str]:
@@ -203,11 +203,11 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
         else:
             here.add(of)
     late = unordered_neighbours(partitions, expected.placement, expected.loops, here, prefix)
-    found = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
+    findings = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
     # oneDNN renames ops and fuses them. A missing op is then no fault of the plan, and the remedy is an environment
     # variable.
     fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False
-    return replace(found, remedy=_NO_ONEDNN) if fused else found
+    return replace(findings, remedy=_NO_ONEDNN) if fused else findings
 
 
 _ONEDNN = "_Mkl"

@@ -43,8 +43,8 @@ class RecordedSteps:
                 if names
                 else "run a training step"
             )
-            found = ", ".join(names) or "none"
-            raise InputError(f"record: one training function was to be traced, found {found} - {remedy}")
+            listed = ", ".join(names) or "none"
+            raise InputError(f"record: one training function was to be traced, found {listed} - {remedy}")
         made = {graph.fingerprint(): graph for graph in (build_graph(c, batch=self.batch) for c in self.captured)}
         if len(made) != 1:
             sizes = " and ".join(f"{graph.ops} ops ({key[:12]})" for key, graph in made.items())
@@ -74,10 +74,10 @@ class RecordedSteps:
 def record(batch: int | None) -> Iterator[RecordedSteps]:
     """Watch what is traced inside; `batch` stands in for an open first dimension. What no plan can hold is refused."""
     placement_refusals.check_process()
-    found = RecordedSteps(batch=batch)
+    recorded = RecordedSteps(batch=batch)
     with contextlib.ExitStack() as stack:
         stack.enter_context(training.in_functions_only())
-        stack.enter_context(private.watch_traces(found.on_graph, lambda _: None))
-        stack.enter_context(private.intercept_traces(found.on_trace))
+        stack.enter_context(private.watch_traces(recorded.on_graph, lambda _: None))
+        stack.enter_context(private.intercept_traces(recorded.on_trace))
         stack.enter_context(private.separate_traces(f"pesto record {uuid.uuid4()}"))
-        yield found
+        yield recorded

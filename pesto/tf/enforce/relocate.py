@@ -113,9 +113,9 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
     if _contested(wanted) is None:
         return
     gc.collect()  # the other step may be gone but for cycles
-    found = _contested(wanted)
-    if found is not None:
-        claim, name, target = found
+    contested = _contested(wanted)
+    if contested is not None:
+        claim, name, target = contested
         raise MismatchError(
             f"variable {_named(find_holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
             f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use - plan this "
@@ -154,13 +154,13 @@ def _outside_data(handles: Sequence[Any]) -> HandleHolders:
 
 
 def _variable(variables: Mapping[int, Any], outer: Any, name: str, target: str) -> Any:
-    found = variables.get(id(outer))
-    if found is None:
+    variable = variables.get(id(outer))
+    if variable is None:
         raise InputError(
             f"{shown(name)} is a table or iterator on {outer.device}, planned on {target}: only variables can be moved "
             f"- create it under tf.device({target!r})"
         )
-    return found
+    return variable
 
 
 def _named(live: HandleHolders, handle: Any) -> str:

@@ -27,7 +27,7 @@ def constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collection
     """
     # Feeding a constant replaces its value for all readers. With copies on several devices a feed would reach one of
     # them only, so the name is removed unless the user keeps it.
-    small, found = small_constants(trace), set()
+    small, kept = small_constants(trace), set()
     for text in wanted:
         name = op_name(text)
         if text.startswith("^"):
@@ -36,8 +36,8 @@ def constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collection
             )
         if name not in small:
             raise UsageError(f"keep: {_why_not(name, trace, names, small)}")
-        found.add(name)
-    return frozenset(found)
+        kept.add(name)
+    return frozenset(kept)
 
 
 def _why_not(name: str, trace: StepTrace, names: Collection[str], small: Collection[str]) -> str:

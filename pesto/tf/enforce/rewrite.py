@@ -182,14 +182,14 @@ def _flat_copy(graph_def: Any) -> Any:
 
 def _outside_ops_behind_chains(graph_def: Any, members: Collection[str], placement: StepPlacement) -> tuple[str, ...]:
     names = placement.graph.names
-    found = {names[i] for i, chained in enumerate(placement.chained.tolist()) if chained}
+    behind = {names[i] for i, chained in enumerate(placement.chained.tolist()) if chained}
     outside = [node for node in graph_def.node if node.name not in members]
     size = -1
     # Fixed point over the ops outside of the step: an op is behind a chain if any of its inputs is.
-    while len(found) != size:
-        size = len(found)
-        found.update(node.name for node in outside if any(producer(text) in found for text in node.input))
-    return tuple(node.name for node in outside if node.name in found and _matters(node.op))
+    while len(behind) != size:
+        size = len(behind)
+        behind.update(node.name for node in outside if any(producer(text) in behind for text in node.input))
+    return tuple(node.name for node in outside if node.name in behind and _matters(node.op))
 
 
 def _matters(op_type: str) -> bool:

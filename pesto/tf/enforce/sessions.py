@@ -129,19 +129,19 @@ class SessionEnforcement:
 
     def _placed(self, graph: Any) -> tuple[steps.PlacedStep, ...]:
         if graph not in self.placed:
-            found, undo = steps.place_graph(graph, self.plans, self.options)
-            if not found:
+            placed, undo = steps.place_graph(graph, self.plans, self.options)
+            if not placed:
                 return ()
             self.undone.append(undo)
-            self.placed[graph] = found
+            self.placed[graph] = placed
         return self.placed[graph]
 
     def _check(self, placed: steps.PlacedStep, needs: frozenset[str], record: Any) -> None:
         expected = ExpectedPlacement(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
-        found = examine(record.partition_graphs, expected)
+        findings = examine(record.partition_graphs, expected)
         if self.options.trace:
-            found = partitions.merge_findings(found, partitions.examine_times(record.step_stats, expected))
-        self.findings.append(found.checked())
+            findings = partitions.merge_findings(findings, partitions.examine_times(record.step_stats, expected))
+        self.findings.append(findings.checked())
 
 
 def _ops_needed_by_run(
@@ -167,10 +167,10 @@ def _run_recording_graphs(
     wanted.output_partition_graphs = True
     if how.trace:
         wanted.trace_level = v1.RunOptions.FULL_TRACE
-    with private.buffer_of(wanted) as asked:
+    with private.buffer_of(wanted) as options_buffer:
         if metadata is not None:
-            result = run(asked, metadata)
+            result = run(options_buffer, metadata)
             return result, private.read_buffer(metadata, v1.RunMetadata())
         with private.empty_buffer() as written:
-            result = run(asked, written)
+            result = run(options_buffer, written)
             return result, private.read_buffer(written, v1.RunMetadata())

@@ -28,7 +28,7 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
     """
     graph_def = function.graph.as_graph_def()
     library = {f.signature.name: f for f in graph_def.library.function}
-    found: set[str] = set()
+    steps: set[str] = set()
     own = function.function_def.signature.name
     stack: list[tuple[str, Iterable[Any], bool]] = [(own, graph_def.node, False)]
     seen = set()
@@ -40,7 +40,7 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
                     f"function {shown(function.graph.name)} runs the step inside a loop, whose rounds may overlap - "
                     "set steps_per_execution=1, or loop in Python"
                 )
-            found.add(name)
+            steps.add(name)
         for node in nodes:
             for inner in called_names(node):
                 # A call runs its function once. While and If run theirs any number of times, and two runs of one step
@@ -49,7 +49,7 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
                 if inner in library and (inner, within) not in seen:
                     seen.add((inner, within))
                     stack.append((inner, library[inner].node_def, within))
-    return found
+    return steps
 
 
 def refuse_gradients_only(graph: Any, label: str) -> None:
@@ -208,16 +208,18 @@ def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], 
 
 def _slots(op: Any) -> dict[str, list[int]]:
     """Tensor -> the inputs of an op at which it is taken."""
-    found: dict[str, list[int]] = {}
+    slots: dict[str, list[int]] = {}
     for slot, tensor in enumerate(op.inputs):
-        found.setdefault(tensor.name, []).append(slot)
-    return found
+        slots.setdefault(tensor.name, []).append(slot)
+    return slots
 
 
 def _is_created_here(handle: Any, bodies: Callable[[], FunctionEffects]) -> bool:
     """Return True if a trace creates the variable behind a handle: it then initialises the variable conditionally."""
-    asked = [op.outputs[0] for op in handle.consumers() if op.type == "VarIsInitializedOp"]
-    branches = {op.name: op for has_value in asked for op in has_value.consumers() if op.type in ("If", "StatelessIf")}
+    has_value_flags = [op.outputs[0] for op in handle.consumers() if op.type == "VarIsInitializedOp"]
+    branches = {
+        op.name: op for has_value in has_value_flags for op in has_value.consumers() if op.type in ("If", "StatelessIf")
+    }
     for op in branches.values():
         for slot in _slots(op).get(handle.name, ()):
             with_value, without = (op.get_attr(name).name for name in ("then_branch", "else_branch"))

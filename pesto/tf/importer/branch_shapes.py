@@ -191,15 +191,15 @@ def _set_shape(proto: Any, shape: Shape) -> None:
 
 def passed_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
     """Branch output -> the tensor that it is whichever branch is taken: its value may be needed to know a shape."""
-    library, found = nodes.signatures.library, {}
+    library, sources = nodes.signatures.library, {}
     for i, node in enumerate(nodes.defs):
         if node.op in BRANCHES:
             functions = [library[name] for name in called_names(node) if name in library]
             for k in range(len(nodes.dtypes[i])):
                 slots = {_argument_of(function, k) for function in functions}
                 if len(slots) == 1 and (slot := slots.pop()) is not None:
-                    found[i, k] = nodes.inputs[i][1 + slot]
-    return found
+                    sources[i, k] = nodes.inputs[i][1 + slot]
+    return sources
 
 
 def _argument_of(function: Any, k: int) -> int | None:

@@ -100,10 +100,10 @@ def _with_run_mode(graph: Graph, nodes: StepNodes, captured: CapturedStep) -> Gr
 
 def _uses(nodes: StepNodes, source: str) -> Mapping[int, list[Touch]]:
     """Variable -> the ops that touch it, with a warning where none is updated."""
-    found = touches(nodes)
-    if not any(touch.writes for each in found.values() for touch in each):
+    uses = touches(nodes)
+    if not any(touch.writes for each in uses.values() for touch in each):
         _log.warning("%s: the step updates no variable: inference is planned, no training", source)
-    return found
+    return uses
 
 
 def _check_names(nodes: StepNodes) -> StepNodes:

@@ -50,11 +50,11 @@ def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[Pesto
     nodes = parse_nodes(captured.graph_def, captured.fetches)
     touched, size = touches(nodes), value_bytes(nodes, resource_origins(nodes))
     by_op: dict[int, set[int]] = defaultdict(set)
-    for variable, found in touched.items():
-        for touch in found if size[variable] else ():
+    for variable, accesses in touched.items():
+        for touch in accesses if size[variable] else ():
             by_op[touch.op].add(variable)
     held = _TouchedVariables(nodes, size, by_op)
-    updates = [[touch.op for touch in found if touch.writes] for v, found in touched.items() if size[v]]
+    updates = [[touch.op for touch in accesses if touch.writes] for v, accesses in touched.items() if size[v]]
     holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
     ops, told = _try_build(captured, batch, len(nodes.defs))
     return StepFacts(

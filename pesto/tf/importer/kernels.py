@@ -53,7 +53,7 @@ def _types(node: Any, attr: str) -> tuple[int, ...]:
 def _kernel_attributes() -> dict[str, tuple[str, ...]]:
     """The attributes on which an op type's kernels depend."""
     gpu = _kernel_table()["gpu"]
-    return {op: tuple(sorted({attr for a in found for attr in a if attr != _HOST})) for op, found in gpu.items()}
+    return {op: tuple(sorted({attr for row in rows for attr in row if attr != _HOST})) for op, rows in gpu.items()}
 
 
 @functools.cache
@@ -81,7 +81,7 @@ def export_table() -> dict[str, Any]:
             by_op[k.op].append(k)
         if k.device_type in ("CPU", "DEFAULT"):
             on_cpu.add(k.op)
-    gpu = {op: _alternatives(op, found) for op, found in sorted(by_op.items())}
+    gpu = {op: _alternatives(op, kernels) for op, kernels in sorted(by_op.items())}
     names = {d for a in gpu.values() for x in a for key, v in x.items() if key != _HOST for d in v}
     return {
         "tensorflow": ".".join(tf.__version__.split(".")[:2]),
@@ -92,11 +92,11 @@ def export_table() -> dict[str, Any]:
     }
 
 
-def _alternatives(op: str, found: list[Any]) -> list[Alternative]:
+def _alternatives(op: str, kernels: list[Any]) -> list[Alternative]:
     # TensorFlow registers one kernel for each type. Merging rows that differ in one attribute keeps the table small
     # without changing what it accepts.
     rows: set[tuple[bool, tuple[tuple[str, frozenset[str]], ...]]] = set()
-    for k in found:
+    for k in kernels:
         allowed = [(c.name, [tf.as_dtype(t).name for t in c.allowed_values.list.type]) for c in k.constraint]
         rows.add((_in_host_memory(op, k), tuple(sorted((a, frozenset(t)) for a, t in allowed))))
     for attr in sorted({a for _, row in rows for a, _ in row}):

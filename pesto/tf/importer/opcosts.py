@@ -157,17 +157,17 @@ class CostEstimator:
             self._bodies[key] = _BodyCosts(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
             made = flatten_function(library[name], arguments, library)
             inner = bounded_nodes(infer_shapes(made.graph_def), made.ops, self._shapes)
-            found = self.costs(inner)
+            costs = self.costs(inner)
             # Placeholders stand for arguments and exist only here; their kinds of device say nothing about the body.
             plain = [node.op != "Placeholder" for node in inner.defs]
             self._bodies[key] = _BodyCosts(
-                float(found.flops.sum()),
-                int(found.moved.sum()),
-                bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
-                dominant_dtype(found.dtypes, found.flops.tolist()),
-                int(launched(found.kernels, found.launches).sum()),
-                bool(found.data_sized.any()),
-                len(_unknown(inner, found.launches)) + int(found.unknown.sum()),
+                float(costs.flops.sum()),
+                int(costs.moved.sum()),
+                bool(costs.runs_on[plain, devices.KINDS.index("gpu")].all()),
+                dominant_dtype(costs.dtypes, costs.flops.tolist()),
+                int(launched(costs.kernels, costs.launches).sum()),
+                bool(costs.data_sized.any()),
+                len(_unknown(inner, costs.launches)) + int(costs.unknown.sum()),
             )
         return self._bodies[key]
 
@@ -257,13 +257,13 @@ class _TripCounts:
 
     def __call__(self, i: int) -> int:
         """Trips of loop `i`; 1 with a warning where they cannot be derived."""
-        found = trip_count(self._nodes, i, self._known)
-        if found is None:
+        count = trip_count(self._nodes, i, self._known)
+        if count is None:
             _log.warning(
                 "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
                 "tf.while_loop has maximum_iterations, a Python loop tf.autograph.experimental.set_loop_options, and "
                 "tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
                 shown(self._nodes.defs[i].name),
             )
-        self._known[i] = 1 if found is None else found
+        self._known[i] = 1 if count is None else count
         return self._known[i]

@@ -71,13 +71,13 @@ class _SizeBounds(ShapeInference):
     def take(self, i: int, open_: list[int], outputs: Sequence[Any]) -> None:
         """Keep bounds of the outputs of node `i`; its readers read values, or tensors of the largest shape."""
         rule = self.special.get(self.nodes.defs[i].op) if open_ else None
-        found = {} if rule is None else rule(replace(self.nodes, bounds=self.upper), i)
+        special = {} if rule is None else rule(replace(self.nodes, bounds=self.upper), i)
         for k, tensor in enumerate(outputs):
             if k not in open_:
                 self.stand_ins[i, k] = tensor
                 continue
             shape = fill_open_sizes(self.shapes[i][k], tensor_shape(tensor))
-            better = self.ensured.get((i, k), found.get(k, self.entering(i)))
+            better = self.ensured.get((i, k), special.get(k, self.entering(i)))
             if (i, k) in self.ensured:
                 shape = better
             elif not is_known(shape):

@@ -95,12 +95,12 @@ class ShapeInference:
     def take(self, i: int, open_: list[int], outputs: Sequence[Any]) -> None:
         """Keep what is inferred of the outputs of node `i`, and have its readers read them."""
         rule = self.special.get(self.nodes.defs[i].op) if open_ else None
-        found = {} if rule is None else rule(replace(self.nodes, shapes=self.shapes), i)
+        special = {} if rule is None else rule(replace(self.nodes, shapes=self.shapes), i)
         for k, tensor in enumerate(outputs):
             if k in open_:
                 shape = fill_open_sizes(self.shapes[i][k], tensor_shape(tensor))
                 if not is_known(shape):
-                    better = found.get(k, self.entering(i))
+                    better = special.get(k, self.entering(i))
                     extents = exactly(better) if is_known(better) else self.by_rule(i, k, shape)
                     shape = shape if extents is None else extents.sizes()
                 # Later rules read these shapes, so they are stored at once; nodes are visited in topological order.
@@ -141,9 +141,9 @@ class ShapeInference:
 
     def value(self, tensor: Tensor) -> Any:
         """The constant value of a tensor, an array; None where it has none."""
-        found = self.tensor(tensor)
-        value = tf.get_static_value(found)
-        return private.constant_value(found) if value is None and found.dtype.is_integer else value
+        stand_in = self.tensor(tensor)
+        value = tf.get_static_value(stand_in)
+        return private.constant_value(stand_in) if value is None and stand_in.dtype.is_integer else value
 
     def entering(self, i: int) -> Shape:
         """The shape with which a value entered a v1 loop: it keeps that, as Python checks and a GraphDef forgets."""
@@ -164,13 +164,13 @@ class ShapeInference:
 
     def tensor(self, tensor: Tensor) -> Any:
         """Return the tensor of the graph that stands for another."""
-        found = self.stand_ins.get(tensor)
-        if found is not None:
-            return found
+        stand_in = self.stand_ins.get(tensor)
+        if stand_in is not None:
+            return stand_in
         i, k = tensor
-        found = self.original(i)[k]
-        self.set_shape(found, self.nodes.shapes[i][k])
-        return found
+        stand_in = self.original(i)[k]
+        self.set_shape(stand_in, self.nodes.shapes[i][k])
+        return stand_in
 
     def original(self, i: int) -> Sequence[Any]:
         """The outputs of node `i` as it was imported."""

@@ -134,8 +134,8 @@ def feed_remedy(given: str, shape: Shape, batch: int | None) -> str:
     given: the words that state its shape, if any. batch: the one that is put in for first dimensions already, if any.
     """
     if shape is None:
-        asked = f"give its shape ({given})" if given else "give the shapes of the feeds (shape NAME=16,40)"
-        return f"{asked}, or set it with tf.ensure_shape"
+        remedy = f"give its shape ({given})" if given else "give the shapes of the feeds (shape NAME=16,40)"
+        return f"{remedy}, or set it with tf.ensure_shape"
     first_alone = batch is None and shape[0] < 0 and all(n >= 0 for n in shape[1:])
     if given:
         number = " with a number for each N" if "N" in given.rpartition("=")[2] else ""

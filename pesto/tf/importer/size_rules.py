@@ -74,13 +74,13 @@ class OpSizes:
 def apply_rule(rules: Mapping[str, Rule], op: OpSizes) -> Interval | None:
     """The extents of an output by the rule for its op type: what TensorFlow infers stays; None without a rule."""
     rule = rules.get(op.node.op)
-    found = None if rule is None else rule(op)
-    if found is None or op.inferred is None:
-        return found
-    if len(found.low) != len(op.inferred):
+    extents = None if rule is None else rule(op)
+    if extents is None or op.inferred is None:
+        return extents
+    if len(extents.low) != len(op.inferred):
         return None
     known = np.array(op.inferred, dtype=np.float64)
-    return Interval(np.where(known >= 0, known, found.low), np.where(known >= 0, known, found.high))
+    return Interval(np.where(known >= 0, known, extents.low), np.where(known >= 0, known, extents.high))
 
 
 def _vector(size: int | None) -> Interval | None:
@@ -259,8 +259,8 @@ def _leading_sizes(*shapes: int) -> Rule:
     """Make the rule of ops whose output has all dimensions but the last of sparse tensors with these shape inputs."""
 
     def rule(op: OpSizes) -> Interval | None:
-        found = [op.vector(at) for at in shapes]
-        sizes = [x.high for x in found if x is not None and x.high.size]
+        vectors = [op.vector(at) for at in shapes]
+        sizes = [x.high for x in vectors if x is not None and x.high.size]
         if len(sizes) < len(shapes) or len({len(x) for x in sizes}) > 1:
             return None
         return at_most(*np.maximum.reduce(sizes)[:-1].tolist())

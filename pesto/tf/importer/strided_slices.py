@@ -69,7 +69,7 @@ def _extent(
         return 0.0, size[1]
     down = step[1] < 0
     strides = [abs(s) for s in step]
-    found = [
+    extents = [
         max(0, math.ceil((-way if down else way) / stride))
         for b in _turns(ends[0])
         for e in _turns(ends[1])
@@ -77,8 +77,8 @@ def _extent(
         for way in [_end(e, n, down, open_[1], last=True) - _end(b, n, down, open_[0], last=False)]
         for stride in strides
     ]
-    most = min(max(found), size[1])
-    return float(min(found)), float(most) if most < _FAR / 2 else math.inf
+    most = min(max(extents), size[1])
+    return float(min(extents)), float(most) if most < _FAR / 2 else math.inf
 
 
 def _turns(side: tuple[float, float]) -> list[float]:

@@ -64,17 +64,17 @@ class Operands:
     def each_of(self, at: int) -> Interval | None:
         """The intervals of the elements of input `at`, in its shape; None where that is unknown or too large."""
         shape = self._shape(self._input(at))
-        found = self.of(at)
-        if shape is None or (found.low.shape and found.low.shape != shape):
+        values = self.of(at)
+        if shape is None or (values.low.shape and values.low.shape != shape):
             return None
-        return Interval(np.broadcast_to(found.low, shape), np.broadcast_to(found.high, shape))
+        return Interval(np.broadcast_to(values.low, shape), np.broadcast_to(values.high, shape))
 
     def constant(self, at: int) -> Any:
         """The value of input `at`, an array of whole numbers; None where it is not known."""
-        found = self.each_of(at)
-        if found is None or not (found.low == found.high).all():
+        values = self.each_of(at)
+        if values is None or not (values.low == values.high).all():
             return None
-        return found.low.astype(np.int64)
+        return values.low.astype(np.int64)
 
     def extents(self, at: int) -> Interval | None:
         """The extents of input `at`; None for an unknown rank."""
@@ -146,38 +146,38 @@ class ValueRanges:
         if constant is not None:
             return _of_constant(np.asarray(constant))
         rule = RULES.get(self.nodes.defs[i].op)
-        found = rule(Operands(self, i, k, depth)) if rule is not None and depth else None
-        return _limit_to_dtype(UNKNOWN if found is None else found, self.nodes.dtypes[i][k] % 100)
+        derived = rule(Operands(self, i, k, depth)) if rule is not None and depth else None
+        return _limit_to_dtype(UNKNOWN if derived is None else derived, self.nodes.dtypes[i][k] % 100)
 
 
 def _of_constant(value: Any) -> Interval:
     if value.dtype.kind not in "iubf" or np.isnan(value.astype(np.float64)).any():
         return UNKNOWN
-    found = exactly(value)
-    return found if value.size <= _MOST else found.over_all()
+    interval_ = exactly(value)
+    return interval_ if value.size <= _MOST else interval_.over_all()
 
 
-def _limit_to_dtype(found: Interval, dtype: int) -> Interval:
+def _limit_to_dtype(values: Interval, dtype: int) -> Interval:
     """An interval rounded as the data type rounds; what may overflow a whole number has the limits of its type."""
     # Bounds are computed in float64; sizes in the step are computed in its own type, whose rounding may cross an
     # integer.
     if dtype in _FLOATS:
         kind = tf.as_dtype(dtype).as_numpy_dtype
         with np.errstate(over="ignore"):
-            return found.each(lambda bound: bound.astype(kind).astype(np.float64))
+            return values.each(lambda bound: bound.astype(kind).astype(np.float64))
     if dtype == tf.bool.as_datatype_enum:
-        return interval(np.clip(found.low, 0, 1), np.clip(found.high, 0, 1))
+        return interval(np.clip(values.low, 0, 1), np.clip(values.high, 0, 1))
     if not tf.as_dtype(dtype).is_integer:
         return UNKNOWN
     least, most = float(tf.as_dtype(dtype).min), float(tf.as_dtype(dtype).max)
-    known = found.finite
-    if known and (found.low >= least).all() and (found.high <= most).all():
-        return found
+    known = values.finite
+    if known and (values.low >= least).all() and (values.high <= most).all():
+        return values
     if dtype in _NARROW:
-        return interval(np.full(found.low.shape, least), np.full(found.low.shape, most))
+        return interval(np.full(values.low.shape, least), np.full(values.low.shape, most))
     # Integer overflow wraps around in TensorFlow, so a range that may overflow is no range at all.
-    wraps = (np.isfinite(found.low) & (found.low < least)) | (np.isfinite(found.high) & (found.high > most))
-    return Interval(np.where(wraps, -np.inf, found.low), np.where(wraps, np.inf, found.high))
+    wraps = (np.isfinite(values.low) & (values.low < least)) | (np.isfinite(values.high) & (values.high > most))
+    return Interval(np.where(wraps, -np.inf, values.low), np.where(wraps, np.inf, values.high))
 
 
 def _rising(function: Callable[..., Any]) -> Rule:
@@ -418,10 +418,10 @@ def _sum(op: Operands) -> Interval | None:
     return _widen_for_rounding(op, at_corners(np.multiply, (x.low, x.high), (least, count.high)))
 
 
-def _widen_for_rounding(op: Operands, found: Interval) -> Interval:
+def _widen_for_rounding(op: Operands, values: Interval) -> Interval:
     """An interval of a sum, wider by what sums of floats are rounded by."""
     by = 1e-5 if op.dtype in _FLOATS else 0.0
-    return interval(found.low - by * np.abs(found.low), found.high + by * np.abs(found.high))
+    return interval(values.low - by * np.abs(values.low), values.high + by * np.abs(values.high))
 
 
 def _prod(op: Operands) -> Interval | None:
@@ -430,8 +430,8 @@ def _prod(op: Operands) -> Interval | None:
         return None
     if not axes:
         return each
-    found = product(Interval(low, high) for low, high in zip(each.low, each.high, strict=True))
-    return found.each(np.atleast_1d) if op.node.attr["keep_dims"].b else found
+    result = product(Interval(low, high) for low, high in zip(each.low, each.high, strict=True))
+    return result.each(np.atleast_1d) if op.node.attr["keep_dims"].b else result
 
 
 def _extreme(op: Operands) -> Interval:

@@ -53,8 +53,8 @@ def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializ
 def attend(memory: AttentionMemory, t: int, query: tf.Tensor) -> tf.Tensor:
     """The context [batch, hidden] for the query [batch, hidden] of step t."""
     with scope(f"{memory.path}/step_{t}"):
-        asked = tf.expand_dims(tf.matmul(query, memory.query_kernel), 1)
-        hidden = tf.tanh(memory.keys + asked + memory.offset)
+        projected = tf.expand_dims(tf.matmul(query, memory.query_kernel), 1)
+        hidden = tf.tanh(memory.keys + projected + memory.offset)
         score = tf.reduce_sum(memory.direction * hidden, axis=2) + memory.padding
         share = tf.expand_dims(tf.nn.softmax(score), 1)
         return tf.squeeze(tf.matmul(share, memory.values), axis=1)

@@ -11,8 +11,8 @@ RECORD = "counts.json"
 
 def recorded() -> Mapping[str, Mapping[str, int]]:
     """Ops by model and variant, measured with the TensorFlow that this version is pinned to; tests hold it to that."""
-    found: dict[str, dict[str, int]] = json.loads((files("pesto.tf.models") / RECORD).read_text())
-    return found
+    counts: dict[str, dict[str, int]] = json.loads((files("pesto.tf.models") / RECORD).read_text())
+    return counts
 
 
 def measure(model: str, variant: str) -> int:

@@ -22,14 +22,15 @@ def find_barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
     whose inputs some are dead when others are not (those of a v1 conditional's branch) is dead with them: these stay.
     """
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
-    found = {n.name: tuple(n.input) for n in graph_def.node if n.op == _TYPE and all(t[0] != "^" for t in n.input)}
-    read = {producer(text) for inputs in found.values() for text in inputs}
+    barriers = {n.name: tuple(n.input) for n in graph_def.node if n.op == _TYPE and all(t[0] != "^" for t in n.input)}
+    read = {producer(text) for inputs in barriers.values() for text in inputs}
     # A reference is a buffer that changes. The IdentityN copies it at a certain time; readers behind it would read
     # later contents.
     refs = {node.name for node in graph_def.node if node.name in read and any(signatures.output_refs(node))}
-    found = {name: inputs for name, inputs in found.items() if refs.isdisjoint(map(producer, inputs))}
-    stay = _possibly_dead(graph_def, list(found)) if found and any(n.op in SWITCHES for n in graph_def.node) else set()
-    return {name: inputs for name, inputs in found.items() if name not in stay}
+    barriers = {name: inputs for name, inputs in barriers.items() if refs.isdisjoint(map(producer, inputs))}
+    has_switches = any(node.op in SWITCHES for node in graph_def.node)
+    stay = _possibly_dead(graph_def, list(barriers)) if barriers and has_switches else set()
+    return {name: inputs for name, inputs in barriers.items() if name not in stay}
 
 
 def _possibly_dead(graph_def: Any, names: Sequence[str]) -> set[str]:

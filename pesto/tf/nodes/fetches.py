@@ -17,7 +17,7 @@ def checked_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: s
 
     `outputs` maps op names to their number of outputs. InputError for a name that the graph lacks, with the nearest.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for fetch in fetches:
         name = fetch if isinstance(fetch, str) else str(getattr(fetch, "name", fetch))
         op = op_name(name)
@@ -28,7 +28,7 @@ def checked_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: s
         index = name.partition(":")[2]
         if index and not (index.isdigit() and int(index) < outputs[op]):
             raise InputError(f"{where}: op {op!r} has no output {index!r} - it has {outputs[op]}")
-        found[op] = None
-    if not found:
+        names[op] = None
+    if not names:
         raise InputError(f"{where}: nothing to fetch - name the training op and the loss as what to fetch")
-    return tuple(found)
+    return tuple(names)

@@ -77,15 +77,15 @@ def called_names(node: Any) -> Iterator[str]:
 
 def reachable_functions(nodes: Iterable[Any], library: Mapping[str, Any]) -> dict[str, Any]:
     """Return the functions of `library` that `nodes` call, directly or through other functions."""
-    found: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
     stack = list(nodes)
     while stack:
         node = stack.pop()
         for name in (node.op, *called_names(node)):
-            if name in library and name not in found:
-                found[name] = library[name]
+            if name in library and name not in functions:
+                functions[name] = library[name]
                 stack += library[name].node_def
-    return found
+    return functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,10 @@ class _Inliner:
     def resolved(self, tensor: str) -> str:
         """The tensor that `tensor` finally comes from."""
         for _ in range(len(self.alias) + 1):
-            found = self.alias.get(tensor if ":" in tensor else f"{tensor}:0")
-            if found is None:
+            source = self.alias.get(tensor if ":" in tensor else f"{tensor}:0")
+            if source is None:
                 return tensor
-            tensor = found
+            tensor = source
         raise InputError(f"graph: tensor {shown(tensor)} is made from itself - the graph is damaged")
 
     def _renamed(self, text: str, prefix: str, where: Mapping[str, str], local: Mapping[str, Any]) -> str:

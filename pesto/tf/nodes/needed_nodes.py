@@ -120,23 +120,23 @@ def sinks(graph_def: Any) -> tuple[str, ...]:
 
 def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
     """Names of the nodes that `fetches` need, and their own; InputError for a node that is missing."""
-    found = set(fetches)
-    for name in found:
+    names = set(fetches)
+    for name in names:
         if name not in by_name:
             raise InputError(f"graph: op {shown(name)} does not exist - the graph is damaged")
-    stack = list(found)
+    stack = list(names)
     while stack:
         node = by_name[stack.pop()]
         for text in node.input:
             name = producer(text)
-            if name not in found:
+            if name not in names:
                 if name not in by_name:
                     raise InputError(
                         f"op {shown(node.name)}: its input {quoted(text)} does not exist - the graph is incomplete"
                     )
-                found.add(name)
+                names.add(name)
                 stack.append(name)
-    return found
+    return names
 
 
 def _stable_order(kept: list[Any]) -> list[int]:

@@ -75,9 +75,10 @@ def _is_scalar(value: Any) -> bool:
 
 def fill_shapes_from(graph_def: Any, other: Any) -> None:
     """Give the tensors of `graph_def` the shapes of `other` where its own are open."""
-    found = {node.name: node.attr["_output_shapes"].list.shape for node in other.node if "_output_shapes" in node.attr}
+    shaped = [node for node in other.node if "_output_shapes" in node.attr]
+    shapes_of = {node.name: node.attr["_output_shapes"].list.shape for node in shaped}
     for node in graph_def.node:
-        own, known_there = node.attr["_output_shapes"].list.shape, found.get(node.name, ())
+        own, known_there = node.attr["_output_shapes"].list.shape, shapes_of.get(node.name, ())
         if len(own) == len(known_there):
             for shape, better in zip(own, known_there, strict=True):
                 _complete(shape, better)

@@ -52,8 +52,8 @@ class Signatures:
 
     def has_ref(self, node: Any) -> bool:
         """Return True if the op makes or takes references."""
-        found = self._of(node)
-        return any(a.is_ref for a in found.inputs) or any(a.is_ref for a in found.outputs)
+        signature = self._of(node)
+        return any(a.is_ref for a in signature.inputs) or any(a.is_ref for a in signature.outputs)
 
     def output_offset(self, node: Any, name: str) -> int:
         """Flat index of the first tensor of a named output; InputError when there is none."""
@@ -65,17 +65,17 @@ class Signatures:
         raise InputError(f"op {shown(node.name)} of type {node.op} has no output {name!r} - the graph is damaged")
 
     def _of(self, node: Any) -> _Signature:
-        found = self._known.get(node.op)
-        if found is None:
+        signature = self._known.get(node.op)
+        if signature is None:
             definition = self.library[node.op].signature if node.op in self.library else op_def(node.op)
             if definition is None:
                 raise InputError(
                     f"op {shown(node.name)}: TensorFlow {tf.__version__} has no op type {node.op} - "
                     "load the library that registers it (tf.load_op_library) in the module of a function"
                 )
-            found = _Signature(_args(definition.input_arg), _args(definition.output_arg))
-            self._known[node.op] = found
-        return found
+            signature = _Signature(_args(definition.input_arg), _args(definition.output_arg))
+            self._known[node.op] = signature
+        return signature
 
 
 def _args(args: Any) -> tuple[_Arg, ...]:

@@ -37,8 +37,8 @@ def trip_count(nodes: StepNodes, loop: int, known: Mapping[int, int]) -> int | N
         return None
     test, body = _opened(condition, library), _opened(step, library)
     # Each comparison of a conjunction can end the loop, so the smallest count bounds it.
-    found = (_counted(nodes, loop, term, (test, body), known) for term in _terms(test.inside, test.outputs[0]))
-    return min((count for count in found if count is not None), default=None)
+    counts = (_counted(nodes, loop, term, (test, body), known) for term in _terms(test.inside, test.outputs[0]))
+    return min((count for count in counts if count is not None), default=None)
 
 
 def _opened(function: Any, library: Mapping[str, Any]) -> _LoopFunction:
@@ -129,12 +129,12 @@ def _value(nodes: StepNodes, node: int) -> int | None:
 def _dimension(nodes: StepNodes, node: int) -> int | None:
     """The largest value of a StridedSlice that takes one element of a tensor's shape, None for any other."""
     (vector, _), *ends = nodes.inputs[node]
-    found = nodes.defs[vector]
+    source = nodes.defs[vector]
     masks = [nodes.defs[node].attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis")]
     if masks != [0, 0, 0, 0] or nodes.defs[node].attr["shrink_axis_mask"].i != 1:
         return None
     begin = _vector(nodes.defs[ends[0][0]])
-    shape = nodes.input_upper_bounds(vector)[0] if found.op == "Shape" else _vector(found)
+    shape = nodes.input_upper_bounds(vector)[0] if source.op == "Shape" else _vector(source)
     if begin is None or len(begin) != 1 or shape is None or not -len(shape) <= begin[0] < len(shape):
         return None
     return shape[begin[0]] if shape[begin[0]] >= 0 else None
@@ -142,15 +142,15 @@ def _dimension(nodes: StepNodes, node: int) -> int | None:
 
 def _terms(inside: Mapping[str, Any], text: str) -> list[Any]:
     """The comparisons of which a condition is the conjunction, among others."""
-    stack, found, seen = [text], [], set()
+    stack, terms, seen = [text], [], set()
     while stack:
         node = _source(inside, stack.pop())
         if node is not None and node.op == "LogicalAnd" and node.name not in seen:
             seen.add(node.name)
             stack += node.input[:2]
         elif node is not None and node.op in _COMPARISONS and len(node.input) >= 2:
-            found.append(node)
-    return found
+            terms.append(node)
+    return terms
 
 
 def _source(inside: Mapping[str, Any], text: str) -> Any:

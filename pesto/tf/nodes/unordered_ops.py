@@ -37,14 +37,14 @@ def classify_loose(graph: Graph, nodes: StepNodes, program: Any) -> Ints:
     """[n] `Graph.loose` of the ops of `graph`, which are the nodes of a step in `program` (a flat GraphDef)."""
     label, index = outermost_loops(nodes).tolist(), {name: i for i, name in enumerate(graph.names)}
     op = [index[nodes.defs[i if first < 0 else first].name] for i, first in enumerate(label)]
-    found = np.where(shared_ops(program, graph), SHARED, BOUND)
-    found[_of_types(graph, {t for t in graph.types if t in UNCHAINED or HANDLES.search(t)})] = FREE
+    looseness = np.where(shared_ops(program, graph), SHARED, BOUND)
+    looseness[_of_types(graph, {t for t in graph.types if t in UNCHAINED or HANDLES.search(t)})] = FREE
     # What is read of a reference is its value at that time: no other op can read it ahead of the reader.
     refs = [op[i] for i, node in enumerate(nodes.defs) if any(nodes.signatures.output_refs(node) or ())]
-    found[refs] = np.where(found[refs] == BOUND, BOUND, BRANCHED)
+    looseness[refs] = np.where(looseness[refs] == BOUND, BOUND, BRANCHED)
     under = node_conditions(nodes, op, {i for i, first in enumerate(label) if first >= 0})
-    found[_of_types(graph, CARRIED) | np.array([bool(u) for u in under])] = BRANCHED
-    return found
+    looseness[_of_types(graph, CARRIED) | np.array([bool(u) for u in under])] = BRANCHED
+    return looseness
 
 
 def shared_ops(program: Any, graph: Graph) -> Bools:
@@ -56,7 +56,7 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     before = _predecessors(graph)
     light, steady = (_light_closures(graph, before, types) for types in (_LIGHT, _LIGHT - _DRAWN))
     index = {name: i for i, name in enumerate(graph.names)}
-    found = np.zeros(graph.ops, dtype=np.bool_)
+    shared = np.zeros(graph.ops, dtype=np.bool_)
     sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
     # Tiny cheap values such as the step number are read by reports and hooks at any time; a chain in front of them
     # would run half the step for a report.
@@ -64,10 +64,10 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     stack += [i for i in _read_outside(program, index) if light[i]]
     while stack:
         i = stack.pop()
-        if not found[i]:
-            found[i] = True
+        if not shared[i]:
+            shared[i] = True
             stack += before[i]
-    return found
+    return shared
 
 
 def _of_types(graph: Graph, types: Collection[str]) -> Bools:

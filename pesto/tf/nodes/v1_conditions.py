@@ -16,16 +16,16 @@ def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]
     op: [n] the op that each node is, or is a part of. looped: nodes of loops, which are one op each.
     """
     of_node: list[Conditions] = [frozenset()] * len(nodes.defs)
-    found: list[Conditions] = [frozenset()] * (max(op, default=-1) + 1)
+    conditions: list[Conditions] = [frozenset()] * (max(op, default=-1) + 1)
     if not any(node.op in SWITCHES and i not in looped for i, node in enumerate(nodes.defs)):
-        return found
+        return conditions
     for i, node in enumerate(nodes.defs):
         data = [of_node[p] | output_conditions(nodes, p, k, looped) for p, k in nodes.inputs[i]]
         if node.op in MERGES and i not in looped:
             data = [frozenset.intersection(*data)]
         # A loop is one op: what its first nodes wait for, the others do.
-        found[op[i]] = of_node[i] = found[op[i]].union(*data, *(of_node[c] for c in nodes.controls[i]))
-    return found
+        conditions[op[i]] = of_node[i] = conditions[op[i]].union(*data, *(of_node[c] for c in nodes.controls[i]))
+    return conditions
 
 
 def output_conditions(nodes: StepNodes, producer: int, output: int, looped: Collection[int]) -> Conditions:

@@ -154,7 +154,7 @@ def outermost_loops(nodes: StepNodes) -> Ints:
         return np.full(n, -1, dtype=np.int64)
     inside: list[tuple[bytes, ...]] = [()] * n
     first: dict[bytes, int] = {}
-    found = np.full(n, -1, dtype=np.int64)
+    loop_of = np.full(n, -1, dtype=np.int64)
     for i, node in enumerate(nodes.defs):
         before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)] + nodes.controls[i]
         # Inputs from outside enter through Enter; the deepest frame among the inputs is the one the op runs in.
@@ -162,9 +162,9 @@ def outermost_loops(nodes: StepNodes) -> Ints:
         if node.op in _ENTER:
             frame = (*frame, node.attr["frame_name"].s)
         if frame:
-            found[i] = first.setdefault(frame[0], i)
+            loop_of[i] = first.setdefault(frame[0], i)
         inside[i] = frame[:-1] if node.op in _EXIT else frame
-    return found
+    return loop_of
 
 
 def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> int:
@@ -184,14 +184,14 @@ def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> i
 
 def _terms(nodes: StepNodes, condition: int) -> list[int]:
     """The comparisons whose conjunction is the loop's condition."""
-    stack, found = [nodes.inputs[condition][0][0]], []
+    stack, terms = [nodes.inputs[condition][0][0]], []
     while stack:
         i = stack.pop()
         if nodes.defs[i].op in ("LogicalAnd", "Identity"):
             stack += [p for p, _ in nodes.inputs[i]]
         else:
-            found.append(i)
-    return found
+            terms.append(i)
+    return terms
 
 
 def _compared(nodes: StepNodes, loop: Ints, i: int, known: dict[int, int]) -> int | None:

@@ -102,16 +102,16 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
     flat = flatten(graph_def)
     inferred = infer_shapes(flat)
     shapes = {node.name: node.attr["_output_shapes"].list.shape for node in inferred.node}
-    outputs = {name: len(found) for name, found in shapes.items()}
+    outputs = {name: len(optimized) for name, optimized in shapes.items()}
     wanted = checked_fetches([*checked_fetches(fetches, outputs, source), *keep], outputs, source)
     step = _pruned(flat, wanted)
     names = [*wanted, *(node.name for node in step.node if node.op in ("Placeholder", "PlaceholderV2"))]
-    found = step
+    optimized = step
     # Folding makes equal ops equal constants, which the next merge finds; a second round reaches a fixed point for
     # practical graphs.
     for passes in (MERGE, FOLD, MERGE, FOLD):
-        found = _pass(found, passes, names, source)
-    result = _pruned(found, names)
+        optimized = _pass(optimized, passes, names, source)
+    result = _pruned(optimized, names)
     _drop_dangling(result)
     infer_shapes(result)  # what does not load is refused now, not when it is planned
     return result
@@ -121,10 +121,10 @@ def _pass(graph_def: Any, passes: tuple[str, ...], names: list[str], source: str
     """`graph_def` after the passes, which see guards before whatever they would reorder."""
     guarded, stay = guard_sum_order(graph_def) if passes == MERGE else (guard_rounding(graph_def), [])
     try:
-        found = run_grappler(guarded, passes, [*names, *stay])
+        optimized = run_grappler(guarded, passes, [*names, *stay])
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise InputError(f"{source}: TensorFlow's optimizer refuses it: {shown(error)} - plan it as it is") from error
-    return remove_guards(found)
+    return remove_guards(optimized)
 
 
 def run_grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
@@ -142,9 +142,9 @@ def run_grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> 
 
 def _pruned(graph_def: Any, names: Iterable[str]) -> Any:
     """The nodes that `names` need, in the order they have, with versions and functions."""
-    found = needed_names({node.name: node for node in graph_def.node}, names)
+    names_needed = needed_names({node.name: node for node in graph_def.node}, names)
     kept = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    kept.node.extend(node for node in graph_def.node if node.name in found)
+    kept.node.extend(node for node in graph_def.node if node.name in names_needed)
     return kept
 
 

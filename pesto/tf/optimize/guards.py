@@ -98,17 +98,17 @@ def _constants(graph_def: Any, shapes: Mapping[str, Any]) -> set[str]:
     sized = {name for name, inputs in data.items() if all(_static(s) for op in inputs for s in shapes[op])}
     left = [n.name for n in graph_def.node if n.op == "Const" or (n.op in _BY_SHAPE and n.name in sized)]
     missing = {name: len(inputs) for name, inputs in data.items()}
-    found: set[str] = set()
+    constants: set[str] = set()
     while left:
         name = left.pop()
-        if name in found or name not in foldable:
+        if name in constants or name not in foldable:
             continue
-        found.add(name)
+        constants.add(name)
         for reader in readers[name]:
             missing[reader] -= 1
             if not missing[reader]:
                 left.append(reader)
-    return found
+    return constants
 
 
 def _foldable(node: Any, shapes: Any) -> bool:

@@ -72,14 +72,14 @@ def _restore(graph_def: Any, named: CheckpointNodes, own: Sequence[_VariableSlic
     keys = _keys(graph_def, read, own, host)
     node = graph_def.node.add(name=read, op="RestoreV2", device=host, input=[named.prefix, *keys])
     node.attr["dtypes"].list.type.extend(_type(one) for one in own)
-    found = []
+    assigned = []
     for at, one in enumerate(own):
-        found.append(f"{named.restore}/{one.handle}")
+        assigned.append(f"{named.restore}/{one.handle}")
         node = graph_def.node.add(
-            name=found[-1], op="AssignVariableOp", device=one.device, input=[one.handle, f"{read}:{at}"]
+            name=assigned[-1], op="AssignVariableOp", device=one.device, input=[one.handle, f"{read}:{at}"]
         )
         node.attr["dtype"].type = _type(one)
-    return found
+    return assigned
 
 
 def _save(graph_def: Any, named: CheckpointNodes, slices: Sequence[_VariableSlice], host: str) -> None:
@@ -100,13 +100,13 @@ def _save(graph_def: Any, named: CheckpointNodes, slices: Sequence[_VariableSlic
 
 def _keys(graph_def: Any, name: str, slices: Sequence[_VariableSlice], host: str) -> list[str]:
     """Constants with the names of whole variables and the slices of them."""
-    found = []
+    names = []
     for what, texts in (("names", [s.variable.name for s in slices]), ("slices", [s.spec for s in slices])):
         node = graph_def.node.add(name=f"{name}/{what}", op="Const", device=host)
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.array(texts, dtype=object), dtype=tf.string))
         node.attr["dtype"].type = tf.string.as_datatype_enum
-        found.append(node.name)
-    return found
+        names.append(node.name)
+    return names
 
 
 def _type(one: _VariableSlice) -> int:

@@ -31,7 +31,7 @@ def delayed_sends(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tup
     Who is waited for stands before what is sent in the order of the parts, so there is no cycle. Partial results are
     never held back: their sum is less than they are.
     """
-    return _DelayedSends(parts, gap, ahead).found()
+    return _DelayedSends(parts, gap, ahead).find()
 
 
 def levels(parts: WorkerParts) -> tuple[Ints, list[list[int]]]:
@@ -60,7 +60,7 @@ class _DelayedSends:
             if self.first[p] < 0 or i < self.first[p]:
                 self.first[p] = i
 
-    def found(self) -> tuple[DelayedSend, ...]:
+    def find(self) -> tuple[DelayedSend, ...]:
         worker = self.parts.place
         step = slice(0, self.parts.for_results)
         src, output, dst = self.parts.src[step], self.parts.output[step], self.parts.dst[step]

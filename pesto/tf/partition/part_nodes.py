@@ -195,10 +195,10 @@ class PartWriter:
         signature, way = self.parts.shaped.signature(part.op), self.parts.division.ways[part.op]
         place = int(self.parts.place[number])
         read = {at: (src, output) for at, src, output in self.given[number]}
-        found, known = [], self._told(part).operands
+        inputs, known = [], self._told(part).operands
         for at, operand in enumerate(signature.inputs):
             if operand.value is None:
-                found.append(self._read(*read[at], place))
+                inputs.append(self._read(*read[at], place))
                 continue
             value = np.asarray(known.get(at, operand.value), dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
             value = value.reshape(operand.shape if operand.shape is not None else value.shape)
@@ -214,8 +214,8 @@ class PartWriter:
                 lies = worker_boxes(value.shape, layouts, self.parts.division.factors, rims)
                 begin, extents = lies[part.worker] or ((), ())
                 value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]
-            found.append(self._constant(value, place))
-        return found
+            inputs.append(self._constant(value, place))
+        return inputs
 
     def _told(self, part: WorkerPart) -> KernelOverrides:
         """What the clone of an op that reads windows has in place of the whole op's."""

@@ -31,8 +31,8 @@ class PartVariable:
     @property
     def boxes(self) -> tuple[Box, ...]:
         """Which part each holds."""
-        found = worker_boxes(self.shape, self.layouts, self.factors)
-        return tuple(box for box in found[: len(self.parts)] if box is not None)
+        all_boxes = worker_boxes(self.shape, self.layouts, self.factors)
+        return tuple(box for box in all_boxes[: len(self.parts)] if box is not None)
 
     def cut(self, value: Array) -> dict[str, Array]:
         """Each part of a value."""

@@ -167,14 +167,14 @@ def _config(workers: int, *, soft: bool) -> Any:
 
 def _live(captured: CapturedStep, names: frozenset[str]) -> Values:
     """Return the values of variables in the program that the step was traced in."""
-    found = {}
+    values = {}
     for node in captured.graph_def.node:
         if node.op == "VarHandleOp" and node.name in names and node.name in captured.values:
             handle = captured.values[node.name]
             with tf.init_scope():
                 value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(node.attr["dtype"].type))
-            found[node.name] = value.numpy()
-    return found
+            values[node.name] = value.numpy()
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +256,13 @@ def _accessors(graph: Any, names: frozenset[str]) -> tuple[Values, dict[str, tup
 
 def _perturb(values: Values) -> Values:
     """Variables changed by NUDGE units in the last place on average, each all up or all down; no whole numbers."""
-    rng, found = np.random.default_rng(SEED), Values()
+    rng, perturbed = np.random.default_rng(SEED), Values()
     for name, value in values.items():
-        found[name] = value
+        perturbed[name] = value
         if np.asarray(value).dtype.kind == "f":
             by = rng.choice((-2, 2)) * NUDGE * np.finfo(value.dtype).eps
-            found[name] = (value * (1 + by * rng.random(value.shape))).astype(value.dtype)
-    return found
+            perturbed[name] = (value * (1 + by * rng.random(value.shape))).astype(value.dtype)
+    return perturbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,12 +342,12 @@ def _variable_distance(variable: PartVariable, parts: Values, value: Any, floor:
 def _moves(made: Partition, metadata: Any) -> tuple[str, ...]:
     """One line for each op that TensorFlow put on another device than its worker's."""
     wanted = {node.name: node.device for node in made.graph_def.node}
-    found = []
+    moves = []
     for graph in metadata.partition_graphs:
         for node in graph.node:
             target = wanted.get(node.name)
             here = tf.DeviceSpec.from_string(node.device)
             host = here.device_type == "CPU" and not any("CPU" in device for device in made.devices)
             if target and not covers(target, here) and not host:  # what no GPU has a kernel for runs on the host
-                found.append(f"op {node.name} was put on {node.device}, its worker is {target}")
-    return tuple(found)
+                moves.append(f"op {node.name} was put on {node.device}, its worker is {target}")
+    return tuple(moves)

@@ -91,17 +91,17 @@ def _prefix(names: Sequence[str]) -> str:
 def _variables(parts: WorkerParts, writer: PartWriter) -> tuple[PartVariable, ...]:
     """Those that the step uses, with shape and layout."""
     shaped, division = parts.shaped, parts.division
-    found: dict[int, PartVariable] = {}
+    variables: dict[int, PartVariable] = {}
     uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
     for op, at, v in uses:
         handle = int(shaped.handle[v])
         operand = shaped.signature(op).inputs[at]
         held = [int(part) for part in parts.clone[handle] if part >= 0]
-        if v not in found and operand.shape is not None and held:
-            found[v] = PartVariable(
+        if v not in variables and operand.shape is not None and held:
+            variables[v] = PartVariable(
                 name=shaped.names[handle], parts=tuple(writer.names[part] for part in held),
                 dtype=operand.dtype.removeprefix("resource:"), shape=operand.shape,
                 layouts=division.variables[v], factors=division.factors,
                 places=tuple(parts.place[held].tolist()),
             )  # fmt: skip
-    return tuple(found[v] for v in sorted(found))
+    return tuple(variables[v] for v in sorted(variables))

@@ -27,9 +27,9 @@ def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str) -> Callable
         pieces = _pieces((args, kwargs), cut.batches, label)
         passes = MicroBatchPasses(cut, label)
         with passes.watched():
-            found = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
+            results = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
         rows = {one.name for one in tf.nest.flatten(pieces) if _has_rows(one)}
-        return _joined(found, rows, passes.means)
+        return _joined(results, rows, passes.means)
 
     return whole
 

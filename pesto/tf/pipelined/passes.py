@@ -121,31 +121,31 @@ class MicroBatchPasses:
                 return original(tape, target, sources, *args, **kwargs)
             self._deriving = True
             try:
-                found = original(tape, target, sources, *args, **kwargs)
+                gradients = original(tape, target, sources, *args, **kwargs)
             finally:
                 self._deriving = False
             if not any(getattr(source, "trainable", False) for source in tf.nest.flatten(sources)):
-                return found
+                return gradients
             if self._is_within("takes its gradients"):
-                return found
+                return gradients
             self._derived += 1
             self._trained |= {id(_handle(source)) for source in tf.nest.flatten(sources)}
-            flat = tf.nest.flatten(found)
+            flat = tf.nest.flatten(gradients)
             if all(one is None for one in flat):
                 raise InputError(
                     f"{self.label}: no variable leads to the loss, all gradients are None - compute the loss of "
                     "trainable variables inside the tape"
                 )
             if self._every == 1:
-                return found
+                return gradients
             self._sums = [_added(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
             if not self._updates:
-                return found
+                return gradients
             # The step gets the mean as its gradient, so clipping and schedules see what they would see of the whole
             # batch.
             means, self._sums = [_mean(one, self._every) for one in self._sums], []
             self.means |= {one.name for one in tf.nest.flatten(means, expand_composites=True) if one is not None}
-            return tf.nest.pack_sequence_as(found, means)
+            return tf.nest.pack_sequence_as(gradients, means)
 
         return gradient
 
@@ -179,26 +179,26 @@ def _handle(source: Any) -> Any:
 
 def computed_from(tensors: Iterable[Any], named: set[str]) -> set[str]:
     """Return the names among `named` that the tensors are computed from."""
-    left, seen, found = list(tensors), set[str](), set[str]()
+    left, seen, sources = list(tensors), set[str](), set[str]()
     while left:
         one = left.pop()
         if one.name in named:
-            found.add(one.name)
+            sources.add(one.name)
         elif one.op.name not in seen:
             seen.add(one.op.name)
             left += one.op.inputs
-    return found
+    return sources
 
 
 def _kinds() -> list[type]:
     """All classes of Keras' optimizers that say how gradients are applied."""
     top = keras.optimizers.Optimizer
-    found, left = dict.fromkeys(top.__mro__), [top]
+    kinds, left = dict.fromkeys(top.__mro__), [top]
     while left:
         further = left.pop().__subclasses__()
-        found.update(dict.fromkeys(further))
+        kinds.update(dict.fromkeys(further))
         left += further
-    return [kind for kind in found if "apply" in vars(kind)]
+    return [kind for kind in kinds if "apply" in vars(kind)]
 
 
 def _added(total: Any, one: Any) -> Any:

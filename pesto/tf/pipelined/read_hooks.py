@@ -23,8 +23,8 @@ def variable_kind() -> type:
 
 def unrecorded() -> contextlib.AbstractContextManager[None]:
     """Stop gradient tapes from recording inside the context."""
-    found: contextlib.AbstractContextManager[None] = record.stop_recording()
-    return found
+    stopped: contextlib.AbstractContextManager[None] = record.stop_recording()
+    return stopped
 
 
 def record_read(variable: Any, value: Any) -> None:

@@ -17,14 +17,14 @@ _FIT_ARGUMENTS = {FIT: "data", "train_function": "iterator"}
 
 def tensor_specs(signature: Any) -> dict[str, Any]:
     """The TensorSpec of each tensor among the arguments of a FunctionType, by its name: x, data[1], batch['ids']."""
-    found: dict[str, Any] = {}
+    specs: dict[str, Any] = {}
 
     def keep(name: str, spec: Any) -> Any:
-        found[name] = spec
+        specs[name] = spec
         return spec
 
     map_specs(signature, keep)
-    return found
+    return specs
 
 
 def describe_argument(name: str, function: str) -> str:
@@ -36,14 +36,14 @@ def describe_argument(name: str, function: str) -> str:
 
 def map_specs(signature: Any, change: Change) -> Any:
     """A FunctionType with other TensorSpecs."""
-    found = signature.parameters.values()
-    return _with(signature, {p.name: _changed(p.name, p.type_constraint, change) for p in found})
+    parameters = signature.parameters.values()
+    return _with(signature, {p.name: _changed(p.name, p.type_constraint, change) for p in parameters})
 
 
 def _with(signature: Any, kinds: Mapping[str, Any]) -> Any:
     """A FunctionType whose parameters have these types, or their own."""
-    found = signature.parameters.values()
-    parameters = [type(p)(p.name, p.kind, p.optional, kinds.get(p.name, p.type_constraint)) for p in found]
+    given = signature.parameters.values()
+    parameters = [type(p)(p.name, p.kind, p.optional, kinds.get(p.name, p.type_constraint)) for p in given]
     return type(signature)(parameters, signature.captures, return_annotation=signature.return_annotation)
 
 

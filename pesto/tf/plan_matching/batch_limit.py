@@ -32,8 +32,8 @@ def add_batch_checks(graph: Any, batch: int) -> None:
 
 def batch_error(error: Any) -> MismatchError | None:
     """Return the error of a failed batch check; None when another op failed."""
-    found = _FOUND.search(str(error))
-    return MismatchError(describe_larger_batch(*found.groups())) if found else None
+    match = _FOUND.search(str(error))
+    return MismatchError(describe_larger_batch(*match.groups())) if match else None
 
 
 def _fed(graph: Any) -> list[Any]:
@@ -56,13 +56,13 @@ def _check(tensor: Any, batch: int) -> Any:
 
 
 def _needed(ops: list[Any]) -> set[str]:
-    found, stack = set(), list(ops)
+    names, stack = set(), list(ops)
     while stack:
         op = stack.pop()
-        if op.name not in found:
-            found.add(op.name)
+        if op.name not in names:
+            names.add(op.name)
             stack += [t.op for t in op.inputs] + list(op.control_inputs)
-    return found
+    return names
 
 
 def _changes(op: Any) -> bool:

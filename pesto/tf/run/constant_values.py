@@ -79,8 +79,8 @@ def constant_value(scope: FunctionScope, tensor: ScopeTensor, depth: int = 0) ->
     if node is None or depth > _DEPTH:
         return None
     if node.op == "Const":
-        found = tf.make_ndarray(node.attr["value"].tensor) if _small(node) else None
-        return found if found is not None and found.dtype.kind in "iufb" else None
+        array = tf.make_ndarray(node.attr["value"].tensor) if _small(node) else None
+        return array if array is not None and array.dtype.kind in "iufb" else None
     if node.op in ("Shape", "Size"):
         shape = scope.shape(scope.inputs[node.name][0])
         if shape is None or -1 in shape:
@@ -100,28 +100,28 @@ def _small(node: Any) -> bool:
 def _computed(node: Any, given: list[Any]) -> Any | None:
     """The output of an op of which all inputs are known; None for an op that is not."""
     if node.op in _ARITHMETIC:
-        found = _elementwise(_ARITHMETIC[node.op], given)
+        result = _elementwise(_ARITHMETIC[node.op], given)
     elif node.op == "Range":
-        found = _counted(*(float(part) for part in given))
+        result = _counted(*(float(part) for part in given))
     elif node.op == "StridedSlice":
-        found = _element(node, given)
+        result = _element(node, given)
     elif node.op == "Pack":
-        found = np.stack(given) if len({np.shape(part) for part in given}) == 1 else None
+        result = np.stack(given) if len({np.shape(part) for part in given}) == 1 else None
     elif node.op in ("ExpandDims", "Squeeze", "Reshape"):  # only the numbers count, in their order
-        found = np.reshape(given[0], -1) if np.ndim(given[0]) else given[0]
+        result = np.reshape(given[0], -1) if np.ndim(given[0]) else given[0]
     elif node.op == "Prod":
-        found = np.array(np.prod(given[0]))
+        result = np.array(np.prod(given[0]))
     else:
-        found = given[0] if node.op in SAME else None
-    return found
+        result = given[0] if node.op in SAME else None
+    return result
 
 
 def _elementwise(compute: Callable[[Any, Any], Any], given: list[Any]) -> Any | None:
     try:
-        found = compute(given[0], given[1])
+        result = compute(given[0], given[1])
     except (ValueError, ZeroDivisionError):
         return None
-    return found if np.size(found) <= _LARGEST else None
+    return result if np.size(result) <= _LARGEST else None
 
 
 def _counted(first: float, limit: float, step: float) -> Any | None:
@@ -141,9 +141,9 @@ def value_interval(scope: FunctionScope, tensor: ScopeTensor) -> tuple[float, fl
     """The least and the largest number that a tensor can hold; None where nothing says."""
     for _ in range(1000):
         scope, tensor = trace_origin(scope, tensor)
-        found = constant_value(scope, tensor)
-        if found is not None and np.size(found):
-            return float(np.min(found)), float(np.max(found))
+        known = constant_value(scope, tensor)
+        if known is not None and np.size(known):
+            return float(np.min(known)), float(np.max(known))
         node = scope.nodes.get(tensor.node)
         if node is None:
             return _trips(scope, tensor)

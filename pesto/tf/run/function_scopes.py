@@ -63,7 +63,7 @@ def step_scope(nodes: StepNodes) -> FunctionScope:
     """The scope of the step itself."""
     names = [node.name for node in nodes.defs]
     inputs = {names[i]: [ScopeTensor(names[p], k) for p, k in made] for i, made in enumerate(nodes.inputs)}
-    shapes = {ScopeTensor(names[i], k): shape for i, found in enumerate(nodes.shapes) for k, shape in enumerate(found)}
+    shapes = {ScopeTensor(names[i], k): shape for i, of in enumerate(nodes.shapes) for k, shape in enumerate(of)}
     known: dict[int, int] = {}
     for i, node in enumerate(nodes.defs):
         if node.op in LOOPS and (count := trip_count(nodes, i, known)) is not None:
@@ -75,11 +75,11 @@ def step_scope(nodes: StepNodes) -> FunctionScope:
 
 
 def _readers(inputs: dict[str, list[ScopeTensor]]) -> dict[ScopeTensor, list[TensorRead]]:
-    found: dict[ScopeTensor, list[TensorRead]] = {}
+    readers: dict[ScopeTensor, list[TensorRead]] = {}
     for name, tensors in inputs.items():
         for place, tensor in enumerate(tensors):
-            found.setdefault(tensor, []).append(TensorRead(name, place))
-    return found
+            readers.setdefault(tensor, []).append(TensorRead(name, place))
+    return readers
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,13 @@ class _ValueTransform:
         """True if the numbers differ from the fed ones."""
         return (self.scale, self.least, self.most) != (1, 0, 0)
 
-    def back(self, asked: ValueRequirement) -> ValueRequirement:
+    def back(self, need: ValueRequirement) -> ValueRequirement:
         """Convert a requirement on the transformed numbers to one on the feed."""
-        low = None if asked.low is None or self.floored else math.ceil((asked.low - self.least) / self.scale - _EXACT)
-        high = None if asked.high is None or self.capped else math.floor((asked.high - self.most) / self.scale + _EXACT)
-        specials = tuple(float((value - self.least) / self.scale) for value in asked.specials)
+        low = None if need.low is None or self.floored else math.ceil((need.low - self.least) / self.scale - _EXACT)
+        high = None if need.high is None or self.capped else math.floor((need.high - self.most) / self.scale + _EXACT)
+        specials = tuple(float((value - self.least) / self.scale) for value in need.specials)
         specials = specials if self.least == self.most else ()
-        return replace(asked, low=low, high=high, specials=specials, perhaps=self.perhaps)
+        return replace(need, low=low, high=high, specials=specials, perhaps=self.perhaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,24 @@ class ImpliedValues:
         plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
         if dtype == tf.bool or dtype.is_complex:
             return plain
-        return self._ranged(plain, list(self._asked(ScopeTensor(op, int(output or 0)), whole=dtype.is_integer)), dtype)
+        return self._ranged(
+            plain, list(self._needs_of(ScopeTensor(op, int(output or 0)), whole=dtype.is_integer)), dtype
+        )
 
-    def _ranged(self, plain: FeedValues, asked: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
+    def _ranged(self, plain: FeedValues, needs: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
         """A range that every op takes; where ops only compare, the numbers that they compare with."""
-        asked = [(a, whole) for a, whole in asked if not a.perhaps] or asked
+        needs = [(a, whole) for a, whole in needs if not a.perhaps] or needs
         if not dtype.is_integer:  # as whole numbers only where the step makes them such
-            masked = {a.specials[0] for a, whole in asked if a.specials and a.equal and not whole}
-            asked = [(a, whole) for a, whole in asked if whole]
-            if not asked:
+            masked = {a.specials[0] for a, whole in needs if a.specials and a.equal and not whole}
+            needs = [(a, whole) for a, whole in needs if whole]
+            if not needs:
                 return replace(plain, specials=tuple(sorted(masked)))
-        asked = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in asked]
+        needs = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in needs]
         # Requirements come before hints: an index beyond a table fails the step, while a comparison only makes some
         # values more interesting.
-        required = [a for a, _ in asked if a.required and (a.low is not None or a.high is not None)]
-        hinted = [a for a, _ in asked if not a.required and a.high is not None]
-        specials = [a for a, _ in asked if a.specials]
+        required = [a for a, _ in needs if a.required and (a.low is not None or a.high is not None)]
+        hinted = [a for a, _ in needs if not a.required and a.high is not None]
+        specials = [a for a, _ in needs if a.specials]
         chosen = required or hinted
         if chosen:
             return self._within(plain, chosen, specials, dtype)
@@ -127,7 +129,7 @@ class ImpliedValues:
             ordered=any(a.ordered for a in chosen), distinct=any(a.distinct for a in chosen),
         )  # fmt: skip
 
-    def _asked(self, feed: ScopeTensor, *, whole: bool) -> Iterator[tuple[ValueRequirement, bool]]:
+    def _needs_of(self, feed: ScopeTensor, *, whole: bool) -> Iterator[tuple[ValueRequirement, bool]]:
         """Yield the requirement of each op that the numbers reach, and whether they reach it as whole numbers."""
         stack = [(self.step, feed, _ValueTransform(whole=whole))]
         seen: dict[tuple[int, ScopeTensor], list[_ValueTransform]] = {}
@@ -135,16 +137,16 @@ class ImpliedValues:
             if not stack:
                 return
             scope, tensor, carried = stack.pop()
-            ways = seen.setdefault((id(scope), tensor), [])
-            if carried in ways or len(ways) >= _EACH:
+            transforms = seen.setdefault((id(scope), tensor), [])
+            if carried in transforms or len(transforms) >= _EACH:
                 continue
-            ways.append(carried)
+            transforms.append(carried)
             for read in scope.readers.get(tensor, ()):
                 at = ReachedInput(scope, scope.nodes[read.node], read.input, carried.column)
                 rule = REQUIREMENTS.get((at.node.op, read.input))
-                asked = rule(at) if rule is not None else None
-                if asked is not None:
-                    yield carried.back(asked), carried.whole or at.node.op == "Cast"
+                need = rule(at) if rule is not None else None
+                if need is not None:
+                    yield carried.back(need), carried.whole or at.node.op == "Cast"
                 stack += self._onward(at, carried)
             stack += self._returned(scope, tensor, carried)
 

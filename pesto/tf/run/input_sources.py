@@ -113,13 +113,13 @@ def _with_functions(nodes: StepNodes) -> Iterator[Any]:
 class BatchesEndedError(Exception):
     """A dataset or queue ended before every step of a run had its batch.
 
-    had: steps that had one. warm: how many of them came before those that are asked for. asked: how many are asked
-    for, and as what, such as `steps`.
+    had: number of steps that had one. warm: number of warm-up steps among them. requested: (number, noun) of the
+    requested steps, such as (20, "steps").
     """
 
-    def __init__(self, had: int, warm: int, asked: tuple[int, str]) -> None:
+    def __init__(self, had: int, warm: int, requested: tuple[int, str]) -> None:
         """See the class."""
-        steps, noun = asked
+        steps, noun = requested
         more = f", {warm} to warm up and {steps} timed" if warm else ""
         fewer = f", or ask for at most {had - warm} {noun}" if warm < had < warm + steps else ""
         # runs that other programs disturbed are repeated
@@ -131,12 +131,12 @@ class BatchesEndedError(Exception):
 
 
 @contextmanager
-def counting_batches(had: int, warm: int, asked: tuple[int, str]) -> Iterator[None]:
+def counting_batches(had: int, warm: int, requested: tuple[int, str]) -> Iterator[None]:
     """Turn the end of a dataset or queue into a BatchesEndedError; see there."""
     try:
         yield
     except tf.errors.OutOfRangeError as error:
-        raise BatchesEndedError(had, warm, asked) from error
+        raise BatchesEndedError(had, warm, requested) from error
 
 
 def explain_failure(verb: str, source: str, error: Exception) -> InputError:

@@ -242,13 +242,13 @@ def _run_by_plan(
 
 def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list[Findings]) -> _TraceFindings:
     began = time.perf_counter()
-    found = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
-    found += [partitions.examine_times(metadata.step_stats, expected) for metadata in record.traced]
+    findings_of_run = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
+    findings_of_run += [partitions.examine_times(metadata.step_stats, expected) for metadata in record.traced]
     strays = [line for metadata in record.traced for line in _misplaced_ops(metadata.step_stats, expected)]
     verify_s = time.perf_counter() - began
     return _TraceFindings(
-        moves=tuple(dict.fromkeys([line for f in found for line in f.moves] + strays)),
-        inversions=tuple(dict.fromkeys(line for f in found for line in f.inversions)),
+        moves=tuple(dict.fromkeys([line for f in findings_of_run for line in f.moves] + strays)),
+        inversions=tuple(dict.fromkeys(line for f in findings_of_run for line in f.inversions)),
         chain_edges=len(expected.placement.before),
         verify_s=verify_s,
     )

@@ -68,15 +68,15 @@ def profile(
             # The first runs compile kernels, fill caches and choose algorithms; they would dominate the mean of a short
             # profile.
             warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
-            found = watched(runs.traced, iterations, watch)
+            watched_runs = watched(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
     except (tf.errors.OpError, BatchesEndedError, ValueError, KeyError, TypeError) as error:
         raise explain_failure("profile", graph.source, error) from error
-    rows = np.array(found.samples)
+    rows = np.array(watched_runs.samples)
     samples = op_seconds(rows)
     seconds, spread = trimmed_mean(samples)
     low = lower_decile(samples)
-    noise = _noise(found, seconds, low, watch, clocks)
+    noise = _noise(watched_runs, seconds, low, watch, clocks)
     return Profile(
         fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds, low=low,
         median=medians(samples), mean=_mean(samples), launch=launch_seconds(rows), spread=spread,
@@ -94,12 +94,12 @@ class ProfiledStep:
         session: Any,
         rng: np.random.Generator,
         kind: str,
-        asked: tuple[int, int],
+        run_counts: tuple[int, int],
     ) -> None:
-        """Take the runs that warm up, at least, and those that count, as `asked`."""
+        """Take the runs that warm up, at least, and those that count, as `run_counts`."""
         self.step, self.session, self.rng, self.kind = step, session, rng, kind
         self.index = {name: i for i, name in enumerate(graph.names)}
-        self.done, (self.warm, self.iterations) = 0, asked
+        self.done, (self.warm, self.iterations) = 0, run_counts
         # Ops are run and not fetched: a copy of the loss to the host is no part of the step.
         self.ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
 
@@ -144,13 +144,13 @@ def _gets_quicker(took: list[float]) -> bool:
     return len(took) < 10 or min(took[-5:]) < 0.95 * min(took[-10:-5])
 
 
-def _noise(found: Watched[Samples], seconds: Floats, low: Floats, watch: Watch, clocks: str) -> Noise:
+def _noise(watched_runs: Watched[Samples], seconds: Floats, low: Floats, watch: Watch, clocks: str) -> Noise:
     """Summarise the noise of the runs for readers of the profile; both columns as in the profile."""
     total = float(np.nansum(low))
-    others = found.others
+    others = watched_runs.others
     return Noise(
-        runs=found.runs,
-        refused=found.refused,
+        runs=watched_runs.runs,
+        refused=watched_runs.refused,
         others_cores=None if others is None else others.cores,
         busy=() if others is None else tuple((shown(name, 40), cores) for name, cores in others.who[:NAMED]),
         kept=watch.keep,
@@ -183,8 +183,8 @@ def lower_decile(samples: Samples) -> Floats:
     order = np.sort(samples, axis=0)  # NaN goes last
     count = (~np.isnan(samples)).sum(axis=0)
     place = np.maximum(np.ceil(LOW * count).astype(np.int64) - 1, 0)
-    found: Floats = np.take_along_axis(order, place[None, :], axis=0)[0]
-    return found
+    deciles: Floats = np.take_along_axis(order, place[None, :], axis=0)[0]
+    return deciles
 
 
 def trimmed_mean(samples: Samples) -> tuple[Floats, Floats]:
@@ -204,8 +204,8 @@ def medians(samples: Samples) -> Floats:
     order = np.sort(samples, axis=0)  # NaN goes last
     count = (~np.isnan(samples)).sum(axis=0)
     places = np.minimum(np.maximum(np.stack([(count - 1) // 2, count // 2]), 0), len(samples) - 1)
-    found: Floats = np.take_along_axis(order, places, axis=0).mean(axis=0)
-    return found
+    middle: Floats = np.take_along_axis(order, places, axis=0).mean(axis=0)
+    return middle
 
 
 def _mean(samples: Samples) -> Floats:
@@ -228,20 +228,20 @@ def single_thread_config() -> Any:
 
 def _trace(session: Any, ops: list[Any], feed: Any) -> Any:
     options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-    found = v1.RunMetadata()
-    session.run(ops, feed_dict=dict(feed), options=options, run_metadata=found)
-    return found.step_stats
+    metadata = v1.RunMetadata()
+    session.run(ops, feed_dict=dict(feed), options=options, run_metadata=metadata)
+    return metadata.step_stats
 
 
 def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
     """Put one iteration's seconds into `rows` [2, n]; what an op does in several pieces adds up."""
-    for found in stats.dev_stats:
-        device = found.device
+    for device_stats in stats.dev_stats:
+        device = device_stats.device
         if device.endswith(_STREAMED):
             if kind == "gpu":
-                _add(rows[1], index, found.node_stats, _stream_seconds)
+                _add(rows[1], index, device_stats.node_stats, _stream_seconds)
         elif f"device:{kind.upper()}:" in device and not is_duplicate_device(device):
-            _add(rows[0], index, found.node_stats, _executor_seconds)
+            _add(rows[0], index, device_stats.node_stats, _executor_seconds)
 
 
 def _mark_feeds(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:

@@ -84,13 +84,13 @@ class StepDriver:
                 feed = start_batch(session, self.step, rng)
                 began = time.perf_counter()
                 with counting_batches(k, WARMUP, (self.steps, "steps")):
-                    found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
+                    fetched, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
                 seconds.append(time.perf_counter() - began)
                 # Digests instead of tensors: all steps of all runs are compared bit for bit without keeping their
                 # numbers.
-                losses.append(_digests(found))
-                kept += [found] if self.keep else []
-                finite = finite and _finite(found)
+                losses.append(_digests(fetched))
+                kept += [fetched] if self.keep else []
+                finite = finite and _finite(fetched)
                 metadata += [extra["run_metadata"]] if extra else []
             values = session.run(dict(self.values))
         return RunRecord(
@@ -150,15 +150,15 @@ def relative_distance(one: Any, other: Any) -> float:
 
 def _readers(graph: Any) -> dict[str, Any]:
     """The tensor to fetch for the value of each variable; a resource gets an op that reads it."""
-    found = {}
+    readers = {}
     with graph.as_default():
         for op in graph.get_operations():
             if op.type in ("VariableV2", "Variable"):
-                found[op.name] = op.outputs[0]
+                readers[op.name] = op.outputs[0]
             elif op.type == "VarHandleOp":
                 with tf.control_dependencies(None):
-                    found[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
-    return found
+                    readers[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
+    return readers
 
 
 def _is_value(dtype: Any) -> bool:

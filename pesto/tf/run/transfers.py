@@ -36,8 +36,8 @@ def tf_device(name: str) -> str:
 
 def visible_gpus() -> list[str]:
     """Return the names of the GPUs that TensorFlow sees."""
-    found = tf.config.list_physical_devices("GPU")
-    return [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in found]
+    gpus = tf.config.list_physical_devices("GPU")
+    return [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +63,19 @@ def measure_transfers(
         with v1.Session(graph=tf.Graph(), config=_config(pair)) as session, session.graph.as_default():
             chains = _TransferChains(pair, session, clock)
             few = [chains.few(size) for size in sizes]
-            found = watched(
+            watched_passes = watched(
                 lambda: np.array([chains.row(s, f) for s, f in zip(sizes, few, strict=True)]), passes, watch
             )
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise InputError(
             f"calibrate: {pair.one} and {pair.other}: TensorFlow cannot send between them: {shown(error)} - name others"
         ) from error
-    took = _transfers(np.array(found.samples), np.array(few))
+    took = _transfers(np.array(watched_passes.samples), np.array(few))
     there, back = (
         Samples(source=here, target=far, sizes=np.array(sizes), alone=took[k], both=took[2], twice=took[3 + k])
         for k, (here, far) in enumerate(((pair.one, pair.other), (pair.other, pair.one)))
     )
-    return there, back, found
+    return there, back, watched_passes
 
 
 def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
@@ -118,7 +118,7 @@ class _TransferChains:
                 "twice there": [(one, other)] * 2, "twice back": [(other, one)] * 2}  # fmt: skip
         self.chains: list[Mapping[str, Any]] = []
         for hops in (MANY, FEW):
-            made = {name: tf.group(*(self._chain(*way, hops) for way in found)) for name, found in ways.items()}
+            made = {name: tf.group(*(self._chain(*way, hops) for way in routes)) for name, routes in ways.items()}
             made |= {"stays": self._chain(one, one, hops), "stays beyond": self._chain(other, other, hops)}
             made["answers"] = self._chain(one, other, hops, empty=True)
             self.chains.append(made)

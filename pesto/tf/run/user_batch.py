@@ -79,10 +79,10 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
 
 
 def _feed(name: str, feeds: Mapping[str, FeedValues], origin: str) -> FeedValues:
-    found = feeds.get(name.removesuffix(":0"))
-    if found is None:
+    feed = feeds.get(name.removesuffix(":0"))
+    if feed is None:
         raise InputError(f"{origin}: no feed is named {shown(name)} - name arrays as the feeds are: {_names(feeds)}")
-    return found
+    return feed
 
 
 def _names(feeds: Mapping[str, FeedValues]) -> str:

@@ -24,14 +24,14 @@ Tensor = tuple[int, int]
 
 def constants(nodes: StepNodes) -> dict[Tensor, Any]:
     """The value of each small constant, an array, and of what ops make of nothing but shapes and such constants."""
-    found = {
+    values = {
         (i, 0): tf.make_ndarray(node.attr["value"].tensor) for i, node in enumerate(nodes.defs) if _small(nodes, i)
     }
     for i, node in enumerate(nodes.defs):
         if node.op in _SHAPES:
-            found.update(_of_shapes(nodes, i))
-    folded = _folded(nodes, found)
-    return found | _run(nodes, found, folded)
+            values.update(_of_shapes(nodes, i))
+    folded = _folded(nodes, values)
+    return values | _run(nodes, values, folded)
 
 
 def _small(nodes: StepNodes, i: int) -> bool:
@@ -43,19 +43,19 @@ def _small(nodes: StepNodes, i: int) -> bool:
 
 def _of_shapes(nodes: StepNodes, i: int) -> dict[Tensor, Any]:
     """Shapes read as data, where they are known before the step runs."""
-    node, found = nodes.defs[i], {}
+    node, values = nodes.defs[i], {}
     for k, shape in enumerate(nodes.input_shapes(i)):
         if shape is None or (-1 in shape and node.op != "Rank"):
             continue
         dtype = np.int64 if nodes.dtypes[i][k] == tf.int64.as_datatype_enum else np.int32
         value = {"Size": prod(shape), "Rank": len(shape)}.get(node.op, shape)
-        found[i, k] = np.asarray(value, dtype=dtype)
-    return found
+        values[i, k] = np.asarray(value, dtype=dtype)
+    return values
 
 
-def _folded(nodes: StepNodes, found: dict[Tensor, Any]) -> list[int]:
+def _folded(nodes: StepNodes, values: dict[Tensor, Any]) -> list[int]:
     """Nodes that make whole numbers, few of them, of values that are known."""
-    known, folded = set(found), []
+    known, folded = set(values), []
     for i, node in enumerate(nodes.defs):
         sources = nodes.inputs[i]
         if not sources or (i, 0) in known or any(tensor not in known for tensor in sources):
@@ -70,7 +70,7 @@ def _folded(nodes: StepNodes, found: dict[Tensor, Any]) -> list[int]:
     return folded
 
 
-def _run(nodes: StepNodes, found: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
+def _run(nodes: StepNodes, values_known: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
     """Evaluate the folded nodes with TensorFlow."""
     if not folded:
         return {}
@@ -78,7 +78,7 @@ def _run(nodes: StepNodes, found: dict[Tensor, Any], folded: list[int]) -> dict[
     given = {t: f"given/{t[0]}/{t[1]}" for i in folded for t in nodes.inputs[i] if t[0] not in inside}
     for tensor, name in given.items():
         node = program.node.add(name=name, op="Const")
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(found[tensor]))
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values_known[tensor]))
         node.attr["dtype"].type = node.attr["value"].tensor.dtype
     for i in folded:
         node = program.node.add(name=f"made/{i}", op=nodes.defs[i].op)

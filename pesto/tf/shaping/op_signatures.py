@@ -22,15 +22,15 @@ def op_signatures(nodes: StepNodes) -> list[Signature]:
     """[n] what each op is, equal ones being one value; a handle of a variable has the shape of what it holds."""
     values, root = constants(nodes), resource_origins(nodes)
     same: dict[Signature, Signature] = {}
-    found = []
+    signatures = []
     for i, node in enumerate(nodes.defs):
         inputs = tuple(_operand(nodes, tensor, values, root) for tensor in nodes.inputs[i])
         sizes = [_size(nodes, (i, k), values) for k in range(len(nodes.dtypes[i]))]
         outputs = tuple((shape, _name(dtype)) for (shape, _), dtype in zip(sizes, nodes.dtypes[i], strict=True))
         bounded = tuple(dimensions for _, dimensions in sizes)
         made = Signature(node.op, _attributes(node), inputs, outputs, bounded if any(bounded) else ())
-        found.append(same.setdefault(made, made))
-    return found
+        signatures.append(same.setdefault(made, made))
+    return signatures
 
 
 def _operand(nodes: StepNodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any], root: Roots) -> Operand:
@@ -71,8 +71,8 @@ def _name(dtype: int) -> str:
 
 def _attributes(node: Any) -> tuple[tuple[str, Attribute], ...]:
     """Return the attributes that the op type defines, without large tensors."""
-    found = {name: _attribute(value) for name, value in node.attr.items() if name[0] != "_" and name not in _OWN}
-    return tuple(sorted((name, value) for name, value in found.items() if value is not None))
+    attributes = {name: _attribute(value) for name, value in node.attr.items() if name[0] != "_" and name not in _OWN}
+    return tuple(sorted((name, value) for name, value in attributes.items() if value is not None))
 
 
 def _attribute(value: Any) -> Attribute | None:
@@ -80,14 +80,14 @@ def _attribute(value: Any) -> Attribute | None:
     return _READ[kind](value) if kind in _READ else None
 
 
-def _listed(found: Any) -> Attribute:
-    if found.type:
-        return tuple(map(_name, found.type))
-    if found.s:
-        return tuple(s.decode(errors="replace") for s in found.s)
-    if found.shape:
-        return tuple(tuple(d.size for d in shape.dim) for shape in found.shape)
-    return (*found.i, *found.f, *found.b)
+def _listed(listed: Any) -> Attribute:
+    if listed.type:
+        return tuple(map(_name, listed.type))
+    if listed.s:
+        return tuple(s.decode(errors="replace") for s in listed.s)
+    if listed.shape:
+        return tuple(tuple(d.size for d in shape.dim) for shape in listed.shape)
+    return (*listed.i, *listed.f, *listed.b)
 
 
 _READ: dict[str, Callable[[Any], Attribute]] = {

@@ -98,24 +98,24 @@ class _UpdateFlow:
 
     def pairs(self) -> set[tuple[int, int]]:
         """(a variable that is updated, another of its shape whose value element-wise ops bring there)."""
-        found = set()
+        updated_from = set()
         for op, written in self.written_by.items():
             for v in written:
                 if self.shape[v]:
-                    found |= {(v, read) for read in self._brought(op, self.shape[v]) if read != v}
-        return found
+                    updated_from |= {(v, read) for read in self._brought(op, self.shape[v]) if read != v}
+        return updated_from
 
     def _brought(self, op: int, shape: Shape | None) -> set[int]:
         """Variables of a shape whose values element-wise ops bring to an op."""
-        found, seen, left = set(), {op}, [op]
+        variables, seen, left = set(), {op}, [op]
         while left:
             for p, _ in self.inputs[left.pop()]:
                 if p in self.read_of:
-                    found |= {self.read_of[p]} if self.shape[self.read_of[p]] == shape else set()
+                    variables |= {self.read_of[p]} if self.shape[self.read_of[p]] == shape else set()
                 elif p not in seen and self._elementwise(p, shape):
                     seen.add(p)
                     left.append(p)
-        return found
+        return variables
 
     def _elementwise(self, op: int, shape: Shape | None) -> bool:
         signature = self.signatures[op]

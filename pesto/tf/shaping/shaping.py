@@ -43,12 +43,12 @@ def shape_of(captured: CapturedStep, graph: Graph, batch: int | None) -> TypedGr
         raise InputError(
             f"{captured.source}: loops of TensorFlow 1 cannot be divided - build the step with tf.while_loop v2"
         )
-    found = shaped(nodes, graph)
-    _refuse(nodes, found)
-    return found
+    typed = shaped(nodes, graph)
+    _refuse(nodes, typed)
+    return typed
 
 
-def _refuse(nodes: StepNodes, found: TypedGraph) -> None:
+def _refuse(nodes: StepNodes, typed: TypedGraph) -> None:
     """InputError for variables that are not seen through handles alone, of ops that can be on any worker."""
     for node in nodes.defs:
         if nodes.signatures.has_ref(node):
@@ -61,21 +61,21 @@ def _refuse(nodes: StepNodes, found: TypedGraph) -> None:
                 "so the step cannot be divided - give the batch to the step as an argument; pesto.solve and "
                 "pesto.apply place it as it is"
             )
-    for op in found.use_op.tolist():
-        if found.once[op]:
-            kind = found.signature(op).type
+    for op in typed.use_op.tolist():
+        if typed.once[op]:
+            kind = typed.signature(op).type
             before = "build a recurrent layer with unroll=True; otherwise " if kind in LOOPS else ""
             behind = f"; {_OPTIMIZERS_BRANCH}" if kind in BRANCHES else ""
             raise InputError(
-                f"op {found.names[op]}: it runs once and reads a variable itself, which cannot be divided - "
+                f"op {typed.names[op]}: it runs once and reads a variable itself, which cannot be divided - "
                 f"{before}read the variable before it, and hand the value on{behind}"
             )
 
 
 def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
     """What the ops of `graph` are, which was built of `nodes`."""
-    found = op_signatures(nodes)
-    number = {signature: k for k, signature in enumerate(dict.fromkeys(found))}
+    signatures = op_signatures(nodes)
+    number = {signature: k for k, signature in enumerate(dict.fromkeys(signatures))}
     edges = [(p, k, i, at) for i, given in enumerate(nodes.inputs) for at, (p, k) in enumerate(given)]
     src, output, dst, place = np.array(edges, dtype=np.int64).reshape(-1, 4).T
     handle, uses = _uses(nodes)
@@ -83,7 +83,7 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
     return TypedGraph(
         names=tuple(node.name for node in nodes.defs),
         signatures=tuple(number),
-        signature_of=ints([number[signature] for signature in found]),
+        signature_of=ints([number[signature] for signature in signatures]),
         src=src,
         output=output,
         dst=dst,
@@ -91,7 +91,7 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
         control_src=ints([p for i, given in enumerate(nodes.controls) for p in given]),
         control_dst=ints([i for i, given in enumerate(nodes.controls) for _ in given]),
         handle=ints(handle),
-        tie=ints(tied_variables(found, nodes.inputs, uses, len(handle))),
+        tie=ints(tied_variables(signatures, nodes.inputs, uses, len(handle))),
         use_op=use_op,
         use_input=use_input,
         use_variable=use_variable,

@@ -40,32 +40,32 @@ def step_object(reference: str) -> Any:
     """
     module_name, _, attribute = reference.partition(":")
     report_phase(f"importing {shown(module_name)}")
-    found = _lookup(reference, module_name, attribute)
-    if not _is_step(found):
-        if not callable(found):
-            raise UsageError(f"function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
-        _check_arguments(found, reference)
+    step = _lookup(reference, module_name, attribute)
+    if not _is_step(step):
+        if not callable(step):
+            raise UsageError(f"function {shown(reference)}: {type(step).__name__} is not callable - name {_TAKES}")
+        _check_arguments(step, reference)
         report_phase(f"calling {shown(reference)}")
         with _one_line_errors(reference, "calling it"):
-            found = found()
-    return found
+            step = step()
+    return step
 
 
 def capture_object(
-    found: Any, reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
+    value: Any, reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
 ) -> CapturedStep:
     """The step of what a reference names.
 
     With `open_batch` a Keras model needs no batch size, which building its graph does. `cut` is how a model or a
     function is to cut its batch.
     """
-    if _is_model(found):
-        check_compiled(found)
-    if _is_model(found) and batch is None and not open_batch:
+    if _is_model(value):
+        check_compiled(value)
+    if _is_model(value) and batch is None and not open_batch:
         raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
     report_phase(f"tracing {shown(reference)}")
     source = function_label(reference, batch, cut)
-    return _capture(found, _CaptureRequest(reference=reference, batch=batch, cut=cut, source=source))
+    return _capture(value, _CaptureRequest(reference=reference, batch=batch, cut=cut, source=source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,24 +93,24 @@ def _lookup(reference: str, module_name: str, attribute: str) -> Any:
     finally:
         if added and here in sys.path:
             sys.path.remove(here)
-    found: Any = module
+    value: Any = module
     for part in attribute.split("."):
-        near = get_close_matches(part, dir(found), n=1)
-        found = getattr(found, part, None)
-        if found is None:
+        near = get_close_matches(part, dir(value), n=1)
+        value = getattr(value, part, None)
+        if value is None:
             raise UsageError(
                 f"function {shown(reference)}: module {module_name} has no {shown(attribute)} - "
                 + (f"did you mean {near[0]}?" if near else "give a name that is defined there")
             )
-    return found
+    return value
 
 
-def _is_step(found: Any) -> bool:
-    return hasattr(found, "get_concrete_function") or hasattr(found, "structured_outputs") or _is_model(found)
+def _is_step(value: Any) -> bool:
+    return hasattr(value, "get_concrete_function") or hasattr(value, "structured_outputs") or _is_model(value)
 
 
-def _is_model(found: Any) -> bool:
-    return hasattr(found, "train_step") and hasattr(found, "compile") and not isinstance(found, type)
+def _is_model(value: Any) -> bool:
+    return hasattr(value, "train_step") and hasattr(value, "compile") and not isinstance(value, type)
 
 
 def _check_arguments(function: Any, reference: str) -> None:
@@ -129,21 +129,21 @@ def _check_arguments(function: Any, reference: str) -> None:
         )
 
 
-def _capture_with_data(model: Any, data: Any, asked: _CaptureRequest) -> CapturedStep:
+def _capture_with_data(model: Any, data: Any, request: _CaptureRequest) -> CapturedStep:
     """`_capture_example`; where that fails of a model with a loss and data without targets, these are asked for."""
     try:
-        return _capture_example(model, data, asked)
+        return _capture_example(model, data, request)
     except InputError as error:
         if model.loss is None or is_keras_2(model) or (isinstance(data, tuple | list) and len(data) > 1):
             raise
         raise InputError(
-            f"{asked.source}: it has a loss, and the example no targets - return (model, (x, y))"
+            f"{request.source}: it has a loss, and the example no targets - return (model, (x, y))"
         ) from error
 
 
-def _capture_example(model: Any, data: Any, asked: _CaptureRequest) -> CapturedStep:
+def _capture_example(model: Any, data: Any, request: _CaptureRequest) -> CapturedStep:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
-    batch, source, cut = asked.batch, asked.source, asked.cut
+    batch, source, cut = request.batch, request.source, request.cut
     if batch is not None:
         return capture_keras(model, batch, data=data, source=source, cut=cut)
     sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
@@ -152,33 +152,33 @@ def _capture_example(model: Any, data: Any, asked: _CaptureRequest) -> CapturedS
     return capture_keras(model, sizes.pop(), static=True, data=data, source=source, cut=cut)
 
 
-def _capture(found: Any, asked: _CaptureRequest) -> CapturedStep:
-    reference, batch, source, cut = asked.reference, asked.batch, asked.source, asked.cut
-    if _is_model(found):
-        return capture_keras(found, batch, source=source, cut=cut)
-    first, *rest = found if isinstance(found, tuple) and found else (found,)
+def _capture(value: Any, request: _CaptureRequest) -> CapturedStep:
+    reference, batch, source, cut = request.reference, request.batch, request.source, request.cut
+    if _is_model(value):
+        return capture_keras(value, batch, source=source, cut=cut)
+    first, *rest = value if isinstance(value, tuple) and value else (value,)
     if _is_model(first) and len(rest) != 1:
         raise InputError(f"function {shown(reference)}: it gave a model and {len(rest)} more - return (model, (x, y))")
     if _is_model(first):
-        return _capture_with_data(first, rest[0], asked)
+        return _capture_with_data(first, rest[0], request)
     if isinstance(first, tf.Graph) and len(rest) == 1:
-        return _capture_graph(first, rest[0], asked)
-    if _is_step(first) or (isinstance(found, tuple) and callable(first)):
+        return _capture_graph(first, rest[0], request)
+    if _is_step(first) or (isinstance(value, tuple) and callable(first)):
         if not rest and not hasattr(first, "structured_outputs"):
             _check_arguments(first, reference)
         if cut is not None:
             return capture_pieces(first, *rest, batch=batch, cut=cut, source=source)
         return capture_function(first, *rest, batch=batch, source=source)
-    raise InputError(f"function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
+    raise InputError(f"function {shown(reference)}: it gave a {type(value).__name__} - return {_TAKES}")
 
 
-def _capture_graph(graph: Any, fetches: Any, asked: _CaptureRequest) -> CapturedStep:
-    if asked.cut is not None:
+def _capture_graph(graph: Any, fetches: Any, request: _CaptureRequest) -> CapturedStep:
+    if request.cut is not None:
         raise InputError(
-            f"function {shown(asked.reference)}: a tf.Graph is made already, and cannot be done with pieces of its "
+            f"function {shown(request.reference)}: a tf.Graph is made already, and cannot be done with pieces of its "
             "batch - leave out the micro-batches, or plan its GraphDef, which they repeat"
         )
-    return capture_v1(graph, fetches, source=asked.source)
+    return capture_v1(graph, fetches, source=request.source)
 
 
 @contextmanager

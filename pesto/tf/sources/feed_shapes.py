@@ -81,16 +81,16 @@ def use_planned_shapes(captured: CapturedStep, plan: Plan) -> CapturedStep:
 
 def _feeds(graph_def: Any) -> dict[str, Any]:
     """The TensorShapeProto that declares each feed, by its name."""
-    found = {}
+    feeds = {}
     for node in graph_def.node:
         if node.op.startswith("Placeholder"):
             if "shape" not in node.attr:  # of graphs that are older than the attribute
                 node.attr["shape"].shape.unknown_rank = True
-            found[node.name] = node.attr["shape"].shape
+            feeds[node.name] = node.attr["shape"].shape
         elif node.op.startswith("IteratorGetNext"):
             for k, shape in enumerate(node.attr["output_shapes"].list.shape):
-                found[f"{node.name}:{k}" if k else node.name] = shape
-    return found
+                feeds[f"{node.name}:{k}" if k else node.name] = shape
+    return feeds
 
 
 def _fill(shape: Any, sizes: tuple[int, ...], what: str) -> None:

@@ -242,14 +242,14 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
 
 def check_sinks(graph_def: Any, source: str) -> None:
     """InputError for several ops that nothing reads; names them with the greatest first, those of savers last."""
-    found, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
-    if len(found) > 1:
-        leads = {name: needed_names(by_name, [name]) for name in found[:_RANKED]}
+    unread, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
+    if len(unread) > 1:
+        leads = {name: needed_names(by_name, [name]) for name in unread[:_RANKED]}
         rank = {name: (any(by_name[op].op in _SAVERS for op in ops), -len(ops)) for name, ops in leads.items()}
-        names = [shown(name) for name in sorted(found, key=lambda name: rank.get(name, (True, 0)))]
+        names = [shown(name) for name in sorted(unread, key=lambda name: rank.get(name, (True, 0)))]
         listed = ", ".join([*names[:_LISTED], *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else [])])
         raise InputError(
-            f"{source}: it ends in {len(found)} ops that nothing reads ({listed}), of which initializers and the like "
+            f"{source}: it ends in {len(unread)} ops that nothing reads ({listed}), of which initializers and the like "
             f"are no part of a step - fetch those that a step runs, such as {names[0]}, or '*' for all"
         )
 

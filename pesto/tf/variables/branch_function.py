@@ -79,15 +79,15 @@ class BranchFunction:
 
     def cone(self, roots: Iterable[str], without: Container[str] = ()) -> set[str]:
         """All nodes whose values the nodes `roots` need, and themselves; none behind those `without`."""
-        found = {root for root in roots if root in self.nodes and root not in without}
-        stack = list(found)
+        inside = {root for root in roots if root in self.nodes and root not in without}
+        stack = list(inside)
         while stack:
             for text in self.nodes[stack.pop()].input:
                 name = source_node(text)
-                if text[0] != "^" and name in self.nodes and name not in found and name not in without:
-                    found.add(name)
+                if text[0] != "^" and name in self.nodes and name not in inside and name not in without:
+                    inside.add(name)
                     stack.append(name)
-        return found
+        return inside
 
     def dtype(self, text: str) -> int:
         """Return the data type number of a tensor."""
@@ -149,7 +149,7 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
             behind.setdefault(variable, []).append(ancestors)
     # A read that is not an ancestor of every change of its variable may have to see a changed value, so it must stay
     # with the variable; all others read the value from before the branch and can move.
-    late = {name for name, of in plain.items() if not all(name in found for found in behind.get(of, ()))}
+    late = {name for name, of in plain.items() if not all(name in ancestors_of for ancestors_of in behind.get(of, ()))}
     held |= {name: frozenset([plain.pop(name)]) for name in late}
     _follow(made, sizes)
     return made
@@ -237,15 +237,15 @@ def _without_passes(function: Any) -> tuple[list[Any], tuple[str, ...]]:
 def _ordered(nodes: Sequence[Any], results: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Nodes by name, each behind what it needs."""
     by_name = {node.name: node for node in nodes}
-    found: dict[str, Any] = {}
+    ordered: dict[str, Any] = {}
     for first in by_name:
         stack = [(first, False)]
         while stack:
             name, ready = stack.pop()
             if ready:
-                found[name] = by_name[name]
-            elif name not in found:
+                ordered[name] = by_name[name]
+            elif name not in ordered:
                 stack.append((name, True))
                 needs = dict.fromkeys(map(source_node, by_name[name].input))
-                stack += [(other, False) for other in needs if other in by_name and other not in found]
-    return found, results
+                stack += [(other, False) for other in needs if other in by_name and other not in ordered]
+    return ordered, results

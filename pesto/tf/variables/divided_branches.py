@@ -40,9 +40,9 @@ _STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
 
 def divide_branches(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, BranchDivision]:
     """Divide the branch ops of a flat GraphDef with `_output_shapes`, but those in `whole`; the results by name."""
-    found: dict[str, BranchDivision] = {}
+    divided: dict[str, BranchDivision] = {}
     if not any(node.op in _STATELESS for node in graph_def.node):
-        return found
+        return divided
     library = {f.signature.name: f for f in graph_def.library.function}
     bodies = FunctionEffects(Signatures(library))
     by_name = {node.name: node for node in graph_def.node}
@@ -52,8 +52,8 @@ def divide_branches(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Bran
             sizes = [elements_of(by_name[producer(t)], t) for t in data_inputs(node)[1:]]
             division = divide_branch(node, sizes, bodies, library, in_function=False)
             if division is not None:
-                found[node.name] = division
-    return found
+                divided[node.name] = division
+    return divided
 
 
 def divide_program(
@@ -69,12 +69,12 @@ def divide_program(
         return graph_def, {}
     flat = flatten(graph_def)
     flat = graph_def if flat is graph_def else infer_shapes(flat)
-    found = {name: division for name, division in divide_branches(flat).items() if divides(name, division)}
-    if not found:
+    divided_ops = {name: division for name, division in divide_branches(flat).items() if divides(name, division)}
+    if not divided_ops:
         return graph_def, {}
     divided = copy_graph_def(flat)
-    replace_branches(divided, found)
-    return divided, found
+    replace_branches(divided, divided_ops)
+    return divided, divided_ops
 
 
 def divide_branch(
@@ -284,16 +284,16 @@ class _DivisionWriter:
 
 def _after(nodes: Sequence[Any]) -> list[Any]:
     """Nodes in an order in which each is behind those that it needs."""
-    by_name, found = {node.name: node for node in nodes}, dict[str, Any]()
+    by_name, ordered = {node.name: node for node in nodes}, dict[str, Any]()
 
     def add(node: Any) -> None:
         for text in node.input:
             name = source_node(text)
-            if name in by_name and name not in found:
+            if name in by_name and name not in ordered:
                 add(by_name[name])
-        found[node.name] = node
+        ordered[node.name] = node
 
     for node in nodes:
-        if node.name not in found:
+        if node.name not in ordered:
             add(node)
-    return list(found.values())
+    return list(ordered.values())

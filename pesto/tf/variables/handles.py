@@ -53,15 +53,15 @@ class HandleHolders:
 def find_holders() -> HandleHolders:
     """All of this process, in one pass over its objects, which takes a while."""
     kinds = (*private.holder_kinds(), tf.GradientTape)
-    found: tuple[list[Any], ...] = tuple([] for _ in kinds)
+    by_kind: tuple[list[Any], ...] = tuple([] for _ in kinds)
     # By id: isinstance would ask lazy modules and dead proxies for their class, and some classes have no hash.
-    place = {id(kind): found[k] for k, base in enumerate(kinds) for kind in _family(base)}
+    place = {id(kind): by_kind[k] for k, base in enumerate(kinds) for kind in _family(base)}
     # TensorFlow keeps no registry of functions and graphs that captured a handle; the garbage collector's list is the
     # only complete one.
     for thing in gc.get_objects():
         if (same := place.get(id(type(thing)))) is not None:
             same.append(thing)
-    variables, functions, graphs, tapes = (tuple(same) for same in found)
+    variables, functions, graphs, tapes = (tuple(same) for same in by_kind)
     return HandleHolders(variables=variables, functions=functions, graphs=graphs, tapes=tapes)
 
 

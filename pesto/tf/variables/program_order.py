@@ -36,20 +36,20 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     """
     uses = touches(nodes) if uses is None else uses
     # Reads alone commute; a variable with one touch has nothing to order.
-    touched = [found for found in uses.values() if len(found) > 1 and any(t.writes for t in found)]
+    touched = [accesses for accesses in uses.values() if len(accesses) > 1 and any(t.writes for t in accesses)]
     if not touched:
         return []
     loop = outermost_loops(nodes)
     leader, step_of = np.unique(np.where(loop >= 0, loop, np.arange(len(loop))), return_inverse=True)
     src, dst = _edges(nodes, step_of)
     step = step_of.tolist()
-    order = _order(len(leader), src, dst, [w for found in touched for w in _view_reads_first(found, step)])
+    order = _order(len(leader), src, dst, [w for accesses in touched for w in _view_reads_first(accesses, step)])
     if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
         return []
     rank = rank_of(order)
     # In ranks every edge leads upwards, so edges along the ranks cannot close a cycle.
     place = rank[step_of].tolist()
-    pairs = sorted({pair for found in touched for pair in _pairs(found, place)})
+    pairs = sorted({pair for accesses in touched for pair in _pairs(accesses, place)})
     last = np.zeros(len(leader), dtype=np.int64)
     np.maximum.at(last, step_of, np.arange(len(loop)))
     kept = _irreducible(rank[src], rank[dst], np.array(pairs, dtype=np.int64).reshape(-1, 2), len(leader))
@@ -68,10 +68,10 @@ def _edges(nodes: StepNodes, step_of: Ints) -> tuple[Ints, Ints]:
     return tail[tail != head], head[tail != head]
 
 
-def _view_reads_first(found: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
+def _view_reads_first(accesses: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
     """(reader, writer): the steps that read a view, each before the first update that follows the taking of it."""
-    writers = sorted({step_of[t.op] for t in found if t.writes})
-    for t in found:
+    writers = sorted({step_of[t.op] for t in accesses if t.writes})
+    for t in accesses:
         if not t.writes and t.since != t.op:
             reader, since = step_of[t.op], step_of[t.since]
             first = next((w for w in writers if w > since and w != reader), None)
@@ -111,10 +111,10 @@ def _order(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> I
     return np.array(order, dtype=np.int64)
 
 
-def _pairs(found: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
+def _pairs(accesses: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
     """(before, after) by rank: reads between two updates after the one and before the other."""
     writes: dict[int, bool] = {}
-    for t in found:
+    for t in accesses:
         writes[place[t.op]] = writes.get(place[t.op], False) or t.writes
     update, reads = -1, list[int]()
     for at in sorted(writes):

@@ -52,7 +52,7 @@ def touches(nodes: StepNodes) -> dict[int, list[Touch]]:
     scan = _Scan(nodes, resource_origins(nodes), FunctionEffects(nodes.signatures))
     for i in range(len(nodes.defs)):
         scan.visit(i)
-    return scan.found
+    return scan.touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Scan:
     nodes: StepNodes
     root: Roots
     bodies: FunctionEffects
-    found: dict[int, list[Touch]] = field(default_factory=lambda: defaultdict(list))
+    touched: dict[int, list[Touch]] = field(default_factory=lambda: defaultdict(list))
     _refs: dict[Tensor, set[int]] = field(default_factory=dict)
     """Reference -> the variables it may refer to."""
     _views: dict[Tensor, dict[int, int]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class _Scan:
 
     def _touch(self, i: int, variables: Mapping[int, int], *, writes: bool) -> None:
         for variable, since in variables.items():
-            self.found[variable].append(Touch(i, writes, since))
+            self.touched[variable].append(Touch(i, writes, since))
 
     def _variable(self, i: int) -> int:
         """The first op that makes the variable of node `i`: those with one shared name are one variable."""

@@ -39,19 +39,19 @@ Roots = list[tuple[int, ...]]
 
 def resource_origins(nodes: StepNodes) -> Roots:
     """Return the origin of each resource, through identities, switches, and loops (output k is argument k)."""
-    found: Roots = []
+    origins: Roots = []
     for i, dtypes in enumerate(nodes.dtypes):
         if RESOURCE not in dtypes:
-            found.append((-1,) * len(dtypes))
+            origins.append((-1,) * len(dtypes))
             continue
         # The edge that closes a v1 loop comes from a node that is not reached yet.
-        given = [found[p][k] if p < i else -1 for p, k in nodes.inputs[i]]
+        given = [origins[p][k] if p < i else -1 for p, k in nodes.inputs[i]]
         aligned = nodes.defs[i].op in _ALIGNED
         first = next((g for g in given if g >= 0), i)
-        found.append(
+        origins.append(
             tuple(-1 if t != RESOURCE else given[k] if aligned else first for k, t in enumerate(dtypes))
         )  # fmt: skip
-    return found
+    return origins
 
 
 def value_bytes(nodes: StepNodes, root: Roots) -> list[int]:
@@ -59,17 +59,17 @@ def value_bytes(nodes: StepNodes, root: Roots) -> list[int]:
 
     A handle without a shape (a captured one, in a GraphDef from a file) holds what its readers read.
     """
-    found = [0] * len(nodes.defs)
+    sizes = [0] * len(nodes.defs)
     for i, node in enumerate(nodes.defs):
         if node.op == "VarHandleOp" or node.op in _REF_VARIABLES:
-            found[i] = bytes_of(node.attr["dtype"].type, declared_shape(node))
+            sizes[i] = bytes_of(node.attr["dtype"].type, declared_shape(node))
     for i, node in enumerate(nodes.defs):
         if node.op == "ReadVariableOp" and nodes.inputs[i]:
             p, k = nodes.inputs[i][0]
             handle = root[p][k]
-            if handle >= 0 and not found[handle]:
-                found[handle] = bytes_of(nodes.dtypes[i][0], nodes.shapes[i][0])
-    return found
+            if handle >= 0 and not sizes[handle]:
+                sizes[handle] = bytes_of(nodes.dtypes[i][0], nodes.shapes[i][0])
+    return sizes
 
 
 def shared_key(node: Any) -> tuple[bytes, bytes]:
@@ -81,18 +81,18 @@ def shared_key(node: Any) -> tuple[bytes, bytes]:
 def named_variables(nodes: StepNodes) -> tuple[tuple[Variable, ...], list[int]]:
     """(variables of a step, [n] the index of the one that each node makes, or -1)."""
     place: dict[tuple[bytes, bytes], int] = {}
-    found: list[Variable] = []
+    variables: list[Variable] = []
     taken: dict[str, int] = {}
     of = [-1] * len(nodes.defs)
     for i, node in enumerate(nodes.defs):
         if node.op in NAMED:
             key = shared_key(node)
             of[i] = place.setdefault(key, len(place))
-            if of[i] == len(found):
+            if of[i] == len(variables):
                 name = numbered(key[1].decode(errors="replace"), taken)
                 dtype = tf.as_dtype(node.attr["dtype"].type).base_dtype.name
-                found.append(Variable(name, dtype, declared_shape(node)))
-    return tuple(found), of
+                variables.append(Variable(name, dtype, declared_shape(node)))
+    return tuple(variables), of
 
 
 def declared_shape(node: Any) -> Shape:
