@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.cli.read_step import read_step
+
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs

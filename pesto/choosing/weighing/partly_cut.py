@@ -124,6 +124,7 @@ def partly_cut(
     return TimedSplit(
         split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
         costs=costs, bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
+        devices=tuple(device.name for device in cluster.devices),
         sent_bytes=replace(chosen.parts, place=ints(places)).moved_bytes(),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from pesto.core.costs.analytical import modelled
 from pesto.core.costs.presets import speeds
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.core.graph import Graph
-from pesto.core.problem import build
+from pesto.core.problem import TICK_S, build
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.source import Source
@@ -55,8 +55,20 @@ class TimedSplit:
     """In list order; where that needs more memory than there is and first in, first out does not, the latter."""
     proof: str
     """Why no order of it can fit the memory; empty where one may."""
+    devices: tuple[str, ...]
+    """[l] names of the cluster's devices."""
     sent_bytes: int
     """Bytes that all accelerators receive in a step; of a partial split also for what is placed whole."""
+
+    @property
+    def makespan_s(self) -> float:
+        """Predicted seconds of the step."""
+        return self.candidate.makespan * TICK_S
+
+    @property
+    def peak_bytes(self) -> dict[str, int]:
+        """Most bytes alive on each device, by its name."""
+        return dict(zip(self.devices, self.candidate.peak.tolist(), strict=True))
 
 
 def factorings(workers: int) -> tuple[Shape, ...]:
@@ -181,7 +193,7 @@ def timed(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, sett
     chosen = other if other.fits else found.candidate
     return TimedSplit(
         split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof,
-        sent_bytes=split.moved_bytes,
+        devices=tuple(device.name for device in cluster.devices), sent_bytes=split.moved_bytes,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def split_closing(out: Path, source: Source) -> list[str]:
 def kinds_object(choice: Choice) -> dict[str, Any]:
     """The chosen kind, all kinds by name, the reason."""
     return {
-        "kind": choice.chosen.kind,
+        "strategy": choice.chosen.kind,
         "chosen_kind": choice.chosen.name,
         "reason": choice.reason,
         "kinds": {kind.name: _row(kind) for kind in choice.kinds},

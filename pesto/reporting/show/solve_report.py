@@ -14,6 +14,7 @@ from pesto.inputs.cluster_file import cluster_names
 from pesto.planning.solving.candidates import Candidate
 from pesto.planning.solving.flow import UNCOMPILED, Outcome
 from pesto.planning.solving.ties import LOOPS, Tie
+from pesto.reporting.show.facts.artifact_keys import plan_keys
 from pesto.reporting.show.facts.contribution_lines import contribution_keys, contribution_lines
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
 from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
@@ -34,16 +35,14 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: P
     """The keys of `pesto solve --json`; seconds of seconds, bytes of bytes, None where there is no value."""
     plan, made = outcome.plan, outcome.plan.provenance
     return {
+        **plan_keys(plan),
         "status": plan.status,
-        "makespan_s": plan.makespan_s,
-        "lower_bound_s": made.lower_bound_ticks * plan.tick_s,
         "lower_bound": made.lower_bound_name,
-        "gap": plan.gap,
         **({} if plan.beside is None else {"beside": asdict(plan.beside)}),
         "chosen": made.chosen,
         "rule": made.rule,
         "candidates": {name: c.makespan * TICK_S if c else None for name, c in outcome.candidates.items()},
-        "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
+        "candidates_fit": {name: c.fits if c else None for name, c in outcome.candidates.items()},
         "order": _orders(outcome.order),
         **_promised(outcome),
         "trust": trust_keys(outcome.trust) if outcome.trust else None,
@@ -53,7 +52,6 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: P
         "coarse_ops": made.coarse.nodes if made.coarse else None,
         "coarse": _coarse(outcome),
         "devices": list(dict.fromkeys(plan.lane_device)),
-        "peak_bytes": plan.peak_bytes,
         "costs": made.costs_basis,
         "costs_source": made.costs,
         **note_key(outcome.costs.said),

@@ -7,6 +7,7 @@ from typing import Any
 from pesto.choosing.weighing.timed_split import TimedSplit
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import counted, duration, percent, size
+from pesto.reporting.show.facts.artifact_keys import SPLIT, artifact_keys
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.splits.split_tables import tables, tables_object
 from pesto.reporting.show.table import align_rows
@@ -24,6 +25,13 @@ def split_object(
 ) -> dict[str, Any]:
     """The keys of `pesto split --json`; bytes of bytes, None for what is not known."""
     return {
+        **(
+            artifact_keys(SPLIT)
+            if timed is None
+            else artifact_keys(
+                SPLIT, makespan_s=timed.makespan_s, fits=timed.candidate.fits, peak_bytes=timed.peak_bytes
+            )
+        ),
         "source": shaped.source,
         "method": split.method,
         "workers": split.division.workers,
@@ -38,9 +46,6 @@ def split_object(
             for cut in split.cuts
         ],
         "params_per_worker_bytes": split.parameter_bytes,
-        "step_s": None if timed is None else timed.candidate.makespan * TICK_S,
-        "peak_bytes": None if timed is None else int(timed.candidate.peak.max()),
-        "fits": None if timed is None else timed.candidate.fits,
         "objective": "bytes" if split.rules.prices is None else "seconds",
         "objective_s": None if split.objective is None else split.objective.value_s,
         "objective_bound_s": None if split.objective is None else split.objective.bound_s,

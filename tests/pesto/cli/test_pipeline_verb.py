@@ -73,7 +73,7 @@ def test_the_object_has_what_the_page_says(chain):
     assert [(s["first"], s["last"], s["device"], s["load"]) for s in said["stages"]] == [(0, 1, 0, 10), (2, 3, 1, 10)]
     assert all(s["bytes"] <= 60 and s["weights_bytes"] == 20 and s["in_flight"] >= 1 for s in said["stages"])
     assert said["schedules"]["gpipe"]["fits"] is False and said["schedules"]["1f1b*"]["fits"] is True
-    assert said["bound"]["ticks"] <= 10 and said["step_bound"]["ticks"] <= said["step"] and said["step_s"] is None
+    assert said["bound"]["ticks"] <= 10 and said["step_bound"]["ticks"] <= said["step"] and said["makespan_s"] is None
     page = run(chain, "--devices", 2, "--memory", 60).stdout
     assert "0 to 1" in page and "10 ticks a batch, by 1f1b*" in page and "among all schedules" in page
 
@@ -98,7 +98,7 @@ def test_ctrl_c_keeps_what_is_found(chain, tmp_path, monkeypatch):
     assert said["schedules"]["exact"]["why"] == "interrupted" and (tmp_path / "a.svg").exists()
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pesto.cli.verbs.pipeline.curve", struck)
+    monkeypatch.setattr("pesto.cli.verbs.pipeline.period_curve", struck)
     done = run(chain, "--devices", 2, "--curve", "c.svg", "-o", "kept.json")
     assert "c.svg is not drawn" in done.stderr and "optimal" in done.stdout and (tmp_path / "kept.json").exists()
     assert not (tmp_path / "c.svg").exists()

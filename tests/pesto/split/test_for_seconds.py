@@ -109,7 +109,7 @@ def test_from_the_command_line_to_a_checked_file(tmp_path):
     told = json.loads(run(*asked, "--objective", "seconds", "-o", out, "--json").stdout)
     assert (told["objective"], told["bound_bytes"], told["status"]) == ("seconds", 0, "feasible")
     assert told["objective_bound_s"] <= told["objective_s"]
-    assert told["step_s"] <= json.loads(for_bytes.stdout)["step_s"]
+    assert told["makespan_s"] <= json.loads(for_bytes.stdout)["makespan_s"]
     checked = run("check", out, "--certificate")
     assert checked.exit_code == 0
     assert "no bound is known" in " ".join(checked.stdout.split())

@@ -201,7 +201,7 @@ def test_the_verb() -> None:
     words = ("split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2")
     found = json.loads(run(*words, "--json").stdout)
     assert found["workers"] == 2 and found["status"] == "optimal" and found["bytes"] == found["bound_bytes"] > 0
-    assert found["uncovered"] == [] and found["step_s"] is None and found["params_per_worker_bytes"] > 0
+    assert found["uncovered"] == [] and found["makespan_s"] is None and found["params_per_worker_bytes"] > 0
     page = run(*words).output
     assert "no other cut sends less" in page and "MatMul" in page
     assert "contraction" in run("split", "ops").output

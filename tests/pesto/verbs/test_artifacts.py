@@ -85,3 +85,27 @@ def test_a_step_is_read_by_the_caller_of_verify() -> None:
         with pytest.raises(InputError, match="too many ops - give a smaller step"):
             verify(load_artifact(file_of(kind)), given, "x")
     assert read == [STEPS["plan"], STEPS["split"]]
+
+
+def test_verbs_that_make_artifacts_print_the_same_keys(tmp_path, monkeypatch) -> None:
+    """Seconds of a pattern follow from the ticks a second of its chain; a split without a cluster has none."""
+    monkeypatch.chdir(tmp_path)
+    layer = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
+    chain = {"format": "pesto-chain", "format_version": 1, "layers": [layer] * 4, "transfers": [1, 1, 1]}
+    (tmp_path / "chain.json").write_text(json.dumps(chain | {"ticks_per_second": 1000}))
+    said = {}
+    for kind, words in (
+        ("plan", ["solve", "--graph", str(STEPS["plan"]), "--solver", "list", "--time-limit", "0", "-q", "-o", "p"]),
+        ("split", ["split", str(STEPS["split"]), "--workers", "2"]),
+        ("pattern", ["pipeline", "chain.json", "--devices", "2", "--micro-batches", "4", "-o", "pattern.json"]),
+    ):
+        done = CliRunner().invoke(pesto, [*words, "--json"])
+        assert done.exit_code == 0, done.output
+        said[kind] = json.loads(done.stdout)
+        assert [*said[kind]][:6] == KEYS and said[kind]["kind"] == kind
+    plan, split, pattern = said.values()
+    assert plan["makespan_s"] >= plan["lower_bound_s"] > 0 and plan["fits"] is True
+    assert split["makespan_s"] is None and split["bytes"] == 128
+    assert pattern["makespan_s"] == pattern["step"] / 1000 and pattern["lower_bound_s"] <= pattern["makespan_s"]
+    assert pattern["gap"] == pytest.approx(1 - pattern["lower_bound_s"] / pattern["makespan_s"])
+    assert pattern["fits"] and pattern["peak_bytes"] == as_object(load_artifact(Path("pattern.json")))["peak_bytes"]

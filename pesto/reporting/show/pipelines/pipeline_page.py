@@ -10,6 +10,7 @@ import numpy as np
 from pesto.core.quantities import counted, percent
 from pesto.pipelining.pipeline import AT_ONCE, Pipeline
 from pesto.pipelining.schedules import ChainSchedule
+from pesto.reporting.show.facts.artifact_keys import PATTERN, artifact_keys
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.table import align_rows
 from solvers.pipelining.pipeline_bounds import PeriodBound
@@ -19,22 +20,26 @@ from solvers.pipelining.unequal_devices import Machines
 def pipeline_object(pipeline: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:
     """The keys of --json; docs/guides/pipeline.md says what they are. out: the pattern file that is written."""
     chosen = pipeline.chosen
+    step_s, bound_s = (
+        None if ticks is None or not ticks_per_second else float(ticks) / ticks_per_second
+        for ticks in (chosen.step, pipeline.step_bound.value)
+    )
+    peaks = None if chosen.peaks is None else {str(d): peak for d, peak in enumerate(chosen.peaks.tolist())}
     return {
+        **artifact_keys(PATTERN, makespan_s=step_s, lower_bound_s=bound_s, fits=chosen.fits, peak_bytes=peaks),
         "status": "optimal" if pipeline.optimal_among else "feasible",
         "optimal_among": pipeline.optimal_among,
         "schedule": chosen.name,
         "k": None if chosen.pattern is None else chosen.pattern.k,
         "T": None if chosen.pattern is None else chosen.pattern.T,
         **period_object("period", chosen.period),
-        "fits": chosen.fits,
         "bound": bound_object(pipeline.bound),
         "stage_bound": bound_object(pipeline.stage_bound),
-        "gap": pipeline.gap,
+        "period_gap": pipeline.gap,
         "stages": _stages(pipeline),
         "schedules": {each.name: _schedule(each) for each in pipeline.schedules},
         "micro_batches": pipeline.request.batches,
         "step": chosen.step,
-        "step_s": None if chosen.step is None or not ticks_per_second else chosen.step / ticks_per_second,
         "step_bound": bound_object(pipeline.step_bound),
         "bubble": pipeline.bubble,
         "memory_model": pipeline.request.model.value,

@@ -12,6 +12,7 @@ from pesto.core.quantities import brief, counted, duration, durations, percent, 
 from pesto.pipelining.staged_step import MappedSchedule
 from pesto.pipelining.step_pipeline import StepPipeline
 from pesto.pipelining.step_search import SEARCH
+from pesto.reporting.show.facts.artifact_keys import plan_keys
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.pipelines.pipeline_page import load_keys, load_lines, period_object
 from pesto.reporting.show.table import align_rows
@@ -23,22 +24,20 @@ def step_object(pipeline: StepPipeline, out: Path | None) -> dict[str, Any]:
     optimal = chosen.candidate is not None and chosen.candidate.makespan == pipeline.bound_ticks
     made = pipeline.plan.provenance
     return {
+        **plan_keys(pipeline.plan, fits=chosen.fits),
         "status": "optimal" if optimal else "feasible",
         "optimal_among": _ALL if optimal else None,
         "schedule": schedule.name,
         **_repeated(pipeline),
         **_period(schedule.period),
-        "fits": chosen.fits,
         "micro_batches": pipeline.request.batches,
         "ops": pipeline.staged.step.graph.ops,
-        "step_s": pipeline.plan.makespan_s,
         "predicted_step_s": chosen.predicted * TICK_S,
         "bound": {
             "name": made.lower_bound_name, "value": str(pipeline.bound_ticks), "ticks": float(pipeline.bound_ticks),
-            "step_s": pipeline.bound_ticks * TICK_S, "of": _ALL,
+            "of": _ALL,
         },
         "chain_bound_s": float(pipeline.chain_bound.value) * TICK_S,
-        "gap": pipeline.plan.gap,
         "bubble": pipeline.bubble,
         "stages": _stages(pipeline),
         "idle": _idle(pipeline),
@@ -225,7 +224,7 @@ def _schedule(each: MappedSchedule) -> dict[str, Any]:
     return {
         **_period(each.schedule.period),
         "step": None if candidate is None else candidate.makespan,
-        "step_s": None if candidate is None else candidate.makespan * TICK_S,
+        "makespan_s": None if candidate is None else candidate.makespan * TICK_S,
         "predicted_step_s": None if candidate is None else each.predicted * TICK_S,
         "peak_bytes": None if candidate is None else int(candidate.peak.max()),
         "fits": each.fits,

@@ -189,9 +189,9 @@ def test_both_from_the_command_line_to_a_run(source, tmp_path):
     done = CliRunner().invoke(pesto, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
-    assert (said["kind"], said["chosen_kind"], said["method"]) == ("both", "both 2", "partial")
+    assert (said["strategy"], said["chosen_kind"], said["method"]) == ("both", "both 2", "partial")
     times = {name: kind["makespan_s"] for name, kind in said["kinds"].items()}
-    assert said["step_s"] == times["both 2"] < min(times["place"], times["split 2"])
+    assert said["makespan_s"] == times["both 2"] < min(times["place"], times["split 2"])
     assert json.loads(out.read_text())["rules"]["partial"] and set(json.loads(out.read_text())["places"]) == {0, 1}
     told = []
     for words in (

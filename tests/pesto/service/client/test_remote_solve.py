@@ -152,7 +152,7 @@ def test_a_split_that_is_chosen_is_that_of_home(server, folder):
     assert [one["chosen_kind"] for one in said] == ["split 4", "split 4"]
     assert [one["split"] for one in said] == ["home.json", "plan.json"]
     with pesto.Client(server.url) as client:
-        assert client.job(said[1]["job"]).best_s == said[0]["step_s"]
+        assert client.job(said[1]["job"]).best_s == said[0]["makespan_s"]
     fetched = words("jobs", "plan", said[1]["job"], "--server", server.url, "-o", folder / "fetched.json")
     subprocess.run(fetched, check=True, capture_output=True)
     assert (folder / "fetched.json").read_bytes() == (folder / "home.json").read_bytes()
