@@ -21,7 +21,7 @@ class ListRules(NamedTuple):
     """[k] ticks that the favourite child's input takes to another location, at most."""
     patient: bool
     """True: a device is awake from the end of its last operator until `wait` later (Hanen and Munier). False:
-    while the child's predecessors have all finished and no other device could begin it earlier (Baechi's released code)."""
+    while the child's predecessors have all finished and no other device could begin it earlier (Baechi's code)."""
 
 
 class ListResult(NamedTuple):
