@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from on_gpus import CLUSTERS, cases, head, parser, row
 
 from pesto.core.graph import FUNCTION, SESSION
-from pesto.core.plans.ways import GRAPHDEF
+from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.source import Source
 from pesto.inputs.load import planned_step
 from pesto.tf.emulate.emulate_options import REACHED, WALL, EmulationOptions

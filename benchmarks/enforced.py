@@ -11,7 +11,7 @@ without an order; and how many ops no chain holds.
 from on_gpus import CLUSTERS, cases, head, parser, row
 
 from pesto.core.graph import BOUND, FUNCTION, SESSION
-from pesto.core.plans.ways import PLACEMENT
+from pesto.core.plans.execution_modes import PLACEMENT
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph

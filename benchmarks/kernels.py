@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from pesto.core.costs.kernels.engines import engine
-from pesto.core.costs.kernels.launched import kernels
 from pesto.core.costs.kernels.machine import Machine
+from pesto.core.costs.kernels.op_times import kernel_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL
 from solvers.arrays import Bools, Floats, Ints
@@ -55,7 +55,7 @@ class KernelTable:
 
     def predicted(self) -> Floats:
         """[n] seconds by the model."""
-        return kernels(self.rows, self.machine)[0]
+        return kernel_times(self.rows, self.machine)[0]
 
 
 def tables() -> list[KernelTable]:

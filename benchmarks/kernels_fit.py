@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks.kernels import KernelTable, table
 from pesto.core.costs.kernels.convolutions import conv_seconds
-from pesto.core.costs.kernels.launched import matmul_seconds
 from pesto.core.costs.kernels.machine import Constants, ConvConstants
+from pesto.core.costs.kernels.op_times import matmul_seconds
 from solvers.arrays import Floats
 
 Score = Callable[[Floats], float]

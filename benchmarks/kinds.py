@@ -13,12 +13,12 @@ import time
 from dataclasses import dataclass
 from math import prod
 
-from pesto.choosing.weighing.choice import placed_from_a_board
-from pesto.choosing.weighing.one_board import accelerators_of
-from pesto.choosing.weighing.partly_cut import partly_cut
-from pesto.choosing.weighing.timed_split import cut_and_timed, factorings, quickest
+from pesto.choosing.strategy_choice.choice import place_from_board
+from pesto.choosing.strategy_choice.one_board import accelerators_of
+from pesto.choosing.strategy_choice.partial_split import split_partially
+from pesto.choosing.strategy_choice.timed_split import cut_and_time, factorings, quickest
 from pesto.core.cluster import Cluster
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InfeasibleError, NothingFoundError
 from pesto.core.graph import Graph
 from pesto.core.problem import TICK_S
@@ -82,16 +82,16 @@ def main() -> None:
 
 def _case(name: str, step: tuple[Graph, TypedGraph], cluster: Cluster, limit: float) -> KindsRow:
     graph, _ = step
-    began, settings, costs = time.process_time(), Settings(time_limit_s=limit), modelled(graph, cluster)
+    began, settings, costs = time.process_time(), Settings(time_limit_s=limit), model_costs(graph, cluster)
     ways = factorings(len(accelerators_of(cluster)))
-    cut = quickest([each for way in ways for each in cut_and_timed(step, way, cluster, Settings(), seconds=120)])
+    cut = quickest([each for way in ways for each in cut_and_time(step, way, cluster, Settings(), seconds=120)])
     place, both, bound = None, None, None
     try:
         bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S
-        placed, board = placed_from_a_board(graph, cluster, costs, settings, lambda _: None)
+        placed, board = place_from_board(graph, cluster, costs, settings, lambda _: None)
         place = placed.plan.makespan_s
         placements = [*([(board[0].cluster, board[1])] if board else []), (cluster, placed)]
-        mixed = partly_cut(step, cluster, settings, placements, lambda _: None, [cut.split])
+        mixed = split_partially(step, cluster, settings, placements, lambda _: None, [cut.split])
         both = mixed.candidate.makespan * TICK_S if mixed is not None and mixed.candidate.fits else None
     except (InfeasibleError, NothingFoundError):
         pass

@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.kernels.op_times import gpu_op_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import MATMUL, Graph
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -33,7 +33,7 @@ def main() -> None:
     asked = parser.parse_args()
     full, mixed = traced("float32"), traced("mixed_float16")
     able = preset(asked.preset)
-    seconds = {name: times(graph, able).seconds for name, graph in (("float32", full), ("mixed", mixed))}
+    seconds = {name: gpu_op_times(graph, able).seconds for name, graph in (("float32", full), ("mixed", mixed))}
     rows = {"float32": by_type(full, seconds["float32"]), "mixed": by_type(mixed, seconds["mixed"])}
     gains = matmul_gains(full, mixed, seconds["float32"], seconds["mixed"])
     said = {

@@ -21,7 +21,7 @@ from pesto.core.cluster import Cluster
 from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import footprint
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.inputs.load import load_cluster, load_costs
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _row(name: str, graph: Graph, cluster: Cluster, again: int) -> None:
-    problem = build(graph, load_costs(graph, cluster, None), cluster, memory=np.zeros_like(graph.param_bytes))
+    problem = build_problem(graph, load_costs(graph, cluster, None), cluster, memory=np.zeros_like(graph.param_bytes))
     held = footprint(graph)
     first, placed = _least(lambda: place(problem, Options()), again)
     second, relief = _least(

@@ -18,7 +18,7 @@ from benchmarks.scaling_solvers import layered
 from pesto.core.files.graph_file import load
 from pesto.core.memory.peaks import footprint
 from pesto.core.plans.order_worth import send_ranks
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
 from solvers.arrays import Ints, ints
@@ -105,7 +105,7 @@ def synthetic(gpus: int, limit: int) -> None:
 def real(path: Path, cluster_name: str) -> None:
     """A line of a graph file, and what its peak bytes take."""
     graph, cluster = load(path), load_cluster(cluster_name)
-    problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
+    problem = build_problem(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
     placed = ListScheduler().solve(problem, Options(seconds=10), lambda _: None).schedule
     assert placed is not None
     row(path.stem[:13], problem, runs(problem, placed.device))

@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 from pesto.core.files.graph_file import load
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import solve
@@ -45,7 +45,7 @@ def main() -> None:
     for path in given.graphs:
         graph, machine = load(path), load_cluster(CLUSTER)
         costs = load_costs(graph, machine, None)
-        problem = build(graph, costs, machine, memory=graph.param_bytes)
+        problem = build_problem(graph, costs, machine, memory=graph.param_bytes)
         with mock.patch("pesto.planning.solving.windows.SHARE", 0.0):
             start = solve(graph, machine, costs, Settings(time_limit_s=given.first), lambda _: None).plan.schedule
         for name in (*(f"annealing, {heat:g}" for heat in HEATS), *ENGINES):

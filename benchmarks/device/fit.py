@@ -21,8 +21,8 @@ from benchmarks.device.report import FORMS, fitted_rows, read, replayed
 from benchmarks.kernels_fit import CONV_PRIOR, MATMUL_PRIOR, badness, best_of, source_of, spread_of
 from pesto.core.costs.kernels.convolutions import conv_seconds
 from pesto.core.costs.kernels.engines import engine
-from pesto.core.costs.kernels.launched import matmul_seconds
 from pesto.core.costs.kernels.machine import Constants, ConvConstants, Machine
+from pesto.core.costs.kernels.op_times import matmul_seconds
 from pesto.core.costs.presets import Preset, preset
 from solvers.arrays import Floats, Ints
 

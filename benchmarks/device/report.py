@@ -14,13 +14,13 @@ from benchmarks.device.torch_steps import OTHERS, class_of, step_graph
 from benchmarks.kernels import errors, print_errors
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.kernels.op_times import gpu_op_times
 from pesto.core.costs.links import link_model
-from pesto.core.costs.presets import Preset, named_in, preset
-from pesto.core.files.graph_file import Op, to_graph
+from pesto.core.costs.presets import Preset, preset, preset_named_in
+from pesto.core.files.graph_file import OpRecord, to_graph
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL, Graph
 from pesto.core.memory.peaks import measure
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.simulator import Timeline, simulate
 from pesto.inputs.cluster_file import parse
 from solvers.arrays import Floats
@@ -71,7 +71,7 @@ def report(
     held_out: only the kernels whose shapes no constant was fitted to.
     """
     gpu = data["machine"]["gpu"]
-    able = preset(named) if named else named_in(gpu)
+    able = preset(named) if named else preset_named_in(gpu)
     if able is None or not able.sms:
         raise ValueError(f"no preset of a GPU fits {gpu!r} - name one with --preset")
     able = replace(able, fitted_to=fitted_to or able.fitted_to)
@@ -99,13 +99,13 @@ def predicted(graph: Graph, able: Preset, *, tf32: bool) -> Floats:
     if not tf32:
         peaks = tuple((name, rate) for name, rate in able.peaks if name != "tf32")
         able = replace(able, peaks=peaks, tensor=tuple(name for name in able.tensor if name != "tf32"))
-    return times(graph, able).seconds
+    return gpu_op_times(graph, able).seconds
 
 
-def described(name: str, op: dict[str, Any], **more: Any) -> Op:
+def described(name: str, op: dict[str, Any], **more: Any) -> OpRecord:
     """One op of a graph from a row's description of it."""
     dtype = "float32" if op["dtype"] == "tf32" else op["dtype"]
-    return Op(name=name, kernel=op["kernel"], sizes=op["sizes"], flops=op["flops"], moved_bytes=op["bytes"],
+    return OpRecord(name=name, kernel=op["kernel"], sizes=op["sizes"], flops=op["flops"], moved_bytes=op["bytes"],
               dtype=dtype, runs_on=["gpu"], **more)  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _simulated(graph: Graph, seconds: Floats, able: Preset, device: list[str]) -
     compute_s = np.full((graph.ops, len(names)), np.nan)
     compute_s[np.arange(graph.ops), at] = seconds
     costs = Costs(compute_s=compute_s, origin=np.zeros(graph.ops, dtype=np.int64), source=able.name)
-    problem = build(graph, costs, cluster, memory=graph.param_bytes)
+    problem = build_problem(graph, costs, cluster, memory=graph.param_bytes)
     return simulate(problem, at, np.arange(graph.ops)), cluster
 
 
@@ -226,7 +226,7 @@ def plan_row(plan: dict[str, Any], able: Preset) -> dict[str, Any]:
     for op in plan["ops"]:
         more = {"inputs": op["inputs"], "outputs": [op["out_bytes"]]}
         if op["op"] is None:
-            ops.append(Op(name=op["name"], runs_on=["cpu"], launches=False, **more))
+            ops.append(OpRecord(name=op["name"], runs_on=["cpu"], launches=False, **more))
         else:
             ops.append(described(op["name"], op["op"], **more))
     graph = to_graph(ops, ["cpu", "gpu"], plan["plan"])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pesto.core.files.graph_file import Op, to_graph
+from pesto.core.files.graph_file import OpRecord, to_graph
 from pesto.core.graph import Graph
 
 _WIDTH = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1, "uint8": 1, "int8": 1}
@@ -72,13 +72,13 @@ def step_graph(log: dict[str, Any], source: str) -> Graph:
     tensors = [TorchTensor(*t) for t in log["tensors"]]
     maker: dict[int, str] = {}
     writer: dict[int, str] = {}
-    ops: list[Op] = []
+    ops: list[OpRecord] = []
     for place, (func, args, outs, writes) in enumerate(log["ops"]):
         read, made, written = (list(_tensors(x, tensors)) for x in (args, outs, writes))
         for storage in dict.fromkeys(t.storage for t in read if t.storage not in maker):
             held = log["storages"][storage]
             maker[storage] = f"held/{storage}:0"
-            ops.append(Op(name=f"held/{storage}", type="held", launches=False, param_bytes=held, outputs=[held],
+            ops.append(OpRecord(name=f"held/{storage}", type="held", launches=False, param_bytes=held, outputs=[held],
                           runs_on=["gpu"]))  # fmt: skip
         new = {t.storage: t for t in made if t.storage not in maker}
         if not new and not written:
@@ -91,7 +91,7 @@ def step_graph(log: dict[str, Any], source: str) -> Graph:
             name = f"{place}/{part}/{base}"
             own = [t.storage for t in kernel.made if t.storage in new]
             own = list(dict.fromkeys(own))
-            ops.append(Op(
+            ops.append(OpRecord(
                 name=name, type=base, inputs=[maker[s] for s in inputs], control=after,
                 outputs=[log["storages"][s] for s in own], dtype=read[0].dtype if read else "",
                 flops=kernel.flops, moved_bytes=kernel.moved, kernel=kernel.form, sizes=kernel.sizes,

@@ -32,11 +32,11 @@ ROOMS = {
         modules=("solvers/checker.py",), tests=("tests/solvers/test_check.py", "tests/solvers/test_check_neutral.py")
     ),
     "expansion": Room(
-        modules=("pesto/planning/solving/candidates.py", "pesto/planning/solving/levels.py"),
+        modules=("pesto/planning/solving/candidates.py", "pesto/planning/solving/multilevel.py"),
         tests=(
             "tests/pesto/planning/solving/test_expansion.py",
             "tests/pesto/planning/solving/test_nearest.py",
-            "tests/pesto/planning/solving/test_levels.py",
+            "tests/pesto/planning/solving/test_multilevel.py",
             "tests/pesto/planning/solving/test_turns.py",
         ),
     ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pesto.choosing.comparison.contest import Entrants, Entry, chosen_methods, compete
+from pesto.choosing.comparison.contest import Entrants, MethodEntry, chosen_methods, compete
 from pesto.cli.printed import answer, aside
 from pesto.core.cluster import Cluster
 from pesto.core.files.json import shown
@@ -105,5 +105,5 @@ def _rivals(stage: _Stage, asked: Asked, mine: "EmulationResult", names: tuple[s
             yield Rival(method=name, predicted_s=theirs.predicted_s, emulated_s=theirs.step_s)
 
 
-def _unheard(entry: Entry) -> None:
+def _unheard(entry: MethodEntry) -> None:
     del entry

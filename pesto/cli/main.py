@@ -20,7 +20,7 @@ from pesto.cli.startup import note_start
 from pesto.core.distribution import VERSION
 from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
 from pesto.planning.solving.interrupt import install, received
-from pesto.planning.solving.watchdog import watched
+from pesto.planning.solving.watchdog import watch_signals
 from pesto.reporting.show.screen import one_line, screens
 
 VERBS = {
@@ -155,7 +155,7 @@ def main() -> None:
     install()
     atexit.register(gc.freeze)  # an ending interpreter searches all objects for cycles: a quarter of a second of a core
     # click completes in bytes, for a shell
-    with watched(), nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():
+    with watch_signals(), nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():
         _log_to_stderr()
         code = _run()
     sys.exit(code)

@@ -15,9 +15,9 @@ from click.core import ParameterSource
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
 from pesto.core.costs.disturbance import KEEP
-from pesto.core.costs.launches import Launch
+from pesto.core.costs.launches import LaunchCost
 from pesto.core.errors import NothingFoundError, UsageError
-from pesto.core.files.disk import check_there
+from pesto.core.files.disk import check_exists
 from pesto.core.files.reading import ShowPhase, phases_shown_by
 from pesto.core.source import Source
 
@@ -42,21 +42,21 @@ class Duration(click.ParamType[float]):
         return float(found.group(1)) * _FACTOR[found.group(2)]
 
 
-class LaunchTime(click.ParamType[Launch]):
+class LaunchTime(click.ParamType[LaunchCost]):
     """A time, as 5us, or `costs`."""
 
     name = "launch"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Launch:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> LaunchCost:
         """The time; a click usage error for anything else."""
-        if isinstance(value, Launch):
+        if isinstance(value, LaunchCost):
             return value
         if value == "costs":
-            return Launch(each_s=None)
+            return LaunchCost(each_s=None)
         found = _LAUNCH.match(value)
         if not found:
             self.fail(f"{value!r} is no time of a launch - write 5us, 0.01ms, or costs", param, ctx)
-        return Launch(each_s=float(found.group(1)) * _SMALL[found.group(2)])
+        return LaunchCost(each_s=float(found.group(1)) * _SMALL[found.group(2)])
 
 
 def launch_option(text: str) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ class Existing(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; FileError when nothing is there."""
-        check_there(value)
+        check_exists(value)
         return super().convert(value, param, ctx)
 
 

@@ -32,7 +32,7 @@ def expect_path(name: str, value: str | Path) -> Path:
     return Path(value)
 
 
-def maybe_path(name: str, value: str | Path | None) -> Path | None:
+def optional_path(name: str, value: str | Path | None) -> Path | None:
     """As `expect_path`, of what may be left out."""
     return None if value is None else expect_path(name, value)
 
@@ -43,12 +43,12 @@ def expect_names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def hearing(name: str, hear: Callable[[T], None] | None) -> Callable[[T], None]:
+def expect_listener(name: str, hear: Callable[[T], None] | None) -> Callable[[T], None]:
     """Who hears of progress; UsageError when it is no function."""
     expect(name, hear, Callable | None, "a function of what it is told")
-    return hear or _nobody
+    return hear or _ignore
 
 
-def _nobody(told: object) -> None:
+def _ignore(told: object) -> None:
     """Hears of progress when nobody else does."""
     del told

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 
 from pesto.core.errors import InputError
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
 """What a device has peaks in."""
@@ -123,7 +123,7 @@ class Cluster:
     def __repr__(self) -> str:
         """One line: how many devices of which kind, and how many links."""
         kinds = " + ".join(f"{count} {kind}" for kind, count in Counter(d.kind for d in self.devices).items())
-        return f"Cluster({reprlib.repr(self.name)}, {reprlib.repr(kinds)[1:-1]}, {counted(len(self.links), 'link')})"
+        return f"Cluster({reprlib.repr(self.name)}, {reprlib.repr(kinds)[1:-1]}, {plural(len(self.links), 'link')})"
 
     def s_per_byte(self, a: int, b: int) -> float:
         """Seconds that a byte takes from device `a` to device `b` behind others; infinite from a device to itself."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pesto.core.errors import InputError
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 
@@ -55,7 +55,7 @@ AGAIN = "#"
 """Separates a variable's name from its number where several of a step have that name."""
 
 
-def numbered(name: str, taken: dict[str, int]) -> str:
+def unique_name(name: str, taken: dict[str, int]) -> str:
     """Return the name, with #2, #3 behind it where it is taken; `taken` counts the variables of each name so far."""
     made = name
     while made in taken:
@@ -178,7 +178,7 @@ class Graph:
         """One line, without arrays."""
         edges = f"{len(self.src)} data + {len(self.control_src)} control edges"
         batch = "" if self.batch is None else f", batch {self.batch}"
-        return f"Graph({reprlib.repr(self.source)}, {counted(self.ops, 'op')}, {edges}{batch})"
+        return f"Graph({reprlib.repr(self.source)}, {plural(self.ops, 'op')}, {edges}{batch})"
 
     @property
     def ops(self) -> int:
@@ -206,7 +206,7 @@ class Graph:
         rank = rank_of(order)
         digest = hashlib.sha256(b"pesto graph 1\n")
         digest.update("\n".join([*sorted(self.kinds), *(self.types[i] for i in self.type_of[order])]).encode())
-        for columns in _hashed(self, rank, order):
+        for columns in _identity_rows(self, rank, order):
             _digest_rows(digest, columns)
         return digest.hexdigest()
 
@@ -217,7 +217,7 @@ class Graph:
         the layout of this graph with its ops rearranged: order[i] is the op that stands at place i. InputError when
         `order` does not hold every op once.
         """
-        order, rank = _arranged(self, order)
+        order, rank = _arrange(self, order)
         names = [t.encode() for t in self.types]
         digest = hashlib.sha256(b"pesto layout 1\n")
         digest.update(b"\n".join([names[i] for i in self.type_of[order].tolist()]))
@@ -233,10 +233,10 @@ class Graph:
         Where two graphs have one listing, op i of one may stand for op i of the other, whatever tells twins of another
         size apart included. `order` and InputError are as in `layout`.
         """
-        order, rank = _arranged(self, order)
+        order, rank = _arrange(self, order)
         digest = hashlib.sha256(b"pesto listing 1\n" + self.layout(order).encode())
         digest.update("\n".join(sorted(self.kinds)).encode())
-        for columns in _hashed(self, rank, order):
+        for columns in _identity_rows(self, rank, order):
             _digest_rows(digest, columns)
         return digest.hexdigest()
 
@@ -254,26 +254,26 @@ class Graph:
             "source": self.source, "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
             "kinds": ",".join(self.kinds),
         }  # fmt: skip
-        found = nx.MultiDiGraph(**_known(said))
+        found = nx.MultiDiGraph(**_drop_unset(said))
         columns = _node_columns(self)
         for name, *values in zip(self.names, *columns.values(), strict=True):
-            found.add_node(name, **_known(dict(zip(columns, values, strict=True))))
+            found.add_node(name, **_drop_unset(dict(zip(columns, values, strict=True))))
         carried = [column[self.tensor].tolist() for column in (_outputs(self), self.tensor_bytes, self.tensor_dtype)]
         dtypes = [*self.dtypes, ""]
         for a, b, output, size, dtype in zip(self.src.tolist(), self.dst.tolist(), *carried, strict=True):
             said = {"output": output, "bytes": size, "dtype": dtypes[dtype]}
-            found.add_edge(self.names[a], self.names[b], **_known(said))
+            found.add_edge(self.names[a], self.names[b], **_drop_unset(said))
         for a, b in zip(self.control_src.tolist(), self.control_dst.tolist(), strict=True):
             found.add_edge(self.names[a], self.names[b], control=True)
         return found
 
 
-def launched(kernels: Ints, launches: Bools) -> Ints:
+def kernel_counts(kernels: Ints, launches: Bools) -> Ints:
     """[n] how many kernels each op starts: none, one, or as many as its form says."""
     return np.where(launches, np.where(kernels[:, 0] >= PASSES, kernels[:, 1], 1), 0)
 
 
-def _known(said: dict[str, Any]) -> dict[str, Any]:
+def _drop_unset(said: dict[str, Any]) -> dict[str, Any]:
     """What says something."""
     return {key: value for key, value in said.items() if value is not None and value != ""}
 
@@ -322,7 +322,7 @@ def _variable_columns(g: Graph) -> dict[str, list[str]]:
     return {"variable": [v.name for v in of], "variable_dtype": [v.dtype for v in of], "variable_shape": shapes}
 
 
-def _arranged(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
+def _arrange(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
     """([n] op at each place, [n] place of each op); InputError unless every op has one place."""
     order = np.arange(g.ops) if order is None else np.asarray(order, dtype=np.int64)
     if not np.array_equal(np.sort(order), np.arange(g.ops)):
@@ -350,7 +350,7 @@ def _outputs(g: Graph) -> Ints:
     return np.arange(len(g.tensor_op)) - np.searchsorted(g.tensor_op, np.arange(g.ops))[g.tensor_op]
 
 
-def _hashed(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
+def _identity_rows(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
     """The rows that identify a graph, as columns; `rank` is the topological index of each op."""
     place = np.arange(g.ops)
     kinds = sorted(range(len(g.kinds)), key=lambda k: g.kinds[k])

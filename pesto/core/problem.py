@@ -7,7 +7,7 @@ import numpy as np
 
 from pesto.core.cluster import Cluster, Path
 from pesto.core.costs import Costs
-from pesto.core.costs.launches import Launches
+from pesto.core.costs.launches import LaunchTimes
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import InputError
 from pesto.core.graph import FREE, SESSION, SHARED, Graph
@@ -32,7 +32,7 @@ def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
     )
 
 
-def build(
+def build_problem(
     graph: Graph,
     costs: Costs,
     cluster: Cluster,
@@ -45,8 +45,8 @@ def build(
 
     memory: [n] bytes an op holds at its location for the whole step (see `pesto.core.memory.peaks`). per_edge: one
     transfer an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device;
-    small constants, which are `copied`, are sent then, too. pins: device of variables, by name (`Graph.variables`), at
-    which the ops that stand for them are pinned, with their groups.
+    small constants, which are `copied_constants`, are sent then, too. pins: device of variables, by name
+    (`Graph.variables`), at which the ops that stand for them are pinned, with their groups.
     Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order. Nothing waits for a
     constant that is copied, and ops that run beside the order take no time.
 
@@ -59,8 +59,8 @@ def build(
     if missing.any():
         op, device = np.argwhere(missing)[0]
         raise InputError(f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name} - profile it")
-    _in_range(graph, costs.compute_s, cluster)
-    ticks = np.where(allowed, np.where(_beside(graph)[:, None], 0, _up(costs.compute_s)), FORBIDDEN)
+    _check_range(graph, costs.compute_s, cluster)
+    ticks = np.where(allowed, np.where(_runs_unordered(graph)[:, None], 0, _round_up(costs.compute_s)), FORBIDDEN)
     payload, tensor = payloads(graph, per_edge=per_edge)
     sizes = graph.tensor_bytes[tensor]
     column, paths = _path_classes(cluster)
@@ -74,16 +74,18 @@ def build(
             dst=np.concatenate([graph.dst[payload >= 0], graph.control_dst]),
             payload=np.concatenate([payload[payload >= 0], np.full(len(graph.control_src), -1)]),
             producer=graph.tensor_op[tensor],
-            transfer=np.array([_up(transfer_s(path, sizes)) for path in paths]).reshape(len(paths), len(tensor)).T,
+            transfer=np.array([_round_up(transfer_s(path, sizes)) for path in paths])
+            .reshape(len(paths), len(tensor))
+            .T,
             path_class=column,
             path_links=_path_links(cluster),
-            group=_together(graph, payload),
+            group=_colocation_groups(graph, payload),
         )
     except ValueError as error:  # the graph's own invariants hold, so only sums can be at fault
         raise InputError(f"{graph.source}: {error} - check the units of its times and bytes") from error
 
 
-def with_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: Launches) -> tuple[Problem, Ints]:
+def add_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: LaunchTimes) -> tuple[Problem, Ints]:
     """(the full-graph `problem` with a task for each launch behind its ops, [k] the op of each of these tasks).
 
     Each accelerator gets a device at its own location, behind all others, that runs the launches of its ops: Pesto's
@@ -92,16 +94,16 @@ def with_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: Launc
     """
     fast = np.flatnonzero([device.kind != "cpu" for device in cluster.devices])
     on_fast = bools(np.isin(problem.location, fast))
-    op = np.flatnonzero((problem.allowed & on_fast).any(axis=1) & graph.launches & ~_beside(graph))
+    op = np.flatnonzero((problem.allowed & on_fast).any(axis=1) & graph.launches & ~_runs_unordered(graph))
     launch = np.full(problem.tasks, -1)
     launch[op] = problem.tasks + np.arange(len(op))
-    kernel = np.where(problem.allowed, _up(apart.kernel_s)[:, problem.location], FORBIDDEN)
+    kernel = np.where(problem.allowed, _round_up(apart.kernel_s)[:, problem.location], FORBIDDEN)
     able = np.stack([problem.allowed[op][:, problem.location == at].any(axis=1) for at in fast], axis=1)
     own = np.full((problem.tasks + len(op), problem.devices + len(fast)), FORBIDDEN)
     own[: problem.tasks, : problem.devices] = problem.duration
     own[op, : problem.devices] = kernel[op]
-    own[problem.tasks :, problem.devices :] = np.where(able, _up(apart.launch_s[op][:, fast]), FORBIDDEN)
-    src, dst, payload = _launched_after(problem, launch, on_fast)
+    own[problem.tasks :, problem.devices :] = np.where(able, _round_up(apart.launch_s[op][:, fast]), FORBIDDEN)
+    src, dst, payload = _edges_with_launches(problem, launch, on_fast)
     group = problem.group.copy()
     alone = op[group[op] < 0]
     group[alone] = group.max(initial=-1) + 1 + np.arange(len(alone))
@@ -113,7 +115,7 @@ def with_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: Launc
     return found, ints(op)
 
 
-def _launched_after(problem: Problem, launch: Ints, on_fast: Bools) -> tuple[Ints, Ints, Ints]:
+def _edges_with_launches(problem: Problem, launch: Ints, on_fast: Bools) -> tuple[Ints, Ints, Ints]:
     """(src, dst, payload) of a problem's own edges, and of those into its launches; `launch` [n] is -1 for none."""
     src, dst = problem.src, problem.dst
     hosted = bools(~(problem.allowed & on_fast).any(axis=1))
@@ -128,7 +130,7 @@ def _launched_after(problem: Problem, launch: Ints, on_fast: Bools) -> tuple[Int
     )
 
 
-def _up(seconds: Floats) -> Ints:
+def _round_up(seconds: Floats) -> Ints:
     # A thousandth of a tick is floating point noise, not time.
     with np.errstate(over="ignore"):
         ticks = np.ceil(np.round(np.nan_to_num(seconds) / TICK_S, 3))
@@ -151,7 +153,7 @@ def _allowed(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Bools:
     for d, device in enumerate(cluster.devices):
         if device.kind in column:
             allowed[:, d] = can[:, column[device.kind]] & (on_fast if device.kind != "cpu" else ~on_fast)
-    pin = _pinned(graph, cluster, pins)
+    pin = _pinned_device(graph, cluster, pins)
     for d, device in enumerate(cluster.devices):
         here = pin == d
         allowed[here] = False
@@ -168,7 +170,7 @@ def _allowed(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Bools:
     return allowed
 
 
-def _pinned(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Ints:
+def _pinned_device(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Ints:
     """[n] the one device that each op, its variable or an op of its group is pinned to; -1 for none."""
     names = [device.name for device in cluster.devices]
     missing = [name for name in (*graph.devices, *pins.values()) if name not in names]
@@ -193,18 +195,18 @@ def _pinned(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Ints:
     return ints(np.where(pin >= 0, pin, group[graph.group]))
 
 
-def _beside(graph: Graph) -> Bools:
+def _runs_unordered(graph: Graph) -> Bools:
     """[n] ops that run beside the order in the way in which the step is meant to be run: they hold no processor.
 
     Handles and feeds, constants of which there are copies, and in a session what other programs share and no kernel
     starts for: all of it is light, and done when the step begins.
     """
     found = (graph.loose == FREE) | ((graph.loose == SHARED) & (graph.way == SESSION) & ~graph.launches)
-    found[graph.tensor_op[copied(graph)]] = True
+    found[graph.tensor_op[copied_constants(graph)]] = True
     return bools(found)
 
 
-def _together(graph: Graph, payload: Ints) -> Ints:
+def _colocation_groups(graph: Graph, payload: Ints) -> Ints:
     """[n] the graph's groups; with what has no place in the order goes what else has none and reads nothing but that.
 
     Nothing could order such a transfer: it would start with the step, ahead of what a plan sends then.
@@ -244,11 +246,11 @@ def _group_kinds(graph: Graph) -> Bools:
 def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
     """(payload of each data edge, tensor of each payload): one a tensor with a reader, or one an edge.
 
-    -1 where the tensor is copied and never sent (`copied`); the paper counts such edges as all others.
+    -1 where the tensor is copied and never sent (`copied_constants`); the paper counts such edges as all others.
     """
     if per_edge:
         return np.arange(len(graph.src)), graph.tensor
-    sent = ~copied(graph)[graph.tensor]
+    sent = ~copied_constants(graph)[graph.tensor]
     payload = np.full(len(graph.tensor), -1)
     used, payload[sent] = np.unique(graph.tensor[sent], return_inverse=True)
     return payload, used
@@ -257,17 +259,17 @@ def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
 def constants_first(graph: Graph, rank: Ints) -> Ints:
     """[n] `rank`, but constants that are copied, for which nothing waits, come before all else."""
     first = np.zeros(graph.ops, dtype=np.bool_)
-    first[graph.tensor_op[copied(graph)]] = True
+    first[graph.tensor_op[copied_constants(graph)]] = True
     return rank_of(np.lexsort((rank, ~first)))
 
 
-def edges_kept(graph: Graph, problem: Problem) -> Ints:
+def kept_edges(graph: Graph, problem: Problem) -> Ints:
     """The graph's data edges that its problem begins with, in this order: all, or all but those of what is copied."""
     every = problem.edges == len(graph.src) + len(graph.control_src)
-    return ints(np.flatnonzero(np.ones(len(graph.src), np.bool_) if every else ~copied(graph)[graph.tensor]))
+    return ints(np.flatnonzero(np.ones(len(graph.src), np.bool_) if every else ~copied_constants(graph)[graph.tensor]))
 
 
-def copied(graph: Graph) -> Bools:
+def copied_constants(graph: Graph) -> Bools:
     """[t] small constants, of which every device that reads them has a copy of its own: they are never sent.
 
     TensorFlow copies constants of up to 16 elements to each CPU that reads them; enforcement does so on every device
@@ -278,7 +280,7 @@ def copied(graph: Graph) -> Bools:
     return bools(constant[graph.tensor_op] & (graph.tensor_bytes <= COPIED) & (graph.tensor_bytes > 0))
 
 
-def _in_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:
+def _check_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:
     over = np.argwhere(seconds > LONGEST * TICK_S)
     if len(over):
         op, device = over[0]

@@ -40,7 +40,7 @@ def size(count: float) -> str:
     return f"{count / one:.2f} {name}" if one > 1 else f"{count:.0f} {name}"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def plural(count: int, one: str, many: str = "") -> str:
     """How many of something: 1 op, 2 ops; `many` where that is not `one` with an s, as boxes."""
     return f"{count} {one if count == 1 else many or f'{one}s'}"
 
@@ -62,7 +62,7 @@ def change(share: float) -> str:
     return f"+{percent(share)}" if share > 0 else percent(share)
 
 
-def brief(name: str, most: int = 40) -> str:
+def shorten(name: str, most: int = 40) -> str:
     """A name of at most `most` characters, its middle left out: how it begins and ends tells ops apart."""
     if len(name) <= most:
         return name

@@ -75,7 +75,7 @@ def simulate(
     device.
     """
     out = np.zeros(problem.tasks, bool) if free is None else free
-    run = _Run(problem, np.asarray(device), np.asarray(rank), out, ~(out if beside is None else beside))
+    run = _Simulation(problem, np.asarray(device), np.asarray(rank), out, ~(out if beside is None else beside))
     if send_rank is None:
         run.to_the_end()
     else:
@@ -83,7 +83,7 @@ def simulate(
     return Timeline(problem=problem, schedule=run.schedule())
 
 
-class _Run:
+class _Simulation:
     """The state of one simulation: lists, because Python reads them faster than arrays."""
 
     def __init__(self, problem: Problem, device: Ints, rank: Ints, free: Bools, asking: Bools) -> None:

@@ -59,7 +59,7 @@ def _real(value: Any) -> float | None:
         return None
 
 
-def picked(pick: Pick, at: tuple[Any, ...], data: Mapping[Any, Any], where: str) -> Any:
+def pick_value(pick: Pick, at: tuple[Any, ...], data: Mapping[Any, Any], where: str) -> Any:
     """The value of the node (node,) or the edge (u, v) or (u, v, key) that `pick` gives; None for none.
 
     An edge's mapping may leave out the key, and a function gets none. InputError, with where it is, when a function
@@ -78,7 +78,7 @@ def picked(pick: Pick, at: tuple[Any, ...], data: Mapping[Any, Any], where: str)
         raise InputError(f"{where}: the function that was given for it fails with {said} - correct it") from error
 
 
-def has(pick: Pick, data: Mapping[Any, Any]) -> str:
+def missing_text(pick: Pick, data: Mapping[Any, Any]) -> str:
     """What a missing value is called, and what there is in its stead, for messages."""
     if not isinstance(pick, str):
         return "what was given for it has none"

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from pesto.core.cluster import Cluster, Device, Path, Rates
 from pesto.core.costs.links import link_model
-from pesto.core.costs.presets import PRESETS, preset, speeds
+from pesto.core.costs.presets import PRESETS, device_preset, preset
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
@@ -147,7 +147,7 @@ def load_cluster(name_or_path: str) -> Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class ClusterDescription:
     """A cluster with what its file says of it beside the numbers."""
 
     cluster: Cluster
@@ -158,7 +158,7 @@ class Described:
     """The file as it is, which loads back to the same cluster whatever it is called."""
 
 
-def described(name_or_path: str) -> Described:
+def describe_cluster(name_or_path: str) -> ClusterDescription:
     """The cluster that `load_cluster` gives, and the text of its file; errors as there."""
     data, where, source = _content(name_or_path)
     cluster = parse(data, where, source)
@@ -166,7 +166,7 @@ def described(name_or_path: str) -> Described:
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     about = " ".join(line.lstrip("# ").rstrip() for line in head)
     unnamed = toml.parse(data, File, where, InputError).name is None
-    return Described(
+    return ClusterDescription(
         cluster=cluster, about=about, text=f"name = {toml.quoted(cluster.name)}\n{text}" if unnamed else text
     )
 
@@ -177,7 +177,7 @@ def _content(name_or_path: str) -> tuple[bytes, str, str]:
         path = FilePath(name_or_path)
         return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name)
     if name_or_path not in cluster_names():
-        remedy = toml.closest(name_or_path, cluster_names())
+        remedy = toml.suggest(name_or_path, cluster_names())
         raise UsageError(f"no cluster is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
     path = _folder() / f"{name_or_path}.toml"
     return read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}"
@@ -227,7 +227,7 @@ def _device(entry: Devices, hosts: list[str], numbered: Counter[str]) -> Device:
         raise InputError(f"devices: {label} has no host - set host to one of {', '.join(hosts)}")
     host = entry.host if entry.host is not None else hosts[0]
     if host not in hosts:
-        raise InputError(f"devices: no host is named {host!r} - {toml.closest(host, hosts)}")
+        raise InputError(f"devices: no host is named {host!r} - {toml.suggest(host, hosts)}")
     known = preset(entry.preset) if entry.preset is not None else None
     kind = entry.kind or (known.kind if known else "gpu")
     memory = entry.memory_gib or (known.memory_gib if known else 0)
@@ -237,7 +237,7 @@ def _device(entry: Devices, hosts: list[str], numbered: Counter[str]) -> Device:
         name=f"{kind}:{numbered[kind]}", kind=kind, preset=label, host=hosts.index(host),
         memory_bytes=int(memory * 2**30), speed=entry.speed, cores=entry.cores, rates=_rates(entry, label),
     )  # fmt: skip
-    speeds(found)
+    device_preset(found)
     return found
 
 
@@ -250,7 +250,7 @@ def _rates(entry: Devices, label: str) -> Rates | None:
     if entry.preset is not None and entry.name is not None:
         raise InputError(f"devices: {label} has a preset and a name - drop one")
     for name, value in [*((f"peak_tflops.{p}", x) for p, x in said.items()), *given.items()]:
-        _within(value, f"devices: {name} of {label}", _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s")))
+        _check_limits(value, f"devices: {name} of {label}", _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s")))
     if entry.peak_tflops is None and all(value is None for value in given.values()):
         if entry.preset is None:
             raise InputError(f"devices: {label} has no preset - name one, or give {_NEEDED}")
@@ -264,7 +264,7 @@ def _rates(entry: Devices, label: str) -> Rates | None:
     )
 
 
-def _within(value: float | None, what: str, limits: tuple[float, float, str]) -> None:
+def _check_limits(value: float | None, what: str, limits: tuple[float, float, str]) -> None:
     """InputError for what no device and no link has."""
     least, most, unit = limits
     if value is not None and not least <= value <= most:
@@ -277,7 +277,7 @@ def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tu
         raise InputError(f"links: more than {MOST_PAIRS} pairs - name kinds instead of devices")
     entry_of = np.full((len(devices), len(devices)), -1)
     for k, entry in enumerate(file.links):
-        entry_of[_joined(entry, devices)] = k
+        entry_of[_joined_pairs(entry, devices)] = k
     np.fill_diagonal(entry_of, -2)
     missing = np.argwhere(entry_of == -1)
     if len(missing):
@@ -287,12 +287,12 @@ def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tu
     hosts = [h.name for h in file.hosts]
     rows: list[tuple[Path | None, ...]] = []
     for a, row in zip(devices, entry_of.tolist(), strict=True):
-        held = [_held(file.links[k], a, b, hosts) if k >= 0 else () for b, k in zip(devices, row, strict=True)]
+        held = [_held_links(file.links[k], a, b, hosts) if k >= 0 else () for b, k in zip(devices, row, strict=True)]
         rows.append(tuple(_path(costs[k], h, links) if k >= 0 else None for h, k in zip(held, row, strict=True)))
     return tuple(rows)
 
 
-def _joined(entry: Links, devices: tuple[Device, ...]) -> Bools:
+def _joined_pairs(entry: Links, devices: tuple[Device, ...]) -> Bools:
     """[device, device] the ordered pairs that an entry speaks of."""
     host = np.array([d.host for d in devices])
     found = np.zeros((len(devices), len(devices)), dtype=np.bool_)
@@ -308,17 +308,17 @@ def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
     found = [i for i, d in enumerate(devices) if name in (d.name, d.kind)]
     if not found:
         known = dict.fromkeys([*(d.kind for d in devices), *(d.name for d in devices)])
-        raise InputError(f"links: no device or kind is named {name!r} - {toml.closest(name, known)}")
+        raise InputError(f"links: no device or kind is named {name!r} - {toml.suggest(name, known)}")
     return found
 
 
 def _cost(entry: Links, where: str) -> Path:
     """What an entry says of time and source, as a path that holds no link."""
     for name, limits in _LINK_LIMITS.items():
-        _within(getattr(entry, name), f"{where}.{name}", limits)
+        _check_limits(getattr(entry, name), f"{where}.{name}", limits)
     for k, piece in enumerate(entry.pieces):
         for j, name in enumerate(("latency_us", "us_per_byte")):
-            _within(piece[j], f"{where}.pieces[{k}][{j}]", _LINK_LIMITS[name])
+            _check_limits(piece[j], f"{where}.pieces[{k}][{j}]", _LINK_LIMITS[name])
     rates = [x for x in (entry.us_per_byte, entry.bandwidth_gb_s) if x is not None]
     if entry.model is not None:
         if rates or entry.latency_us is not None or entry.floor_us or entry.pieces:
@@ -337,7 +337,7 @@ def _cost(entry: Links, where: str) -> Path:
     )  # fmt: skip
 
 
-def _held(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterable[str]:
+def _held_links(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterable[str]:
     """Names of the links that a transfer from a to b holds, each once."""
     values = {
         "from": a.name, "to": b.name, "from_host": hosts[a.host], "to_host": hosts[b.host],
@@ -346,7 +346,7 @@ def _held(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterable[str]
 
     def filled(found: re.Match[str]) -> str:
         if found[1] not in values:
-            raise InputError(f"links: holds has the unknown placeholder {found[0]} - {toml.closest(found[1], values)}")
+            raise InputError(f"links: holds has the unknown placeholder {found[0]} - {toml.suggest(found[1], values)}")
         return values[found[1]]
 
     # Not str.format: a file's text must not reach attributes or field widths.

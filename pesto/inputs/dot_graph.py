@@ -44,7 +44,7 @@ def _graph(top: Any) -> Any:
 
     kinds = (nx.DiGraph, nx.Graph) if top.obj_dict.get("strict") else (nx.MultiDiGraph, nx.MultiGraph)
     graph = kinds[top.get_type() != "digraph"]()
-    graph.graph.update(_said(top.get_attributes()))
+    graph.graph.update(_plain_attributes(top.get_attributes()))
     _read(graph, top.obj_dict, {}, {})
     return graph
 
@@ -57,7 +57,7 @@ def _read(graph: Any, part: Mapping[str, Any], of_nodes: Said, of_edges: Said) -
     named: list[str] = []
     between: Any = None
     for what, said in _statements(part):
-        own = _said(said["attributes"])
+        own = _plain_attributes(said["attributes"])
         if what == "node":
             of_nodes = {**of_nodes, **own}
         elif what == "edge":
@@ -65,7 +65,7 @@ def _read(graph: Any, part: Mapping[str, Any], of_nodes: Said, of_edges: Said) -
         elif what == "subgraph":
             named += _read(graph, said, of_nodes, of_edges)
         elif what == "one":
-            named.append(_made(graph, said["name"], of_nodes, own))
+            named.append(_add_node(graph, said["name"], of_nodes, own))
         else:
             # In a -> {b c} -> d what is between is an end of two edges, and read once.
             into = [type(graph)() if end is between else graph for end in said["points"]]
@@ -86,18 +86,18 @@ def _statements(part: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 def _end(graph: Any, end: Any, of_nodes: Said, of_edges: Said) -> list[str]:
     """The nodes that an edge names at one end: one, or all of a subgraph."""
     if isinstance(end, str):
-        return [_made(graph, end, of_nodes, {})]
+        return [_add_node(graph, end, of_nodes, {})]
     return list(dict.fromkeys(_read(graph, end, of_nodes, of_edges)))
 
 
-def _made(graph: Any, name: str, defaults: Said, own: Said) -> str:
+def _add_node(graph: Any, name: str, defaults: Said, own: Said) -> str:
     """The name of a node, which has the defaults of where it was made."""
     plain = _plain(name)
     graph.add_node(plain, **(own if plain in graph else {**defaults, **own}))
     return plain
 
 
-def _said(attributes: Mapping[str, Any]) -> Said:
+def _plain_attributes(attributes: Mapping[str, Any]) -> Said:
     return {_plain(str(key)): _plain(str(value)) for key, value in attributes.items()}
 
 

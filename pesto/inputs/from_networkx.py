@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pesto.core.arguments import expect
 from pesto.core.costs.presets import PRESETS
 from pesto.core.errors import InputError
-from pesto.core.files.graph_file import MAX_KINDS, MAX_OPS, Op, OpVariable, to_graph
+from pesto.core.files.graph_file import MAX_KINDS, MAX_OPS, OpRecord, OpVariable, to_graph
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.labels import check_labels
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
-from pesto.inputs.attribute_values import Pick, count, has, number, parts, picked, truth
-from pesto.inputs.networkx_edges import wired
+from pesto.inputs.attribute_values import Pick, count, missing_text, number, parts, pick_value, truth
+from pesto.inputs.networkx_edges import wire_edges
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -91,15 +91,15 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
     UsageError for what is no graph of networkx. Parallel edges without `output` are one, their bytes added; the log
     says so.
     """
-    _checked(graph)
+    _check_graph(graph)
     if reading.order_only:
         graph = graph.copy()
         for *_, data in graph.edges(data=True):
             data["control"] = True
     names = _names(graph)
-    _spelt(graph, reading)
+    _check_spelling(graph, reading)
     kinds, runs_on = _kinds(graph, names, reading)
-    wiring = wired(graph, names, lambda at, data, edge: _size(reading, at, data, edge))
+    wiring = wire_edges(graph, names, lambda at, data, edge: _size(reading, at, data, edge))
     if wiring.added:
         logging.getLogger("pesto").warning(
             "several edges between two nodes are one, their bytes added: %d were added to others, as %s",
@@ -112,15 +112,15 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
         on = runs_on[node] or _timed_kinds(seconds, data) or kinds
         times = _times(reading.durations, seconds, on, data, where)
         ops.append(
-            Op(
+            OpRecord(
                 name=name, runs_on=on, time_s=times, inputs=wiring.inputs[name], control=wiring.control[name],
-                outputs=wiring.outputs[name], dtypes=wiring.dtypes[name], **_others(reading, node, data, where),
+                outputs=wiring.outputs[name], dtypes=wiring.dtypes[name], **_other_fields(reading, node, data, where),
             )
         )  # fmt: skip
-    return _made(graph.graph, ops, kinds, source or _called(graph))
+    return _make_graph(graph.graph, ops, kinds, source or _graph_name(graph))
 
 
-def _made(said: dict[str, Any], ops: list[Op], kinds: list[str], source: str) -> Graph:
+def _make_graph(said: dict[str, Any], ops: list[OpRecord], kinds: list[str], source: str) -> Graph:
     batch = None if said.get("batch") is None else count(said["batch"], "the graph", "its batch")
     way = said.get("way", NOT_SAID)
     if way not in MEANT:
@@ -135,12 +135,12 @@ def _made(said: dict[str, Any], ops: list[Op], kinds: list[str], source: str) ->
         raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error
 
 
-def _called(graph: Any) -> str:
+def _graph_name(graph: Any) -> str:
     said = graph.graph.get("source") or graph.graph.get("name")
     return shown(said) if said else "a graph of networkx"
 
 
-def _checked(graph: Any) -> None:
+def _check_graph(graph: Any) -> None:
     import networkx as nx
 
     expect("graph", graph, nx.Graph, "a networkx.DiGraph or networkx.MultiDiGraph")
@@ -169,7 +169,7 @@ def _names(graph: Any) -> dict[Any, str]:
     return names
 
 
-def _spelt(graph: Any, reading: Reading) -> None:
+def _check_spelling(graph: Any, reading: Reading) -> None:
     """InputError for an attribute that is asked for and that no node has."""
     usual = Reading()
     there = {str(key) for _, data in graph.nodes(data=True) for key in data}
@@ -179,7 +179,7 @@ def _spelt(graph: Any, reading: Reading) -> None:
             continue
         if name != "durations" or not any(key.startswith(f"{pick}_") for key in there):
             raise InputError(
-                f"no node has the attribute {quoted(pick)}, given as {name} - {shown(closest(pick, there))}"
+                f"no node has the attribute {quoted(pick)}, given as {name} - {shown(suggest(pick, there))}"
             )
 
 
@@ -189,7 +189,7 @@ def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[st
     runs_on: dict[Any, list[str]] = {}
     for node, data in graph.nodes(data=True):
         where = f"node {quoted(names[node])}"
-        value = picked(reading.kinds, (node,), data, where)
+        value = pick_value(reading.kinds, (node,), data, where)
         runs_on[node] = [] if value is None else parts(value, where, "its kinds of device")
         if value is not None and not any(runs_on[node]):
             raise InputError(f"{where}: it may run on no kind of device - give one, such as gpu, or cpu,gpu")
@@ -200,36 +200,36 @@ def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[st
 
 
 def _size(reading: Reading, at: tuple[Any, ...], data: dict[str, Any], edge: str) -> int:
-    value = picked(reading.sizes, at, data, edge)
+    value = pick_value(reading.sizes, at, data, edge)
     if value is None and reading.default_bytes is not None:
         return reading.default_bytes
     if value is None:
         raise InputError(
-            f"{edge}: its bytes are missing: {has(reading.sizes, data)} - set them (0 for what carries nothing; "
-            "control for what only waits), or name the attribute that has them as bytes; pesto import --order-only is "
-            "for edges that carry nothing, pesto import --bytes 0 for those that carry 0 bytes"
+            f"{edge}: its bytes are missing: {missing_text(reading.sizes, data)} - set them (0 for what carries "
+            "nothing; control for what only waits), or name the attribute that has them as bytes; pesto import "
+            "--order-only is for edges that carry nothing, pesto import --bytes 0 for those that carry 0 bytes"
         )
     return count(value, edge, "its number of bytes")
 
 
 def _seconds(reading: Reading, node: Any, data: dict[str, Any], kinds: list[str], where: str) -> dict[str, float]:
     """Seconds by kind of device or preset, under "" where they hold for every kind; empty where nothing says any."""
-    value = picked(reading.durations, (node,), data, where)
+    value = pick_value(reading.durations, (node,), data, where)
     said = dict(value) if isinstance(value, Mapping) else {} if value is None else {"": value}
     known = [*kinds, *PRESETS]
     for label in said:
         if label and label not in known:
-            raise InputError(f"{where}: a time for {quoted(label, 60)}, no kind of device - {closest(label, known)}")
+            raise InputError(f"{where}: a time for {quoted(label, 60)}, no kind of device - {suggest(label, known)}")
     if isinstance(reading.durations, str):
         named = {label: f"{reading.durations}_{label}" for label in known}
         said |= {label: data[key] for label, key in named.items() if key in data}
-    if not said and not _modelled(data) and reading.default_duration is not None:
+    if not said and not _has_model_inputs(data) and reading.default_duration is not None:
         said[""] = reading.default_duration
     most, unit = MOST_SECONDS / reading.unit_s, reading.unit_s
     return {label: number(each, where, "its time", most) * unit for label, each in said.items()}
 
 
-def _modelled(data: dict[str, Any]) -> bool:
+def _has_model_inputs(data: dict[str, Any]) -> bool:
     """Whether a node says what its time can be modelled by."""
     return "flops" in data or "moved_bytes" in data
 
@@ -240,7 +240,7 @@ def _kind_of(label: str) -> str:
 
 def _timed_kinds(seconds: dict[str, float], data: dict[str, Any]) -> list[str]:
     """The kinds for which a node gives times, where it gives no other and says nothing else; none where it does."""
-    return [] if "" in seconds or _modelled(data) else list(dict.fromkeys(map(_kind_of, seconds)))
+    return [] if "" in seconds or _has_model_inputs(data) else list(dict.fromkeys(map(_kind_of, seconds)))
 
 
 def _times(
@@ -248,10 +248,10 @@ def _times(
 ) -> dict[str, float] | None:
     """Seconds by kind and preset; InputError for a kind on which the node may run in an unknown time."""
     kinds = {_kind_of(label) for label in seconds}
-    left = [] if "" in seconds or _modelled(data) else [kind for kind in on if kind not in kinds]
+    left = [] if "" in seconds or _has_model_inputs(data) else [kind for kind in on if kind not in kinds]
     if left and not seconds:
         raise InputError(
-            f"{where}: its time is missing: {has(pick, data)} - set it, or name the attribute that has it as "
+            f"{where}: its time is missing: {missing_text(pick, data)} - set it, or name the attribute that has it as "
             "durations; pesto import --duration 0 is for nodes that give none"
         )
     if left:
@@ -261,10 +261,10 @@ def _times(
     return general | {label: s for label, s in seconds.items() if label} or None
 
 
-def _others(reading: Reading, node: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
+def _other_fields(reading: Reading, node: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
     """All else that an op says, by its keys in the graph file."""
-    memory = picked(reading.memory, (node,), data, where)
-    group = picked(reading.groups, (node,), data, where)
+    memory = pick_value(reading.memory, (node,), data, where)
+    group = pick_value(reading.groups, (node,), data, where)
     return {
         "type": str(data.get("type", "")),
         "group": None if group is None else str(group),

@@ -27,7 +27,7 @@ class Wiring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _OutputRead:
     """A node's output by its own label, or by the name of the only node that reads it, where an edge has none."""
 
     label: int | str | None
@@ -44,7 +44,7 @@ class _Read:
         return (False, self.label, "") if isinstance(self.label, int) else (False, MAX_EDGES, self.label)
 
 
-def wired(graph: Any, names: dict[Any, str], size: Size) -> Wiring:
+def wire_edges(graph: Any, names: dict[Any, str], size: Size) -> Wiring:
     """Edges of one node with an equal `output` carry one tensor, those without it one each; `control` carries none.
 
     InputError, with the edge, for one from a node to itself, and for two that disagree on an output that both carry.
@@ -57,9 +57,9 @@ def wired(graph: Any, names: dict[Any, str], size: Size) -> Wiring:
     return found
 
 
-def _readers(found: Wiring, graph: Any, names: dict[Any, str], node: Any, size: Size) -> list[_Read]:
+def _readers(found: Wiring, graph: Any, names: dict[Any, str], node: Any, size: Size) -> list[_OutputRead]:
     """Who reads what of a node; what only waits for it goes to `found`."""
-    readers: list[_Read] = []
+    readers: list[_OutputRead] = []
     keyed = graph.out_edges(node, keys=True) if graph.is_multigraph() else graph.out_edges(node)
     for at in keyed:
         name, reader, data = names[node], names[at[1]], graph.edges[at]
@@ -70,7 +70,7 @@ def _readers(found: Wiring, graph: Any, names: dict[Any, str], node: Any, size: 
             found.control[reader].append(name)
             continue
         label, dtype = _label(data.get("output"), edge), data.get("dtype")
-        one = _Read(label=label, by=reader, size=size(at, data, edge), dtype=str(dtype or ""), edge=edge)
+        one = _OutputRead(label=label, by=reader, size=size(at, data, edge), dtype=str(dtype or ""), edge=edge)
         readers.append(one)
     return readers
 
@@ -85,22 +85,24 @@ def _label(value: Any, edge: str) -> int | str | None:
     return found
 
 
-def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Read]) -> None:
+def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_OutputRead]) -> None:
     """The outputs of a node, in order, and the inputs of its readers."""
-    made: dict[tuple[bool, int, str], _Read] = {}
+    made: dict[tuple[bool, int, str], _OutputRead] = {}
     for one in readers:
         before = made.get(one.output)
         if before is None:
             made[one.output] = one
         elif one.label is None:
             found.added.append(one.edge)
-            made[one.output] = _Read(label=None, by=one.by, size=before.size + one.size, dtype=one.dtype, edge=one.edge)
+            made[one.output] = _OutputRead(
+                label=None, by=one.by, size=before.size + one.size, dtype=one.dtype, edge=one.edge
+            )
         elif before.size != one.size:
             raise InputError(
                 f"{one.edge}: output {shown(one.label, 60)} has {one.size} bytes, {before.size} on {before.edge} - "
                 "give both the same bytes, or outputs of their own"
             )
-    sizes, dtypes = _listed(name, said)
+    sizes, dtypes = _listed_outputs(name, said)
     place = _places(name, sorted(made), len(sizes) if "outputs" in said else None)
     sizes += [0] * (max(place.values(), default=-1) + 1 - len(sizes))
     dtypes += [""] * (len(sizes) - len(dtypes))
@@ -113,7 +115,7 @@ def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Read
             found.inputs[one.by].append(reference)
 
 
-def _listed(name: str, said: dict[str, Any]) -> tuple[list[int], list[str]]:
+def _listed_outputs(name: str, said: dict[str, Any]) -> tuple[list[int], list[str]]:
     """The bytes and data types that a node's `outputs` and `dtypes` give, read or not."""
     node = f"node {quoted(name)}"
     sizes = (

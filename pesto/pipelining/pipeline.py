@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, UsageError
-from pesto.core.quantities import counted, size
+from pesto.core.quantities import plural, size
 from pesto.pipelining.schedules import (
     FREE,
     KEEPS,
@@ -210,7 +210,7 @@ def _optimal(
     k = max(1, request.k)
     reached = [(bound.value, ALL)]
     if chosen.periodic and chosen.pattern is not None and chosen.pattern.k == k:
-        reached += [(each, OF_SO_MANY.format(counted(k, "batch", "batches"))) for each in least if each is not None]
+        reached += [(each, OF_SO_MANY.format(plural(k, "batch", "batches"))) for each in least if each is not None]
     reached.append((best([bound for bound in bounds if bound.name != AT_ONCE]).value, THESE_STAGES))
     reached.append((best(bounds).value, WHOLE_HALVES))
     keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)

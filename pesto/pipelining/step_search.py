@@ -13,7 +13,7 @@ from pesto.pipelining.schedules import REPLICATED, ChainSchedule
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
 from pesto.pipelining.step_mapping import OncePlacement, op_devices
 from pesto.pipelining.unrolled import Unrolled
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.interrupt import hold, release
 from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.interruption import struck
@@ -201,14 +201,14 @@ def _reordered(staged: StagedStep, start: Candidate) -> Iterator[Candidate]:
     yield from _between(bench, start, filled, "weight gradients where devices would wait")
 
 
-def _listed(bench: Bench, start: Candidate) -> Iterator[Candidate]:
+def _listed(bench: CandidateEvaluator, start: Candidate) -> Iterator[Candidate]:
     listed = replay(
         bench.problem, start.timeline.schedule.device, start.rank, strict=False, prepared=bench.prepared
     ).start
     yield from _between(bench, start, listed, "ready ops in its order")
 
 
-def _between(bench: Bench, start: Candidate, other: Ints, rule: str) -> Iterator[Candidate]:
+def _between(bench: CandidateEvaluator, start: Candidate, other: Ints, rule: str) -> Iterator[Candidate]:
     """Orders between a candidate's own and another run's, by the mean of their starts, down to the first that fits.
 
     No op is before one that it waits for in either, so in none between.

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from pesto.core.costs.launches import Launch, launches
-from pesto.core.problem import TICK_S, with_launches
+from pesto.core.costs.launches import LaunchCost, split_launches
+from pesto.core.problem import TICK_S, add_launches
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.planning.coarsen import coarsen, contract
 from pesto.planning.solving.baselines import baselines
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.levels import levels
+from pesto.planning.solving.multilevel import multilevel
 from pesto.planning.solving.tracker import Incumbent, Tracker
 from solvers import Problem
 from solvers.files.problem_json import Instance
@@ -26,12 +26,12 @@ def coarse_problem(
 
 
 def coarsened(
-    source: Source, cluster: str, settings: Settings, costs: Path | None = None, launch: Launch | None = None
+    source: Source, cluster: str, settings: Settings, costs: Path | None = None, launch: LaunchCost | None = None
 ) -> Instance:
     """The problem that `pesto solve` gives its solver: of at most `settings.coarsen_to` nodes, where that is feasible.
 
     Ticks are `pesto.core.problem.TICK_S`; memory is what baselines plan with. Of the two coarse graphs of that size it
-    is the one with the better list schedule, simulated on the full graph (see `pesto.planning.solving.levels`).
+    is the one with the better list schedule, simulated on the full graph (see `pesto.planning.solving.multilevel`).
     `cluster` is a preset or a file, `costs` a profile. launch: launches are tasks of their own (Pesto, 3.2.1), and it
     is the coarse graph that is reached at once. PestoError for what is wrong with any of them.
     """
@@ -39,13 +39,13 @@ def coarsened(
     machine = load_cluster(cluster)
     known = load_costs(graph, machine, costs)
     problem = formulate(graph, known, machine, settings)
-    bench, tracker = Bench.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
+    bench, tracker = CandidateEvaluator.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
     planning = tracker.run("baselines", baselines(bench, machine))
     edges = ", a payload an edge" if settings.per_edge else ""
     if launch is None:
-        coarse = tracker.run("coarsen", levels(bench, planning, settings))[0].problem
+        coarse = tracker.run("coarsen", multilevel(bench, planning, settings))[0].problem
     else:
-        apart = with_launches(planning, graph, machine, launches(graph, machine, known, launch))[0]
+        apart = add_launches(planning, graph, machine, split_launches(graph, machine, known, launch))[0]
         coarse, edges = contract(apart, coarsen(apart, settings.coarsen_to).node_of), f"{edges}, launches apart"
     name = f"{graph.source} on {machine.name}, {coarse.tasks} nodes{edges}"
     return Instance(problem=coarse, name=name, ticks_per_second=round(1 / TICK_S))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.split.division import Division
 from pesto.split.layouts import PARTIAL
 from pesto.split.typed_graph import TypedGraph
@@ -18,7 +18,7 @@ def reduction_warnings(shaped: TypedGraph, division: Division) -> list[str]:
         for (_, dtype), gives in zip(shaped.signature(op).outputs, way.gives, strict=True):
             if PARTIAL in gives and way.reducer in ("sum", "prod"):
                 summed[dtype] += dtype in ROUNDED
-    return [f"{counted(many, 'op')} {_told(dtype, many)}" for dtype, many in sorted(summed.items()) if many]
+    return [f"{plural(many, 'op')} {_told(dtype, many)}" for dtype, many in sorted(summed.items()) if many]
 
 
 def _told(dtype: str, many: int) -> str:

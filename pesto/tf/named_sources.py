@@ -7,7 +7,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.costs.measured import Profile
 from pesto.core.errors import InputError, PestoError, UsageError
 from pesto.core.files.json import shown
@@ -149,7 +149,7 @@ def _several(captured: "CapturedStep") -> Iterator[PestoError]:
         yield error
 
 
-def profile(source: Source, iterations: int, watch: Watch, feeds: Batch | None) -> tuple[Graph, Profile]:
+def profile(source: Source, iterations: int, watch: DisturbanceWatch, feeds: Batch | None) -> tuple[Graph, Profile]:
     """The graph that `source` names, and its op times on this machine; errors as of `pesto.tf.run.profiler.profile`."""
     graph, step = load_runnable(source)
     from pesto.tf.run import profiler

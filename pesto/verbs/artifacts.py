@@ -14,16 +14,16 @@ from pesto.core.files.json import format_of
 from pesto.core.files.pattern_file import read_pattern, save_pattern
 from pesto.core.graph import Graph
 from pesto.core.plans import plan_file
+from pesto.core.plans.execution_modes import ModePrediction, predict_intended_mode
 from pesto.core.plans.order_worth import order_worth
-from pesto.core.plans.plan import PER_EDGE, Plan, recomputed
+from pesto.core.plans.plan import PER_EDGE, Plan, recompute_bound
 from pesto.core.plans.solver_claim import claimant
 from pesto.core.plans.statements import NOT_CHECKED
-from pesto.core.plans.ways import Enforced, as_meant
-from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import Source
-from pesto.inputs.given import on_cluster
+from pesto.inputs.caller_values import as_cluster_and_costs
 from pesto.inputs.load import load_cluster, load_costs, load_graph, load_shapes, plan_cluster, plan_source, split_source
 from pesto.pipelining import pattern_certificate
 from pesto.pipelining.pipeline import AT_ONCE
@@ -229,7 +229,7 @@ class CheckedPlan:
 
     def page(self) -> str:
         """Return what `pesto check` prints."""
-        ops, meant, called = counted(self.graph.ops, "op"), self._meant(), self.called
+        ops, meant, called = plural(self.graph.ops, "op"), self._meant(), self.called
         lines = [paragraph(f"{called}: valid; {ops}, {duration(self.plan.makespan_s)} predicted", 2)]
         lines += [enforced_line(meant)] if meant is not None else []
         if self.certificate:
@@ -237,13 +237,13 @@ class CheckedPlan:
             lines.append(paragraph(f"{called}: {NOT_CHECKED}: {', '.join(self.left)}", 2))
         return "\n".join(lines)
 
-    def _meant(self) -> Enforced | None:
+    def _meant(self) -> ModePrediction | None:
         """Return the step in the way in which it is meant to be run; None where that has the whole order."""
         plan, graph = self.plan, self.graph
         if not graph.way and not plan.placement_only:
             return None
         timeline = Timeline(problem=self.problem, schedule=plan.schedule)
-        return as_meant(graph, timeline, plan.rank, order=not plan.placement_only)
+        return predict_intended_mode(graph, timeline, plan.rank, order=not plan.placement_only)
 
 
 def _problem(plan: Plan, graph: Graph, given: GivenStep) -> Problem:
@@ -257,7 +257,7 @@ def _certificate(plan: Plan, problem: Problem) -> dict[str, object]:
     """Return the bound, what of it follows from the plan and the problem alone, and which solver claims the rest."""
     made, claim = plan.provenance, {}
     if solver := claimant(made.lower_bound_name):
-        sure, by = recomputed(plan, problem)
+        sure, by = recompute_bound(plan, problem)
         claim = {"claimed_by": solver, "recomputed_bound_s": sure * plan.tick_s, "recomputed_bound": by}
     return {
         "lower_bound": made.lower_bound_name,
@@ -273,7 +273,7 @@ def _plan_bound(plan: Plan, problem: Problem) -> str:
     bound = f"lower bound {duration(ticks * plan.tick_s)} on the full graph by {name}"
     how = "" if evidence is None else f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
     if solver := claimant(name):
-        sure, by = recomputed(plan, problem)
+        sure, by = recompute_bound(plan, problem)
         gap = percent(relative_gap(plan.schedule.makespan, sure))
         how = f", which is the word of {solver}: it has no certificate, and nothing here proves it"
         how += f" - recomputed: {duration(sure * plan.tick_s)} by {by}, gap {gap}"
@@ -283,7 +283,7 @@ def _plan_bound(plan: Plan, problem: Problem) -> str:
 def _reported(label: str, plan: Plan, graph: Graph, given: GivenStep) -> ReportedPlan:
     """Verify a plan, and return it with its step in ticks, as a page shows it."""
     api.check(plan, graph, cluster=given.cluster, costs=given.costs)
-    machine, _ = on_cluster(graph, given.cluster or plan_cluster(plan), given.costs)
+    machine, _ = as_cluster_and_costs(graph, given.cluster or plan_cluster(plan), given.costs)
     problem = _problem(plan, graph, given)
     worth = order_worth(problem, plan.schedule.device, plan.rank)
     return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
@@ -318,7 +318,7 @@ class CheckedSplit:
         factors, for_cuts = "x".join(map(str, split.factors)), " for what is cut" if split.places else ""
         at_most = " at most" if split.places else ""
         lines = [
-            f"valid; {counted(self.shaped.ops, 'op')} in {factors} parts, {size(split.bytes)} sent a step{for_cuts}, "
+            f"valid; {plural(self.shaped.ops, 'op')} in {factors} parts, {size(split.bytes)} sent a step{for_cuts}, "
             f"{size(split.params_per_worker_bytes)} of parameters a worker{at_most}"
         ]
         lines += ["not executed: this is about ways, layouts and bytes; pesto run compares what the parts compute"]
@@ -389,7 +389,7 @@ class CheckedPattern:
         """Return what `pesto check` prints."""
         found, known = self.pattern, self.known
         lines = [
-            f"valid; {counted(found.of.chain.layers, 'layer')} on {counted(found.allocation.devices, 'device')}, "
+            f"valid; {plural(found.of.chain.layers, 'layer')} on {plural(found.allocation.devices, 'device')}, "
             f"{ticks_text(found.pattern.period)} ticks a batch, at most {found.peaks.max()} bytes "
             f"{_room(found.machines.limits)} on a device"
         ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.graph import Graph
 from pesto.core.memory.forwarding import IN_PLACE
 from pesto.core.memory.peaks import measure
@@ -16,7 +16,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.tf.tensorflow_start import load_tensorflow
 from solvers.heuristics.round_robin import place
@@ -42,9 +42,9 @@ from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 def planned(graph: Graph, where: Callable[[Any], Any]) -> tuple[Candidate, Plan]:
     """The placement [n] that `where` gives for the problem, in list order, on two logical CPUs."""
     cluster, settings = inputs.load_cluster("cpux2"), Settings()
-    costs = modelled(graph, cluster)
+    costs = model_costs(graph, cluster)
     problem = flow.formulate(graph, costs, cluster, settings)
-    made = Bench.of(graph, problem).placed("given", "given", where(problem))
+    made = CandidateEvaluator.of(graph, problem).placed("given", "given", where(problem))
     record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), exact=None)
     return made, make_plan(record, made, {"given": made})
 

@@ -7,26 +7,26 @@ import sys
 import time
 from pathlib import Path
 
-from pesto.core.executing.line import Line
+from pesto.core.executing.worker_channel import WorkerChannel
 
 PATIENCE_S = 600.0
 """Seconds after which one that waits gives up: only a hang takes them."""
 
 
-def echo(data: bytes, line: Line) -> bytes:
+def echo(data: bytes, line: WorkerChannel) -> bytes:
     """The data twice, told before, after as many messages as it says."""
     for number in range(int(data)):
         line.tell(b"%d" % number)
     return data * 2
 
 
-def where(data: bytes, line: Line) -> bytes:
+def where(data: bytes, line: WorkerChannel) -> bytes:
     """Its process, the cores that it may use and how nice it is."""
     del data, line
     return f"{os.getpid()} {sorted(os.sched_getaffinity(0))} {os.nice(0)}".encode()
 
 
-def session(data: bytes, line: Line) -> bytes:
+def session(data: bytes, line: WorkerChannel) -> bytes:
     """How nice its session is, where there are autogroups."""
     del data, line
     return Path("/proc/self/autogroup").read_bytes()
@@ -47,27 +47,27 @@ def prepare_if() -> None:
         os._exit(3)
 
 
-def prepared(data: bytes, line: Line) -> bytes:
+def prepared(data: bytes, line: WorkerChannel) -> bytes:
     """Its process, and those that `prepare` was called in, here."""
     del data, line
     return f"{os.getpid()} {_PREPARED}".encode()
 
 
-def awaits(data: bytes, line: Line) -> bytes:
+def awaits(data: bytes, line: WorkerChannel) -> bytes:
     """Says that it is there, then answers with the first signal that comes for it."""
     del data
     line.tell(b"here")
     return _signal(line)
 
 
-def retires(data: bytes, line: Line) -> bytes:
+def retires(data: bytes, line: WorkerChannel) -> bytes:
     """Its process, which is to do no further work."""
     del data
     line.retire()
     return str(os.getpid()).encode()
 
 
-def forks_and_hangs(data: bytes, line: Line) -> bytes:
+def forks_and_hangs(data: bytes, line: WorkerChannel) -> bytes:
     """Tells a child in its process group that nothing ends; both mind neither SIGINT nor SIGTERM."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -78,7 +78,7 @@ def forks_and_hangs(data: bytes, line: Line) -> bytes:
     return data
 
 
-def sketches(data: bytes, line: Line) -> bytes:
+def sketches(data: bytes, line: WorkerChannel) -> bytes:
     """Writes results into the folder that the data names, and waits for a signal; then it has one of them alone."""
     out = Path(line.here(data.decode()))
     for name in ("sketch", "other"):
@@ -89,28 +89,28 @@ def sketches(data: bytes, line: Line) -> bytes:
     return b""
 
 
-def stubborn(data: bytes, line: Line) -> bytes:
+def stubborn(data: bytes, line: WorkerChannel) -> bytes:
     """Says that it is there, and minds no signal."""
     line.tell(b"here")
     time.sleep(PATIENCE_S)
     return data
 
 
-def asleep(data: bytes, line: Line) -> bytes:
+def asleep(data: bytes, line: WorkerChannel) -> bytes:
     """The same with a slow beginning, in which it has not looked for a signal yet."""
     del data
     time.sleep(0.2)
     return _signal(line)
 
 
-def _signal(line: Line) -> bytes:
+def _signal(line: WorkerChannel) -> bytes:
     until = time.monotonic() + PATIENCE_S
     while line.interrupted() is None and time.monotonic() < until:
         time.sleep(0.01)
     return str(line.interrupted()).encode()
 
 
-def storm(data: bytes, line: Line) -> bytes:
+def storm(data: bytes, line: WorkerChannel) -> bytes:
     """Tells without end until it is interrupted by a handler that raises; the message that it is at is sent whole."""
 
     def strike(signum: int, frame: object) -> None:
@@ -128,7 +128,7 @@ def storm(data: bytes, line: Line) -> bytes:
     return b"%d" % sent
 
 
-def hoard(data: bytes, line: Line) -> bytes:
+def hoard(data: bytes, line: WorkerChannel) -> bytes:
     """Holds so many bytes more and more, in a process below its own, until it is killed."""
     child = os.fork()
     if child == 0:
@@ -144,7 +144,7 @@ def hoard(data: bytes, line: Line) -> bytes:
     return b""
 
 
-def dies(data: bytes, line: Line) -> bytes:
+def dies(data: bytes, line: WorkerChannel) -> bytes:
     """Ends without an answer, after a last line."""
     line.tell(b"before")
     time.sleep(0.05)  # what is told is written by a thread
@@ -152,12 +152,12 @@ def dies(data: bytes, line: Line) -> bytes:
     os._exit(int(data))
 
 
-def raises(data: bytes, line: Line) -> bytes:
+def raises(data: bytes, line: WorkerChannel) -> bytes:
     """Fails."""
     raise RuntimeError(data.decode())
 
 
-def shouts(data: bytes, line: Line) -> bytes:
+def shouts(data: bytes, line: WorkerChannel) -> bytes:
     """Writes what it reads in capitals, once it is sent a signal where the data says so; answers with its folder."""
     folder, out, name, waits = (part.decode() for part in data.split(b"\n"))
     line.tell(line.here(folder).encode())

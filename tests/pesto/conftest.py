@@ -21,7 +21,7 @@ def signals() -> Iterator[None]:
     sys.unraisablehook = hook
     for number, handler in before.items():
         signal.signal(number, handler)
-    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
+    interrupt._SignalState.received, interrupt._SignalState.held, interrupt._SignalState.noted = None, False, False
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.choosing.whatif.grid import Point
-from pesto.choosing.whatif.scaled import scaled
+from pesto.choosing.whatif.grid import ClusterPoint
+from pesto.choosing.whatif.scaled import scale_cluster
 from pesto.cli.verbs.compare import compare_command
 from pesto.cli.verbs.profile import profile_command
 from pesto.cli.verbs.sweep import sweep_command
@@ -309,7 +309,7 @@ def test_a_plan_is_refused_where_it_does_not_belong(graph, plan) -> None:
     with pytest.raises(pesto.MismatchError, match="give the"):
         pesto.simulate(plan, dataclasses.replace(graph, names=tuple(f"x{n}" for n in graph.names)))
     with pytest.raises(pesto.InputError, match=r"has no gpu:\d, .* - give one"):
-        pesto.simulate(plan, graph, cluster=scaled(pesto.load_cluster("v100x2-nvlink"), Point(devices=1)))
+        pesto.simulate(plan, graph, cluster=scale_cluster(pesto.load_cluster("v100x2-nvlink"), ClusterPoint(devices=1)))
     elsewhere = dataclasses.replace(plan.provenance, cluster_source="mine.toml")
     for function in (pesto.check, pesto.simulate):
         with pytest.raises(pesto.UsageError, match=r"'mine\.toml' - give"):

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 import pesto
 from pesto.choosing.comparison.contest import Entrants, chosen_methods, compete
 from pesto.cli.main import pesto as command
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InputError
 from pesto.core.files import graph_file
 from pesto.core.plans.plan import verify
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.inputs.cluster_file import load_cluster
-from pesto.planning.solving import levels
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving import multilevel
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import solve
 from solvers import check
 
@@ -61,7 +61,7 @@ def test_pins_come_back_from_files(pins):
 def test_plans_obey_pins(pins):
     """Every candidate of a solve, with search and without; the checker refuses a plan that does not obey."""
     graph = chain(pins)
-    costs = modelled(graph, CLUSTER)
+    costs = model_costs(graph, CLUSTER)
     outcome = solve(graph, CLUSTER, costs, Settings(time_limit_s=0.0), lambda _: None)
     names = [device.name for device in CLUSTER.devices]
     for candidate in filter(None, outcome.candidates.values()):
@@ -69,7 +69,7 @@ def test_plans_obey_pins(pins):
         at = run.problem.location[run.schedule.device]
         assert all(names[place] == GPUS[pin] for place, pin in zip(at.tolist(), pins, strict=True) if pin >= 0)
     if len(graph.devices) == 2:
-        other = build(replace(graph, devices=graph.devices[::-1]), costs, CLUSTER, memory=graph.param_bytes)
+        other = build_problem(replace(graph, devices=graph.devices[::-1]), costs, CLUSTER, memory=graph.param_bytes)
         assert check(other, outcome.plan.schedule)
     verify(outcome.plan, graph, outcome.problem, CLUSTER)
 
@@ -80,7 +80,12 @@ def test_methods_obey_pins_or_have_no_plan():
     graph = chain(pins)
     names = chosen_methods("all")
     found = compete(
-        graph, CLUSTER, modelled(graph, CLUSTER), Settings(time_limit_s=0.5), lambda _: None, entrants=Entrants(names)
+        graph,
+        CLUSTER,
+        model_costs(graph, CLUSTER),
+        Settings(time_limit_s=0.5),
+        lambda _: None,
+        entrants=Entrants(names),
     )
     for entry in found.entries:
         if entry.plan is None:
@@ -94,19 +99,19 @@ def test_methods_obey_pins_or_have_no_plan():
 def test_a_group_follows_its_pin():
     """Where one of it is pinned all are there; two pins of one group contradict each other."""
     graph = chain([0, -1, -1, -1], group=(0, 3))
-    problem = build(graph, modelled(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
+    problem = build_problem(graph, model_costs(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
     assert problem.allowed[3].tolist() == problem.allowed[0].tolist()
     assert problem.allowed[0].sum() == 1
     torn = chain([0, -1, -1, 1], group=(0, 3))
     with pytest.raises(InputError, match="pinned to two devices"):
-        build(torn, modelled(torn, CLUSTER), CLUSTER, memory=torn.param_bytes)
+        build_problem(torn, model_costs(torn, CLUSTER), CLUSTER, memory=torn.param_bytes)
 
 
 def test_a_device_that_is_not_there():
     """Is named, with those that are."""
     graph = replace(chain([0, 1, -1]), devices=("gpu:0", "gpu:7"))
     with pytest.raises(InputError, match="pinned to gpu:7, the cluster has cpu:0, gpu:0, gpu:1"):
-        build(graph, modelled(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
+        build_problem(graph, model_costs(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
 
 
 def test_inspect_counts_pinned_ops(tmp_path):
@@ -126,9 +131,12 @@ def test_inspect_counts_pinned_ops(tmp_path):
 
 def test_sizes_that_pins_put_out_of_reach_are_left_out(monkeypatch):
     """200 ops in pairs that cross from GPU to GPU: 101 nodes at least, so that only the target follows 80 nodes."""
-    monkeypatch.setattr(levels, "SIZES", (80, 60, 40))
+    monkeypatch.setattr(multilevel, "SIZES", (80, 60, 40))
     graph = chain([(k + k // 2) % 2 for k in range(200)])
-    problem = build(graph, modelled(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
-    found = [each.rule for each in levels.levels(Bench.of(graph, problem), problem, Settings(coarsen_to=20))]
+    problem = build_problem(graph, model_costs(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
+    found = [
+        each.rule
+        for each in multilevel.multilevel(CandidateEvaluator.of(graph, problem), problem, Settings(coarsen_to=20))
+    ]
     assert len(found) == 3
     assert all("of 101 nodes" in rule for rule in found)

@@ -8,7 +8,7 @@ import pytest
 from pesto.core.cluster import Path
 from pesto.core.errors import InputError
 from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED
-from pesto.core.problem import build, edges_kept, lanes
+from pesto.core.problem import build_problem, kept_edges, lanes
 from solvers.problem import FORBIDDEN
 
 
@@ -19,7 +19,7 @@ def pair(make_graph, **second):
 def test_times_round_up_to_ticks_of_a_nanosecond(make_graph, make_cluster, make_costs) -> None:
     """2 µs is 2000 ticks; 1 µs + 1000 bytes at 1 ns/byte is 2000 ticks; 1.2 ns is 2."""
     graph, cluster = pair(make_graph, s=1.2e-9), make_cluster()
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     assert p.duration[:, 1].tolist() == [2000, 2]
     assert p.transfer.tolist() == [[2000]]
 
@@ -27,14 +27,14 @@ def test_times_round_up_to_ticks_of_a_nanosecond(make_graph, make_cluster, make_
 def test_the_floor_of_a_path_holds(make_graph, make_cluster, make_costs) -> None:
     """A path with a floor of 15 µs takes at least that (the paper's PCIe box)."""
     graph, cluster = pair(make_graph), make_cluster(path=Path(latency_s=5e-6, s_per_byte=1e-9, floor_s=15e-6))
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     assert p.transfer.tolist() == [[15000]]
 
 
 def test_an_op_with_a_gpu_kernel_stays_off_the_cpu(make_graph, make_cluster, make_costs) -> None:
     """Both ops have CPU kernels, but only the one without a GPU kernel runs on the host, on any of its cores."""
     graph, cluster = pair(make_graph, kinds=("cpu",)), make_cluster(cores=2)
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     assert [name for name, _ in lanes(cluster)] == ["cpu:0/0", "cpu:0/1", "gpu:0", "gpu:1"]
     assert p.allowed.tolist() == [[False, False, True, True], [True, True, False, False]]
     assert p.duration[0, 0] == FORBIDDEN
@@ -45,7 +45,7 @@ def test_a_group_goes_where_all_its_members_can(make_graph, make_cluster, make_c
     """One CPU-only member keeps the whole group on the host."""
     graph = make_graph([{"name": "a", "group": "v"}, {"name": "b", "group": "v", "kinds": ("cpu",)}])
     cluster = make_cluster()
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     assert p.allowed.tolist() == [[True, False, False], [True, False, False]]
 
 
@@ -54,14 +54,14 @@ def test_a_group_that_no_kind_can_run_is_refused(make_graph, make_cluster, make_
     graph = make_graph([{"name": "a", "group": "v", "kinds": ("gpu",)}, {"name": "b", "group": "v", "kinds": ("cpu",)}])
     cluster = make_cluster()
     with pytest.raises(InputError, match="must share a device"):
-        build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+        build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
 
 
 def test_a_cluster_without_the_right_device_is_refused(make_graph, make_cluster, make_costs) -> None:
     """A GPU-only op on a cluster of one host runs nowhere."""
     graph, cluster = pair(make_graph, kinds=("gpu",)), make_cluster(gpus=0)
     with pytest.raises(InputError, match="op b runs on no device"):
-        build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+        build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
 
 
 def test_one_payload_a_tensor_or_one_an_edge(make_graph, make_cluster, make_costs) -> None:
@@ -71,9 +71,9 @@ def test_one_payload_a_tensor_or_one_an_edge(make_graph, make_cluster, make_cost
     )
     cluster = make_cluster()
     costs = make_costs(graph, cluster)
-    shared = build(graph, costs, cluster, memory=graph.param_bytes)
+    shared = build_problem(graph, costs, cluster, memory=graph.param_bytes)
     assert (shared.payloads, shared.payload.tolist()) == (1, [0, 0, -1])
-    each = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=True)
+    each = build_problem(graph, costs, cluster, memory=graph.param_bytes, per_edge=True)
     assert (each.payloads, each.payload.tolist()) == (2, [0, 1, -1])
     assert np.array_equal(each.producer, [0, 0])
 
@@ -91,10 +91,16 @@ def test_small_constants_are_never_sent(make_graph, make_cluster, make_costs) ->
     graph = replace(graph, types=("Const", "Add"), type_of=np.array([0, 0, 0, 0, 1]))
     cluster = make_cluster()
     costs = make_costs(graph, cluster)
-    found = build(graph, costs, cluster, memory=graph.param_bytes)
+    found = build_problem(graph, costs, cluster, memory=graph.param_bytes)
     assert (found.src.tolist(), found.payload.tolist()) == ([1, 2, 3, 0], [0, 1, 2, -1])
-    assert edges_kept(graph, found).tolist() == [1, 2, 3] and not (found.duration[0] > 0).any()
-    assert build(graph, costs, cluster, memory=graph.param_bytes, per_edge=True).payload.tolist() == [0, 1, 2, 3, -1]
+    assert kept_edges(graph, found).tolist() == [1, 2, 3] and not (found.duration[0] > 0).any()
+    assert build_problem(graph, costs, cluster, memory=graph.param_bytes, per_edge=True).payload.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        -1,
+    ]
 
 
 def test_what_runs_beside_the_order_takes_no_time(make_graph, make_cluster, make_costs) -> None:
@@ -106,6 +112,6 @@ def test_what_runs_beside_the_order_takes_no_time(make_graph, make_cluster, make
     first, two = [True, False, False, False], [True, True, False, False]
     for way, launches, beside in ((SESSION, light, two), (SESSION, light | True, first), (FUNCTION, light, first)):
         meant = replace(graph, way=way, launches=launches)
-        found = build(meant, make_costs(meant, cluster), cluster, memory=graph.param_bytes)
+        found = build_problem(meant, make_costs(meant, cluster), cluster, memory=graph.param_bytes)
         assert [not (row > 0).any() for row in found.duration] == beside
         assert found.group.tolist() == [0, 0, -1, -1]

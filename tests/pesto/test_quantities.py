@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.core.quantities import brief, change, counted, duration, durations, percent, size
+from pesto.core.quantities import change, duration, durations, percent, plural, shorten, size
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,12 @@ def test_times_and_bytes_are_in_the_unit_of_their_size() -> None:
 def test_a_long_name_keeps_its_ends() -> None:
     """Exactly as long as it may be; a short one is whole."""
     name = "gradients/" + "x" * 100 + "/MatMul_1"
-    assert brief("short") == "short"
-    assert len(brief(name, 40)) == 40 and brief(name, 40).startswith("gradients/") and brief(name).endswith("MatMul_1")
+    assert shorten("short") == "short"
+    assert (
+        len(shorten(name, 40)) == 40
+        and shorten(name, 40).startswith("gradients/")
+        and shorten(name).endswith("MatMul_1")
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,4 +48,4 @@ def test_a_long_name_keeps_its_ends() -> None:
 )  # fmt: skip
 def test_one_of_something_is_not_called_many(count: int, words: tuple[str, ...], text: str) -> None:
     """Only one is without the ending."""
-    assert counted(count, *words) == text
+    assert plural(count, *words) == text

@@ -8,26 +8,26 @@ import numpy as np
 
 from pesto.choosing.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.choosing.comparison.step_shape import StepShape, shape_of
-from pesto.choosing.weighing.data_parallel import DataParallel
-from pesto.choosing.weighing.timed_split import TimedSplit, shortfall
+from pesto.choosing.strategy_choice.data_parallel import DataParallel
+from pesto.choosing.strategy_choice.timed_split import TimedSplit, shortfall
 from pesto.core.arguments import expect
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
 from pesto.core.files.html_table import html_table
 from pesto.core.files.json import shown
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import measure
 from pesto.core.plans.plan import Plan, verify
-from pesto.core.problem import TICK_S, build, payloads
-from pesto.core.quantities import counted, duration
+from pesto.core.problem import TICK_S, build_problem, payloads
+from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
 from pesto.planning.baselines.places import accelerators
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.planning.solving.repair import computed, repaired
+from pesto.planning.solving.repair import cpu_deadline, repair_candidate
 from pesto.split.split_search import Split
 from pesto.split.typed_graph import TypedGraph
 from solvers import check
@@ -42,7 +42,7 @@ ALIASES = {"search": "pesto"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class MethodEntry:
     """What one method came to; all times are modelled, but for `seconds`."""
 
     method: str
@@ -101,7 +101,7 @@ class Comparison:
     """The argument that gives that bound."""
     proof: str
     """Why no plan can exist; empty when one may."""
-    entries: tuple[Entry, ...]
+    entries: tuple[MethodEntry, ...]
     """One for each method, in the order of the table of methods."""
     interrupted: bool
     """Whether Ctrl-C ended it early."""
@@ -110,8 +110,8 @@ class Comparison:
         """One line, without arrays."""
         best = self.ranked()[:1]
         shortest = f", best {duration(best[0].plan.makespan_s)} by {best[0].method}" if best and best[0].plan else ""
-        where = f"{counted(self.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
-        return f"Comparison({counted(len(self.entries), 'method')}, {where}{shortest})"
+        where = f"{plural(self.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
+        return f"Comparison({plural(len(self.entries), 'method')}, {where}{shortest})"
 
     def _repr_html_(self) -> str:
         """Every method's step, best first, as a table for notebooks."""
@@ -121,10 +121,10 @@ class Comparison:
         ]
         return html_table(f"{self!r} of {self.graph.source}", ("method", "step", "memory", "place s"), rows)
 
-    def ranked(self) -> list[Entry]:
+    def ranked(self) -> list[MethodEntry]:
         """What fits, by step time; then what does not; then what has no answer."""
 
-        def key(entry: Entry) -> tuple[bool, bool, float]:
+        def key(entry: MethodEntry) -> tuple[bool, bool, float]:
             return (entry.candidate is None, not entry.fits, entry.makespan_s or 0.0)
 
         return sorted(self.entries, key=key)
@@ -155,7 +155,7 @@ class Entrants:
     """Why there is no `shaped`, where something is known of that."""
 
 
-Hear = Callable[[Entry], None]
+Hear = Callable[[MethodEntry], None]
 
 
 def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple[str, ...]:
@@ -168,10 +168,10 @@ def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple
     words = names.split(",") if isinstance(names, str) else map(str, names)
     asked = {ALIASES.get(word.strip(), word.strip()) for word in words} - {""}
     if not asked:
-        raise UsageError(f"no method is named - {closest('', (ALL, *METHODS))}")
+        raise UsageError(f"no method is named - {suggest('', (ALL, *METHODS))}")
     for name in sorted(asked - {ALL}):
         if name not in METHODS:
-            raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
+            raise UsageError(f"no method is called {name!r} - {suggest(name, (ALL, *METHODS))}")
     if asked == {RIVAL}:
         raise UsageError(f"{RIVAL} makes no plan, and is shown beside others - name another method too, such as expert")
     if any(METHODS[name].cuts for name in asked - {ALL}):
@@ -192,7 +192,7 @@ def compete(
     record = SolveRecord(
         graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), exact=None
     )
-    entries: list[Entry] = []
+    entries: list[MethodEntry] = []
     interrupted = False
     try:
         for name in entrants.names:
@@ -224,8 +224,8 @@ def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> t
     try:
         problem = formulate(graph, costs, cluster, settings)
     except InfeasibleError as infeasible:
-        problem, proof = build(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
-    bench = Bench.of(graph, problem)
+        problem, proof = build_problem(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
+    bench = CandidateEvaluator.of(graph, problem)
     alone = METHODS["framework-default"].propose(
         Case(bench=bench, cluster=cluster, costs=costs, alive=problem.memory, settings=settings)
     )
@@ -233,17 +233,17 @@ def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> t
     return Case(bench=bench, cluster=cluster, costs=costs, alive=alive, settings=settings), proof
 
 
-def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entry, bool]:
+def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[MethodEntry, bool]:
     """What a method comes to, and whether it was interrupted."""
     if METHODS[name].memory and proof:
         return _nothing(name, "refused", proof), False
     try:
         proposal = METHODS[name].propose(case)
         if proposal.rival is not None:
-            return _beside(name, proposal, proposal.rival, case), False
+            return _rival_entry(name, proposal, proposal.rival, case), False
         if proposal.cut is not None:
             case, record = _of_parts(case, record, proposal.cut)
-        candidate, seconds, mended = _fitted(name, proposal, case)
+        candidate, seconds, mended = _run_and_repair(name, proposal, case)
         plan = None
         if candidate.fits:
             plan = make_plan(record, candidate, {name: candidate})
@@ -253,18 +253,18 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entr
     except PestoError as error:
         refused = isinstance(error, (InfeasibleError, NothingFoundError))
         return _nothing(name, "refused" if refused else "failed", str(error)), False
-    entry = _weighed(case, candidate, plan, seconds)
+    entry = _measured_entry(case, candidate, plan, seconds)
     split = proposal.cut.split if proposal.cut is not None else None
     return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
 
 
-def _beside(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> Entry:
+def _rival_entry(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> MethodEntry:
     """What is no plan: every device's peak is its replica's, and the slowest path is busy as long as the ring takes."""
     one, cluster = rival.replica, case.cluster
     replicas = [device.name in rival.devices for device in cluster.devices]
     computing = int(np.flatnonzero(replicas)[0])
     step = max(rival.makespan_s, TICK_S)
-    return Entry(
+    return MethodEntry(
         method=name,
         status="fits" if one.fits else "oom",
         seconds=proposal.seconds,
@@ -278,14 +278,14 @@ def _beside(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> E
     )
 
 
-def _fitted(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:
+def _run_and_repair(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:
     """(a proposal run, and repaired where its method knows memory; seconds in all; whether it was repaired)."""
-    method, candidate = METHODS[name], _simulated(name, proposal, case)
+    method, candidate = METHODS[name], _simulate(name, proposal, case)
     if not method.memory or candidate.fits or proposal.interrupted:
         return candidate, proposal.seconds, False
     began = time.perf_counter()
     headroom, timing = case.settings.headroom, method.timing()
-    found = repaired(case.bench, candidate, name=name, late=computed(), headroom=headroom, timing=timing)
+    found = repair_candidate(case.bench, candidate, name=name, late=cpu_deadline(), headroom=headroom, timing=timing)
     return found, proposal.seconds + time.perf_counter() - began, True
 
 
@@ -298,7 +298,7 @@ def _of_parts(case: Case, record: SolveRecord, cut: TimedSplit) -> tuple[Case, S
     )
 
 
-def _simulated(name: str, proposal: Proposal, case: Case) -> Candidate:
+def _simulate(name: str, proposal: Proposal, case: Case) -> Candidate:
     """The proposal, run; NoProposalError where it is invalid whatever the memory: a group torn apart, say."""
     if proposal.rank is None:
         candidate = case.bench.placed(name, proposal.rule, proposal.device)
@@ -310,12 +310,12 @@ def _simulated(name: str, proposal: Proposal, case: Case) -> Candidate:
     return candidate
 
 
-def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float) -> Entry:
+def _measured_entry(case: Case, candidate: Candidate, plan: Plan | None, seconds: float) -> MethodEntry:
     timeline, graph = candidate.timeline, case.bench.graph
     step = max(timeline.makespan_s, TICK_S)
     computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
     used = payloads(graph, per_edge=False)[1]
-    return Entry(
+    return MethodEntry(
         method=candidate.name,
         status="fits" if plan is not None else "oom",
         seconds=seconds,
@@ -328,8 +328,8 @@ def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float
     )
 
 
-def _nothing(name: str, status: str, why: str) -> Entry:
-    return Entry(
+def _nothing(name: str, status: str, why: str) -> MethodEntry:
+    return MethodEntry(
         method=name,
         status=status,
         seconds=0.0,

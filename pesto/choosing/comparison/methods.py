@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.choosing.weighing.data_parallel import DataParallel, data_parallel
-from pesto.choosing.weighing.one_board import accelerators_of
-from pesto.choosing.weighing.timed_split import TimedSplit, cut_and_timed, factorings, quickest
+from pesto.choosing.strategy_choice.data_parallel import DataParallel, data_parallel
+from pesto.choosing.strategy_choice.one_board import accelerators_of
+from pesto.choosing.strategy_choice.timed_split import TimedSplit, cut_and_time, factorings, quickest
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import NothingFoundError, PestoError, UsageError
@@ -20,7 +20,7 @@ from pesto.planning.baselines.layer_balanced import layer_balanced
 from pesto.planning.baselines.places import accelerators
 from pesto.planning.baselines.scopes import RulePlacement
 from pesto.planning.solving.baselines import estimates
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import solve
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Options, Problem, Schedule, Status, api
@@ -35,7 +35,7 @@ from solvers.instances.plain import fork
 class Case:
     """What a method may look at."""
 
-    bench: Bench
+    bench: CandidateEvaluator
     cluster: Cluster
     costs: Costs
     alive: Ints
@@ -78,7 +78,7 @@ Propose = Callable[[Case], Proposal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class ComparisonMethod:
     """One row of the table."""
 
     source: str
@@ -111,7 +111,7 @@ def _placer(name: str, row: Placer) -> Propose:
     def propose(case: Case) -> Proposal:
         method, why = row.load(), ""
         method(fork(4), Options(seconds=0))  # compiles, or reads what was compiled
-        for problem in _posed(case, memory=row.memory):
+        for problem in _problems(case, memory=row.memory):
             began = time.perf_counter()
             try:
                 found = method(problem, _options(case))
@@ -122,10 +122,10 @@ def _placer(name: str, row: Placer) -> Propose:
             return Proposal(device=found.device, rank=found.rank, rule=f"{name} on the full graph", seconds=seconds)
         raise NoProposalError("refused", f"memory: {why}")
 
-    return _guarded(propose)
+    return _guard(propose)
 
 
-def _guarded(propose: Propose) -> Propose:
+def _guard(propose: Propose) -> Propose:
     """Whatever one method does, the others go on."""
 
     def safely(case: Case) -> Proposal:
@@ -146,7 +146,7 @@ def _solver(name: str, *, memory: bool) -> Propose:
 
     def propose(case: Case) -> Proposal:
         why = ""
-        for problem in _posed(case, memory=memory):
+        for problem in _problems(case, memory=memory):
             result = api.solve(problem, name, _options(case))
             stopped = result.limit is Limit.INTERRUPT
             if result.schedule is not None:
@@ -169,7 +169,7 @@ def _solver(name: str, *, memory: bool) -> Propose:
     return propose
 
 
-def _posed(case: Case, *, memory: bool) -> Iterator[Problem]:
+def _problems(case: Case, *, memory: bool) -> Iterator[Problem]:
     """What a method is given: one problem after the other, until it finds room for all."""
     if memory:
         yield from estimates(case.bench.problem, case.alive)
@@ -204,7 +204,7 @@ def _cutting(method: str) -> Propose:
         for factors in ways:
             step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(ways)
             try:
-                *_, cuts = cut_and_timed(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
+                *_, cuts = cut_and_time(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
                 found += cuts
             except (UsageError, NothingFoundError) as none:
                 why.append(str(none))
@@ -252,19 +252,23 @@ def _pesto(case: Case) -> Proposal:
     )
 
 
-METHODS: dict[str, Method] = {
-    "single": Method(source="one device, the lower end of every comparison", propose=_single),
-    "framework-default": Method(source="TensorFlow's own placement", propose=_by_scope(framework_default)),
-    "layer-balanced": Method(source="contiguous layers of balanced times", propose=_by_scope(layer_balanced)),
-    "expert": Method(source="Pesto (Middleware 2021), section 5.2", propose=_by_scope(expert)),
+METHODS: dict[str, ComparisonMethod] = {
+    "single": ComparisonMethod(source="one device, the lower end of every comparison", propose=_single),
+    "framework-default": ComparisonMethod(source="TensorFlow's own placement", propose=_by_scope(framework_default)),
+    "layer-balanced": ComparisonMethod(source="contiguous layers of balanced times", propose=_by_scope(layer_balanced)),
+    "expert": ComparisonMethod(source="Pesto (Middleware 2021), section 5.2", propose=_by_scope(expert)),
     **{
-        name: Method(source=row.source, propose=_placer(name, row), memory=row.memory or row.repair, timing=row.timing)
+        name: ComparisonMethod(
+            source=row.source, propose=_placer(name, row), memory=row.memory or row.repair, timing=row.timing
+        )
         for name, row in PLACERS.items()
     },
-    "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
-    "pesto": Method(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
-    "split": Method(source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cutting("exact"), cuts=True),
-    "data-parallel": Method(
+    "list": ComparisonMethod(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
+    "pesto": ComparisonMethod(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
+    "split": ComparisonMethod(
+        source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cutting("exact"), cuts=True
+    ),
+    "data-parallel": ComparisonMethod(
         source="what users do today: replicas, gradients summed in a ring", propose=_replicas, cuts=True
     ),
 }

@@ -15,7 +15,7 @@ _RANGE = (1e-6, 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ClusterPoint:
     """One cluster of a sweep, as it differs from the given one."""
 
     compute: float = 1.0
@@ -27,7 +27,7 @@ class Point:
     memory: float = 1.0
     """Times the memory of every accelerator."""
 
-    def far(self, other: "Point") -> float:
+    def far(self, other: "ClusterPoint") -> float:
         """How much two points differ: the sum over the axes of |log2| of the ratio."""
         return sum(abs(math.log2(getattr(self, axis) / getattr(other, axis))) for axis in AXES)
 
@@ -36,17 +36,17 @@ class Point:
         return ", ".join(f"{axis} {getattr(self, axis):g}{'' if axis == 'devices' else 'x'}" for axis in axes)
 
 
-AXES = tuple(f.name for f in fields(Point))
+AXES = tuple(f.name for f in fields(ClusterPoint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class SweepGrid:
     """The values of each axis that is swept, one axis at a time around `base`, or all combinations of them.
 
     UsageError when no axis has a value, or the points are too many.
     """
 
-    base: Point
+    base: ClusterPoint
     """The cluster as it is given."""
     values: dict[str, tuple[float, ...]]
     """Axis -> values, ascending."""
@@ -60,7 +60,7 @@ class Grid:
         if self._count() > MOST_POINTS:
             raise UsageError(f"{self._count()} points, at most {MOST_POINTS} - give fewer values, or leave out cross")
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[ClusterPoint, ...]:
         """Each point once, those near the base first: a later one finds a neighbour that is solved."""
         if self.cross:
             rows = [dict(zip(self.values, row, strict=True)) for row in itertools.product(*self.values.values())]
@@ -68,20 +68,20 @@ class Grid:
             rows = [{axis: value} for axis, values in self.values.items() for value in values]
         return tuple(sorted({self._at(row): None for row in rows}, key=self.base.far))
 
-    def _at(self, row: dict[str, float]) -> Point:
+    def _at(self, row: dict[str, float]) -> ClusterPoint:
         at = {axis: row.get(axis, getattr(self.base, axis)) for axis in AXES}
-        return Point(compute=at["compute"], links=at["links"], devices=int(at["devices"]), memory=at["memory"])
+        return ClusterPoint(compute=at["compute"], links=at["links"], devices=int(at["devices"]), memory=at["memory"])
 
     def _count(self) -> int:
         sizes = [len(values) for values in self.values.values()]
         return math.prod(sizes) if self.cross else sum(sizes)
 
 
-def parsed(axis: str, text: str) -> tuple[float, ...]:
+def parse_values(axis: str, text: str) -> tuple[float, ...]:
     """The values of an axis, "0.5,1,2", ascending and each once; UsageError when one is none or out of range."""
     words = [word.strip() for word in text.split(",")]
     if not any(words):
-        raise UsageError(f"{axis}: no value is given - {_wanted(axis)}")
+        raise UsageError(f"{axis}: no value is given - {_valid_range(axis)}")
     return chosen_values({axis: words})[axis]
 
 
@@ -89,7 +89,7 @@ def chosen_values(axes: Mapping[str, Iterable[float | str]]) -> dict[str, tuple[
     """The values of each axis that has some, ascending and each once; UsageError when one is none or out of range."""
     for axis, values in axes.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise UsageError(f"{axis}: {shown(repr(values))} is no list of values - {_wanted(axis)}, in a list")
+            raise UsageError(f"{axis}: {shown(repr(values))} is no list of values - {_valid_range(axis)}, in a list")
     given = {axis: list(values) for axis, values in axes.items()}
     return {axis: tuple(sorted({_value(axis, word) for word in words})) for axis, words in given.items() if words}
 
@@ -101,11 +101,11 @@ def _value(axis: str, word: float | str) -> float:
         value = math.nan
     least, most = (1, MOST_DEVICES) if axis == "devices" else _RANGE
     if not least <= value <= most or (axis == "devices" and value != int(value)):
-        raise UsageError(f"{axis}: {shown(repr(word))} is no value - {_wanted(axis)}")
+        raise UsageError(f"{axis}: {shown(repr(word))} is no value - {_valid_range(axis)}")
     return value
 
 
-def _wanted(axis: str) -> str:
+def _valid_range(axis: str) -> str:
     if axis == "devices":
         return f"give whole numbers from 1 to {MOST_DEVICES}, such as 2,4,8"
     return f"give factors from {_RANGE[0]:g} to {_RANGE[1]:g}, such as 0.5,1,2"

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.core.cluster import Cluster
-from pesto.core.costs.launches import Launches
-from pesto.core.problem import TICK_S, with_launches
-from pesto.core.quantities import counted, duration, percent
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.core.costs.launches import LaunchTimes
+from pesto.core.problem import TICK_S, add_launches
+from pesto.core.quantities import duration, percent, plural
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from solvers import Problem, Schedule
 from solvers.arrays import Ints
 from solvers.timing.replay import replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Launched:
+class LaunchedStep:
     """A step whose launches run on the host, one at a time for each accelerator, ahead of the kernels; modelled."""
 
     problem: Problem
@@ -41,19 +41,19 @@ class Launched:
         change = self.makespan_s / self.inside_s - 1.0 if self.inside_s else 0.0
         busy = percent(self.busiest_s / self.makespan_s) if self.makespan_s else "0%"
         return (
-            f"{duration(self.makespan_s)} ({change:+.2%}), modelled: {counted(self.count, 'op')} launched "
+            f"{duration(self.makespan_s)} ({change:+.2%}), modelled: {plural(self.count, 'op')} launched "
             f"({self.source}), which takes the host up to {duration(self.busiest_s)} for one device, {busy} of the step"
         )
 
 
-def launched(bench: Bench, cluster: Cluster, run: Candidate, apart: Launches) -> Launched:
+def simulate_launches(bench: CandidateEvaluator, cluster: Cluster, run: Candidate, apart: LaunchTimes) -> LaunchedStep:
     """The step of a candidate with launches apart; for each accelerator they run in the order of its ops."""
-    problem, op = with_launches(bench.problem, bench.graph, cluster, apart)
+    problem, op = add_launches(bench.problem, bench.graph, cluster, apart)
     device = launch_lanes(problem, op, run.timeline.schedule.device)
     schedule = replay(problem, device, np.concatenate([2 * run.rank + 1, 2 * run.rank[op]]))
     took = (schedule.finish - schedule.start)[bench.problem.tasks :]
     busy = np.bincount(device[bench.problem.tasks :], weights=took, minlength=problem.devices)
-    return Launched(
+    return LaunchedStep(
         problem=problem, schedule=schedule, busiest_s=float(busy.max()) * TICK_S, inside_s=run.timeline.makespan_s,
         count=len(op), source=apart.source,
     )  # fmt: skip

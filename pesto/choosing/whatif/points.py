@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pesto.choosing.whatif.grid import AXES, Grid, Point
-from pesto.choosing.whatif.scaled import scaled
+from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid
+from pesto.choosing.whatif.scaled import scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError
@@ -17,7 +17,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import Candidate
-from pesto.planning.solving.flow import Earlier, Outcome, solve
+from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, solve
 from solvers.compiled.interruption import struck
 
 SOLVED = "solved"
@@ -25,7 +25,7 @@ _STATUS = ((InfeasibleError, "infeasible"), (NothingFoundError, "no plan"), (Inp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class PlacedStep:
     """A step by one method."""
 
     seconds: float
@@ -35,10 +35,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Row:
+class SweepRow:
     """What one point came to."""
 
-    point: Point
+    point: ClusterPoint
     """The changed cluster."""
     status: str
     """solved; infeasible (proven), no plan (none that fits was found), refused (no such cluster) or failed."""
@@ -46,11 +46,11 @@ class Row:
     """How the plan was made, or why there is none."""
     plan: Plan | None
     """The verified plan; None where there is none."""
-    expert: Step | None
+    expert: PlacedStep | None
     """The step as the Expert rule places it; None where nothing was placed."""
-    single: Step | None
+    single: PlacedStep | None
     """The step with everything on one device; None where nothing was placed."""
-    start: Point | None
+    start: ClusterPoint | None
     """The point whose plan the search began from."""
     seconds: float
     """Measured seconds of the solve."""
@@ -79,9 +79,9 @@ class Sweep:
     """The step that was solved at every point."""
     cluster: Cluster
     """What the points change."""
-    grid: Grid
+    grid: SweepGrid
     """The values of each axis, and the points that they make."""
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
     """One for each point that is done."""
     interrupted: bool
     """Whether Ctrl-C ended it early."""
@@ -105,18 +105,18 @@ class Sweep:
         ]  # fmt: skip
         return html_table(f"{self!r} of {self.graph.source}", ("point", "status", "step ms", "below expert"), rows)
 
-    def on(self, axis: str) -> list[Row]:
+    def on(self, axis: str) -> list[SweepRow]:
         """The rows at which no other axis differs from the base, by the axis's value; all of them in a cross."""
         rows = [row for row in self.rows if self.grid.cross or self._alone(row.point, axis)]
         return sorted(rows, key=lambda row: getattr(row.point, axis))
 
-    def _alone(self, point: Point, axis: str) -> bool:
+    def _alone(self, point: ClusterPoint, axis: str) -> bool:
         at = getattr(point, axis)
         return at in self.grid.values.get(axis, ()) and replace(self.grid.base, **{axis: at}) == point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+class SweepTask:
     """What a sweep is about."""
 
     graph: Graph
@@ -125,15 +125,15 @@ class Task:
     """Op times on a changed cluster."""
     settings: Settings
     """Of every point's solve."""
-    grid: Grid
+    grid: SweepGrid
 
 
-def sweep(task: Task, hear: Callable[[Sweep], None]) -> Sweep:
+def sweep(task: SweepTask, hear: Callable[[Sweep], None]) -> Sweep:
     """Solve the points, near the base first; `hear` is told after each. Ctrl-C ends it with the rows that there are.
 
     A point that cannot be solved is a row that says why.
     """
-    rows: list[Row] = []
+    rows: list[SweepRow] = []
     interrupted, note = False, ""
     with suppress(PestoError):  # which the row of the base tells
         note = task.costs(task.cluster).said
@@ -158,24 +158,24 @@ def sweep(task: Task, hear: Callable[[Sweep], None]) -> Sweep:
     return done()
 
 
-def _row(task: Task, point: Point, rows: list[Row]) -> tuple[Row, bool]:
+def _row(task: SweepTask, point: ClusterPoint, rows: list[SweepRow]) -> tuple[SweepRow, bool]:
     """The row of a point, and whether its solve was interrupted."""
     solved = [row for row in rows if row.plan is not None]
     near = min(solved, key=lambda row: row.point.far(point), default=None)
     began = time.perf_counter()
     outcome, status, detail = None, SOLVED, ""
     try:
-        cluster = scaled(task.cluster, point)
+        cluster = scale_cluster(task.cluster, point)
         if point != task.grid.base:
             words = point.text(axis for axis in AXES if getattr(point, axis) != getattr(task.grid.base, axis))
             cluster = replace(cluster, name=f"{cluster.name} with {words}")
         costs = task.costs(cluster)
-        before = Earlier(start=near.plan if near else None)
+        before = EarlierPlans(start=near.plan if near else None)
         outcome = solve(task.graph, cluster, costs, task.settings, lambda _: None, before)
     except PestoError as error:
         status = next((word for kind, word in _STATUS if isinstance(error, kind)), "failed")
         detail = str(error)
-    row = Row(
+    row = SweepRow(
         point=point,
         status=status,
         detail=_rule(outcome.plan) if outcome else detail,
@@ -192,15 +192,15 @@ def _rule(plan: Plan) -> str:
     return f"{plan.provenance.chosen}: {plan.provenance.rule}"
 
 
-def _step(outcome: Outcome | None, name: str) -> Step | None:
+def _step(outcome: SolveOutcome | None, name: str) -> PlacedStep | None:
     found: Candidate | None = outcome.candidates.get(name) if outcome else None
-    return None if found is None else Step(seconds=found.makespan * TICK_S, fits=found.fits)
+    return None if found is None else PlacedStep(seconds=found.makespan * TICK_S, fits=found.fits)
 
 
 _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
 
 
-def no_point(found: Sweep) -> PestoError:
+def no_plan_error(found: Sweep) -> PestoError:
     """What is raised where no point has a plan: what kept the first from one."""
     row = found.rows[0]
     return _ENDS.get(row.status, SolverError)(f"no point has a plan: {row.point.text(AXES)}: {row.detail}")

@@ -5,22 +5,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from pesto.choosing.whatif.launching import Launched, launched
+from pesto.choosing.whatif.launching import LaunchedStep, simulate_launches
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.launches import Launch, launches
+from pesto.core.costs.launches import LaunchCost, split_launches
 from pesto.core.errors import InputError, UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import footprint
+from pesto.core.plans.execution_modes import ModePrediction, predict_intended_mode, predict_mode
 from pesto.core.plans.plan import PER_EDGE, Plan, ranks_against, refuse_another_graph
-from pesto.core.plans.ways import Enforced, as_meant, enforced
 from pesto.core.problem import TICK_S, lanes
-from pesto.core.quantities import counted, duration
+from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.trust import Errors, Trust, remade, trust
+from pesto.planning.solving.trust import ErrorModel, Trust, measure_trust, remake_candidates
 from solvers.arrays import Floats, Ints, floats
 from solvers.memory.usage import over_time
 
@@ -33,7 +33,7 @@ class Simulation:
 
     cluster: Cluster
     """Where the step runs."""
-    bench: Bench
+    bench: CandidateEvaluator
     """Inside: the problem in ticks, with what it is measured with."""
     run: Candidate
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
@@ -48,7 +48,7 @@ class Simulation:
 
     def __repr__(self) -> str:
         """One line, without arrays."""
-        where = f"{counted(self.bench.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
+        where = f"{plural(self.bench.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
         fits = "fits" if self.fits else "does not fit"
         return f"Simulation({where}, {duration(self.makespan_s)} predicted, {fits} the memory)"
 
@@ -91,18 +91,18 @@ class Simulation:
         curves = over_time(self.bench.problem, held, self.run.timeline.schedule)
         return self._by_device([(floats(ticks * TICK_S), level) for ticks, level in curves])
 
-    def enforced(self, way: str) -> Enforced:
+    def enforced(self, way: str) -> ModePrediction:
         """The step with what of the order a way of running enforces: session, function, graphdef or placement.
 
         UsageError for another way, and where the graph does not say which ops have no place in the order.
         """
-        return enforced(self.bench.graph, self.run.timeline, self.run.rank, way=way)
+        return predict_mode(self.bench.graph, self.run.timeline, self.run.rank, way=way)
 
-    def as_meant(self) -> Enforced | None:
+    def as_meant(self) -> ModePrediction | None:
         """`enforced` in the way in which the step is meant to be run; None where the graph does not say which."""
-        return as_meant(self.bench.graph, self.run.timeline, self.run.rank, order=self.order)
+        return predict_intended_mode(self.bench.graph, self.run.timeline, self.run.rank, order=self.order)
 
-    def launched(self, each_s: float | None = None) -> Launched:
+    def launched(self, each_s: float | None = None) -> LaunchedStep:
         """The step with each op's launch as an op of its own, which a host runs ahead of the kernels (Pesto, 3.2.1).
 
         each_s: seconds of one launch; where left out what a profile measured, else the devices' own time of a launch.
@@ -110,19 +110,21 @@ class Simulation:
         """
         if self.costs is None:
             raise UsageError("the simulation has no costs to part launches from - give it some")
-        apart = launches(self.bench.graph, self.cluster, self.costs, Launch(each_s=each_s))
-        return launched(self.bench, self.cluster, self.run, apart)
+        apart = split_launches(self.bench.graph, self.cluster, self.costs, LaunchCost(each_s=each_s))
+        return simulate_launches(self.bench, self.cluster, self.run, apart)
 
     def _by_device(self, values: list[T]) -> dict[str, T]:
         return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}
 
 
-def bench_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) -> Bench:
+def evaluator_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) -> CandidateEvaluator:
     """What any placement and order of the graph on the cluster are measured with."""
-    return Bench.of(graph, formulate(graph, costs, cluster, Settings(per_edge=per_edge)), per_edge=per_edge)
+    return CandidateEvaluator.of(
+        graph, formulate(graph, costs, cluster, Settings(per_edge=per_edge)), per_edge=per_edge
+    )
 
 
-def trusted(simulation: Simulation, errors: Errors | None) -> Simulation:
+def add_trust(simulation: Simulation, errors: ErrorModel | None) -> Simulation:
     """The same with `trust`, against the quick candidates of a solve, which are made anew; as it is without errors.
 
     Where the plan leaves the order to the framework, so do they.
@@ -130,8 +132,10 @@ def trusted(simulation: Simulation, errors: Errors | None) -> Simulation:
     if errors is None:
         return simulation
     bench, cluster = simulation.bench, simulation.cluster
-    rivals = (each if simulation.order else bench.unordered(each) for each in remade(bench, cluster))
-    return replace(simulation, trust=trust(bench, cluster, simulation.run, rivals, errors, order=simulation.order))
+    rivals = (each if simulation.order else bench.unordered(each) for each in remake_candidates(bench, cluster))
+    return replace(
+        simulation, trust=measure_trust(bench, cluster, simulation.run, rivals, errors, order=simulation.order)
+    )
 
 
 def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:
@@ -140,7 +144,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     MismatchError when the plan is of another graph, InputError when the cluster lacks a device, InfeasibleError when
     the variables cannot fit it, VerificationError when an op cannot run where it is, or before what it needs.
     """
-    bench = bench_of(graph, cluster, costs, per_edge=plan.provenance.transfers == PER_EDGE)
+    bench = evaluator_of(graph, cluster, costs, per_edge=plan.provenance.transfers == PER_EDGE)
     refuse_another_graph(plan, graph)
     index = {name: k for k, (name, _) in enumerate(lanes(cluster))}
     used = [plan.lanes[d] for d in np.unique(plan.schedule.device)]
@@ -148,7 +152,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     if missing:
         raise InputError(f"the cluster has no {missing[0]}, which the plan uses - give one that has")
     device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
-    wrong = _unsound(plan, bench, device)
+    wrong = _find_fault(plan, bench, device)
     if wrong:
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
@@ -158,7 +162,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     )
 
 
-def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:
+def _find_fault(plan: Plan, bench: CandidateEvaluator, device: Ints) -> list[str]:
     """What no cluster and no costs would make right: ops that cannot run where they are, split groups, ranks."""
     problem, names = bench.problem, bench.graph.names
     unable = np.flatnonzero(~problem.allowed[np.arange(problem.tasks), device])

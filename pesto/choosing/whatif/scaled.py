@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from pesto.choosing.whatif.grid import Point
+from pesto.choosing.whatif.grid import ClusterPoint
 from pesto.core.cluster import Cluster, Device, Path
 from pesto.core.errors import InputError
 
@@ -13,7 +13,7 @@ def accelerators(cluster: Cluster) -> list[int]:
     return [k for k, device in enumerate(cluster.devices) if device.kind != "cpu"] or list(range(len(cluster.devices)))
 
 
-def scaled(cluster: Cluster, point: Point) -> Cluster:
+def scale_cluster(cluster: Cluster, point: ClusterPoint) -> Cluster:
     """The cluster at a point of a sweep.
 
     Compute: every device, CPUs included, is that many times as fast (Pesto scales both, 5.4), measured times too.
@@ -22,7 +22,7 @@ def scaled(cluster: Cluster, point: Point) -> Cluster:
     added to the hosts in turn, each like its host's others and joined like them; links that several share stay shared.
     InputError when the others differ, or there is no pair to take the pattern from.
     """
-    made = _resized(cluster, point.devices)
+    made = _resize(cluster, point.devices)
     fast = set(accelerators(made))
     devices = tuple(
         replace(
@@ -48,11 +48,11 @@ def _path(path: Path | None, speed: float) -> Path | None:
     )
 
 
-def _resized(cluster: Cluster, count: int) -> Cluster:
+def _resize(cluster: Cluster, count: int) -> Cluster:
     found = accelerators(cluster)
     if count < len(found):
         return _cut(cluster, found[:count])
-    return _extended(cluster, count - len(found)) if count > len(found) else cluster
+    return _extend(cluster, count - len(found)) if count > len(found) else cluster
 
 
 def _cut(cluster: Cluster, kept: list[int]) -> Cluster:
@@ -78,7 +78,7 @@ def _cut(cluster: Cluster, kept: list[int]) -> Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pattern:
+class _JoinPattern:
     """How two devices are joined, whichever they are."""
 
     path: Path
@@ -91,7 +91,7 @@ _Role = tuple[int, str]
 """Host and name of a CPU, or host and "" for its accelerators."""
 
 
-def _extended(cluster: Cluster, more: int) -> Cluster:
+def _extend(cluster: Cluster, more: int) -> Cluster:
     found = accelerators(cluster)
     devices = list(cluster.devices)
     role = [(d.host, "" if k in found else d.name) for k, d in enumerate(devices)]
@@ -108,7 +108,7 @@ def _extended(cluster: Cluster, more: int) -> Cluster:
             wanted = pattern.get((role[a], role[b]))
             if a != b and wanted is None:
                 raise _no_pattern(cluster, "no two of its accelerators show how more are joined")
-            row.append(None if wanted is None or a == b else _filled(wanted, (devices[a], devices[b]), links))
+            row.append(None if wanted is None or a == b else _fill_pattern(wanted, (devices[a], devices[b]), links))
     return replace(cluster, devices=tuple(devices), links=tuple(links), paths=tuple(tuple(row) for row in rows))
 
 
@@ -122,28 +122,28 @@ def _example(cluster: Cluster, role: list[_Role]) -> Device:
     return alike[0]
 
 
-def _patterns(cluster: Cluster, role: list[_Role]) -> dict[tuple[_Role, _Role], _Pattern]:
+def _patterns(cluster: Cluster, role: list[_Role]) -> dict[tuple[_Role, _Role], _JoinPattern]:
     """How devices of any two roles are joined; InputError when not all accelerators of a host are joined alike."""
-    found: dict[tuple[_Role, _Role], _Pattern] = {}
+    found: dict[tuple[_Role, _Role], _JoinPattern] = {}
     for a, row in enumerate(cluster.paths):
         for b, path in enumerate(row):
             if path is None:
                 continue
             ends = {cluster.devices[a].name: "<from>", cluster.devices[b].name: "<to>"}
-            holds = tuple(_renamed(cluster.links[link], ends) for link in path.links)
-            pattern = _Pattern(replace(path, links=()), holds)
+            holds = tuple(_rename_words(cluster.links[link], ends) for link in path.links)
+            pattern = _JoinPattern(replace(path, links=()), holds)
             if found.setdefault((role[a], role[b]), pattern) != pattern:
                 raise _no_pattern(cluster, "its accelerators are not all joined alike")
     return found
 
 
-def _filled(pattern: _Pattern, ends: tuple[Device, Device], links: dict[str, int]) -> Path:
+def _fill_pattern(pattern: _JoinPattern, ends: tuple[Device, Device], links: dict[str, int]) -> Path:
     """The path between two devices by a pattern; a link that is new gets the next number."""
     names = [name.replace("<from>", ends[0].name).replace("<to>", ends[1].name) for name in pattern.holds]
     return replace(pattern.path, links=tuple(links.setdefault(name, len(links)) for name in names))
 
 
-def _renamed(text: str, names: dict[str, str]) -> str:
+def _rename_words(text: str, names: dict[str, str]) -> str:
     """The text with whole words replaced: gpu:1 is no part of gpu:10."""
     words = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names)
     return re.sub(words, lambda match: names[match.group()], text)

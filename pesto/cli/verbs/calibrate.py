@@ -19,11 +19,11 @@ from pesto.cli.options import (
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.core.costs.calibration import Calibration, fits_by_type
-from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
-from pesto.core.quantities import counted, percent
-from pesto.inputs.calibrated import Calibrated, measured_cluster, sampled_cluster
+from pesto.core.quantities import percent, plural
+from pesto.inputs.calibrated_cluster import CalibratedCluster, calibrate_cluster, cluster_from_samples
 from pesto.reporting.show.lines import command, paragraph
 
 
@@ -64,18 +64,18 @@ def calibrate_command(
     inputs = [path for path in (samples, Path(cluster) if cluster and cluster.endswith(".toml") else None) if path]
     check_outputs([out], inputs, as_json=as_json)
     if samples is not None and cluster is not None:
-        made = sampled_cluster(cluster, samples)
+        made = cluster_from_samples(cluster, samples)
     else:
         with disturbed_told():
             heard = (lambda _: None) if quiet else aside
-            made = measured_cluster(cluster, passes, Watch(keep=keep_disturbed), heard)
+            made = calibrate_cluster(cluster, passes, DisturbanceWatch(keep=keep_disturbed), heard)
     write_atomic(out, made.text.encode())
     if as_json:
         answer(_object(made, out, keep_disturbed))
         return
     errors = sorted(one.error for one in made.found)
     off = f"sizes that were held out are {percent(errors[0])} to {percent(errors[-1])} off"
-    count = counted(len(made.found), "link")
+    count = plural(len(made.found), "link")
     click.echo(paragraph(f"{made.cluster.name}: {count}, {off} -> {out}", 2))
     for name, line in fits_by_type(made.found).items():
         rate = f"{line.s_per_byte * 1e6:.4g} µs a byte"
@@ -83,7 +83,7 @@ def calibrate_command(
     click.echo(command("all of it", ["pesto", "clusters", "--show", out if "/" in str(out) else f"./{out}"]))
 
 
-def _object(made: Calibrated, out: Path, kept: bool) -> dict[str, Any]:
+def _object(made: CalibratedCluster, out: Path, kept: bool) -> dict[str, Any]:
     others = made.others
     return {
         "cluster": str(out),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.comparison.contest import Comparison, Entrants, Entry, Hear, chosen_methods, compete
+from pesto.choosing.comparison.contest import Comparison, Entrants, Hear, MethodEntry, chosen_methods, compete
 from pesto.choosing.comparison.methods import METHODS
 from pesto.cli.options import (
     Duration,
@@ -126,7 +126,7 @@ def _named(methods: str, *, shapes: bool) -> tuple[str, ...]:
 def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> Hear:
     """Save each plan as it comes, note that in `saved`, and say so."""
 
-    def hear(entry: Entry) -> None:
+    def hear(entry: MethodEntry) -> None:
         if entry.plan is not None and entry.split is None:
             save(entry.plan, files[entry.method])
             saved[entry.method] = files[entry.method]
@@ -136,7 +136,7 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
     return hear
 
 
-def _brief(entry: Entry) -> str:
+def _brief(entry: MethodEntry) -> str:
     if entry.makespan_s is None:
         return f"{entry.status}: {entry.detail}"
     return f"{duration(entry.makespan_s):>13s}  {'' if entry.fits else 'OOM  '}placed in {entry.seconds:.2f} s"

@@ -7,10 +7,10 @@ import click
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import answer
 from pesto.core.cluster import Cluster
-from pesto.core.costs.listed import BY, listed
+from pesto.core.costs.cost_listing import BY, list_costs
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.reporting.show.costs_page import OpTimes, as_csv, as_object, page
@@ -47,7 +47,7 @@ def costs_command(
     index = None if device is None else _index(machine, device)
     graph = load_graph(source, quiet=True)
     times = load_costs(graph, machine, costs)
-    found = OpTimes(graph=graph, cluster=machine, costs=times, found=listed(graph, machine, times, index), by=by)
+    found = OpTimes(graph=graph, cluster=machine, costs=times, found=list_costs(graph, machine, times, index), by=by)
     if as_json:
         answer(as_object(found))
     elif csv_:
@@ -60,5 +60,5 @@ def costs_command(
 def _index(cluster: Cluster, device: str) -> int:
     names = [d.name for d in cluster.devices]
     if device not in names:
-        raise UsageError(f"--device {shown(device, 80)}: not in {cluster.name} - {closest(device, names)}")
+        raise UsageError(f"--device {shown(device, 80)}: not in {cluster.name} - {suggest(device, names)}")
     return names.index(device)

@@ -14,7 +14,7 @@ from pesto.cli.printed import to_json
 from pesto.core.distribution import install_command
 from pesto.core.errors import Exit
 from pesto.core.files.json import shown
-from pesto.planning.solving.ahead import beside, cache_folder, parts_there
+from pesto.planning.solving.background_compiler import cache_folder, compiled_parts, shared_compiler
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.table import align_rows
 from pesto.verbs.compiling.parts import PARTS
@@ -47,14 +47,14 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     A solver that comes with an extra, and is not installed, is no fault.
     """
     if ahead:
-        beside().need(*PARTS)
+        shared_compiler().need(*PARTS)
     checks = {f"solver {name}": text for name, text in _solvers().items()}
     has_tensorflow = find_spec("tensorflow") is not None
     checks["tensorflow runs"] = _tensorflow() if has_tensorflow else f"{_ABSENT}{install_command('tensorflow')}"
     versions = {name: _version(name) for name in PACKAGES}
     versions["CBC"] = SOLVERS["cbc"].version() or "missing"
     well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())
-    compiled = {"parts": len(parts_there()), "of": len(PARTS), "folder": str(cache_folder())}
+    compiled = {"parts": len(compiled_parts()), "of": len(PARTS), "folder": str(cache_folder())}
     if as_json:
         python = platform.python_version()
         found = {"python": python, "versions": versions, "compiled": compiled, "checks": checks, "well": well}

@@ -16,7 +16,7 @@ from pesto.cli.printed import aside, to_json
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import make_folder
 from pesto.core.files.json import quoted
-from pesto.core.quantities import counted, size
+from pesto.core.quantities import plural, size
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.table import align_rows
 from pesto.service.serve import tokens
@@ -136,7 +136,7 @@ def _go_on(signum: int, frame: object) -> None:
 
 
 def _ready(url: str, data: Path, config: ServeConfig) -> str:
-    workers = counted(config.workers, "job")
+    workers = plural(config.workers, "job")
     return one_line(f"pesto: serving {data} at {url}, {workers} at a time; Ctrl-C ends it")
 
 
@@ -157,8 +157,8 @@ def restore_command(*, file: Path, data: Path, as_json: bool) -> None:
 
 
 def _describe(saved: Saved) -> str:
-    lost = f"; {counted(saved.lost, 'file')} of the database lost on the disk" if saved.lost else ""
-    return f"{counted(saved.jobs, 'job')}, {counted(saved.files, 'file')}, {size(saved.bytes)}{lost}"
+    lost = f"; {plural(saved.lost, 'file')} of the database lost on the disk" if saved.lost else ""
+    return f"{plural(saved.jobs, 'job')}, {plural(saved.files, 'file')}, {size(saved.bytes)}{lost}"
 
 
 @serve_command.group("token")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.whatif.grid import AXES, Grid, Point, parsed
-from pesto.choosing.whatif.points import Sweep, Task, no_point, sweep
+from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid, parse_values
+from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
 from pesto.choosing.whatif.scaled import accelerators
 from pesto.cli.options import (
     Duration,
@@ -70,15 +70,15 @@ def sweep_command(
     """
     source.checked()
     settings = Settings(time_limit_s=time_limit, seed=seed)
-    values = {axis: parsed(axis, text) for axis in AXES if (text := axes[axis]) is not None}
+    values = {axis: parse_values(axis, text) for axis in AXES if (text := axes[axis]) is not None}
     machine = load_cluster(cluster)
-    grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
+    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=values, cross=cross)
     form = picture_format(picture)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     graph = read_step(source, quiet=quiet)
     load_costs(graph, machine, costs)  # a profile that is refused ends it here, not in every row
-    task = Task(
+    task = SweepTask(
         graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, costs), settings=settings, grid=grid
     )
     found = sweep(task, _hearing(out, quiet=quiet))
@@ -109,4 +109,4 @@ def _end(found: Sweep) -> None:
     if found.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     if all(row.plan is None for row in found.rows):
-        raise no_point(found)
+        raise no_plan_error(found)

@@ -4,17 +4,17 @@ import numpy as np
 
 from pesto.core.cluster import PRECISIONS, Cluster, Device, Rates
 from pesto.core.costs import GIVEN, MODELLED, Costs
-from pesto.core.costs.kernels.engines import engine, lacking
-from pesto.core.costs.kernels.launched import times
-from pesto.core.costs.presets import PRESETS, Preset, speeds
+from pesto.core.costs.kernels.engines import engine, missing_precision
+from pesto.core.costs.kernels.op_times import gpu_op_times
+from pesto.core.costs.presets import PRESETS, Preset, device_preset
 from pesto.core.errors import InputError
 from pesto.core.files.json import quoted, shown
-from pesto.core.files.toml import closest
-from pesto.core.graph import Graph, launched
+from pesto.core.files.toml import suggest
+from pesto.core.graph import Graph, kernel_counts
 from solvers.arrays import Bools, Floats
 
 
-def modelled(graph: Graph, cluster: Cluster) -> Costs:
+def model_costs(graph: Graph, cluster: Cluster) -> Costs:
     """Seconds of every op on every device of the cluster, from its presets and from the times the graph gives.
 
     Where the graph gives a time for the device's preset, or else for its kind, that time holds. An op counts
@@ -28,31 +28,31 @@ def modelled(graph: Graph, cluster: Cluster) -> Costs:
     compute_s = np.full(can.shape, np.nan)
     alike: dict[tuple[str, str, Rates | None], Floats] = {}
     for d, device in enumerate(cluster.devices):
-        given = _given(graph, device)
+        given = _given_seconds(graph, device)
         known[:, d] = ~np.isnan(given)
         model = (device.kind, device.preset, device.rates)
         if model not in alike:
-            alike[model] = modelled_s(graph, device)
+            alike[model] = model_seconds(graph, device)
         compute_s[:, d] = np.where(known[:, d], given, alike[model]) / device.speed
     compute_s[~can] = np.nan
-    given_ops = everywhere(known, graph, cluster)
-    names = ", ".join(dict.fromkeys(_named(device) for device in cluster.devices))
-    source = f"{'kernels and ' if any(speeds(d).sms for d in cluster.devices) else ''}roofline of {names}"
+    given_ops = known_everywhere(known, graph, cluster)
+    names = ", ".join(dict.fromkeys(_preset_names(device) for device in cluster.devices))
+    source = f"{'kernels and ' if any(device_preset(d).sms for d in cluster.devices) else ''}roofline of {names}"
     if given_ops.any():
         source += f"; times of {int(given_ops.sum())} of {graph.ops} ops given by the graph"
     return Costs(compute_s=compute_s, origin=np.where(given_ops, GIVEN, MODELLED), source=source)
 
 
-def modelled_s(graph: Graph, device: Device) -> Floats:
+def model_seconds(graph: Graph, device: Device) -> Floats:
     """[n] seconds of every op on a device at speed 1: by `pesto.core.costs.kernels` on GPUs, by the roofline on cores.
 
     InputError when its preset is unknown, or a file that describes it gives no peak for what the graph computes in.
     """
-    able = speeds(device)
+    able = device_preset(device)
     if not able.sms:
         return roofline_s(graph, able)
     _check_peaks(graph, device, able)
-    return times(graph, able).seconds
+    return gpu_op_times(graph, able).seconds
 
 
 def roofline_s(graph: Graph, device: Preset) -> Floats:
@@ -65,7 +65,7 @@ def roofline_s(graph: Graph, device: Preset) -> Floats:
     rates = np.array([engine(name, device).peak_flops / device.reach for name in (*graph.dtypes, "")])
     arithmetic = graph.flops / (rates[graph.dtype_of] * device.flop_efficiency)
     traffic = graph.moved_bytes / (device.bandwidth * device.bandwidth_efficiency)
-    count = launched(graph.kernels, graph.launches)
+    count = kernel_counts(graph.kernels, graph.launches)
     return np.where(graph.launches, count * device.launch_s + np.maximum(arithmetic, traffic), device.bookkeeping_s)
 
 
@@ -79,7 +79,7 @@ def runnable(graph: Graph, cluster: Cluster) -> Bools:
     return can
 
 
-def everywhere(known: Bools, graph: Graph, cluster: Cluster) -> Bools:
+def known_everywhere(known: Bools, graph: Graph, cluster: Cluster) -> Bools:
     """[n] whether an op's time is known on every device where it may be placed, one at least."""
     placed = placeable(graph, cluster)
     return np.logical_and((known | ~placed).all(axis=1), placed.any(axis=1))
@@ -106,7 +106,7 @@ def _check_given(graph: Graph, cluster: Cluster) -> None:
         if label not in known:
             raise InputError(
                 f"{shown(graph.source)}: time_s names {quoted(label)}, which is no kind of device and no preset - "
-                f"{closest(label, known)}"
+                f"{suggest(label, known)}"
             )
 
 
@@ -117,7 +117,7 @@ def _check_peaks(graph: Graph, device: Device, able: Preset) -> None:
     here = graph.runs_on[:, graph.kinds.index(device.kind)] & graph.launches & (graph.flops > 0)
     for k in np.unique(graph.dtype_of[here]).tolist():
         dtype = graph.dtypes[k] if k >= 0 else ""
-        if missing := lacking(dtype, able):
+        if missing := missing_precision(dtype, able):
             raise InputError(
                 f"device {device.name}: no peak for {shown(dtype or 'float32')}, in which the graph computes - add "
                 f"{shown(missing)} to its peak_tflops"
@@ -127,11 +127,11 @@ def _check_peaks(graph: Graph, device: Device, able: Preset) -> None:
             )
 
 
-def _named(device: Device) -> str:
+def _preset_names(device: Device) -> str:
     return device.preset if device.rates is None else f"{shown(device.preset)} with rates of its own"
 
 
-def _given(graph: Graph, device: Device) -> Floats:
+def _given_seconds(graph: Graph, device: Device) -> Floats:
     """[n] seconds that the graph itself gives for a device, by preset before kind; NaN where it gives none."""
     found = np.full(graph.ops, np.nan)
     for label in (device.kind, device.preset):

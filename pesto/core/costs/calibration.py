@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pesto.core.cluster import Path
 from pesto.core.costs.network import Fit, fit, transfer_s, weighted_line
 from pesto.core.errors import InputError, NothingFoundError
-from pesto.core.quantities import counted, duration, percent
+from pesto.core.quantities import duration, percent, plural
 from solvers.arrays import Floats, Ints, floats, ints
 
 SIZES = tuple(4**k for k in range(1, 14))
@@ -128,8 +128,8 @@ class Calibration:
     def __str__(self) -> str:
         """One line."""
         rate = f"{1e-9 / self.s_per_byte:.3g} GB/s" if self.s_per_byte else "bytes free"
-        lines = f"{counted(len(self.lines), 'line')} of {counted(self.samples, 'sample')} a size"
-        off = f"{percent(self.error)} off on {counted(len(self.held_out), 'size')} held out"
+        lines = f"{plural(len(self.lines), 'line')} of {plural(self.samples, 'sample')} a size"
+        off = f"{percent(self.error)} off on {plural(len(self.held_out), 'size')} held out"
         return f"{duration(self.latency_s)}, {rate}; {lines}, {off}, halves {percent(self.apart)} apart"
 
 
@@ -141,8 +141,8 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     NothingFoundError when the samples do not settle: two halves of them differ by more than APART on average, or
     transfers take no time that can be told from none.
     """
-    sizes, took = samples.sizes, lower(samples.alone)
-    apart = halves_apart(samples.alone)
+    sizes, took = samples.sizes, low_quantile(samples.alone)
+    apart = half_difference(samples.alone)
     where = f"calibration: {samples.source} to {samples.target}"
     if not (took >= LEAST_S).all():
         raise NothingFoundError(
@@ -162,7 +162,7 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     return Calibration(
         source=samples.source, target=samples.target, lines=lines, line=fit(sizes[fitted], took[fitted], robust=True),
         fitted=tuple(sizes[fitted].tolist()), fitted_s=tuple(took[fitted].tolist()),
-        held_out=tuple(rows), apart=apart, shares=_shares(samples, back),
+        held_out=tuple(rows), apart=apart, shares=_shared_link(samples, back),
         samples=samples.alone.shape[1],
     )  # fmt: skip
 
@@ -180,23 +180,23 @@ def fits_by_type(found: Sequence[Calibration]) -> dict[str, Fit]:
     return {name: fit(*zip(*rows, strict=True), robust=True) for name, rows in points.items()}
 
 
-def joined(one: Samples, other: Samples) -> Samples:
+def join_samples(one: Samples, other: Samples) -> Samples:
     """Samples of one pair and of the same sizes, and those that were measured after them."""
     alone, both, twice = (np.concatenate([getattr(one, name), getattr(other, name)], axis=1) for name in _MEASURED)
     return replace(one, alone=alone, both=both, twice=twice)
 
 
-def lower(seconds: npt.NDArray[np.float64]) -> Floats:
+def low_quantile(seconds: npt.NDArray[np.float64]) -> Floats:
     """[k] the sample of each row of [k, r] that a twentieth of them do not exceed."""
     place = max(int(np.ceil(LOW * seconds.shape[1])) - 1, 0)
     found: Floats = np.sort(seconds, axis=1)[:, place]
     return found
 
 
-def halves_apart(seconds: Floats) -> float:
-    """Mean over sizes of how far apart the first and the second half of the samples are, by `lower`."""
+def half_difference(seconds: Floats) -> float:
+    """Mean over sizes of how far apart the first and the second half of the samples are, by `low_quantile`."""
     middle = seconds.shape[1] // 2
-    one, other = lower(seconds[:, :middle]), lower(seconds[:, middle:])
+    one, other = low_quantile(seconds[:, :middle]), low_quantile(seconds[:, middle:])
     low, high = np.minimum(one, other), np.maximum(one, other)
     return float(np.mean(np.where(high > 0, (high - low) / np.where(low > 0, low, np.maximum(high, 1e-12)), 0.0)))
 
@@ -214,41 +214,41 @@ def convex_lines(sizes: Ints, seconds: Floats) -> tuple[tuple[float, float], ...
     for count in range(1, _MOST_LINES + 1):
         cuts = itertools.combinations(range(2, len(sizes) - 1), count - 1)
         ways = [list(itertools.pairwise((0, *cut, len(sizes)))) for cut in cuts]
-        tried = [_lines(way, sizes, seconds) for way in ways if all(b - a >= 2 for a, b in way)]
+        tried = [_fit_stretches(way, sizes, seconds) for way in ways if all(b - a >= 2 for a, b in way)]
         lines, error = min(tried, key=lambda row: row[1], default=(best, least))
         if error <= _WORTH[0] * least and least - error >= _WORTH[1]:
             best, least = lines, error
     return best
 
 
-def _lines(
+def _fit_stretches(
     way: Sequence[tuple[int, int]], sizes: Ints, seconds: Floats
 ) -> tuple[tuple[tuple[float, float], ...], float]:
     """A line for each stretch, but for those that are nowhere the longest, and the mean error of their maximum."""
-    found = [_rounded(sizes[a:b], seconds[a:b]) for a, b in way]
-    kept = [one for one in found if not any(_above(other, one) for other in found)]
+    found = [_fit_rounded(sizes[a:b], seconds[a:b]) for a, b in way]
+    kept = [one for one in found if not any(_is_above(other, one) for other in found)]
     lines = tuple(sorted(dict.fromkeys(kept), key=lambda line: (line[1], line[0])))
     guess = np.max([latency_s + sizes * s_per_byte for latency_s, s_per_byte in lines], axis=0)
     return lines, float(np.mean(np.abs(guess / seconds - 1)))
 
 
-def _above(other: tuple[float, float], one: tuple[float, float]) -> bool:
+def _is_above(other: tuple[float, float], one: tuple[float, float]) -> bool:
     return other != one and other[0] >= one[0] and other[1] >= one[1]
 
 
-def _rounded(sizes: Ints, seconds: Floats) -> tuple[float, float]:
+def _fit_rounded(sizes: Ints, seconds: Floats) -> tuple[float, float]:
     largest, longest = float(sizes.max()) or 1.0, float(seconds.max())
     x, y = sizes / largest, seconds / longest
     latency, slope = weighted_line(x, y, 1 / y**2)
     return float(f"{latency * longest:.6g}"), float(f"{slope * longest / largest:.6g}")
 
 
-def _shares(samples: Samples, back: Samples | None) -> str:
+def _shared_link(samples: Samples, back: Samples | None) -> str:
     """What two transfers at once share, told at the largest size; nothing where its bytes hardly count."""
     if samples.twice.size == 0 or samples.both.size == 0:
         return ""
-    took = lower(samples.alone)
-    if took[-1] < 2 * took[0] or lower(samples.twice)[-1] < AT_ONCE * took[-1]:
+    took = low_quantile(samples.alone)
+    if took[-1] < 2 * took[0] or low_quantile(samples.twice)[-1] < AT_ONCE * took[-1]:
         return "nothing"
-    other = took if back is None else lower(back.alone)
-    return "both ways" if lower(samples.both)[-1] >= AT_ONCE * max(took[-1], other[-1]) else "one way"
+    other = took if back is None else low_quantile(back.alone)
+    return "both ways" if low_quantile(samples.both)[-1] >= AT_ONCE * max(took[-1], other[-1]) else "one way"

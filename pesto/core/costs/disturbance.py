@@ -19,7 +19,7 @@ QUIET = 0.05
 PATIENCE = 4
 """Times as many runs as are wanted, until it is given up."""
 KEEP = "have disturbed runs kept"
-"""What is said of `Watch.keep` to those who have no name for it."""
+"""What is said of `DisturbanceWatch.keep` to those who have no name for it."""
 NAMED = 3
 """Most programs that are named."""
 _BUSY = (0, 1, 2, 5, 6, 7)
@@ -29,7 +29,7 @@ _OWN, _ENDED = slice(11, 13), slice(13, 15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class CpuSnapshot:
     """What every process has used of the processors until a moment."""
 
     at_s: float
@@ -43,7 +43,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Others:
+class OtherLoad:
     """What other programs used of the processors over some time."""
 
     seconds: float
@@ -54,7 +54,7 @@ class Others:
     """Their names with the cores that each used, the busiest first, as far as /proc shows them."""
 
 
-def look(root: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> Moment | None:
+def take_snapshot(root: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> CpuSnapshot | None:
     """This moment; None where there is no /proc, or one that says nothing."""
     try:
         first = (root / "stat").read_text().partition("\n")[0].split()
@@ -66,7 +66,7 @@ def look(root: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic
     if os.getpid() not in rows:
         return None  # what is busy cannot be told from ourselves
     own = _descendants(os.getpid(), {pid: parent for pid, (_, parent, _, _) in rows.items()})
-    return Moment(
+    return CpuSnapshot(
         at_s=clock(),
         busy_s=busy_s,
         # What a child used is its parent's once it has ended, all at once: of others that would be no use of this time.
@@ -98,7 +98,7 @@ def _descendants(root: int, parent: Mapping[int, int]) -> set[int]:
     return own
 
 
-def between(before: Moment, after: Moment) -> Others:
+def load_between(before: CpuSnapshot, after: CpuSnapshot) -> OtherLoad:
     """What others used from one moment to a later one."""
     seconds = max(after.at_s - before.at_s, 1e-9)
     used: dict[str, float] = {}
@@ -108,10 +108,10 @@ def between(before: Moment, after: Moment) -> Others:
         used[name] = used.get(name, 0.0) + max(until - was, 0.0)
     spent = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
     who = sorted(((name, s / seconds) for name, s in used.items() if s > 0), key=lambda row: (-row[1], row[0]))
-    return Others(seconds=seconds, cores=max(spent, 0.0) / seconds, who=tuple(who))
+    return OtherLoad(seconds=seconds, cores=max(spent, 0.0) / seconds, who=tuple(who))
 
 
-def summed(parts: Iterable[Others]) -> Others:
+def total_load(parts: Iterable[OtherLoad]) -> OtherLoad:
     """Several stretches of time as one."""
     found = list(parts)
     seconds = sum(p.seconds for p in found)
@@ -121,14 +121,14 @@ def summed(parts: Iterable[Others]) -> Others:
             used[name] = used.get(name, 0.0) + cores * part.seconds
     who = sorted(((name, s / max(seconds, 1e-9)) for name, s in used.items()), key=lambda row: (-row[1], row[0]))
     cores = sum(p.cores * p.seconds for p in found) / max(seconds, 1e-9)
-    return Others(seconds=seconds, cores=cores, who=tuple(who))
+    return OtherLoad(seconds=seconds, cores=cores, who=tuple(who))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class DisturbanceWatch:
     """How runs are watched, and what becomes of those that others disturbed."""
 
-    look: Callable[[], Moment | None] = look
+    look: Callable[[], CpuSnapshot | None] = take_snapshot
     """What every process has used until now."""
     clock: Callable[[], float] = time.monotonic
     """Seconds, by which a window ends."""
@@ -137,20 +137,20 @@ class Watch:
     keep: bool = False
     """Whether disturbed runs count all the same."""
 
-    def disturbed(self, others: Others) -> bool:
+    def disturbed(self, others: OtherLoad) -> bool:
         """Whether others used more than QUIET of all cores."""
         return others.cores > QUIET * self.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched(Generic[T]):
+class WatchedRuns(Generic[T]):
     """What was measured, and what others did meanwhile."""
 
     samples: list[T]
     """What the runs that count gave."""
     runs: int
     """Runs altogether."""
-    others: Others | None
+    others: OtherLoad | None
     """What others used during the runs that count; None where nobody says."""
 
     @property
@@ -159,25 +159,25 @@ class Watched(Generic[T]):
         return self.runs - len(self.samples)
 
 
-def watched(run: Callable[[], T], count: int, watch: Watch) -> Watched[T]:
+def run_undisturbed(run: Callable[[], T], count: int, watch: DisturbanceWatch) -> WatchedRuns[T]:
     """`count` runs that nobody disturbed, or any where the watch keeps all.
 
     Runs are judged in windows of WINDOW_S, of one run at least. NothingFoundError, with who was busy, where none of the
     first `count` runs was undisturbed, or not enough of PATIENCE times as many.
     """
     samples: list[T] = []
-    calm: list[Others] = []
-    refused: list[Others] = []
+    calm: list[OtherLoad] = []
+    refused: list[OtherLoad] = []
     runs = 0
     before = watch.look()
     while len(samples) < count:
-        made = _window(run, count - len(samples), watch)
+        made = _run_window(run, count - len(samples), watch)
         runs += len(made)
         after = watch.look()
         if before is None or after is None:
             samples += made
             continue
-        others = between(before, after)
+        others = load_between(before, after)
         before = after
         if watch.keep or not watch.disturbed(others):
             samples += made
@@ -185,25 +185,25 @@ def watched(run: Callable[[], T], count: int, watch: Watch) -> Watched[T]:
             continue
         refused.append(others)
         if runs >= PATIENCE * count or (runs >= count and not samples):
-            raise _too_busy(summed(refused), len(samples), runs, watch.cores)
-    return Watched(samples=samples, runs=runs, others=summed(calm) if calm else None)
+            raise _too_busy(total_load(refused), len(samples), runs, watch.cores)
+    return WatchedRuns(samples=samples, runs=runs, others=total_load(calm) if calm else None)
 
 
-def _window(run: Callable[[], T], most: int, watch: Watch) -> list[T]:
+def _run_window(run: Callable[[], T], most: int, watch: DisturbanceWatch) -> list[T]:
     began, made = watch.clock(), [run()]
     while len(made) < most and watch.clock() - began < WINDOW_S:
         made.append(run())
     return made
 
 
-def _too_busy(others: Others, accepted: int, runs: int, cores: int) -> NothingFoundError:
+def _too_busy(others: OtherLoad, accepted: int, runs: int, cores: int) -> NothingFoundError:
     return NothingFoundError(
-        f"other programs used {others.cores:.2f} of {cores} cores ({named(others.who)}), so that only {accepted} of "
-        f"{runs} runs count - measure when they are at rest, or {KEEP}, which are labelled"
+        f"other programs used {others.cores:.2f} of {cores} cores ({list_programs(others.who)}), so that only "
+        f"{accepted} of {runs} runs count - measure when they are at rest, or {KEEP}, which are labelled"
     )
 
 
-def named(who: Iterable[tuple[str, float]]) -> str:
+def list_programs(who: Iterable[tuple[str, float]]) -> str:
     """The busiest programs with their cores, on one line."""
     text = ", ".join(f"{shown(name, 24)} {cores:.2f}" for name, cores in list(who)[:NAMED] if cores >= 0.005)
     return text or "none that /proc shows: another container or virtual machine"

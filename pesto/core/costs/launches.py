@@ -7,10 +7,10 @@ import numpy as np
 from pesto.core.arguments import expect
 from pesto.core.cluster import Cluster, Device
 from pesto.core.costs import MODELLED, Costs
-from pesto.core.costs.kernels.launched import times
-from pesto.core.costs.presets import speeds
+from pesto.core.costs.kernels.op_times import gpu_op_times
+from pesto.core.costs.presets import device_preset
 from pesto.core.errors import UsageError
-from pesto.core.graph import Graph, launched
+from pesto.core.graph import Graph, kernel_counts
 from pesto.core.quantities import duration
 from solvers.arrays import Floats, floats
 
@@ -19,7 +19,7 @@ MOST_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class LaunchCost:
     """What a launch is to take: so many seconds, or what the costs say; UsageError when they are out of range."""
 
     each_s: float | None = None
@@ -34,7 +34,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Launches:
+class LaunchTimes:
     """Each op of an accelerator in two: its launch on the host, and its kernels."""
 
     launch_s: Floats
@@ -45,30 +45,30 @@ class Launches:
     """One line for people: where the launches' times come from."""
 
 
-def launches(graph: Graph, cluster: Cluster, costs: Costs, asked: Launch) -> Launches:
+def split_launches(graph: Graph, cluster: Cluster, costs: Costs, asked: LaunchCost) -> LaunchTimes:
     """The ops of `costs` in two: a modelled time without the launches that are in it, any other as it is.
 
     Ops with several kernels are launched as often, unless a profile measured the op's launch.
     """
     launch_s, kernel_s = np.zeros_like(costs.compute_s), costs.compute_s.copy()
-    count, model = launched(graph.kernels, graph.launches), costs.origin == MODELLED
+    count, model = kernel_counts(graph.kernels, graph.launches), costs.origin == MODELLED
     for d, device in enumerate(cluster.devices):
         if device.kind != "cpu":
             if model.any():
-                kernel_s[model, d] = np.maximum(kernel_s[:, d] - _inside(graph, device), 0.0)[model]
-            launch_s[:, d] = count * (speeds(device).launch_s if asked.each_s is None else asked.each_s)
+                kernel_s[model, d] = np.maximum(kernel_s[:, d] - _included_launch_s(graph, device), 0.0)[model]
+            launch_s[:, d] = count * (device_preset(device).launch_s if asked.each_s is None else asked.each_s)
     how = "by the devices' own time of a launch" if asked.each_s is None else f"{duration(asked.each_s)} a kernel"
     if asked.each_s is None and costs.launch_s is not None:
         known = ~np.isnan(costs.launch_s) & graph.launches[:, None]
         launch_s[known] = costs.launch_s[known]
         how = f"{int(known.any(axis=1).sum())} as measured, others {how}"
-    return Launches(launch_s=floats(launch_s), kernel_s=floats(kernel_s), source=how)
+    return LaunchTimes(launch_s=floats(launch_s), kernel_s=floats(kernel_s), source=how)
 
 
-def _inside(graph: Graph, device: Device) -> Floats:
+def _included_launch_s(graph: Graph, device: Device) -> Floats:
     """[n] seconds of launches within the modelled times of a device."""
-    able = speeds(device)
+    able = device_preset(device)
     if not able.sms:
-        return floats(launched(graph.kernels, graph.launches) * able.launch_s / device.speed)
-    with_them, without = (times(graph, each).seconds for each in (able, replace(able, launch_s=0.0)))
+        return floats(kernel_counts(graph.kernels, graph.launches) * able.launch_s / device.speed)
+    with_them, without = (gpu_op_times(graph, each).seconds for each in (able, replace(able, launch_s=0.0)))
     return floats((with_them - without) / device.speed)

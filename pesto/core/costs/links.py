@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pesto.core.errors import InputError
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def link_model(name: str, lanes: int | None = None) -> LinkModel:
         return WIRES[name].model(lanes)
     found = PUBLISHED.get(name)
     if found is None:
-        raise InputError(f"no link model is named {name!r} - {closest(name, [*PUBLISHED, *WIRES])}")
+        raise InputError(f"no link model is named {name!r} - {suggest(name, [*PUBLISHED, *WIRES])}")
     if lanes is not None:
         raise InputError(f"link model {name} was fitted to one box - drop lanes, or name one of {', '.join(WIRES)}")
     return found

@@ -12,13 +12,13 @@ import numpy as np
 
 from pesto.core.cluster import Cluster, Device
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.analytical import everywhere, runnable
-from pesto.core.costs.disturbance import named
-from pesto.core.costs.presets import named_in
+from pesto.core.costs.analytical import known_everywhere, runnable
+from pesto.core.costs.disturbance import list_programs
+from pesto.core.costs.presets import preset_named_in
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.files.disk import read_bytes, write_atomic
 from pesto.core.files.json import Amount, DocumentKind, decode_document, encode_json, shown
-from pesto.core.files.labels import apart
+from pesto.core.files.labels import short_fingerprints
 from pesto.core.graph import Graph
 from pesto.core.quantities import percent
 from solvers.arrays import Floats, Ints, floats
@@ -62,7 +62,7 @@ class Noise:
         if self.others_cores is None:
             load = "what other programs used is not known"
         else:
-            who = f" ({named(self.busy)})" if self.busy and self.kept else ""
+            who = f" ({list_programs(self.busy)})" if self.busy and self.kept else ""
             load = f"other programs used {self.others_cores:.2f} cores meanwhile{who}"
         how = "DISTURBED RUNS KEPT, " if self.kept else ""
         clocks = f"; {self.clocks}" if self.clocks else ""
@@ -128,7 +128,7 @@ class Profile:
 _LOG = logging.getLogger("pesto")
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
+class _ProfileFile(msgspec.Struct, frozen=True, kw_only=True):
     """The profile as JSON; ops stand in topological order, as in the fingerprint, not in one trace's order."""
 
     format: str
@@ -150,11 +150,11 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 def save_profile(path: Path, profile: Profile, graph: Graph) -> None:
     """Write the profile of `graph`; MismatchError when it is another graph's, FileError when it cannot be written."""
-    _same(profile.fingerprint, graph, str(path))
+    _require_same_graph(profile.fingerprint, graph, str(path))
     order = _order(graph)
     columns = {name: getattr(profile, name) for name in _COLUMNS if getattr(profile, name) is not None}
     rows = {name: [None if math.isnan(x) else x for x in c[order].tolist()] for name, c in columns.items()}
-    content = _File(
+    content = _ProfileFile(
         format=KIND.format, format_version=KIND.version, fingerprint=profile.fingerprint, kind=profile.kind,
         device=profile.device, iterations=profile.iterations, source=profile.source, noise=profile.noise, **rows,
     )  # fmt: skip
@@ -172,8 +172,8 @@ def load_profile(path: Path, graph: Graph) -> Profile:
 
 def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
     """`load_profile` for content already read; `where` names it in errors."""
-    found = decode_document(data, _File, where, KIND)
-    _same(found.fingerprint, graph, where)
+    found = decode_document(data, _ProfileFile, where, KIND)
+    _require_same_graph(found.fingerprint, graph, where)
     columns = {name: getattr(found, name) for name in _COLUMNS if getattr(found, name) is not None}
     order = _order(graph)
     by_index: dict[str, Floats] = {}
@@ -188,7 +188,7 @@ def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
     )  # fmt: skip
 
 
-def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) -> Costs:
+def apply_profile(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) -> Costs:
     """Costs with the profile's times on the devices it speaks for, and `fallback`'s everywhere else.
 
     A profile speaks for the devices of its kind, unless it names a preset that a device does not have: times of an
@@ -196,7 +196,7 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
     every device where it may be placed, and keeps its origin in `fallback` otherwise. Times scale with `Device.speed`.
     MismatchError when the profile is of another graph.
     """
-    _same(profile.fingerprint, graph, profile.source)
+    _require_same_graph(profile.fingerprint, graph, profile.source)
     can = runnable(graph, cluster)
     if len(profile.seconds) != graph.ops or fallback.compute_s.shape != can.shape:
         raise InputError(
@@ -208,7 +208,7 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
     times = profile.times
     traced = ~np.isnan(times)
     for d, device in enumerate(cluster.devices):
-        if _speaks_for(profile, device):
+        if _covers(profile, device):
             known[:, d] = traced & can[:, d]
             compute_s[known[:, d], d] = times[known[:, d]] / device.speed
     count = int(known.any(axis=1).sum())
@@ -219,7 +219,7 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
         f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations{_noise(profile)}), "
         f"else {fallback.source}"
     )
-    origin = np.where(everywhere(known, graph, cluster), MEASURED, fallback.origin)
+    origin = np.where(known_everywhere(known, graph, cluster), MEASURED, fallback.origin)
     noise = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
     return Costs(
         compute_s=compute_s, origin=origin, source=source, noise=noise if count else "",
@@ -231,7 +231,7 @@ def _launches(profile: Profile, cluster: Cluster) -> Floats | None:
     """[n, d] seconds of launching each op for the devices that a profile speaks for, NaN for others."""
     if profile.launch is None:
         return None
-    here = np.array([_speaks_for(profile, device) for device in cluster.devices])
+    here = np.array([_covers(profile, device) for device in cluster.devices])
     return floats(np.where(here, profile.launch[:, None], np.nan))
 
 
@@ -254,8 +254,8 @@ def spread_quantiles(
     return np.quantile(kept, levels) if len(kept) else None
 
 
-def _speaks_for(profile: Profile, device: Device) -> bool:
-    ran_on = named_in(profile.device)
+def _covers(profile: Profile, device: Device) -> bool:
+    ran_on = preset_named_in(profile.device)
     return profile.kind == device.kind and (ran_on is None or ran_on.name == device.preset)
 
 
@@ -263,10 +263,10 @@ def _order(graph: Graph) -> Ints:
     return topological_order(graph.ops, graph.edge_src, graph.edge_dst)
 
 
-def _same(fingerprint: str, graph: Graph, where: str) -> None:
+def _require_same_graph(fingerprint: str, graph: Graph, where: str) -> None:
     own = graph.fingerprint()
     if fingerprint != own:
-        profiled, here = apart(fingerprint, own)
+        profiled, here = short_fingerprints(fingerprint, own)
         raise MismatchError(
             f"{where}: the profile is of graph {shown(profiled)}, this graph is {here} - "
             "profile this one; another batch size or model needs a profile of its own"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from pesto.core.cluster import PRECISIONS, Device, Rates
 from pesto.core.errors import InputError
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +154,11 @@ def preset(name: str) -> Preset:
     """The preset of that name; InputError with a suggestion when there is none."""
     found = PRESETS.get(name)
     if found is None:
-        raise InputError(f"no device preset is named {name!r} - {closest(name, PRESETS)}")
+        raise InputError(f"no device preset is named {name!r} - {suggest(name, PRESETS)}")
     return found
 
 
-def speeds(device: Device) -> Preset:
+def device_preset(device: Device) -> Preset:
     """What a device can do: its preset's numbers, with its own rates in their place.
 
     InputError when its preset is unknown, or it has neither a preset nor all rates.
@@ -167,7 +167,7 @@ def speeds(device: Device) -> Preset:
     if own is None:
         return preset(device.preset)
     if device.preset not in PRESETS:
-        return _described(device, own)
+        return _describe_unknown(device, own)
     base = preset(device.preset)
     peaks = {**dict(base.peaks), **dict(own.peaks)}
     given = {name: getattr(own, name) for name in ("bandwidth", "l2_bytes", "sms", "clock_hz", "launch_s")}
@@ -179,7 +179,7 @@ def speeds(device: Device) -> Preset:
     )
 
 
-def _described(device: Device, own: Rates) -> Preset:
+def _describe_unknown(device: Device, own: Rates) -> Preset:
     """A device that no preset knows: estimates for what a datasheet does not say."""
     if not own.peaks or own.bandwidth is None or own.sms is None or own.clock_hz is None:
         raise InputError(
@@ -195,7 +195,7 @@ def _described(device: Device, own: Rates) -> Preset:
     )  # fmt: skip
 
 
-def named_in(text: str) -> Preset | None:
+def preset_named_in(text: str) -> Preset | None:
     """The preset that a device's own description names, such as V100 in "Tesla V100-SXM2-16GB"; None for none.
 
     Of several, the one with most words: an "H100 PCIe" is no H100.

@@ -1,12 +1,12 @@
 """When a work is to be interrupted, and when it is given up."""
 
-from pesto.core.executing.executor import Limits
+from pesto.core.executing.executor import WorkLimits
 
 
 class Deadline:
     """The limits of time of one work; all times are seconds since its begin."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: WorkLimits) -> None:
         self._limits = limits
         self._interrupted: float | None = None
 

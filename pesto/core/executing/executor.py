@@ -6,10 +6,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Why = Literal["death", "time", "memory", "place"]
+FailureKind = Literal["death", "time", "memory", "place"]
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one piece of work may use; None is no limit."""
 
     interrupt_s: float | None = None
@@ -24,10 +24,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Processors that it may use, of those that its worker has."""
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = WorkLimits()
 
 
-class Files(msgspec.Struct, frozen=True, kw_only=True):
+class WorkFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Files of a work, as whoever began it has them: a worker elsewhere has copies (`Line.here`)."""
 
     folder: str
@@ -40,37 +40,37 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
     """Names of those that are there soon after they were written, also where the work is lost then."""
 
 
-NO_FILES = Files(folder="", out="")
+NO_FILES = WorkFiles(folder="", out="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkItem:
     """Something to be done in a process of its own, by a function that the process imports."""
 
     key: str
     """Tells it from all else that runs at the time."""
     entry: str
-    """`module:function`; called with `data` and the `pesto.core.executing.line.Line` to whoever began the work."""
+    """`module:function`; called with `data` and the `worker_channel.WorkerChannel` to the caller."""
     data: bytes
     live: bool = False
     """Whether it tells of itself while it runs, and minds SIGINT and SIGTERM (`Line.interrupted`), which end others."""
-    limits: Limits = NO_LIMITS
-    files: Files = NO_FILES
+    limits: WorkLimits = NO_LIMITS
+    files: WorkFiles = NO_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ProgressMessage:
     """What work told while it runs, in the order in which it told it."""
 
-    work: Work
+    work: WorkItem
     data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class WorkResult:
     """What the function of a work returned."""
 
-    work: Work
+    work: WorkItem
     data: bytes
     seconds: float
     """Since its begin."""
@@ -79,11 +79,11 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class WorkFailure:
     """A work whose process ended, or was ended, before it could answer."""
 
-    work: Work
-    why: Why
+    work: WorkItem
+    why: FailureKind
     """death: it ended by itself or by somebody else; time, memory: it went beyond a limit and was killed; place: all
     that ran there was lost, or it was cancelled before it had a process, which says nothing of this work."""
     detail: str
@@ -92,7 +92,7 @@ class Lost:
     """From its begin to its loss."""
 
 
-Outcome = Said | Answered | Lost
+WorkEvent = ProgressMessage | WorkResult | WorkFailure
 
 
 class Executor(Protocol):
@@ -103,11 +103,11 @@ class Executor(Protocol):
         """Most works at a time; 0 while none can be begun."""
         ...
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkItem) -> None:
         """Start a work; at most `slots` at a time."""
         ...
 
-    def collect(self, seconds: float | None = None) -> list[Outcome]:
+    def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """What has come of the works that were begun: waits for something, for a poke, or so many seconds.
 
         Without `seconds` it waits as long as something runs, or nothing can be begun.

@@ -19,8 +19,8 @@ def resident_bytes(roots: Iterable[int]) -> dict[int, int]:
     below, held = defaultdict[int, list[int]](list), dict[int, int]()
     for entry in os.listdir(_PROC) if _PROC.is_dir() else ():  # noqa: PTH208  # names alone
         if entry.isdigit():
-            _look(int(entry), below, held)
-    return {root: _sum(root, below, held) for root in roots}
+            _collect_processes(int(entry), below, held)
+    return {root: _sum_tree(root, below, held) for root in roots}
 
 
 def usable_memory_bytes() -> int:
@@ -49,7 +49,7 @@ def _group_limits() -> Iterable[int]:
                 break
 
 
-def _look(pid: int, below: dict[int, list[int]], held: dict[int, int]) -> None:
+def _collect_processes(pid: int, below: dict[int, list[int]], held: dict[int, int]) -> None:
     try:
         row = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:  # it has ended
@@ -58,7 +58,7 @@ def _look(pid: int, below: dict[int, list[int]], held: dict[int, int]) -> None:
     held[pid] = int(row[21]) * _PAGE
 
 
-def _sum(root: int, below: dict[int, list[int]], held: dict[int, int]) -> int:
+def _sum_tree(root: int, below: dict[int, list[int]], held: dict[int, int]) -> int:
     total, todo = 0, [root]
     while todo:
         pid = todo.pop()

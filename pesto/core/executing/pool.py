@@ -8,9 +8,9 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 
 from pesto.core.executing.backoff import Backoff
-from pesto.core.executing.bell import Bell
-from pesto.core.executing.executor import Answered, Lost, Outcome, Work
+from pesto.core.executing.executor import WorkEvent, WorkFailure, WorkItem, WorkResult
 from pesto.core.executing.memory_use import resident_bytes
+from pesto.core.executing.wakeup_pipe import WakeupPipe
 from pesto.core.executing.worker_process import POLL_S, WorkerProcess
 from pesto.core.quantities import duration, size
 
@@ -45,11 +45,11 @@ class Pool:
         self._free = _shares(_cores(), jobs)
         self._idle: list[WorkerProcess] = []
         self._busy: list[WorkerProcess] = []
-        self._lost: list[Outcome] = []
+        self._lost: list[WorkEvent] = []
         self._getting_ready: set[WorkerProcess] = set()
         self._slots, self._niceness, self._keep_bytes, self._ready = jobs, niceness, keep_bytes, ready
         self._looked, self._backoff = 0.0, Backoff(clock)
-        self._bell = Bell()
+        self._bell = WakeupPipe()
 
     @property
     def slots(self) -> int:
@@ -58,7 +58,7 @@ class Pool:
             return len(self._busy) + sum(worker.ready for worker in self._idle)
         return self._slots
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkItem) -> None:
         """Hand a work to an idle worker, or to a new one; to a new one, too, where it may not have all of its cores.
 
         Where workers are started beforehand, a work for which no process can be started is lost by `place`.
@@ -68,12 +68,12 @@ class Pool:
         except OSError as error:
             if not self._ready:
                 raise
-            self._lost.append(Lost(work=work, why="place", detail=self._unstarted(error), seconds=0.0))
+            self._lost.append(WorkFailure(work=work, why="place", detail=self._unstarted(error), seconds=0.0))
             return
         self._busy.append(worker)
         worker.begin(work)
 
-    def collect(self, seconds: float | None = None) -> list[Outcome]:
+    def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """Wait for a message, an answer, a death, the end of somebody's patience, a poke, or so many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
         found, self._lost = self._lost, []
@@ -115,14 +115,14 @@ class Pool:
         limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
         return min(_LOOK_S if limited else POLL_S, self._backoff.left_s or POLL_S)
 
-    def _found(self) -> list[Outcome]:
-        found: list[Outcome] = []
+    def _found(self) -> list[WorkEvent]:
+        found: list[WorkEvent] = []
         self._look()
         for worker in list(self._busy):
             found += worker.outcomes()
             if worker.work is None:
                 self._retire(worker)
-        if any(isinstance(outcome, Answered) for outcome in found):
+        if any(isinstance(outcome, WorkResult) for outcome in found):
             self._backoff.worked()
         return found
 

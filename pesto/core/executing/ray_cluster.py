@@ -13,11 +13,20 @@ import msgspec
 from pesto.core.distribution import install_command
 from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing.deadline import Deadline
-from pesto.core.executing.executor import Answered, Lost, Outcome, Said, Why, Work
-from pesto.core.executing.line import BEGAN, SAID, Signals
-from pesto.core.executing.ray_files import Copies, bring_back, contents, copies
-from pesto.core.executing.ray_post import BROKEN, EARLY, FELL, Post, PostLine, QuietLine, listening, sending
+from pesto.core.executing.executor import FailureKind, ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkResult
+from pesto.core.executing.ray_files import FileCopies, copied_files, read_inputs, write_results
+from pesto.core.executing.ray_messages import (
+    EARLY_RESULTS,
+    MEMORY_EXCEEDED,
+    RETIRED,
+    ActorChannel,
+    MessageActor,
+    SilentChannel,
+    receive_signals,
+    send_early_results,
+)
 from pesto.core.executing.worker import Entry, entry_of
+from pesto.core.executing.worker_channel import BEGAN, SAID, SignalLatch
 from pesto.core.files.json import shown
 
 _POLL_S = 1.0
@@ -29,16 +38,16 @@ _AGAIN_S = 5.0
 """Seconds after which Ray is asked again to end what it has not ended."""
 _ANSWER_S = 10.0
 """Seconds that whoever listens at the cluster's address may take to answer."""
-_UNBEGUN: tuple[Why, str] = ("place", "cancelled before it began")
+_UNBEGUN: tuple[FailureKind, str] = ("place", "cancelled before it began")
 """Why a work is lost that was ended before it had a process: no worker died of it."""
 _UNBEGUN_S = 1.5
 """Seconds that a work which was sent a signal may wait for a process of its own, before it is ended without one."""
 
 
-class _Task:
+class _RunningTask:
     """A work that runs."""
 
-    def __init__(self, work: Work, read: dict[str, Any]) -> None:
+    def __init__(self, work: WorkItem, read: dict[str, Any]) -> None:
         self.work, self._since = work, time.monotonic()
         self.read = read
         """What it reads, in Ray's store as long as this holds it."""
@@ -46,7 +55,7 @@ class _Task:
         self.deadline = Deadline(work.limits)
         self.signalled: float | None = None
         """When it was sent a signal that it had not begun to hear."""
-        self.fell: tuple[Why, str] | None = None
+        self.fell: tuple[FailureKind, str] | None = None
         """Why it is lost, where that is known before Ray says so."""
         self.ended = 0.0
         """When Ray was asked last to end it."""
@@ -62,7 +71,7 @@ class _Task:
         if self.signalled is not None:
             self.deadline.interrupted(0.0)
 
-    def late(self) -> tuple[Why, str] | None:
+    def late(self) -> tuple[FailureKind, str] | None:
         """Why it is to be ended, if it is."""
         if not self.begun:
             waited = self.signalled is not None and time.monotonic() >= self.signalled + _UNBEGUN_S
@@ -75,7 +84,7 @@ class RayCluster:
     """The cluster that RAY_ADDRESS names, or else this machine.
 
     Every node needs this project and its solvers. Files of works go there and come back as bytes; what a work names
-    beside them (`Work.files`) is to be under the same path on each node.
+    beside them (`WorkItem.files`) is to be under the same path on each node.
     """
 
     def __init__(self, jobs: int | None, *, room: bool = True) -> None:
@@ -91,7 +100,11 @@ class RayCluster:
         self._ray: Any = ray
         handler = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(log_to_driver=False, include_dashboard=False if _local() else None, configure_logging=False)
+            ray.init(
+                log_to_driver=False,
+                include_dashboard=False if _start_local_cluster() else None,
+                configure_logging=False,
+            )
         except Exception as error:  # of whatever type Ray likes
             raise FileError(f"no Ray cluster: {' '.join(str(error).split())} - check RAY_ADDRESS") from error
         finally:
@@ -103,9 +116,9 @@ class RayCluster:
             self.close()
             raise UsageError(f"{self._slots} jobs on a cluster of {cores} CPUs - give at most one job a CPU")
         # A work that loses its process is begun again by who began it, and who counts.
-        self._each = _share(nodes, self._slots)
-        self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_done)
-        self._running: dict[Any, _Task] = {}
+        self._each = _cpus_per_work(nodes, self._slots)
+        self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_run_task)
+        self._running: dict[Any, _RunningTask] = {}
         self._post: Any = None
         self._news: Any = None
         self._poked = False
@@ -115,19 +128,19 @@ class RayCluster:
         """Most works at a time."""
         return self._slots
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkItem) -> None:
         """Submit a work."""
         post = self._opened() if work.live else None
         cores = self._each if work.limits.cores is None else min(self._each, work.limits.cores)
         remote = self._remote if cores == self._each else self._remote.options(num_cpus=cores)
-        read = {name: self._ray.put(data) for name, data in contents(work.files)}
+        read = {name: self._ray.put(data) for name, data in read_inputs(work.files)}
         reference = remote.remote(work, post, read)
-        self._running[reference] = _Task(work, read)
+        self._running[reference] = _RunningTask(work, read)
 
-    def collect(self, seconds: float | None = None) -> list[Outcome]:
+    def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """Wait for a work, its messages, or the end of its time; Ray says when its process or node is lost."""
         until = None if seconds is None else time.monotonic() + seconds
-        found: list[Outcome] = []
+        found: list[WorkEvent] = []
         while not found and not self._unpoked() and (self._running or until is not None):
             left = _POLL_S if until is None else max(0.0, until - time.monotonic())
             found = self._found(min(left, _POLL_S if until is None else _POKE_S))
@@ -154,7 +167,7 @@ class RayCluster:
         """Leave the cluster, which ends this run's tasks."""
         self._ray.shutdown()
 
-    def _signal(self, task: _Task, signum: signal.Signals) -> None:
+    def _signal(self, task: _RunningTask, signum: signal.Signals) -> None:
         if task.begun:
             task.deadline.interrupted(task.passed)
         elif task.signalled is None:
@@ -168,11 +181,13 @@ class RayCluster:
             node = self._ray.get_runtime_context().get_node_id()
             here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
             calls = 2 * self._slots + _CALLS  # each work has one that waits for its signals
-            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=calls)(Post).remote()
+            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=calls)(
+                MessageActor
+            ).remote()
             self._news = self._post.take.remote()
         return self._post
 
-    def _found(self, seconds: float) -> list[Outcome]:
+    def _found(self, seconds: float) -> list[WorkEvent]:
         waited = [*self._running, *([] if self._news is None else [self._news])]
         if not waited:
             time.sleep(seconds)
@@ -186,7 +201,7 @@ class RayCluster:
         self._hurry()
         return found
 
-    def _told(self) -> list[Outcome]:
+    def _told(self) -> list[WorkEvent]:
         """What has come by the post."""
         try:
             messages = self._ray.get(self._news)
@@ -195,19 +210,19 @@ class RayCluster:
             return []
         self._news = self._post.take.remote()
         tasks = {task.work.key: task for task in self._running.values()}
-        found: list[Outcome] = []
+        found: list[WorkEvent] = []
         for key, message in messages:
             if key in tasks and message[:1] == SAID:
-                found.append(Said(work=tasks[key].work, data=message[1:]))
+                found.append(ProgressMessage(work=tasks[key].work, data=message[1:]))
             elif key in tasks and message[:1] == BEGAN:
                 tasks[key].begins()
-            elif key in tasks and message[:1] == FELL:
+            elif key in tasks and message[:1] == MEMORY_EXCEEDED:
                 tasks[key].fell = "memory", message[1:].decode()
-            elif key in tasks and message[:1] == EARLY:
+            elif key in tasks and message[:1] == EARLY_RESULTS:
                 early = msgspec.msgpack.decode(message[1:], type=dict[str, bytes | None])
                 with suppress(FileError):  # it is brought again, at the latest with the answer
-                    bring_back(tasks[key].work.files, early)
-            elif key in tasks and message[:1] == BROKEN:
+                    write_results(tasks[key].work.files, early)
+            elif key in tasks and message[:1] == RETIRED:
                 tasks[key].fell = "place", "it was sent to a worker that an earlier work had retired"
         return found
 
@@ -220,39 +235,39 @@ class RayCluster:
             elif task.begun and task.deadline.interrupts(task.passed):
                 self.cancel(task.work.key)
 
-    def _end(self, reference: Any, why: Why, detail: str) -> None:
+    def _end(self, reference: Any, why: FailureKind, detail: str) -> None:
         """Kill a task's process; its end is heard of as that of others is."""
         task = self._running[reference]
         if task.fell is None or time.monotonic() >= task.ended + _AGAIN_S:  # Ray promises no more than to try
             task.fell, task.ended = (why, detail), time.monotonic()
             self._ray.cancel(reference, force=True)
 
-    def _outcome(self, reference: Any) -> Outcome:
+    def _outcome(self, reference: Any) -> WorkEvent:
         task = self._running.pop(reference)
         seconds = task.passed
         try:
             data, written, reused = self._ray.get(reference)
-            bring_back(task.work.files, dict.fromkeys(task.work.files.early) | written)
-            return Answered(work=task.work, data=data, seconds=seconds, reused=reused)
+            write_results(task.work.files, dict.fromkeys(task.work.files.early) | written)
+            return WorkResult(work=task.work, data=data, seconds=seconds, reused=reused)
         except (self._ray.exceptions.RayError, FileError) as error:
             cause = getattr(error, "cause", None) or error  # of what the function raised itself
             if task.work.live and self._post is not None:
                 self._post.over.remote(task.work.key)
             why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
-            return Lost(work=task.work, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
+            return WorkFailure(work=task.work, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
 
     def _unpoked(self) -> bool:
         poked, self._poked = self._poked, False
         return poked
 
 
-def _share(nodes: Sequence[int], slots: int) -> int:
+def _cpus_per_work(nodes: Sequence[int], slots: int) -> int:
     """CPUs of each of so many works, so that all find room at once on nodes of so many; they have one each at least."""
     most = sum(nodes) // slots
     return next((each for each in range(most, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
 
 
-class _Process:
+class _TaskProcess:
     """State of a Ray worker's process over its tasks."""
 
     works = 0
@@ -260,43 +275,48 @@ class _Process:
     """True once a work has said that this process must do no more."""
 
 
-def _done(work: Work, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes], bool]:
+def _run_task(work: WorkItem, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes], bool]:
     """Run where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores.
 
     The answer, the files written, and whether the process had done other work before.
     """
     import ray
 
-    if _Process.retired:
+    if _TaskProcess.retired:
         if post is not None:
-            ray.get(post.tell.remote([(work.key, BROKEN)]))
+            ray.get(post.tell.remote([(work.key, RETIRED)]))
         os._exit(1)
-    _Process.works += 1
-    reused = _Process.works > 1
+    _TaskProcess.works += 1
+    reused = _TaskProcess.works > 1
     cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
     entry = entry_of(work.entry)
-    with copies(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
-        answer = _heard(work, entry, post, cores, files) if work.live else entry(work.data, QuietLine(cores, files))
+    with copied_files(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
+        answer = (
+            _run_live(work, entry, post, cores, files) if work.live else entry(work.data, SilentChannel(cores, files))
+        )
         return answer, files.written(), reused
 
 
-def _heard(work: Work, entry: Entry, post: Any, cores: int, files: Copies) -> bytes:
+def _run_live(work: WorkItem, entry: Entry, post: Any, cores: int, files: FileCopies) -> bytes:
     """The answer of a work that tells of itself, and minds signals."""
-    signals = Signals()
-    line = PostLine(work.key, post, signals, cores, files)
-    with _handlers():
+    signals = SignalLatch()
+    line = ActorChannel(work.key, post, signals, cores, files)
+    with _own_signal_handlers():
         signals.remember()
         signals.begin(live=True)
-        with listening(work.key, post, work.limits.rss_bytes), sending(work.key, post, work.files.early, files):
+        with (
+            receive_signals(work.key, post, work.limits.rss_bytes),
+            send_early_results(work.key, post, work.files.early, files),
+        ):
             answer = entry(work.data, line)
             signals.remember()
         line.close()
-    _Process.retired = line.retired
+    _TaskProcess.retired = line.retired
     return answer
 
 
 @contextmanager
-def _handlers() -> Iterator[None]:
+def _own_signal_handlers() -> Iterator[None]:
     """Signals reach this thread meanwhile, and afterwards are as Ray has them, which blocks SIGINT."""
     heard = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in heard}
@@ -320,5 +340,5 @@ def _require_answer(address: str) -> None:
         raise FileError(f"no Ray cluster: nobody answers at {shown(address)} - check RAY_ADDRESS") from error
 
 
-def _local() -> bool:
+def _start_local_cluster() -> bool:
     return not os.environ.get("RAY_ADDRESS")

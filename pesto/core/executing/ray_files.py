@@ -9,17 +9,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pesto.core.errors import FileError
-from pesto.core.executing.executor import Files
+from pesto.core.executing.executor import WorkFiles
 from pesto.core.files.disk import make_folder, write_atomic
 
 _NEW, _MADE = ".pesto-work-", "pesto-work-"
 _BLOBS, _OUT = "blobs", "out"
 
 
-class Copies:
+class FileCopies:
     """The folders of a work's files as its worker has them."""
 
-    def __init__(self, files: Files, folder: Path) -> None:
+    def __init__(self, files: WorkFiles, folder: Path) -> None:
         self._out = folder / _OUT
         self._seen: dict[str, tuple[int, ...] | None] = {}
         self._here = {files.folder: str(folder / _BLOBS), files.out: str(self._out)} if files.out else {}
@@ -48,7 +48,7 @@ class Copies:
         return found
 
 
-def contents(files: Files) -> Iterator[tuple[str, bytes]]:
+def read_inputs(files: WorkFiles) -> Iterator[tuple[str, bytes]]:
     """What a work reads; a file that cannot be read is left out, and the work says so."""
     for name in files.reads:
         try:
@@ -58,7 +58,7 @@ def contents(files: Files) -> Iterator[tuple[str, bytes]]:
         yield name, data
 
 
-def bring_back(files: Files, written: Mapping[str, bytes | None]) -> None:
+def write_results(files: WorkFiles, written: Mapping[str, bytes | None]) -> None:
     """Write what a work wrote elsewhere, and remove what it removed (None); FileError where that cannot be done."""
     if files.out:
         make_folder(files.out)
@@ -72,21 +72,21 @@ def bring_back(files: Files, written: Mapping[str, bytes | None]) -> None:
 
 
 @contextmanager
-def copies(files: Files, read: dict[str, bytes]) -> Iterator[Copies]:
+def copied_files(files: WorkFiles, read: dict[str, bytes]) -> Iterator[FileCopies]:
     """Copies of what a work reads, and a folder for what it writes; then they are removed."""
     if not files.out:
-        yield Copies(files, Path())
+        yield FileCopies(files, Path())
         return
-    with _held_folder() as folder:
+    with _locked_folder() as folder:
         for part in (_BLOBS, _OUT):
             (folder / part).mkdir()
         for name, data in read.items():
             (folder / _BLOBS / name).write_bytes(data)
-        yield Copies(files, folder)
+        yield FileCopies(files, folder)
 
 
 @contextmanager
-def _held_folder() -> Iterator[Path]:
+def _locked_folder() -> Iterator[Path]:
     """A folder with a lock that ends with this process; those whose process was killed are removed first."""
     _tidy()
     made = Path(tempfile.mkdtemp(prefix=_NEW))

@@ -15,51 +15,51 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from pesto.core.errors import Exit, PestoError
-from pesto.core.executing.executor import Answered, Lost, Outcome, Said, Why, Work
+from pesto.core.executing.executor import FailureKind, ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkResult
 from pesto.core.executing.ray_cluster import RayCluster
 from pesto.core.executing.worker import die_with
 
 _COLLECT_S = 1.0
 
 
-class Begin(msgspec.Struct, frozen=True, tag=True):
+class BeginCommand(msgspec.Struct, frozen=True, tag=True):
     """Begin a work."""
 
-    work: Work
+    work: WorkItem
 
 
-class Cancel(msgspec.Struct, frozen=True, tag=True):
+class CancelCommand(msgspec.Struct, frozen=True, tag=True):
     """Cancel a work with a signal."""
 
     key: str
     signum: int
 
 
-class Leave(msgspec.Struct, frozen=True, tag=True):
+class LeaveCommand(msgspec.Struct, frozen=True, tag=True):
     """Leave the cluster, and end."""
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class ClusterReady(msgspec.Struct, frozen=True, tag=True):
     """The cluster is reached, and runs so many works at a time."""
 
     slots: int
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class ClusterRefused(msgspec.Struct, frozen=True, tag=True):
     """It is not, and why."""
 
     error: str
     exit_code: int
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
+class MessageEvent(msgspec.Struct, frozen=True, tag=True):
     """What work told."""
 
     key: str
     data: bytes
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
+class ResultEvent(msgspec.Struct, frozen=True, tag=True):
     """What work answered."""
 
     key: str
@@ -68,20 +68,20 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     reused: bool
 
 
-class Loss(msgspec.Struct, frozen=True, tag=True):
+class FailureEvent(msgspec.Struct, frozen=True, tag=True):
     """How work was lost."""
 
     key: str
-    why: Why
+    why: FailureKind
     detail: str
     seconds: float
 
 
-Asked = Begin | Cancel | Leave
-Heard = Ready | Refused | Told | Answer | Loss
+Command = BeginCommand | CancelCommand | LeaveCommand
+ClusterEvent = ClusterReady | ClusterRefused | MessageEvent | ResultEvent | FailureEvent
 
 
-def encoded(message: Asked | Heard) -> bytes:
+def encode_message(message: Command | ClusterEvent) -> bytes:
     """A message as it is sent, either way."""
     return msgspec.msgpack.encode(message)
 
@@ -95,19 +95,19 @@ def main() -> None:
     try:
         cluster = RayCluster(int(sys.argv[3]) or None, room=sys.argv[4] == "room")
     except PestoError as error:
-        connection.send_bytes(encoded(Refused(str(error), error.exit_code)))
+        connection.send_bytes(encode_message(ClusterRefused(str(error), error.exit_code)))
         sys.exit(Exit.OK)
-    connection.send_bytes(encoded(Ready(cluster.slots)))
-    asked: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+    connection.send_bytes(encode_message(ClusterReady(cluster.slots)))
+    asked: queue.SimpleQueue[Command] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, asked, cluster), daemon=True).start()
-    while _done(asked, cluster):
+    while _run_commands(asked, cluster):
         for outcome in cluster.collect(_COLLECT_S):
-            connection.send_bytes(encoded(_heard(outcome)))
+            connection.send_bytes(encode_message(_event_of(outcome)))
     cluster.close()
 
 
-def _listen(connection: Connection, asked: "queue.SimpleQueue[Asked]", cluster: RayCluster) -> None:
-    decoder = msgspec.msgpack.Decoder(Asked)
+def _listen(connection: Connection, asked: "queue.SimpleQueue[Command]", cluster: RayCluster) -> None:
+    decoder = msgspec.msgpack.Decoder(Command)
     try:
         while True:
             asked.put(decoder.decode(connection.recv_bytes()))
@@ -116,28 +116,28 @@ def _listen(connection: Connection, asked: "queue.SimpleQueue[Asked]", cluster: 
         os._exit(Exit.OK)
 
 
-def _done(asked: "queue.SimpleQueue[Asked]", cluster: RayCluster) -> bool:
+def _run_commands(asked: "queue.SimpleQueue[Command]", cluster: RayCluster) -> bool:
     """Do all that is asked; whether to go on."""
     while not asked.empty():
         match asked.get():
-            case Begin(work):
+            case BeginCommand(work):
                 cluster.begin(work)
-            case Cancel(key, signum):
+            case CancelCommand(key, signum):
                 cluster.cancel(key, signal.Signals(signum))
-            case Leave():
+            case LeaveCommand():
                 return False
     return True
 
 
-def _heard(outcome: Outcome) -> Heard:
+def _event_of(outcome: WorkEvent) -> ClusterEvent:
     key = outcome.work.key
     match outcome:
-        case Said(data=data):
-            return Told(key, data)
-        case Answered(data=data, seconds=seconds, reused=reused):
-            return Answer(key, data, seconds, reused)
-        case Lost(why=why, detail=detail, seconds=seconds):
-            return Loss(key, why, detail, seconds)
+        case ProgressMessage(data=data):
+            return MessageEvent(key, data)
+        case WorkResult(data=data, seconds=seconds, reused=reused):
+            return ResultEvent(key, data, seconds, reused)
+        case WorkFailure(why=why, detail=detail, seconds=seconds):
+            return FailureEvent(key, why, detail, seconds)
 
 
 if __name__ == "__main__":

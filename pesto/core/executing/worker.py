@@ -17,14 +17,14 @@ from typing import cast
 
 import msgspec
 
-from pesto.core.executing.line import Line, PipeLine, Signals
+from pesto.core.executing.worker_channel import PipeChannel, SignalLatch, WorkerChannel
 from solvers.process.niceness import keep_niceness
 
 _PR_SET_PDEATHSIG = 1
-Entry = Callable[[bytes, Line], bytes]
+Entry = Callable[[bytes, WorkerChannel], bytes]
 
 
-class Begin(msgspec.Struct, frozen=True, kw_only=True):
+class WorkHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is sent before the data of a work."""
 
     entry: str
@@ -63,16 +63,16 @@ def function_of(name: str) -> Callable[..., object]:
 
 
 def _serve(connection: Connection, ready: str = "") -> None:
-    signals = Signals()
+    signals = SignalLatch()
     signals.idle()
     if ready:
         with suppress(Exception):  # what is wrong is so at a work, too, which tells of it
             function_of(ready)()
-    line = PipeLine(connection, signals)
+    line = PipeChannel(connection, signals)
     line.ready()
     while True:
         try:
-            begin = msgspec.json.decode(connection.recv_bytes(), type=Begin)
+            begin = msgspec.json.decode(connection.recv_bytes(), type=WorkHeader)
             data = connection.recv_bytes()
         except EOFError:
             return

@@ -14,9 +14,18 @@ from typing import IO
 import msgspec
 
 from pesto.core.executing.deadline import Deadline
-from pesto.core.executing.executor import NO_LIMITS, Answered, Limits, Lost, Outcome, Said, Why, Work
-from pesto.core.executing.line import ANSWER, BEGAN, LAST_ANSWER, READY
-from pesto.core.executing.worker import Begin
+from pesto.core.executing.executor import (
+    NO_LIMITS,
+    FailureKind,
+    ProgressMessage,
+    WorkEvent,
+    WorkFailure,
+    WorkItem,
+    WorkLimits,
+    WorkResult,
+)
+from pesto.core.executing.worker import WorkHeader
+from pesto.core.executing.worker_channel import ANSWER, BEGAN, LAST_ANSWER, READY
 from pesto.core.files.json import shown
 
 POLL_S = 1.0
@@ -32,16 +41,16 @@ class WorkerProcess:
     def __init__(self, share: tuple[int, ...], most: int | None, niceness: int, ready: str = "") -> None:
         """Start it on at most `most` of the cores `share`, none of which is all; `ready` as of `Pool`."""
         self.share, self.most = share, most
-        self.work: Work | None = None
-        cores = ",".join(map(str, _bound(share, most)))
-        self.connection, self._said, self._popen = started(
+        self.work: WorkItem | None = None
+        cores = ",".join(map(str, _bound_cores(share, most)))
+        self.connection, self._said, self._popen = start_process(
             "pesto.core.executing.worker", cores, niceness, *filter(None, [ready])
         )
         self.ready = False
         """Whether it has done what comes before its first work."""
         self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
         self._listens, self._wanted = False, list[signal.Signals]()
-        self._given_up: tuple[Why, str] | None = None
+        self._given_up: tuple[FailureKind, str] | None = None
         self._closed, self._ended = False, "the worker was ended"
         self._works, self._retired = 0, False
 
@@ -66,17 +75,17 @@ class WorkerProcess:
         return self._popen.pid
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> WorkLimits:
         """Of the work that it is at."""
         return NO_LIMITS if self.work is None else self.work.limits
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkItem) -> None:
         """Hand it a work."""
         self._works += 1
         self.work, self._began, self._deadline = work, time.monotonic(), Deadline(work.limits)
         self._listens, self._wanted, self._given_up = False, [], None
         self._said.truncate(0)  # an epitaph is of this work
-        head = Begin(entry=work.entry, live=work.live)
+        head = WorkHeader(entry=work.entry, live=work.live)
         try:
             self.connection.send_bytes(msgspec.json.encode(head))
             self.connection.send_bytes(work.data)
@@ -96,14 +105,14 @@ class WorkerProcess:
         else:
             self._wanted.append(signum)
 
-    def give_up(self, why: Why, detail: str) -> None:
+    def give_up(self, why: FailureKind, detail: str) -> None:
         """End it; its work is lost for that reason."""
         self._given_up = why, detail
         self._kill_group()
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[WorkEvent]:
         """What it has told, and its answer or how it ended without one; nothing while nothing has come."""
-        found: list[Outcome] = []
+        found: list[WorkEvent] = []
         while self.work is not None and len(found) < _AT_ONCE:
             try:
                 if not self.connection.poll():
@@ -138,7 +147,7 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
-    def _read(self, work: Work) -> list[Outcome]:
+    def _read(self, work: WorkItem) -> list[WorkEvent]:
         message = self.connection.recv_bytes()
         if message[:1] == READY:
             self.ready = True
@@ -150,8 +159,8 @@ class WorkerProcess:
             return []
         if message[:1] in (ANSWER, LAST_ANSWER):
             self.work, self._retired = None, message[:1] == LAST_ANSWER
-            return [Answered(work=work, data=message[1:], seconds=self._passed, reused=self._works > 1)]
-        return [Said(work=work, data=message[1:])]
+            return [WorkResult(work=work, data=message[1:], seconds=self._passed, reused=self._works > 1)]
+        return [ProgressMessage(work=work, data=message[1:])]
 
     @property
     def _passed(self) -> float:
@@ -167,11 +176,11 @@ class WorkerProcess:
         elif self._deadline.interrupts(self._passed):
             self.cancel(signal.SIGINT)
 
-    def _lost(self, work: Work) -> Lost:
+    def _lost(self, work: WorkItem) -> WorkFailure:
         why, detail = self._given_up or ("death", "")
         epitaph = self.epitaph()
         self.work = None
-        return Lost(work=work, why=why, detail=detail or epitaph, seconds=self._passed)
+        return WorkFailure(work=work, why=why, detail=detail or epitaph, seconds=self._passed)
 
     def epitaph(self) -> str:
         """How the process ended, and the last line that it wrote; it is gone then."""
@@ -187,7 +196,7 @@ class WorkerProcess:
         return self._ended
 
 
-def started(module: str, *words: object) -> tuple[Connection, IO[bytes], "subprocess.Popen[bytes]"]:
+def start_process(module: str, *words: object) -> tuple[Connection, IO[bytes], "subprocess.Popen[bytes]"]:
     """A module run as a process, with this one's id and its end of a connection before the words.
 
     This one's end, the file of all that it writes, and the process.
@@ -201,14 +210,14 @@ def started(module: str, *words: object) -> tuple[Connection, IO[bytes], "subpro
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env=environment(),
+            env=import_environment(),
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
     return ours, said, process
 
 
-def _bound(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
+def _bound_cores(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
     """The cores that a worker is bound to: of its own, or else of all, the first so many; none is all."""
     if most is None:
         return share
@@ -222,7 +231,7 @@ def last_line(said: IO[bytes]) -> str:
     return shown(lines[-1].strip()) if lines else ""
 
 
-def environment() -> dict[str, str]:
+def import_environment() -> dict[str, str]:
     """This process's environment, with the project importable from where it is."""
     home = str(Path(__file__).resolve().parents[3])
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}

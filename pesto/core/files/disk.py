@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pesto.core.errors import FileError, InputError
-from pesto.core.files.confined import require_inside
+from pesto.core.files.confinement import require_inside
 from pesto.core.files.json import shown
 from pesto.core.quantities import size
 
@@ -48,7 +48,7 @@ _REMEDY = {
 
 
 @contextmanager
-def _explained(act: str, path: Path) -> Iterator[None]:
+def _explain_errors(act: str, path: Path) -> Iterator[None]:
     """Turn a failure of the system into a FileError that names the file and the remedy."""
     try:
         yield
@@ -71,7 +71,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     new content there already. (A killed process may leave one, named .pesto-*.tmp.)
     """
     target = Path(path)
-    with _explained("write", target):
+    with _explain_errors("write", target):
         found = _inspect(target)
         if found is not None and not stat.S_ISREG(found.st_mode):
             _write_stream(target, data)
@@ -79,7 +79,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             _replace(Path(os.path.realpath(target)), data, found)
 
 
-def say_writing(path: str | os.PathLike[str], ops: int) -> None:
+def log_writing(path: str | os.PathLike[str], ops: int) -> None:
     """Say in the log that something large is put into words and written."""
     if ops >= LARGE_OPS:
         _LOG.info("writing %s, %d ops ...", shown(path), ops)
@@ -91,20 +91,20 @@ def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> None:
     private: whether nobody but its owner may look into one that is made.
     """
     target = Path(path)
-    with _explained("make the folder", target):
+    with _explain_errors("make the folder", target):
         target.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
 
 
-def check_there(path: str | os.PathLike[str]) -> None:
+def check_exists(path: str | os.PathLike[str]) -> None:
     """FileError when nothing is at the path."""
-    with _explained("read", Path(path)):
+    with _explain_errors("read", Path(path)):
         Path(path).stat()
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Fail now with the FileError that `make_folder` would meet later; makes nothing."""
     target = Path(path)
-    with _explained("make the folder", target):
+    with _explain_errors("make the folder", target):
         above = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
         _require(above.is_dir(), errno.ENOTDIR)
         _require(os.access(above, os.W_OK | os.X_OK), errno.EACCES)
@@ -113,7 +113,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now with the FileError that `write_atomic` would meet after hours of work; leaves nothing behind."""
     target = Path(path)
-    with _explained("write", target):
+    with _explain_errors("write", target):
         found = _inspect(target)
         if found is not None and not stat.S_ISREG(found.st_mode):
             _require(os.access(target, os.W_OK), errno.EACCES)
@@ -208,13 +208,13 @@ def sync_folder(folder: Path) -> None:
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
     """The content of a file or pipe, unpacked when it is gzip, whatever its name.
 
-    FileError when it cannot be read; UsageError where it may not be (`pesto.core.files.confined`); InputError when it
-    holds more than `limit` bytes, packed or not, when one packed byte stands for more than 200 (beyond the first MiB),
-    or when the gzip data is damaged or in several parts.
+    FileError when it cannot be read; UsageError where it may not be (`pesto.core.files.confinement`); InputError when
+    it holds more than `limit` bytes, packed or not, when one packed byte stands for more than 200 (beyond the first
+    MiB), or when the gzip data is damaged or in several parts.
     """
     source = Path(path)
     require_inside(source)
-    with _explained("read", source):
+    with _explain_errors("read", source):
         found = source.stat()
         _require(not stat.S_ISDIR(found.st_mode), errno.EISDIR)
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
@@ -226,7 +226,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
         data = _read(source, found.st_size + 1, limit + 1)
     if len(data) > limit:
         raise _too_large(source, limit)
-    return _unpacked(data, source, limit) if data.startswith(_GZIP) else data
+    return _unpack(data, source, limit) if data.startswith(_GZIP) else data
 
 
 def _read(source: Path, expected: int, most: int) -> bytes:
@@ -242,7 +242,7 @@ def _too_large(source: Path, limit: int) -> InputError:
     return InputError(f"{shown(source)}: larger than {limit} bytes - split it or leave out what is not needed")
 
 
-def _unpacked(data: bytes, source: Path, limit: int) -> bytes:
+def _unpack(data: bytes, source: Path, limit: int) -> bytes:
     # A little more than is allowed is enough to know that it is exceeded.
     most = min(limit, max(MAX_RATIO * len(data), _CHUNK))
     stream = zlib.decompressobj(wbits=31)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pesto.core.errors import InputError
-from pesto.core.files.disk import gzipped, read_bytes, say_writing, write_atomic
+from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
 from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, shown, without_collection
 from pesto.core.files.kernel_rows import kernel_rows
 from pesto.core.files.labels import check_labels
@@ -34,7 +34,7 @@ class OpVariable(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     shape: list[Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]] | None = None
 
 
-class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+class OpRecord(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One op as docs/reference/graph-file.md describes it."""
 
     name: str
@@ -59,7 +59,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 def to_graph(
-    ops: list[Op],
+    ops: list[OpRecord],
     kinds: list[str],
     source: str,
     *,
@@ -68,20 +68,22 @@ def to_graph(
     way: str = NOT_SAID,
 ) -> Graph:
     """The graph of `ops`, in their order; InputError with the place and remedy of the first fault."""
-    index = _indexed([op.name for op in ops])
+    index = _index_names([op.name for op in ops])
     check_labels(kinds, lambda k: f"$.kinds[{k}]")
     produced = np.array([len(op.outputs) for op in ops], dtype=np.int64)
     first = offsets(produced)
     tensor_bytes = _bytes("outputs", chain.from_iterable(op.outputs for op in ops))
     src, slot, dst = _data_edges(ops, index, produced)
     control_src, control_dst = _control_edges(ops, index)
-    types, type_of = _coded([op.type for op in ops], "type")
-    (_, group), (devices, device_of) = (_coded([getattr(op, key) for op in ops], key) for key in ("group", "device"))
+    types, type_of = _encode_labels([op.type for op in ops], "type")
+    (_, group), (devices, device_of) = (
+        _encode_labels([getattr(op, key) for op in ops], key) for key in ("group", "device")
+    )
     dtypes, dtype_of, tensor_dtype = _dtypes(ops)
     runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
     variables, variable_of = _variables(ops)
     param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
-    moved_bytes = _moved(ops, usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first))
+    moved_bytes = _moved_bytes(ops, usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first))
     try:
         return Graph(
             names=tuple(index), types=types, type_of=type_of,
@@ -115,7 +117,7 @@ def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: 
     return moved + total[first[1:]] - total[first[:-1]]
 
 
-def _indexed(names: list[str]) -> dict[str, int]:
+def _index_names(names: list[str]) -> dict[str, int]:
     check_labels(names, lambda k: f"$.ops[{k}].name")
     index = {name: k for k, name in enumerate(names)}
     if len(index) < len(names):
@@ -132,11 +134,11 @@ def _bytes(key: str, values: Iterable[int]) -> Ints:
     return column
 
 
-def _data_edges(ops: list[Op], index: dict[str, int], produced: Ints) -> tuple[Ints, Ints, Ints]:
+def _data_edges(ops: list[OpRecord], index: dict[str, int], produced: Ints) -> tuple[Ints, Ints, Ints]:
     """[e] producer, its output, and consumer of each data edge."""
     src, slot = [], []
     for ref in chain.from_iterable(op.inputs for op in ops):
-        name, k = _parsed(ref) if ":" in ref else (ref, 0)
+        name, k = _parse_reference(ref) if ":" in ref else (ref, 0)
         src.append(index.get(name, -1))
         slot.append(k)
     tail, output = np.array(src, dtype=np.int64), np.array(slot, dtype=np.int64)
@@ -149,7 +151,7 @@ def _data_edges(ops: list[Op], index: dict[str, int], produced: Ints) -> tuple[I
     return tail, output, head
 
 
-def _parsed(ref: str) -> tuple[str, int]:
+def _parse_reference(ref: str) -> tuple[str, int]:
     name, _, digits = ref.rpartition(":")
     if not (digits.isascii() and digits.isdigit()):
         return ref, 0
@@ -164,7 +166,7 @@ def _place(edge: int, counts: Ints) -> tuple[int, int]:
 
 
 def _no_input(ref: str, index: dict[str, int], produced: Ints) -> str:
-    name, k = _parsed(ref)
+    name, k = _parse_reference(ref)
     if name in index:
         outputs = int(produced[index[name]])
         remedy = "list the bytes of each output under its 'outputs', or the op under 'control'"
@@ -186,7 +188,7 @@ def _no_op(name: str, index: dict[str, int]) -> str:
     return f"no op is named '{shown(name)}' - {remedy}"
 
 
-def _control_edges(ops: list[Op], index: dict[str, int]) -> tuple[Ints, Ints]:
+def _control_edges(ops: list[OpRecord], index: dict[str, int]) -> tuple[Ints, Ints]:
     """[c] op that comes first and op that waits for it."""
     names = chain.from_iterable(op.control for op in ops)
     src = np.array([index.get(name, -1) for name in names], dtype=np.int64)
@@ -198,7 +200,7 @@ def _control_edges(ops: list[Op], index: dict[str, int]) -> tuple[Ints, Ints]:
     return src, np.repeat(np.arange(len(ops)), counts)
 
 
-def _coded(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Ints]:
+def _encode_labels(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Ints]:
     """The distinct labels in order of appearance, and [n] the index of each op's, -1 for None."""
     code: dict[str | None, int] = {}
     for label in labels:
@@ -209,7 +211,7 @@ def _coded(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Int
     return tuple(distinct), np.array([-1 if label is None else code[label] for label in labels], dtype=np.int64)
 
 
-def _dtypes(ops: list[Op]) -> tuple[tuple[str, ...], Ints, Ints]:
+def _dtypes(ops: list[OpRecord]) -> tuple[tuple[str, ...], Ints, Ints]:
     """The distinct data types, [n] the index of what each op computes in, [t] that of each output; -1 for none."""
     if not any(op.dtypes or op.dtype for op in ops):
         return (), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -221,14 +223,14 @@ def _dtypes(ops: list[Op]) -> tuple[tuple[str, ...], Ints, Ints]:
     check_labels(own, lambda k: f"$.ops[{k}].dtype", empty=True)
     for i, labels in enumerate(listed):
         check_labels(labels, lambda k, i=i: f"$.ops[{i}].dtypes[{k}]", empty=True)  # type: ignore[misc]
-    dtypes, code = _coded([label or None for label in chain(own, *listed)], "dtype")
+    dtypes, code = _encode_labels([label or None for label in chain(own, *listed)], "dtype")
     return dtypes, code[: len(ops)], code[len(ops) :]
 
 
-def _variables(ops: list[Op]) -> tuple[tuple[Variable, ...], Ints]:
+def _variables(ops: list[OpRecord]) -> tuple[tuple[Variable, ...], Ints]:
     """The distinct variables in order of appearance, and [n] the index of each op's, -1 for none."""
     labels = [None if op.variable is None else op.variable.name for op in ops]
-    names, variable_of = _coded(labels, "variable.name")
+    names, variable_of = _encode_labels(labels, "variable.name")
     found: dict[str, Variable] = {}
     for i, op in enumerate(ops):
         if (said := op.variable) is not None:
@@ -242,7 +244,7 @@ def _variables(ops: list[Op]) -> tuple[tuple[Variable, ...], Ints]:
     return tuple(found[name] for name in names), variable_of
 
 
-def _runs_on(ops: list[Op], kinds: list[str]) -> Bools:
+def _runs_on(ops: list[OpRecord], kinds: list[str]) -> Bools:
     lists: dict[tuple[str, ...], int] = {}
     code = [lists.setdefault(tuple(kinds if op.runs_on is None else op.runs_on), len(lists)) for op in ops]
     column = {kind: k for k, kind in enumerate(kinds)}
@@ -257,12 +259,12 @@ def _runs_on(ops: list[Op], kinds: list[str]) -> Bools:
     return table[code]
 
 
-def _moved(ops: list[Op], usual: Ints) -> Ints:
+def _moved_bytes(ops: list[OpRecord], usual: Ints) -> Ints:
     said = _bytes("moved_bytes", (0 if op.moved_bytes is None else op.moved_bytes for op in ops))
     return np.where([op.moved_bytes is None for op in ops], usual, said)
 
 
-def _times(ops: list[Op]) -> tuple[tuple[str, ...], Floats]:
+def _times(ops: list[OpRecord]) -> tuple[tuple[str, ...], Floats]:
     """The keys of all time_s in order of appearance, and [n, g] seconds, NaN where not given."""
     rows = [(i, op.time_s) for i, op in enumerate(ops) if op.time_s]
     column = {kind: k for k, kind in enumerate(dict.fromkeys(chain.from_iterable(times for _, times in rows)))}
@@ -287,7 +289,7 @@ _KIND = DocumentKind(
 )
 
 
-class _File(msgspec.Struct, kw_only=True):
+class _GraphFile(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str = ""
@@ -295,7 +297,7 @@ class _File(msgspec.Struct, kw_only=True):
     feed_shapes: list[str] = []
     way: Literal["", "session", "function"] = ""
     kinds: list[str] = msgspec.field(default_factory=lambda: ["cpu", "gpu"])
-    ops: list[Op]
+    ops: list[OpRecord]
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
@@ -313,7 +315,7 @@ def loads(data: bytes, source: str) -> Graph:
 
 
 def _loads(data: bytes, what: str, source: str) -> Graph:
-    file = decode_document(data, _File, what, _KIND, _limit)
+    file = decode_document(data, _GraphFile, what, _KIND, _check_size)
     try:
         check_labels([file.source], lambda _: "$.source", empty=True)
         check_labels(file.feed_shapes, lambda k: f"$.feed_shapes[{k}]")
@@ -328,7 +330,7 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
 
 
-def _limit(found: Outline) -> None:
+def _check_size(found: Outline) -> None:
     """Refuse what is too large before the decoder makes objects of it."""
     counts: dict[tuple[str, int], tuple[str, ...]] = {
         ("ops", MAX_OPS): ("ops",),
@@ -357,7 +359,7 @@ def _distinct(kinds: list[str]) -> list[str]:
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph file whole or not at all, as gzip when its name ends in .gz; FileError, or see `dumps`."""
-    say_writing(path, graph.ops)
+    log_writing(path, graph.ops)
     data = dumps(graph)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
@@ -382,7 +384,7 @@ def dumps(graph: Graph) -> bytes:
     return encoder.encode(head)[:-1] + b',"ops":[\n' + rows + b"\n]}\n"
 
 
-def _rows(graph: Graph) -> Iterator[Op]:
+def _rows(graph: Graph) -> Iterator[OpRecord]:
     names, n = graph.names, graph.ops
     first = np.searchsorted(graph.tensor_op, np.arange(n + 1))
     slots = (graph.tensor - first[graph.src]).tolist()
@@ -410,7 +412,7 @@ def _rows(graph: Graph) -> Iterator[Op]:
         name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own, loose, row,
         pin, variable,
     ) in columns:  # fmt: skip
-        yield Op(
+        yield OpRecord(
             name=name, type=graph.types[kind], runs_on=runs_on, inputs=inputs, control=waits, outputs=outputs,
             group=group, device=pin, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
             launches=launches, time_s=times, dtypes=made if any(made) else [],

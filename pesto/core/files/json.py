@@ -30,12 +30,12 @@ def encode_json(value: object) -> bytes:
     Numpy arrays and scalars are written as lists and numbers. ValueError for NaN, infinity and unpaired surrogates,
     TypeError for values that JSON has no word for.
     """
-    plain = msgspec.to_builtins(value, order="deterministic", enc_hook=_plain)
+    plain = msgspec.to_builtins(value, order="deterministic", enc_hook=_to_plain)
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode() + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
 
 def decode_json(data: bytes, as_type: type[T], what: str) -> T:
     """A value of `as_type` from JSON bytes; `what` names them in errors. InputError as `json_text.decode` says."""
-    with _named(what):
+    with _as_input_error(what):
         return json_text.decode(data, as_type)
 
 
@@ -51,22 +51,22 @@ def decode_document(
     data: bytes, as_type: type[T], what: str, kind: DocumentKind, limit: Callable[[Outline], None] | None = None
 ) -> T:
     """Like `decode_json`, for a document that names its format. InputError as `json_text.decode_document` says."""
-    with _named(what):
+    with _as_input_error(what):
         return json_text.decode_document(data, as_type, kind, limit, what)
 
 
-class _Head(msgspec.Struct):
+class _NamedFormat(msgspec.Struct):
     format: Any = None
 
 
 def format_of(data: bytes, what: str) -> str:
     """The format that a document names, empty for none; InputError as `decode_json`."""
-    named = decode_json(data, _Head, what).format
+    named = decode_json(data, _NamedFormat, what).format
     return named if isinstance(named, str) else ""
 
 
 @contextmanager
-def _named(what: str) -> Iterator[None]:
+def _as_input_error(what: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:

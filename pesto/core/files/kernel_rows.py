@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 from pesto.core.graph import KERNEL_FORMS, KERNEL_SIZES
 from solvers.arrays import Ints
 
@@ -22,7 +22,7 @@ def kernel_rows(said: Sequence[tuple[str, list[int]]]) -> Ints:
             continue
         form = forms.get(name, -1)
         if form < 0:
-            remedy = closest(shown(name), KERNEL_FORMS[1:])
+            remedy = suggest(shown(name), KERNEL_FORMS[1:])
             raise InputError(f"$.ops[{i}].kernel: no form is named '{shown(name)}' - {remedy}")
         if len(sizes) != KERNEL_SIZES[form] or max(sizes, default=0) > _MOST:
             what = f"the {KERNEL_SIZES[form]} sizes of '{name}', each up to {_MOST}"

@@ -26,7 +26,7 @@ def check_labels(labels: Sequence[str], where: Callable[[int], str], empty: bool
             raise InputError(f"{where(k)}: '{shown(label)}' is longer than {MAX_NAME_BYTES} bytes - shorten it")
 
 
-def apart(one: str, other: str) -> tuple[str, str]:
+def short_fingerprints(one: str, other: str) -> tuple[str, str]:
     """Two fingerprints in short for people: twelve digits of each, and all where those are equal."""
     long = None if one[:_DIGITS] == other[:_DIGITS] else _DIGITS
     return one[:long], other[:long]

@@ -13,7 +13,7 @@ from pesto.core.files.json import shown
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LockKind:
     """What a lock is of, and how its refusals speak."""
 
     what: str
@@ -48,7 +48,7 @@ def real_path(path: Path) -> Path:
 
 
 @contextmanager
-def held(path: Path, kind: Kind) -> Iterator[None]:
+def hold_lock(path: Path, kind: LockKind) -> Iterator[None]:
     """Hold the lock of the file NAME, in .NAME.pesto-lock beside it; the system frees it with this process.
 
     UsageError when another process holds it; FileError when the folder cannot be written to, or something else has
@@ -57,7 +57,7 @@ def held(path: Path, kind: Kind) -> Iterator[None]:
     real = Path(os.path.realpath(path))
     beside = real.with_name(f".{real.name}.pesto-lock")
     try:
-        descriptor = _taken(beside, kind)
+        descriptor = _open_locked(beside, kind)
     except OSError as error:
         raise FileError(f"cannot write {shown(beside)}: {error.strerror} - name another place") from error
     if descriptor is None:
@@ -70,14 +70,14 @@ def held(path: Path, kind: Kind) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _taken(beside: Path, kind: Kind) -> int | None:
+def _open_locked(beside: Path, kind: LockKind) -> int | None:
     """An open file with the lock, None when it is another's."""
     while True:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _require_ours(descriptor, beside, kind)
-            if _named(descriptor, beside):
+            if _recorded_holder(descriptor, beside):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -88,7 +88,7 @@ def _taken(beside: Path, kind: Kind) -> int | None:
         os.close(descriptor)
 
 
-def _require_ours(descriptor: int, beside: Path, kind: Kind) -> None:
+def _require_ours(descriptor: int, beside: Path, kind: LockKind) -> None:
     """Mark a new lock; FileError for somebody's file, which is left as it is."""
     found = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
     if not found:
@@ -97,7 +97,7 @@ def _require_ours(descriptor: int, beside: Path, kind: Kind) -> None:
         raise FileError(f"{shown(beside)} is in the way: it is no lock of a {kind.what} - move it, or {kind.remedy}")
 
 
-def _named(descriptor: int, beside: Path) -> bool:
+def _recorded_holder(descriptor: int, beside: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), beside.stat())
     except FileNotFoundError:

@@ -10,7 +10,7 @@ from pesto.core.files.json import shown
 
 
 @contextmanager
-def explained(path: Path, remedy: str, wrong: type[PestoError]) -> Iterator[None]:
+def explain_errors(path: Path, remedy: str, wrong: type[PestoError]) -> Iterator[None]:
     """SQLite's errors as one line: FileError where it cannot write, `wrong` with a remedy for what is not its own."""
     try:
         yield

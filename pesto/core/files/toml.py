@@ -41,7 +41,7 @@ def parse(data: bytes, shape: type[T], where: str, error: type[PestoError] = Usa
         raise error(f"{where}: begins with a byte order mark (BOM) - save the file as UTF-8 without one")
     try:
         table = tomllib.loads(data.decode("utf-8"))
-        _known(shape, table, "")
+        _check_keys(shape, table, "")
         return msgspec.convert(table, shape, strict=True)
     except UnicodeDecodeError as e:
         raise error(f"{where}: not UTF-8 text (byte {e.start}) - save the file as UTF-8") from e
@@ -50,7 +50,7 @@ def parse(data: bytes, shape: type[T], where: str, error: type[PestoError] = Usa
     except RecursionError as e:
         raise error(f"{where}: nested too deeply - a table and its lists suffice") from e
     except msgspec.ValidationError as e:
-        raise error(f"{where}: {_located(str(e))} - correct it there") from e
+        raise error(f"{where}: {_key_first(str(e))} - correct it there") from e
     except ValueError as e:
         raise error(f"{where}: {shown(e, 500)}") from e
 
@@ -63,13 +63,13 @@ def quoted(text: str) -> str:
 
 def dumps(value: object) -> str:
     """A frozen dataclass as TOML that `parse` gives back: defaults are left out, tuples of dataclasses are tables."""
-    rows = [(f.name, getattr(value, f.name)) for f in _said(value)]
+    rows = [(f.name, getattr(value, f.name)) for f in _table_text(value)]
     tables = [(key, item) for key, item in rows if isinstance(item, tuple) and item and is_dataclass(item[0])]
     text = "".join(f"{key} = {_value(item)}\n" for key, item in rows if (key, item) not in tables)
     return text + "".join(f"\n[[{key}]]\n{dumps(one)}" for key, item in tables for one in item)
 
 
-def _said(value: Any) -> "list[Field[Any]]":
+def _table_text(value: Any) -> "list[Field[Any]]":
     return [f for f in fields(value) if getattr(value, f.name) != f.default]
 
 
@@ -84,18 +84,18 @@ def _value(value: object) -> str:
         case tuple() | list():
             return "[" + ", ".join(map(_value, value)) + "]"
         case _ if is_dataclass(value):
-            return "{" + ", ".join(f"{f.name} = {_value(getattr(value, f.name))}" for f in _said(value)) + "}"
+            return "{" + ", ".join(f"{f.name} = {_value(getattr(value, f.name))}" for f in _table_text(value)) + "}"
     return repr(value)
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """The remedy for a wrong name: the nearest of the known ones, and all of them."""
     names = list(known)
     near = [n for n in names if word and n.startswith(word)] or get_close_matches(word, names, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"known: {', '.join(names)}"
 
 
-def _known(shape: object, value: object, at: str) -> None:
+def _check_keys(shape: object, value: object, at: str) -> None:
     """Refuse, with ValueError, what a conversion by type alone would let through."""
     if isinstance(value, str) and (len(value) > MOST_TEXT or not value.isprintable()):
         raise ValueError(f"{at}: text must be printable and have at most {MOST_TEXT} characters")
@@ -103,15 +103,15 @@ def _known(shape: object, value: object, at: str) -> None:
         raise ValueError(f"{at}: {value} is not a finite number")
     if isinstance(value, list):
         for i, item in enumerate(value):
-            _known(next(iter(get_args(_plain(shape))), None), item, f"{at}[{i}]")
+            _check_keys(next(iter(get_args(_plain(shape))), None), item, f"{at}[{i}]")
     inner = _plain(shape)
     if isinstance(value, dict) and isinstance(inner, type) and is_dataclass(inner):
         names = [f.name for f in fields(inner)]
         hints = get_type_hints(inner)
         for key, item in value.items():
             if key not in names:
-                raise ValueError(f"{at or 'the file'} has the unknown key {key[:80]!r} - {closest(key, names)}")
-            _known(hints[key], item, f"{at}.{key}" if at else key)
+                raise ValueError(f"{at or 'the file'} has the unknown key {key[:80]!r} - {suggest(key, names)}")
+            _check_keys(hints[key], item, f"{at}.{key}" if at else key)
 
 
 def _plain(shape: object) -> object:
@@ -120,7 +120,7 @@ def _plain(shape: object) -> object:
     return rest[0] if NoneType in get_args(shape) and len(rest) == 1 else shape
 
 
-def _located(message: str) -> str:
+def _key_first(message: str) -> str:
     """The key first: msgspec says "Expected `int`, got `str` - at `$.hosts[0].cores`"."""
     text, _, at = message.partition(" - at `$.")
     return f"{at.rstrip('`')}: {text}" if at else text

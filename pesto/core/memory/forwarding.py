@@ -51,7 +51,7 @@ def of_variable(graph: Graph) -> Bools:
     return bools((graph.tensor_bytes > 0) & (graph.tensor_bytes <= held))
 
 
-def updated(graph: Graph) -> tuple[Ints, Ints]:
+def updated_variables(graph: Graph) -> tuple[Ints, Ints]:
     """(tensors that are a variable as an update hands it on, the data edge by which the update reads it)."""
     types = [k for k, name in enumerate(graph.types) if _UPDATES.match(name)]
     op, edge = np.unique(graph.dst, return_index=True)  # the first input of each op
@@ -63,7 +63,7 @@ def updated(graph: Graph) -> tuple[Ints, Ints]:
     return ints(made), ints(edges[made])
 
 
-def taken_over(graph: Graph, root: Ints, kept: Bools) -> Ints:
+def reused_inputs(graph: Graph, root: Ints, kept: Bools) -> Ints:
     """[t] the data edge whose tensor each output may be written into; -1 for none.
 
     root: [t] the tensor whose bytes each one is. kept: [t] tensors that stay, as variables and constants do. Of several

@@ -4,9 +4,9 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
-from pesto.core.memory.forwarding import KEPT, of_type, of_variable, taken_over, updated
+from pesto.core.memory.forwarding import KEPT, of_type, of_variable, reused_inputs, updated_variables
 from pesto.core.problem import COPIED, payloads
-from pesto.core.quantities import brief, size
+from pesto.core.quantities import shorten, size
 from pesto.core.simulator import Timeline
 from solvers import Footprint, Problem
 from solvers.arrays import Ints, ints, rank_of
@@ -23,11 +23,11 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
     copy, and elementwise ops may write into an input that nobody else needs (`pesto.core.memory.forwarding`). A
     constant lives for ever where it was made, and so does a variable, whose bytes (`Graph.param_bytes`) count once:
     what an op that launches nothing gives of them is another name for them. Copies of small constants
-    (`pesto.core.problem.copied`), at most 128 bytes a device, do not count. scratch: [n] bytes that each op's kernel
-    needs while it runs, none where left out.
+    (`pesto.core.problem.copied_constants`), at most 128 bytes a device, do not count. scratch: [n] bytes that each op's
+    kernel needs while it runs, none where left out.
     """
     payload = payloads(graph, per_edge=per_edge)[0]
-    made, edge = _passed_on(graph)
+    made, edge = _renamed_inputs(graph)
     made, edge = made[payload[edge] >= 0], edge[payload[edge] >= 0]
     variable, constant = of_variable(graph), of_type(graph, KEPT)[graph.tensor_op]
     stays = variable | constant
@@ -51,12 +51,12 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
         read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
         read_by=np.concatenate([np.where(payload < 0, graph.src, graph.dst), owner]),  # a copy is read elsewhere
         read_payload=np.concatenate([payload, none - 1]),
-        reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge), stays), none - 1]),
+        reuses=np.concatenate([reused_inputs(graph, _sources(graph, made, edge), stays), none - 1]),
         scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
     )
 
 
-def with_lives(problem: Problem, graph: Graph, *, per_edge: bool = False) -> Problem:
+def add_lifetimes(problem: Problem, graph: Graph, *, per_edge: bool = False) -> Problem:
     """The full-graph problem with what its ops hold over time, for a solver that is to prove that a schedule fits."""
     return problem.living(footprint(graph, per_edge=per_edge))
 
@@ -70,7 +70,7 @@ def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
     """For people: which kind of memory the variables exceed and by how much, or which group no device can hold."""
     for kind in sorted({d.kind for d in cluster.devices}, reverse=True):
         need, given = (
-            _confined(graph, problem, cluster, kind),
+            _confined_bytes(graph, problem, cluster, kind),
             [d.memory_bytes for d in cluster.devices if d.kind == kind],
         )
         if need > sum(given):
@@ -88,16 +88,16 @@ def _largest(graph: Graph, problem: Problem) -> str:
     np.add.at(held, unit, graph.param_bytes)
     largest = int(held.argmax())
     name = graph.names[int(np.argmax((unit == largest) * graph.param_bytes))]
-    return f"{size(int(held[largest]))} ({brief(name)})"
+    return f"{size(int(held[largest]))} ({shorten(name)})"
 
 
-def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:
+def _confined_bytes(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:
     """Bytes of the variables that only devices of `kind` may hold."""
     other = [d for d, at in enumerate(problem.location.tolist()) if cluster.devices[at].kind != kind]
     return int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
 
 
-def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
+def _renamed_inputs(graph: Graph) -> tuple[Ints, Ints]:
     """(tensors that are their op's largest input under another name, the data edge of that input).
 
     Not the read of a variable that an update follows which none of its readers leads to: they may come after it, and it
@@ -110,14 +110,14 @@ def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     largest[graph.dst[by_size]] = by_size
     edge = largest[graph.tensor_op]
     same = graph.tensor_bytes == np.append(carried, -1)[edge]
-    kept = np.isin(graph.tensor_op, _outliving(graph))
+    kept = np.isin(graph.tensor_op, _reads_outliving_updates(graph))
     made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
-    again, by = updated(graph)
+    again, by = updated_variables(graph)
     passed, first = np.unique(np.append(made, again), return_index=True)
     return ints(passed), ints(np.append(edge[made], by)[first])
 
 
-def _outliving(graph: Graph) -> Ints:
+def _reads_outliving_updates(graph: Graph) -> Ints:
     """Reads of variables with several updates whose readers need not be done when the next update comes."""
     of, makes = np.full(graph.ops, -1), np.zeros(graph.ops, dtype=np.bool_)
     held = graph.param_bytes[graph.src] > COPIED
@@ -128,13 +128,13 @@ def _outliving(graph: Graph) -> Ints:
     pair = pair[np.isin(of[src[pair]], variables[count > 1])]
     order = topological_order(graph.ops, graph.edge_src, graph.edge_dst) if len(pair) else ints([])
     found = [
-        _unled(graph, order, src[pair[its]], dst[pair[its]])
+        _unordered_reads(graph, order, src[pair[its]], dst[pair[its]])
         for its in (of[src[pair]] == variable for variable in variables[count > 1].tolist())
     ]
     return ints(np.concatenate([ints([]), *found]))
 
 
-def _unled(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:
+def _unordered_reads(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:
     """Of a variable's reads, each with an update behind it, those none of whose readers leads to that update."""
     place = rank_of(order)
     key = np.zeros(graph.ops, dtype=np.int64)

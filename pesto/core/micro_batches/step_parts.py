@@ -41,7 +41,7 @@ def step_parts(graph: Graph, *, once: Bools | None = None) -> StepParts:
     a gradient is done once. What leads to a result that is no update is the forward half.
     InputError for a step without inputs, or without a variable that is updated.
     """
-    return _Finder(graph, once).found()
+    return _PartFinder(graph, once).found()
 
 
 def each_or_after(graph: Graph) -> tuple[Bools, Bools]:
@@ -50,10 +50,10 @@ def each_or_after(graph: Graph) -> tuple[Bools, Bools]:
     For steps of many micro-batches, whose levels say nothing of where a forward half ends. InputError as of
     `step_parts`, but for halves.
     """
-    return _Finder(graph).each_or_after()
+    return _PartFinder(graph).each_or_after()
 
 
-class _Finder:
+class _PartFinder:
     def __init__(self, graph: Graph, once: Bools | None = None) -> None:
         self.graph = graph
         self.once = bools(np.zeros(graph.ops, dtype=np.bool_)) if once is None else once

@@ -11,7 +11,7 @@ LIBRARIES = ("pandas", "polars")
 """What makes frames, the first that is installed."""
 
 
-def frame(columns: Mapping[str, list[Any]]) -> Any:
+def op_frame(columns: Mapping[str, list[Any]]) -> Any:
     """A DataFrame of these columns; UsageError where neither library is installed."""
     for name in LIBRARIES:
         if find_spec(name) is not None:

@@ -9,17 +9,17 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import MismatchError, UsageError, VerificationError
 from pesto.core.files.html_table import html_table
 from pesto.core.files.json import shown
-from pesto.core.files.labels import apart
+from pesto.core.files.labels import short_fingerprints
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import measure
 from pesto.core.plans.control_edges import chain
-from pesto.core.plans.lanes_drawn import LanesDrawn, drawn_lanes
-from pesto.core.plans.op_frame import frame
-from pesto.core.plans.shared_variables import OF_PINNED, Beside, Held
+from pesto.core.plans.graph_differences import differences, graph_remedy
+from pesto.core.plans.lane_chart import LaneChart, draw_lanes
+from pesto.core.plans.op_frame import op_frame
+from pesto.core.plans.shared_variables import OF_PINNED, CompanionPlan, StepVariables
 from pesto.core.plans.solver_claim import claimant
-from pesto.core.plans.unlike import own_graph, unlike
 from pesto.core.problem import TICK_S, lanes
-from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.simulator import Timeline, simulate
 from solvers import Problem, Schedule, check, relative_gap
 from solvers.arrays import Ints
@@ -32,11 +32,11 @@ FCFS = "first come, first served"
 PER_DEVICE = "once per device, small constants never"
 PER_EDGE = "per edge"
 CONSTANTS_SENT = "once per device"
-"""Of older plans, which had constants sent that are copied (`pesto.core.problem.copied`)."""
+"""Of older plans, which had constants sent that are copied (`pesto.core.problem.copied_constants`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coarse:
+class CoarseSolve:
     """What the exact solver did on the coarse graph; its bound holds there, not for the full graph."""
 
     nodes: int
@@ -101,7 +101,7 @@ class Provenance:
     """Policy of the links that the prediction assumes: "first come, first served"."""
     transfers: str
     """Transfers are "once per device", as TensorFlow sends, or "per edge", as the paper counts."""
-    coarse: Coarse | None
+    coarse: CoarseSolve | None
     """What the exact solver did; None where it was not run."""
     settings: dict[str, float | int | str | bool]
     """The options of the solve, by their names in `Settings`."""
@@ -109,7 +109,7 @@ class Provenance:
     """Version of this package that made the plan."""
 
 
-class Reader(Protocol):
+class PlanContext(Protocol):
     """What knows a plan's step: its graph, cluster and costs."""
 
     def explain(self, plan: "Plan", op: str | None) -> Any:
@@ -139,13 +139,13 @@ class Plan:
     """Most bytes alive on each device of the cluster."""
     provenance: Provenance
     """Where the plan comes from, and what it claims."""
-    held: Held = field(default_factory=Held)
+    held: StepVariables = field(default_factory=StepVariables)
     """Inside: variables of the step, as far as their names are known."""
-    beside: Beside | None = None
+    beside: CompanionPlan | None = None
     """Inside: the other step's plan whose variables it leaves in place; None where it was made alone."""
     feed_shapes: tuple[str, ...] = ()
     """Shapes given for feeds and ops whose sizes the step's program leaves open, as `Graph.feed_shapes`."""
-    reader: Reader | None = None
+    reader: PlanContext | None = None
     """Inside: what knows the plan's step, as of a plan of `pesto.solve` and `pesto.load_plan`."""
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class Plan:
         where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
         step, gap = duration(self.makespan_s), percent(self.gap)
         kept = "" if self.beside is None else f" with {self.beside.pinned}"
-        return f"Plan({counted(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}{kept}, by {by})"
+        return f"Plan({plural(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}{kept}, by {by})"
 
     def _repr_html_(self) -> str:
         """What each device of the cluster does in the step, as a table for notebooks."""
@@ -169,11 +169,11 @@ class Plan:
         ]
         return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy", "peak"), rows)
 
-    def timeline(self) -> LanesDrawn:
+    def timeline(self) -> LaneChart:
         """What each processor does over the step, which a notebook draws."""
         s, made = self.schedule, self.provenance
         caption = f"{shown(made.graph_source, 80)} on {shown(made.cluster, 24)}"
-        return drawn_lanes(caption, self.names, self.lanes, (s.device, s.start, s.finish), self.tick_s)
+        return draw_lanes(caption, self.names, self.lanes, (s.device, s.start, s.finish), self.tick_s)
 
     def explain(self, op: str | None = None) -> Any:
         """What `pesto.explain` says of the plan: why its step takes as long as it does, and of `op` why it is there.
@@ -200,7 +200,7 @@ class Plan:
             "start_s": (s.start * self.tick_s).tolist(),
             "finish_s": (s.finish * self.tick_s).tolist(),
         }
-        return frame(columns | (self.reader.columns(self) if self.reader is not None else {}))
+        return op_frame(columns | (self.reader.columns(self) if self.reader is not None else {}))
 
     @property
     def makespan_s(self) -> float:
@@ -252,7 +252,7 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
         ("listing", made.graph_listing, graph.listing),
     ):
         if said and said != own():
-            planned, here = apart(said, own())
+            planned, here = short_fingerprints(said, own())
             raise MismatchError(
                 f"the plan is for {what} {planned}, {graph.source} has {here}: its ops stand in another order - "
                 "solve this graph, or give the plan's own"
@@ -270,11 +270,11 @@ def refuse_another_graph(plan: Plan, graph: Graph) -> None:
     """MismatchError for a plan of another graph, or of this one with its ops named or listed otherwise."""
     made, found = plan.provenance, graph.fingerprint()
     if made.graph_fingerprint != found:
-        planned, here = apart(made.graph_fingerprint, found)
+        planned, here = short_fingerprints(made.graph_fingerprint, found)
         raise MismatchError(
             f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
-            f"({graph.source}): {unlike(plan.names, made.graph_batch, graph)} - "
-            f"{own_graph(plan.names, made.graph_batch, graph)}"
+            f"({graph.source}): {differences(plan.names, made.graph_batch, graph)} - "
+            f"{graph_remedy(plan.names, made.graph_batch, graph)}"
         )
     if plan.names != graph.names:
         raise MismatchError(
@@ -359,7 +359,7 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
     if not made.lower_bound_name.endswith(pinned):
         wrong.append(f"claims: the lower bound is not said to be{pinned.replace(',', '')}")
     elif claimant(made.lower_bound_name):
-        wrong += _claimed(plan, problem, bound)
+        wrong += _check_claim(plan, problem, bound)
     elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name + pinned):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
@@ -369,7 +369,7 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
     return wrong
 
 
-def recomputed(plan: Plan, problem: Problem) -> tuple[int, str]:
+def recompute_bound(plan: Plan, problem: Problem) -> tuple[int, str]:
     """Ticks and name of the bound that follows by arithmetic, which of a solver's claim is the part that is sure.
 
     EvidenceError when nothing follows from the plan's evidence.
@@ -377,7 +377,7 @@ def recomputed(plan: Plan, problem: Problem) -> tuple[int, str]:
     return _bound(plan.provenance.lower_bound_evidence, problem)
 
 
-def _claimed(plan: Plan, problem: Problem, sure: int) -> list[str]:
+def _check_claim(plan: Plan, problem: Problem, sure: int) -> list[str]:
     """What speaks against the bound that a solver claims, beside the one that can be recomputed.
 
     Nothing here proves it; that solver must be said to have proven it of the whole graph.

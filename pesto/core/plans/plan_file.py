@@ -7,18 +7,18 @@ import msgspec
 import numpy as np
 
 from pesto.core.errors import InputError
-from pesto.core.files.disk import read_bytes, say_writing, write_atomic
+from pesto.core.files.disk import log_writing, read_bytes, write_atomic
 from pesto.core.files.json import DocumentKind, decode_document, decode_json, encode_json
 from pesto.core.graph import Graph, Variable
 from pesto.core.plans.plan import Plan, Provenance, control_edges
-from pesto.core.plans.shared_variables import Beside, Held
+from pesto.core.plans.shared_variables import CompanionPlan, StepVariables
 from solvers import Schedule
 from solvers.arrays import Ints
 
 KIND = DocumentKind(format="pesto-plan", version=1, help="give a file that pesto solve wrote")
 
 
-class _Ops(msgspec.Struct, kw_only=True):
+class _PlanOps(msgspec.Struct, kw_only=True):
     name: list[str]
     device: list[int]
     rank: list[int]
@@ -26,32 +26,32 @@ class _Ops(msgspec.Struct, kw_only=True):
     finish: list[int]
 
 
-class _Transfers(msgspec.Struct, kw_only=True):
+class _PlanTransfers(msgspec.Struct, kw_only=True):
     payload: list[int]
     to: list[int]
     start: list[int]
     finish: list[int]
 
 
-class _Variables(msgspec.Struct, kw_only=True):
+class _PlanVariables(msgspec.Struct, kw_only=True):
     name: list[str]
     dtype: list[str]
     shape: list[list[int] | None]
     op: list[int]
 
 
-class _File(msgspec.Struct, kw_only=True, omit_defaults=True):
+class _PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     format: str
     format_version: int
     tick_s: float
     lanes: list[str]
     lane_device: list[str]
-    ops: _Ops
-    transfers: _Transfers
+    ops: _PlanOps
+    transfers: _PlanTransfers
     peak_bytes: dict[str, int]
     provenance: Provenance
-    variables: _Variables | None = None
-    beside: Beside | None = None
+    variables: _PlanVariables | None = None
+    beside: CompanionPlan | None = None
     feed_shapes: list[str] = []
 
 
@@ -59,20 +59,20 @@ def dumps(plan: Plan) -> bytes:
     """The plan as canonical JSON (docs/reference/plan-file.md)."""
     s = plan.schedule
     return encode_json(
-        _File(
+        _PlanFile(
             format=KIND.format,
             format_version=KIND.version,
             tick_s=plan.tick_s,
             lanes=list(plan.lanes),
             lane_device=list(plan.lane_device),
-            ops=_Ops(
+            ops=_PlanOps(
                 name=list(plan.names),
                 device=s.device.tolist(),
                 rank=plan.rank.tolist(),
                 start=s.start.tolist(),
                 finish=s.finish.tolist(),
             ),
-            transfers=_Transfers(
+            transfers=_PlanTransfers(
                 payload=s.sent_payload.tolist(),
                 to=s.sent_to.tolist(),
                 start=s.sent_start.tolist(),
@@ -87,8 +87,8 @@ def dumps(plan: Plan) -> bytes:
     )
 
 
-def _variables(held: Held) -> _Variables:
-    return _Variables(
+def _variables(held: StepVariables) -> _PlanVariables:
+    return _PlanVariables(
         name=[variable.name for variable in held.variables],
         dtype=[variable.dtype for variable in held.variables],
         shape=[None if variable.shape is None else list(variable.shape) for variable in held.variables],
@@ -98,7 +98,7 @@ def _variables(held: Held) -> _Variables:
 
 def save(plan: Plan, path: Path) -> None:
     """Write a plan atomically; FileError when that fails."""
-    say_writing(path, len(plan.names))
+    log_writing(path, len(plan.names))
     write_atomic(path, dumps(plan))
 
 
@@ -109,13 +109,13 @@ def load(path: Path) -> Plan:
 
 def loads(data: bytes, what: str) -> Plan:
     """A plan from JSON bytes; InputError naming `what` and the place. Its schedule is not checked: see `verify`."""
-    found = decode_document(data, _File, what, KIND)
+    found = decode_document(data, _PlanFile, what, KIND)
     o = found.ops
     if len({len(o.name), len(o.device), len(o.rank), len(o.start), len(o.finish)}) != 1:
         raise InputError(f"{what}: the columns of ops differ in length - the file is damaged")
     if len(found.lanes) != len(found.lane_device):
         raise InputError(f"{what}: lanes and lane_device differ in length - the file is damaged")
-    _in_range(found, what)
+    _check_range(found, what)
     try:
         return Plan(
             names=tuple(found.ops.name),
@@ -126,7 +126,7 @@ def loads(data: bytes, what: str) -> Plan:
             tick_s=found.tick_s,
             peak_bytes=found.peak_bytes,
             provenance=found.provenance,
-            held=_held(found, what),
+            held=_step_variables(found, what),
             beside=found.beside,
             feed_shapes=tuple(found.feed_shapes),
         )
@@ -134,19 +134,19 @@ def loads(data: bytes, what: str) -> Plan:
         raise InputError(f"{what}: {error} - the file is damaged") from error
 
 
-def _held(found: _File, what: str) -> Held:
+def _step_variables(found: _PlanFile, what: str) -> StepVariables:
     if (said := found.variables) is None:
-        return Held()
+        return StepVariables()
     if len({len(said.name), len(said.dtype), len(said.shape), len(said.op)}) != 1:
         raise InputError(f"{what}: the columns of variables differ in length - the file is damaged")
     if len(set(said.name)) != len(said.name) or any(not 0 <= op < len(found.ops.name) for op in said.op):
         raise InputError(f"{what}: a variable is listed twice, or at an op that is not there - the file is damaged")
     columns = zip(said.name, said.dtype, said.shape, strict=True)
     variables = (Variable(name, dtype, None if shape is None else tuple(shape)) for name, dtype, shape in columns)
-    return Held(variables=tuple(variables), op=tuple(said.op))
+    return StepVariables(variables=tuple(variables), op=tuple(said.op))
 
 
-def _in_range(found: _File, what: str) -> None:
+def _check_range(found: _PlanFile, what: str) -> None:
     if any(not 0 <= d < len(found.lanes) for d in found.ops.device):
         raise InputError(f"{what}: an op is on a device that the plan does not list - the file is damaged")
     if not 0 < found.tick_s < 1:
@@ -157,7 +157,7 @@ def _column(values: list[int]) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def _schedule(found: _File) -> Schedule:
+def _schedule(found: _PlanFile) -> Schedule:
     return Schedule(
         device=_column(found.ops.device),
         start=_column(found.ops.start),
@@ -181,15 +181,15 @@ def cdep_json(plan: Plan, graph: Graph) -> bytes:
 
 def read_part(path: Path) -> dict[str, str]:
     """Device of each op from a part.json; InputError when an op is named twice or the file is no such list."""
-    return _merged(decode_json(read_bytes(path), list[dict[str, str]], str(path)), path)
+    return _merge_rows(decode_json(read_bytes(path), list[dict[str, str]], str(path)), path)
 
 
 def read_cdep(path: Path) -> dict[str, list[str]]:
     """Predecessors of each op from a cdep.json; InputError as `read_part`."""
-    return _merged(decode_json(read_bytes(path), list[dict[str, list[str]]], str(path)), path)
+    return _merge_rows(decode_json(read_bytes(path), list[dict[str, list[str]]], str(path)), path)
 
 
-def _merged(rows: list[dict[str, Any]], path: Path) -> dict[str, Any]:
+def _merge_rows(rows: list[dict[str, Any]], path: Path) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for row in rows:
         for op, value in row.items():

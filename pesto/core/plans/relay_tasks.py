@@ -11,7 +11,7 @@ from solvers import Problem
 from solvers.arrays import Bools, Ints, bools, ints
 
 
-def sent_in_turn(problem: Problem, device: Ints, free: Bools, passable: Bools) -> Bools:
+def relay_edges(problem: Problem, device: Ints, free: Bools, passable: Bools) -> Bools:
     """[e] edges whose payload a relay sends: to another location, where a task that is not `free` reads it.
 
     device, free, passable: [n] of each task; a relay can stand for what the passable send. What is free at that
@@ -23,7 +23,7 @@ def sent_in_turn(problem: Problem, device: Ints, free: Bools, passable: Bools) -
     return bools(sent & np.isin(key, key[sent & ~free[dst]]))
 
 
-def with_relays(problem: Problem, relayed: Bools) -> tuple[Problem, Ints]:
+def add_relays(problem: Problem, relayed: Bools) -> tuple[Problem, Ints]:
     """`problem` with relays behind its n tasks, which send what the edges of `relayed` [e] carry; [k] whose they are.
 
     Each waits for its task. It needs no memory, and is of no group.

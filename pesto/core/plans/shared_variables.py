@@ -9,7 +9,7 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import AGAIN, Graph, Variable
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 
 _NAMING = "from its program, or from a graph file in which each variable has a name"
 OF_PINNED = ", of the step with "
@@ -17,7 +17,7 @@ OF_PINNED = ", of the step with "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class StepVariables:
     """The variables of a plan's step, with the op at which each is held."""
 
     variables: tuple[Variable, ...] = ()
@@ -25,7 +25,7 @@ class Held:
     """[v] index of the first op that stands for each variable."""
 
     @classmethod
-    def of(cls, graph: Graph) -> "Held":
+    def of(cls, graph: Graph) -> "StepVariables":
         """The variables that a graph names, as far as an op stands for them."""
         ops = np.flatnonzero(graph.variable_of >= 0)
         used, first = np.unique(graph.variable_of[ops], return_index=True)
@@ -33,7 +33,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class CompanionPlan:
     """The plan of another step beside which a plan was made."""
 
     source: str
@@ -46,10 +46,10 @@ class Beside:
     @property
     def pinned(self) -> str:
         """The number of pinned variables, in words."""
-        return f"{counted(len(self.variables), 'variable')} pinned"
+        return f"{plural(len(self.variables), 'variable')} pinned"
 
 
-def pinned_beside(other: tuple[Held, Mapping[str, str], str], graph: Graph, cluster: Cluster) -> dict[str, str]:
+def shared_pins(other: tuple[StepVariables, Mapping[str, str], str], graph: Graph, cluster: Cluster) -> dict[str, str]:
     """Return the device of each variable that `graph` shares with another step's plan, by its name.
 
     other: the plan's variables, the device of each by name, and the source of its graph. A variable is shared where
@@ -72,18 +72,18 @@ def pinned_beside(other: tuple[Held, Mapping[str, str], str], graph: Graph, clus
     shared = [name for name in own if name in theirs]
     if not shared:
         raise UsageError(
-            f"{what} shares no variable with {here}: it has {_listed(theirs)}, this step {_listed(own)} - plan this "
-            "step alone; or, where both use the same variables, give these the same names in both programs"
+            f"{what} shares no variable with {here}: it has {_list_names(theirs)}, this step {_list_names(own)} - plan "
+            "this step alone; or, where both use the same variables, give these the same names in both programs"
         )
     for name in shared:
-        _refuse_unlike(own[name], theirs[name], (what, here))
+        _refuse_different(own[name], theirs[name], (what, here))
     _refuse_ambiguous(own, theirs, (what, here))
     pins = {name: devices[name] for name in shared}
-    _refuse_torn(pins, graph, cluster, (what, here, source))
+    _refuse_split_groups(pins, graph, cluster, (what, here, source))
     return pins
 
 
-def _refuse_unlike(own: Variable, theirs: Variable, said: tuple[str, str]) -> None:
+def _refuse_different(own: Variable, theirs: Variable, said: tuple[str, str]) -> None:
     what, here = said
     rank = None in (own.shape, theirs.shape) or len(own.shape or ()) == len(theirs.shape or ())
     sizes = zip(own.shape or (), theirs.shape or (), strict=False)
@@ -109,7 +109,7 @@ def _refuse_ambiguous(own: Mapping[str, Variable], theirs: Mapping[str, Variable
                 )
 
 
-def _refuse_torn(pins: Mapping[str, str], graph: Graph, cluster: Cluster, said: tuple[str, str, str]) -> None:
+def _refuse_split_groups(pins: Mapping[str, str], graph: Graph, cluster: Cluster, said: tuple[str, str, str]) -> None:
     """InputError where ops that share a device have variables on two, or cannot run on the device of theirs."""
     what, here, source = said
     kinds = {device.name: device.kind for device in cluster.devices}
@@ -142,6 +142,6 @@ def _refuse_torn(pins: Mapping[str, str], graph: Graph, cluster: Cluster, said: 
                 )
 
 
-def _listed(variables: Mapping[str, Variable]) -> str:
+def _list_names(variables: Mapping[str, Variable]) -> str:
     names = list(map(shown, variables))
     return ", ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])

@@ -7,7 +7,7 @@ from solvers.bounds.evidence import FullBound
 _SEARCH = "'s search of the graph itself"
 
 
-def claimed(ticks: int, solver: str, known: FullBound) -> FullBound:
+def best_bound(ticks: int, solver: str, known: FullBound) -> FullBound:
     """The higher of what is known and what a solver says to have proven; of the former the evidence is kept."""
     return FullBound(ticks, solver + _SEARCH, known.evidence) if ticks > known.ticks else known
 

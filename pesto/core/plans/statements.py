@@ -5,7 +5,7 @@ from typing import Any
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.own import is_own
+from pesto.core.costs.user_times import uses_user_times
 from pesto.core.errors import VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
@@ -19,7 +19,7 @@ NOT_CHECKED = "stated by the file, not checked"
 _PRESET = "preset "
 
 
-def unconfirmed(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dict[str, Any]:
+def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dict[str, Any]:
     """Statements of a verified plan that nothing confirms, by key of its provenance (docs/reference/plan-file.md).
 
     VerificationError for what the graph, the cluster, the costs or the plan itself contradict.
@@ -46,10 +46,10 @@ def unconfirmed(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dic
     return {**left, "rule": made.rule, "settings": made.settings, "pesto_version": made.pesto_version}
 
 
-def needed(plan: Plan) -> str:
+def needed_costs(plan: Plan) -> str:
     """The costs that a plan rests on and that have to be given to check it, with the remedy; empty where none have."""
     made = plan.provenance
-    if is_own(made.costs):
+    if uses_user_times(made.costs):
         return f"{shown(made.costs.partition(', else ')[0])} - give that file"
     return "measured costs - give the profile" if "measured" in made.costs_basis else ""
 
@@ -59,7 +59,7 @@ def _of_inputs(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list
     if made.costs_basis != costs.basis:
         wrong.append(f"the costs are {costs.basis}, the plan says {shown(made.costs_basis)}")
     # A profile's file, or that of one's own times, may have another name by now; `verify` has held the times.
-    renamed = (costs.origin == MEASURED).any() or (is_own(made.costs) and is_own(costs.source))
+    renamed = (costs.origin == MEASURED).any() or (uses_user_times(made.costs) and uses_user_times(costs.source))
     if made.costs != costs.source and not renamed:
         wrong.append(f"the costs are the {costs.source}, the plan says {shown(made.costs)}")
     said, own = (made.cluster, made.cluster_source), (cluster.name, cluster.source)

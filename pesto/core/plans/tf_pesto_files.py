@@ -30,7 +30,7 @@ def read_placement(
 
 
 def _devices(rows: dict[str, str], part: Path, graph: Graph, problem: Problem, cluster: Cluster) -> Ints:
-    _known(rows, part, graph)
+    _known_ops(rows, part, graph)
     left_out = next((name for name in graph.names if name not in rows), None)
     if left_out is not None:
         raise MismatchError(f"{part}: op {left_out!r} has no device - the file must list every op of the graph")
@@ -53,10 +53,10 @@ def _location(text: str, index: dict[str, int], part: Path) -> int:
 
 
 def _rank(rows: dict[str, list[str]], cdep: Path, graph: Graph) -> Ints:
-    _known(rows, cdep, graph)
+    _known_ops(rows, cdep, graph)
     index = {name: i for i, name in enumerate(graph.names)}
     pairs = [(before, after) for after, befores in rows.items() for before in befores]
-    _known({before: None for before, _ in pairs}, cdep, graph)
+    _known_ops({before: None for before, _ in pairs}, cdep, graph)
     src = np.concatenate([graph.edge_src, np.array([index[a] for a, _ in pairs], dtype=np.int64)])
     dst = np.concatenate([graph.edge_dst, np.array([index[b] for _, b in pairs], dtype=np.int64)])
     order = topological_order(graph.ops, src, dst)
@@ -66,7 +66,7 @@ def _rank(rows: dict[str, list[str]], cdep: Path, graph: Graph) -> Ints:
     return rank_of(order)
 
 
-def _known(rows: dict[str, str] | dict[str, list[str]] | dict[str, None], path: Path, graph: Graph) -> None:
+def _known_ops(rows: dict[str, str] | dict[str, list[str]] | dict[str, None], path: Path, graph: Graph) -> None:
     names = set(graph.names)
     stranger = next((op for op in rows if op not in names), None)
     if stranger is not None:

@@ -29,7 +29,7 @@ LOST = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Carried:
+class CarriedPlan:
     """A device and a place in the order for every op."""
 
     device: Ints
@@ -40,7 +40,7 @@ class Carried:
     """One line on what was kept."""
 
 
-def carried(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> Carried:
+def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> CarriedPlan:
     """The old plan's placement and order, fitted to `graph` on `cluster`, whose full-graph problem is `problem`.
 
     Ops are known again by their names. A device goes on as the one of its name, else as the next of its kind that has
@@ -63,25 +63,25 @@ def carried(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> Carr
         )
     order = _order(problem, np.where(known >= 0, old.rank[known], -1))
     prepared = prepare(problem)
-    found: list[tuple[int, int, Carried]] = []
-    for way, location in _ways(problem, order, *_homes(old, cluster, known)):
+    found: list[tuple[int, int, CarriedPlan]] = []
+    for way, location in _placements(problem, order, *_homes(old, cluster, known)):
         device = _lanes(old, problem, cluster, (known, location))
         for rule, rank in _orders(problem, prepared, device, order):
             made = replay(problem, device, rank, prepared=prepared).makespan
             text = f"carried over from {shown(old.provenance.cluster)}, {kept} of {graph.ops} ops known{way}, {rule}"
-            found.append((made, len(found), Carried(device=device, rank=rank, rule=text)))
+            found.append((made, len(found), CarriedPlan(device=device, rank=rank, rule=text)))
     return min(found, key=lambda each: each[:2])[2]
 
 
 def _homes(old: Plan, cluster: Cluster, known: Ints) -> tuple[Ints, Ints]:
     """([n] the old location of each op, -1 for a new op; [old locations] what each is now, -1 or LOST)."""
     before = list(dict.fromkeys(old.lane_device))
-    home = successors(before, [(device.name, device.kind) for device in cluster.devices])
+    home = device_successors(before, [(device.name, device.kind) for device in cluster.devices])
     lane = np.array([before.index(name) for name in old.lane_device], dtype=np.int64)
     return np.where(known >= 0, lane[old.schedule.device[known]], -1), np.array(home, dtype=np.int64)
 
 
-def successors(before: Sequence[str], after: Sequence[tuple[str, str]]) -> list[int]:
+def device_successors(before: Sequence[str], after: Sequence[tuple[str, str]]) -> list[int]:
     """Which device each of older ones, by names, goes on as: an index into `after`, (name, kind) of each that there is.
 
     The one of its name, else the next of its kind that has no predecessor; -1 where there is none, LOST where there is
@@ -99,16 +99,16 @@ def successors(before: Sequence[str], after: Sequence[tuple[str, str]]) -> list[
     return [LOST if name.partition(":")[0] not in kinds else at for name, at in zip(before, home, strict=True)]
 
 
-def _ways(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple[str, Ints]]:
+def _placements(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple[str, Ints]]:
     """(how, [n] location of each op): every unit at its old location's successor, the rest by one of two rules."""
     units = placeable_units(problem)
-    voted = _voted(problem, units, at, len(home))
+    voted = _majority_location(problem, units, at, len(home))
     wish = np.where(voted >= 0, home[voted], -1)
     fixed = np.where((wish >= 0) & units.allowed[np.arange(len(wish)), np.maximum(wish, 0)], wish, -1)
     first = np.full(len(wish), problem.tasks)
     np.minimum.at(first, units.unit, order)
-    narrow = _narrowed(units, fixed, wish == LOST)
-    yield "", _streamed(problem, narrow, fixed, np.argsort(first, kind="stable"))[units.unit]
+    narrow = _narrow_choices(units, fixed, wish == LOST)
+    yield "", _place_greedily(problem, narrow, fixed, np.argsort(first, kind="stable"))[units.unit]
     gone = (voted >= 0) & (wish == -1)
     if not gone.any():
         return
@@ -117,18 +117,18 @@ def _ways(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple
     if whole.allowed.any(axis=1).all():
         start = np.where(names < len(wish), fixed[example], -1)
         pieces_first = np.lexsort((first[example], names < len(wish)))
-        narrow = _narrowed(whole, start, wish[example] == LOST)
-        yield ", devices that are gone moved whole", _streamed(problem, narrow, start, pieces_first)[whole.unit]
+        narrow = _narrow_choices(whole, start, wish[example] == LOST)
+        yield ", devices that are gone moved whole", _place_greedily(problem, narrow, start, pieces_first)[whole.unit]
 
 
-def _narrowed(units: Units, fixed: Ints, lost: Bools) -> Units:
+def _narrow_choices(units: Units, fixed: Ints, lost: Bools) -> Units:
     """The units with no location but those in use, where such a unit has one and is not of a kind that is lost."""
     in_use: Bools = units.allowed & np.isin(np.arange(units.allowed.shape[1]), fixed)
     stays = in_use.any(axis=1) & ~lost
     return replace(units, allowed=np.where(stays[:, None], in_use, units.allowed))
 
 
-def _voted(problem: Problem, units: Units, at: Ints, olds: int) -> Ints:
+def _majority_location(problem: Problem, units: Units, at: Ints, olds: int) -> Ints:
     """[u] the old location of most of a unit's time, -1 for a unit of new ops alone."""
     member = np.flatnonzero(at >= 0)
     votes = np.zeros((len(units.memory), olds))
@@ -137,7 +137,7 @@ def _voted(problem: Problem, units: Units, at: Ints, olds: int) -> Ints:
     return np.where(votes.any(axis=1), votes.argmax(axis=1), -1)
 
 
-class _Stream(NamedTuple):
+class _GreedyInput(NamedTuple):
     """What the greedy rule reads: units, their neighbours as compressed rows, and the locations."""
 
     offset: Ints
@@ -151,7 +151,7 @@ class _Stream(NamedTuple):
     capacity: Ints
 
 
-def _streamed(problem: Problem, units: Units, fixed: Ints, sequence: Ints) -> Ints:
+def _place_greedily(problem: Problem, units: Units, fixed: Ints, sequence: Ints) -> Ints:
     """[u] a location for every unit: `fixed`, or where that is -1 by the greedy rule, one after the other."""
     took = np.zeros(units.allowed.shape, dtype=np.int64)
     np.add.at(took, units.unit, np.maximum(fastest_at(problem), 0))
@@ -161,13 +161,13 @@ def _streamed(problem: Problem, units: Units, fixed: Ints, sequence: Ints) -> In
     apart = np.flatnonzero(tail != head)
     tail, head = np.concatenate([tail[apart], head[apart]]), np.concatenate([head[apart], tail[apart]])
     offset, edge = adjacency(len(fixed), tail)
-    graph = _Stream(
+    graph = _GreedyInput(
         offset, head[edge], np.tile(weight[apart], 2)[edge], units.allowed, took, units.memory, problem.capacity
     )
-    return _greedy(graph, fixed, sequence[fixed[sequence] < 0], _most(units.allowed, took, fixed))
+    return _greedy(graph, fixed, sequence[fixed[sequence] < 0], _load_cap(units.allowed, took, fixed))
 
 
-def _most(choice: Bools, took: Ints, fixed: Ints) -> float:
+def _load_cap(choice: Bools, took: Ints, fixed: Ints) -> float:
     """Ticks from which on nothing is drawn to a location: a little more than the mean, or than what is there."""
     free = np.count_nonzero(choice, axis=1) > 1
     reached: Bools = np.logical_or.reduce(choice[free], axis=0)
@@ -181,7 +181,7 @@ def _most(choice: Bools, took: Ints, fixed: Ints) -> float:
 
 
 @routine
-def _greedy(graph: _Stream, fixed: Ints, sequence: Ints, most: float) -> Ints:
+def _greedy(graph: _GreedyInput, fixed: Ints, sequence: Ints, most: float) -> Ints:
     at = fixed.copy()
     places = graph.choice.shape[1]
     load, held = np.zeros(places), np.zeros(places, dtype=np.int64)
@@ -235,14 +235,14 @@ def _order(problem: Problem, rank: Ints) -> Ints:
     """[n] a topological rank near `rank`, [n] old ranks or -1: a new op comes behind the last op that it needs."""
     topological = topological_order(problem.tasks, problem.src, problem.dst)
     offset, edge = adjacency(problem.tasks, problem.src)
-    key = _filled(topological, offset, problem.dst[edge], rank)
+    key = _fill_ranks(topological, offset, problem.dst[edge], rank)
     wish = rank_of(np.lexsort((rank_of(topological), key)))
     waiting = np.bincount(problem.dst, minlength=problem.tasks).astype(np.int64)
-    return rank_of(_by_wish(offset, problem.dst[edge], waiting, wish))
+    return rank_of(_sort_by_priority(offset, problem.dst[edge], waiting, wish))
 
 
 @routine
-def _filled(order: Ints, offset: Ints, head: Ints, rank: Ints) -> Ints:
+def _fill_ranks(order: Ints, offset: Ints, head: Ints, rank: Ints) -> Ints:
     """Ranks for new ops: the largest of what feeds an op, else the least of what it feeds, else 0."""
     key = rank.copy()
     for op in order:
@@ -258,7 +258,7 @@ def _filled(order: Ints, offset: Ints, head: Ints, rank: Ints) -> Ints:
 
 
 @routine
-def _by_wish(offset: Ints, head: Ints, waiting: Ints, wish: Ints) -> Ints:
+def _sort_by_priority(offset: Ints, head: Ints, waiting: Ints, wish: Ints) -> Ints:
     """[n] ops in topological order; of those that may come next, the one of least wish. O((n + e) log n)."""
     key, item = np.empty(len(wish), dtype=np.int64), np.empty(len(wish), dtype=np.int64)
     order, size = np.empty(len(wish), dtype=np.int64), 0

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.planning.baselines.places import accelerators
-from pesto.planning.baselines.scopes import RulePlacement, follow, shortest, together
+from pesto.planning.baselines.scopes import RulePlacement, fill_from_neighbours, shortest, unify_groups
 from solvers import Problem
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order
@@ -35,7 +35,7 @@ def expert(graph: Graph, problem: Problem, cluster: Cluster) -> RulePlacement:
             share, rule = _balanced(problem), "consecutive pieces of equal time (no layers in the names)"
         wish = np.minimum((share * len(targets)).astype(np.int64), len(targets) - 1)
         wish = np.where(share < 0, -1, wish)
-    wish = together(problem, follow(problem, wish))
+    wish = unify_groups(problem, fill_from_neighbours(problem, wish))
     return RulePlacement(device=devices_at(problem, np.array(targets)[wish]), rule=rule)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.planning.baselines.places import accelerators
-from pesto.planning.baselines.scopes import RulePlacement, follow, shortest, together
+from pesto.planning.baselines.scopes import RulePlacement, fill_from_neighbours, shortest, unify_groups
 from solvers import Problem
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at, earliest
@@ -37,7 +37,7 @@ def layer_balanced(graph: Graph, problem: Problem, cluster: Cluster) -> RulePlac
     by_begin, time = _in_order(layer, start, took)
     piece = np.empty(len(time), dtype=np.int64)
     piece[by_begin] = balanced_cut(time[by_begin], len(targets))
-    wish = together(problem, follow(problem, np.where(layer < 0, -1, piece[layer])))
+    wish = unify_groups(problem, fill_from_neighbours(problem, np.where(layer < 0, -1, piece[layer])))
     return RulePlacement(device=devices_at(problem, np.array(targets)[wish]), rule=rule)
 
 

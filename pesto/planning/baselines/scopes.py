@@ -17,7 +17,7 @@ class RulePlacement:
     rule: str
 
 
-def follow(problem: Problem, wish: Ints) -> Ints:
+def fill_from_neighbours(problem: Problem, wish: Ints) -> Ints:
     """Give what has no wish (-1) the wish of a predecessor, or else of a successor, or else the first place."""
     order = topological_order(problem.tasks, problem.src, problem.dst)
     position = rank_of(order)
@@ -32,7 +32,7 @@ def follow(problem: Problem, wish: Ints) -> Ints:
     return np.maximum(np.array(found, dtype=np.int64), 0)
 
 
-def together(problem: Problem, wish: Ints) -> Ints:
+def unify_groups(problem: Problem, wish: Ints) -> Ints:
     """One wish a group: the one that the most of its time asks for."""
     member = np.flatnonzero(problem.group >= 0)
     if len(member) == 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.planning.coarsen.coarsening import Caps
-from pesto.planning.coarsen.match import Limits
+from pesto.planning.coarsen.match import MergeLimits
 from pesto.planning.coarsen.quotient import Quotient, places
 from pesto.planning.coarsen.topological_levels import longest_paths
 from solvers import Problem
@@ -41,12 +41,12 @@ class Scale:
         """Stages until the cap on time is the total, and the last one, without caps."""
         return 1 + max(1, math.ceil(math.log(max(1.0, self.target / self.caps.time), self.caps.growth)))
 
-    def limits(self, stage: int) -> Limits:
+    def limits(self, stage: int) -> MergeLimits:
         """The caps of one stage, 0..stages-1."""
         mean = max(1.0, self.total / self.target)
         if stage == self.stages - 1:
             whole = np.full(len(self.locations), WHOLE)
-            return Limits(
+            return MergeLimits(
                 time=WHOLE,
                 members=WHOLE,
                 path=WHOLE,
@@ -59,7 +59,7 @@ class Scale:
         group = caps.group * math.sqrt(grown)
         free = self.locations <= 1
         fair = self.total / np.maximum(1, self.locations)
-        return Limits(
+        return MergeLimits(
             time=_ticks(caps.time * grown * self.total / self.target),
             members=_ticks(max(2.0, caps.members * grown * self.tasks / self.target)),
             path=_ticks(max(self.critical, caps.path * self.fair) * math.sqrt(grown)),

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto.planning.coarsen.quotient import Quotient, Units
-from pesto.planning.coarsen.topological_levels import Paths
+from pesto.planning.coarsen.quotient import Quotient, UnitForest
+from pesto.planning.coarsen.topological_levels import LongestPaths
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency, root
 from solvers.compiled.kernels import routine, subkernel
@@ -40,7 +40,7 @@ class Pairs(NamedTuple):
     """Whether no batch with this pair can have a cycle through it."""
 
 
-class Crossing(NamedTuple):
+class LevelCrossings(NamedTuple):
     """The edges that rise by one level, by tail and by head, and the order in which pairs may point at each other."""
 
     key: Ints
@@ -50,7 +50,7 @@ class Crossing(NamedTuple):
     in_tail: Ints
 
 
-class Bounds(NamedTuple):
+class UniteLimits(NamedTuple):
     """Caps on the units that a pair unites; by kind, as a kind may have one location only."""
 
     joining: int
@@ -63,7 +63,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MergeLimits:
     """Caps of one round."""
 
     time: int
@@ -82,7 +82,7 @@ class Limits:
     """[kinds] bytes of a united unit."""
 
 
-def along_edges(q: Quotient, level: Ints, paths: Paths, limits: Limits) -> Pairs:
+def along_edges(q: Quotient, level: Ints, paths: LongestPaths, limits: MergeLimits) -> Pairs:
     """Edges that satisfy condition (ii) and the caps, least loss first.
 
     With W(u) the other successors of u and P(v) the other predecessors of v, (u, v) is eligible when v is one level
@@ -101,10 +101,10 @@ def along_edges(q: Quotient, level: Ints, paths: Paths, limits: Limits) -> Pairs
     start = np.where(paths.before[v] == u, paths.start_else[v], paths.start[v])
     tail = np.where(paths.after[u] == v, paths.tail_else[u], paths.tail[u])
     start, tail = np.maximum(paths.start[u], start), np.maximum(paths.tail[v], tail)
-    return _ranked(q, paths, limits, Pairs(u, v, (alone | only)[at]), (q.weight[at], start, tail))
+    return _rank_pairs(q, paths, limits, Pairs(u, v, (alone | only)[at]), (q.weight[at], start, tail))
 
 
-def among_siblings(q: Quotient, level: Ints, paths: Paths, limits: Limits, near: Ints) -> Pairs:
+def among_siblings(q: Quotient, level: Ints, paths: LongestPaths, limits: MergeLimits, near: Ints) -> Pairs:
     """Neighbours in the order of (level, kind, `near`): equal levels, kinds and `near`."""
     when = paths.start - paths.tail
     order = np.lexsort((when, near, q.nodes.kind, level))
@@ -113,10 +113,10 @@ def among_siblings(q: Quotient, level: Ints, paths: Paths, limits: Limits, near:
     u, v = u[same], v[same]
     start, tail = np.maximum(paths.start[u], paths.start[v]), np.maximum(paths.tail[u], paths.tail[v])
     saved = np.zeros(len(u), dtype=np.int64)
-    return _ranked(q, paths, limits, Pairs(u, v, np.ones(len(u), dtype=np.bool_)), (saved, start, tail))
+    return _rank_pairs(q, paths, limits, Pairs(u, v, np.ones(len(u), dtype=np.bool_)), (saved, start, tail))
 
 
-def match(q: Quotient, units: Units, level: Ints, pairs: Pairs, bounds: Bounds) -> Ints:
+def match(q: Quotient, units: UnitForest, level: Ints, pairs: Pairs, bounds: UniteLimits) -> Ints:
     """[n] partner of each node, -1 for none: greedy, best pair first. Unites the units of the chosen pairs."""
     rising = np.flatnonzero(level[q.dst] - level[q.src] == 1)
     src, dst = q.src[rising], q.dst[rising]
@@ -124,11 +124,13 @@ def match(q: Quotient, units: Units, level: Ints, pairs: Pairs, bounds: Bounds) 
     key = rank_of(np.argsort(-np.bincount(src, minlength=q.size), kind="stable"))
     out_offset, out_edge = adjacency(q.size, src)
     in_offset, in_edge = adjacency(q.size, dst)
-    crossing = Crossing(key, out_offset, dst[out_edge], in_offset, src[in_edge])
+    crossing = LevelCrossings(key, out_offset, dst[out_edge], in_offset, src[in_edge])
     return _greedy(pairs, crossing, q.nodes.unit, q.nodes.kind, units, bounds)
 
 
-def _ranked(q: Quotient, paths: Paths, limits: Limits, pairs: Pairs, merged: tuple[Ints, Ints, Ints]) -> Pairs:
+def _rank_pairs(
+    q: Quotient, paths: LongestPaths, limits: MergeLimits, pairs: Pairs, merged: tuple[Ints, Ints, Ints]
+) -> Pairs:
     """The pairs within the caps, best first; `merged` is what each saves, its merged node's start and its tail."""
     saved, start, tail = merged
     u, v, free = pairs
@@ -149,7 +151,7 @@ def _ranked(q: Quotient, paths: Paths, limits: Limits, pairs: Pairs, merged: tup
     return Pairs(u[kept], v[kept], free[kept])
 
 
-def roots(units: Units) -> Ints:
+def roots(units: UnitForest) -> Ints:
     """[units] what each is united into now."""
     parent = units.parent
     while not np.array_equal(parent, parent[parent]):
@@ -158,7 +160,7 @@ def roots(units: Units) -> Ints:
 
 
 @subkernel
-def _joinable(units: Units, a: int, b: int, kind: int, bounds: Bounds) -> bool:
+def _joinable(units: UnitForest, a: int, b: int, kind: int, bounds: UniteLimits) -> bool:
     if a == b:
         return True
     if bounds.joining == 0 or (bounds.joining == 1 and units.grouped[a] and units.grouped[b]):
@@ -174,7 +176,9 @@ def _joinable(units: Units, a: int, b: int, kind: int, bounds: Bounds) -> bool:
 
 
 @routine
-def _greedy(pairs: Pairs, crossing: Crossing, unit: Ints, kind: Ints, units: Units, bounds: Bounds) -> Ints:
+def _greedy(
+    pairs: Pairs, crossing: LevelCrossings, unit: Ints, kind: Ints, units: UnitForest, bounds: UniteLimits
+) -> Ints:
     mate = np.full(len(unit), -1, np.int64)
     # Least key of a chosen pair that a node points into, and largest of one that points at it.
     into = np.full(len(unit), len(unit), np.int64)
@@ -204,7 +208,7 @@ def _greedy(pairs: Pairs, crossing: Crossing, unit: Ints, kind: Ints, units: Uni
 
 
 @subkernel
-def _unite(units: Units, a: int, b: int) -> None:
+def _unite(units: UnitForest, a: int, b: int) -> None:
     if a != b:
         low, high = min(a, b), max(a, b)
         units.parent[high] = low

@@ -6,9 +6,9 @@ import numpy as np
 
 from pesto.planning.coarsen.coarsening import Caps, Coarsening, Round, ranks
 from pesto.planning.coarsen.limits import WHOLE, scale
-from pesto.planning.coarsen.match import Bounds, Joining, Pairs, along_edges, among_siblings, match, roots
-from pesto.planning.coarsen.quotient import Quotient, Units, quotient
-from pesto.planning.coarsen.topological_levels import earliest, latest, longest_paths, phased
+from pesto.planning.coarsen.match import Joining, Pairs, UniteLimits, along_edges, among_siblings, match, roots
+from pesto.planning.coarsen.quotient import Quotient, UnitForest, quotient
+from pesto.planning.coarsen.topological_levels import earliest_levels, latest_levels, longest_paths, phased_levels
 from solvers import Problem
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
@@ -28,7 +28,7 @@ def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) ->
     """
     if target < 1:
         raise ValueError(f"target {target} must be positive")
-    work = _Work(problem, target, caps or Caps())
+    work = _Merging(problem, target, caps or Caps())
     reason = work.run()
     q = work.quotient
     # Nodes numbered in topological order: whoever sorts them by time and then by index keeps to the precedence.
@@ -45,7 +45,7 @@ def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) ->
     )
 
 
-class _Work:
+class _Merging:
     """The one mutable thing: the current quotient and what has been done to reach it."""
 
     def __init__(self, problem: Problem, target: int, caps: Caps) -> None:
@@ -87,18 +87,18 @@ class _Work:
         before = self.quotient.size
         while True:
             size = self.quotient.size
-            for levels in (earliest, latest):
+            for levels in (earliest_levels, latest_levels):
                 self._edges(levels, joining)
             if size - self.quotient.size <= few * size:
                 break
-        for levels in (earliest, latest):
+        for levels in (earliest_levels, latest_levels):
             self._siblings(levels, joining, related=True)
         if joining == Joining.UNITE:
-            for levels in (earliest, latest):
+            for levels in (earliest_levels, latest_levels):
                 self._siblings(levels, joining, related=False)
         if joining == Joining.UNITE and last:
-            self._edges(phased, joining)
-            self._siblings(phased, joining, related=False)
+            self._edges(phased_levels, joining)
+            self._siblings(phased_levels, joining, related=False)
         return before - self.quotient.size > few * before
 
     def _edges(self, levels: Levels, joining: Joining) -> None:
@@ -117,7 +117,7 @@ class _Work:
         if related and joining == Joining.WITHIN:
             near = roots(self.units)[q.nodes.unit]
         elif related:
-            near = _heaviest(q, after=levels is latest)
+            near = _heaviest(q, after=levels is latest_levels)
         pairs = among_siblings(q, level, self.paths, self.limits, near)
         name = "related siblings" if related else "siblings"
         self._batch(f"{name}, {levels.__name__} levels, {joining.name.lower()}", level, pairs, joining)
@@ -134,14 +134,14 @@ class _Work:
             self.paths = longest_paths(self.quotient)
             self.node_of = label[self.node_of]
 
-    def _bounds(self, joining: Joining) -> Bounds:
-        return Bounds(int(joining), self.left, self.limits.unit_time, self.limits.unit_memory)
+    def _bounds(self, joining: Joining) -> UniteLimits:
+        return UniteLimits(int(joining), self.left, self.limits.unit_time, self.limits.unit_memory)
 
     def _obstacle(self) -> str:
         """What would have to be different for one more merge."""
         q, limits = self.quotient, self.limits
         parent, time, memory, grouped = self.units
-        units = Units(parent.copy(), time.copy(), memory.copy(), grouped.copy())
+        units = UnitForest(parent.copy(), time.copy(), memory.copy(), grouped.copy())
         bounds = self._bounds(Joining.UNITE)._replace(budget=1, memory=np.full_like(limits.unit_memory, WHOLE))
         pairs = along_edges(q, q.height, self.paths, limits)
         if (match(q, units, q.height, pairs, bounds) >= 0).any():

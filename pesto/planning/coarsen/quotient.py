@@ -11,7 +11,7 @@ from solvers.compiled.dag import heights
 from solvers.compiled.kernels import routine
 
 
-class Sends(NamedTuple):
+class PayloadConsumers(NamedTuple):
     """Who consumes each payload. A precedence edge is carried by a payload of weight 0."""
 
     owner: Ints
@@ -24,7 +24,7 @@ class Sends(NamedTuple):
     """Consumers of each payload, each once, never the owner."""
 
 
-class Nodes(NamedTuple):
+class QuotientNodes(NamedTuple):
     """What caps and compatibility look at, [n] each."""
 
     time: Ints
@@ -34,10 +34,10 @@ class Nodes(NamedTuple):
     kind: Ints
     """Nodes of different kinds are never merged."""
     unit: Ints
-    """Index into `Units` of what shares a location with the node."""
+    """Index into `UnitForest` of what shares a location with the node."""
 
 
-class Units(NamedTuple):
+class UnitForest(NamedTuple):
     """Union-find over what must share a location: groups, and each task without one. Updated while matching."""
 
     parent: Ints
@@ -50,8 +50,8 @@ class Units(NamedTuple):
 class Quotient:
     """The acyclic graph over the current nodes. RuntimeError when merging made a cycle: that is a bug."""
 
-    nodes: Nodes
-    sends: Sends
+    nodes: QuotientNodes
+    sends: PayloadConsumers
     src: Ints
     """[e] tail of each edge, ascending; parallel edges are one."""
     dst: Ints
@@ -70,17 +70,17 @@ class Quotient:
         """The quotient in which nodes of one label (0..size-1) are one node."""
         first = np.zeros(size, dtype=np.int64)
         first[label[::-1]] = np.arange(len(label))[::-1]
-        nodes = Nodes(
+        nodes = QuotientNodes(
             time=_sums(label, self.nodes.time, size),
             members=_sums(label, self.nodes.members, size),
             kind=self.nodes.kind[first],
             unit=self.nodes.unit[first],
         )
         s = self.sends
-        return _build(nodes, Sends(label[s.owner], s.ticks, s.offset, label[s.head]))
+        return _build(nodes, PayloadConsumers(label[s.owner], s.ticks, s.offset, label[s.head]))
 
 
-def quotient(problem: Problem) -> tuple[Quotient, Units]:
+def quotient(problem: Problem) -> tuple[Quotient, UnitForest]:
     """The finest quotient, one node a task, and the units of its groups."""
     kind = kinds(problem)
     time = shortest(problem)
@@ -89,8 +89,8 @@ def quotient(problem: Problem) -> tuple[Quotient, Units]:
     unit = np.where(alone, groups + np.cumsum(alone) - 1, problem.group)
     count = groups + int(alone.sum())
     grouped = np.arange(count) < groups
-    units = Units(np.arange(count), _sums(unit, time, count), _sums(unit, problem.memory, count), grouped)
-    nodes = Nodes(time, np.ones(problem.tasks, dtype=np.int64), kind, unit)
+    units = UnitForest(np.arange(count), _sums(unit, time, count), _sums(unit, problem.memory, count), grouped)
+    nodes = QuotientNodes(time, np.ones(problem.tasks, dtype=np.int64), kind, unit)
     return _build(nodes, _sends(problem)), units
 
 
@@ -121,13 +121,13 @@ def places(problem: Problem) -> Bools:
     return may
 
 
-def _sends(problem: Problem) -> Sends:
+def _sends(problem: Problem) -> PayloadConsumers:
     count = problem.payloads
     carried = np.where(problem.payload >= 0, problem.payload, count + problem.src)
     order = np.argsort(carried, kind="stable")
     offset = offsets(np.bincount(carried, minlength=count + problem.tasks))
     slowest = problem.transfer.max(axis=1, initial=0)
-    return Sends(
+    return PayloadConsumers(
         owner=np.concatenate([problem.producer, np.arange(problem.tasks)]),
         ticks=np.concatenate([slowest, np.zeros(problem.tasks, dtype=np.int64)]),
         offset=offset,
@@ -141,9 +141,9 @@ def _sums(label: Ints, values: Ints, size: int) -> Ints:
     return total
 
 
-def _build(nodes: Nodes, sends: Sends) -> Quotient:
+def _build(nodes: QuotientNodes, sends: PayloadConsumers) -> Quotient:
     size = len(nodes.time)
-    sends = Sends(*_distinct(sends, size))
+    sends = PayloadConsumers(*_distinct(sends, size))
     src, dst, weight = _edges(sends, size)
     try:
         height = heights(size, src, dst)
@@ -153,7 +153,7 @@ def _build(nodes: Nodes, sends: Sends) -> Quotient:
 
 
 @routine
-def _distinct(sends: Sends, size: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _distinct(sends: PayloadConsumers, size: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Each consumer once a payload, no owner among them, no payload without a consumer."""
     count = len(sends.owner)
     owner, ticks = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -176,7 +176,7 @@ def _distinct(sends: Sends, size: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 @routine
-def _edges(sends: Sends, size: int) -> tuple[Ints, Ints, Ints]:
+def _edges(sends: PayloadConsumers, size: int) -> tuple[Ints, Ints, Ints]:
     """Edges by tail, parallel ones summed; linear, since each node's row is collected in a scratch array."""
     start = np.zeros(size + 1, np.int64)
     for node in sends.owner:

@@ -10,7 +10,7 @@ from solvers.compiled.dag import adjacency, heights
 from solvers.compiled.kernels import routine
 
 
-class Paths(NamedTuple):
+class LongestPaths(NamedTuple):
     """Longest paths in ticks through each node, and what remains of them without the neighbour they run through."""
 
     start: Ints
@@ -29,18 +29,18 @@ class Paths(NamedTuple):
     """Ticks of the critical path."""
 
 
-def earliest(q: Quotient) -> Ints:
+def earliest_levels(q: Quotient) -> Ints:
     """[n] levels counted from the roots: the heights of Definition 3.4."""
     return q.height
 
 
-def latest(q: Quotient) -> Ints:
+def latest_levels(q: Quotient) -> Ints:
     """[n] levels counted from the leaves, so that a constant stands beside its first consumer."""
     below = heights(q.size, q.dst, q.src)
     return below.max(initial=0) + 1 - below
 
 
-def phased(q: Quotient) -> Ints:
+def phased_levels(q: Quotient) -> Ints:
     """[n] levels that exhaust one kind of nodes before the next, so that as many of a kind as possible can meet."""
     offset, edge = adjacency(q.size, q.src)
     waiting = np.bincount(q.dst, minlength=q.size).astype(np.int64)
@@ -49,7 +49,7 @@ def phased(q: Quotient) -> Ints:
     return _phased(offset, q.dst[edge], waiting, q.nodes.kind, by_kind)
 
 
-def longest_paths(q: Quotient) -> Paths:
+def longest_paths(q: Quotient) -> LongestPaths:
     """Longest paths to and from every node, by the nodes' own times; transfers do not count."""
     order = np.argsort(q.height, kind="stable")
     out_offset, out_edge = adjacency(q.size, q.src)
@@ -57,7 +57,7 @@ def longest_paths(q: Quotient) -> Paths:
     start, before, start_else = _push(order, out_offset, q.dst[out_edge], q.nodes.time)
     tail, after, tail_else = _push(np.ascontiguousarray(order[::-1]), in_offset, q.src[in_edge], q.nodes.time)
     longest = int((start + q.nodes.time).max(initial=0))
-    return Paths(start, before, start_else, tail, after, tail_else, longest)
+    return LongestPaths(start, before, start_else, tail, after, tail_else, longest)
 
 
 @routine

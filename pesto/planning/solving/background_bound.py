@@ -20,7 +20,7 @@ _LOOK_S = 0.1
 
 
 @contextmanager
-def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iterator[None]:
+def strengthen_bound(problem: Problem, tracker: Tracker, settings: Settings) -> Iterator[None]:
     """While the context is open, another thread looks for a better bound and tells the tracker; leaving waits for it.
 
     Nobody waits past the time limit, after an exception (Ctrl-C say), or for what the gap does not need; a bound that
@@ -43,7 +43,7 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
     if settings.time_limit_s == 0 or tracker.gap <= settings.gap:
         yield
         return
-    running = in_thread(look, "bounds")
+    running = run_in_thread(look, "bounds")
     if settings.deterministic:
         wait([running])
     try:
@@ -55,7 +55,7 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
             late.set()
 
 
-def in_thread(work: Callable[[], T], name: str | None = None) -> Future[T]:
+def run_in_thread(work: Callable[[], T], name: str | None = None) -> Future[T]:
     """A future of work in a daemon thread, which does not keep the process alive; `name` is the thread's."""
     future: Future[T] = Future()
 

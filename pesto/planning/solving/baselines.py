@@ -12,9 +12,9 @@ from pesto.core.memory.peaks import measure
 from pesto.planning.baselines.expert import expert
 from pesto.planning.baselines.layer_balanced import layer_balanced
 from pesto.planning.baselines.places import accelerators
-from pesto.planning.solving.ahead import beside
-from pesto.planning.solving.candidates import Bench, Candidate
-from pesto.planning.solving.levels import quick
+from pesto.planning.solving.background_compiler import shared_compiler
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.multilevel import run_heuristic
 from pesto.planning.solving.tracker import Stage
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
@@ -38,7 +38,11 @@ _TRIES = 3
 
 
 def baselines(
-    bench: Bench, cluster: Cluster, late: Late = never, spent: Late = never, list_s: Callable[[], float] = lambda: inf
+    bench: CandidateEvaluator,
+    cluster: Cluster,
+    late: Late = never,
+    spent: Late = never,
+    list_s: Callable[[], float] = lambda: inf,
 ) -> Stage[Problem]:
     """`single`, `expert`, `layer-balanced`, `list` and RIVALS; returns the problem that planning should use.
 
@@ -68,18 +72,18 @@ def baselines(
             yield placed
     trials, these = tee(estimates(problem, alive))
     planning = next(these)
-    if spent() or not beside().need("list", late=lambda: fits and late()):
+    if spent() or not shared_compiler().need("list", late=lambda: fits and late()):
         return planning
     planning = yield from _list(bench, planning, spent, list_s)
     if problem.tasks > MOST_TASKS:
         return planning
     free = quick_bounds.share(problem.holding(memory=np.zeros_like(problem.memory)), problem)
     for name in RIVALS:
-        if late() or not beside().need(name, late=late):
+        if late() or not shared_compiler().need(name, late=late):
             return planning
         trials, these = tee(trials)
         for posed in these if PLACERS[name].memory else (free,):
-            schedule = quick(posed, name).schedule
+            schedule = run_heuristic(posed, name).schedule
             if schedule is not None:
                 yield bench.scheduled(name, f"{name} on the full graph", schedule)
                 break
@@ -88,7 +92,7 @@ def baselines(
     return planning
 
 
-def _fewer(bench: Bench, cluster: Cluster, planning: Problem) -> Stage[None]:
+def _fewer(bench: CandidateEvaluator, cluster: Cluster, planning: Problem) -> Stage[None]:
     """`list` and `pardnn` on half of many accelerators: what is greedy spreads too thin over all of them."""
     places = accelerators(planning, cluster)
     kept = len(places) // 2
@@ -100,7 +104,7 @@ def _fewer(bench: Bench, cluster: Cluster, planning: Problem) -> Stage[None]:
     half = replace(planning, duration=duration)
     for name in ("list", "pardnn"):
         posed = half if name == "list" else half.holding(memory=np.zeros_like(half.memory))
-        schedule = quick(posed, name).schedule
+        schedule = run_heuristic(posed, name).schedule
         if schedule is not None:
             rule = f"{name} on the full graph, {kept} of {len(places)} accelerators"
             yield bench.scheduled(name, rule, schedule)
@@ -133,13 +137,13 @@ def _distinct(problem: Problem, locations: list[int]) -> list[int]:
     return list(seen.values())
 
 
-def _list(bench: Bench, planning: Problem, spent: Late, list_s: Callable[[], float]) -> Stage[Problem]:
+def _list(bench: CandidateEvaluator, planning: Problem, spent: Late, list_s: Callable[[], float]) -> Stage[Problem]:
     """`list`, once more while it does not fit, unless the time is `spent`; returns the last problem it planned with."""
     attempt = planning
     for _ in range(_TRIES):
         if attempt is not planning and spent():
             break
-        result = quick(attempt, "list", seconds=list_s())
+        result = run_heuristic(attempt, "list", seconds=list_s())
         if result.schedule is None:
             break
         planning = attempt

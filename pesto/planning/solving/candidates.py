@@ -28,7 +28,7 @@ _STEADY, _MERGES, _STEADYING, _RUNS = 0.005, 40, 12_000_000, 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class LinkTieRuns:
     """Runs of one placement and order that differ in whom links serve first of devices that ask in the same tick."""
 
     tried: int
@@ -53,7 +53,7 @@ class Candidate:
     """[l] most bytes alive at each location."""
     fits: bool
     """Whether the peaks are within every location's capacity."""
-    turns: Turns | None = None
+    turns: LinkTieRuns | None = None
     """Inside: what became of it in other orders of what nothing enforces; None where it was not priced."""
 
     @property
@@ -73,7 +73,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bench:
+class CandidateEvaluator:
     """What every candidate of one solve is measured with."""
 
     graph: Graph
@@ -86,7 +86,7 @@ class Bench:
     """Whether the problem has one payload an edge."""
 
     @classmethod
-    def of(cls, graph: Graph, problem: Problem, *, per_edge: bool = False) -> "Bench":
+    def of(cls, graph: Graph, problem: Problem, *, per_edge: bool = False) -> "CandidateEvaluator":
         """Everything that depends on the full-graph problem alone."""
         position = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
         return cls(
@@ -147,8 +147,8 @@ class Bench:
                 if ticks > worst.makespan:
                     other = self.ordered(candidate.name, candidate.rule, run.device, rank)
                     worst = other if other.fits else worst
-        known = candidate.turns or Turns(tried=0, least=least)
-        return replace(worst, turns=Turns(tried=max(tried, known.tried), least=min(least, known.least)))
+        known = candidate.turns or LinkTieRuns(tried=0, least=least)
+        return replace(worst, turns=LinkTieRuns(tried=max(tried, known.tried), least=min(least, known.least)))
 
     def priced_well(self, candidate: Candidate) -> Candidate:
         """`priced`, with the effort that a plan is worth: in an order that hardly depends on turns, if one is found."""
@@ -199,6 +199,6 @@ class Bench:
         return self.order_of(replay(self.problem, device, priority, strict=False, prepared=self.prepared))
 
 
-def best(candidates: Iterable[Candidate]) -> Candidate | None:
+def shortest_fitting(candidates: Iterable[Candidate]) -> Candidate | None:
     """The shortest that fits, the first of equals; None when none fits."""
     return min((c for c in candidates if c.fits), key=lambda c: c.makespan, default=None)

@@ -41,7 +41,7 @@ class Contribution:
     """CPU seconds, in this process and in those that it started."""
 
 
-class Ledger:
+class ContributionLedger:
     """Counts what engines contribute while a solve goes on."""
 
     def __init__(self) -> None:

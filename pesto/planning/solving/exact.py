@@ -14,9 +14,9 @@ import numpy as np
 
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import Coarsening
-from pesto.planning.solving.background_bound import in_thread
-from pesto.planning.solving.candidates import Bench, Candidate
-from pesto.planning.solving.levels import Level
+from pesto.planning.solving.background_bound import run_in_thread
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.multilevel import Level
 from pesto.planning.solving.tracker import Stage
 from solvers import ANSWERED, FAILED, Limit, Options, Problem, Progress, Result, Schedule, Status, api
 from solvers.memory.usage import fits
@@ -38,7 +38,7 @@ least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Start:
+class QuickStart:
     """The quick schedule that the exact solver began with."""
 
     makespan: int
@@ -48,7 +48,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ExactRun:
     """How an exact solver is run where it is not run as on coarse graphs."""
 
     engine: Callable[..., Result]
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Exact:
+class ExactOutcome:
     """What the exact solver did on the coarse graph."""
 
     coarsening: Coarsening
@@ -70,7 +70,7 @@ class Exact:
 
     None when it has no answer, or none better than its start.
     """
-    start: Start | None
+    start: QuickStart | None
     """None where memory defeats the list scheduler."""
     interrupted: bool
     """Whether Ctrl-C came while it ran, or while its last answers were taken in."""
@@ -81,9 +81,13 @@ class Exact:
         return self.result.status in FAILED or not api.has_begun(self.result)
 
 
-def exact(
-    bench: Bench, level: Level, settings: Settings, run: Run | None = None, enough: Callable[[], bool] | None = None
-) -> Stage[Exact]:
+def solve_coarse(
+    bench: CandidateEvaluator,
+    level: Level,
+    settings: Settings,
+    run: ExactRun | None = None,
+    enough: Callable[[], bool] | None = None,
+) -> Stage[ExactOutcome]:
     """`coarse`: the start, and every schedule that the solver finds on the way, expanded.
 
     run: how the solver is run, and for how long; None for `solvers.solve` and `exact_seconds`. enough: whether the
@@ -99,14 +103,14 @@ def exact(
         device, rank, rule = bench.expand(level.coarsening, real)
         return bench.ordered("coarse", f"{by} on {level.coarsening.nodes} nodes, {rule}", device, rank)
 
-    problem, start = _posed(level, settings)
+    problem, start = _exact_input(level, settings)
     began = last = None
     if start is not None:
-        began = Start(makespan=start.makespan, expanded=expanded(start, f"{level.by}, the start,"))
+        began = QuickStart(makespan=start.makespan, expanded=expanded(start, f"{level.by}, the start,"))
         if settings.congestion:
             yield began.expanded
     engine = api.solve if run is None else run.engine
-    with Running(problem, settings.solver, _options(settings, start, run), by=engine, enough=enough) as running:
+    with SolverThread(problem, settings.solver, _options(settings, start, run), by=engine, enough=enough) as running:
         for schedule in running.schedules():
             yield expanded(schedule, settings.solver)
     result = running.result()
@@ -114,12 +118,12 @@ def exact(
         last = expanded(result.schedule, settings.solver)
         yield last
     answered = last if result.status in ANSWERED else None
-    return Exact(
+    return ExactOutcome(
         coarsening=level.coarsening, result=result, last=answered, start=began, interrupted=running.interrupted
     )
 
 
-class Running:
+class SolverThread:
     """A solver that runs in a thread of its own while the caller takes what it finds, and can be interrupted.
 
     A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that. So does
@@ -143,10 +147,10 @@ class Running:
         self._enough, self._cut = enough, Limit.NONE
         self._seconds, self._solver = options.seconds, solver
         self._ends = math.inf if options.deterministic else CLOCK() + options.seconds + LATE_S
-        self._ended = in_thread(lambda: by(problem, solver, options, report=self._news.put, stop=self._stop))
+        self._ended = run_in_thread(lambda: by(problem, solver, options, report=self._news.put, stop=self._stop))
         self._ended.add_done_callback(lambda _: self._news.put(None))
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> "SolverThread":
         """Begin."""
         return self
 
@@ -206,7 +210,7 @@ class Running:
         return replace(result, limit=self._cut, detail=late if self._cut is Limit.TIME else "")
 
 
-def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
+def _exact_input(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     """What the exact solver gets: a problem, and a schedule of it to start from."""
     if settings.congestion:
         return level.problem, level.schedule
@@ -217,7 +221,7 @@ def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     return free, early if fits(free, early) else level.schedule
 
 
-def _options(settings: Settings, start: Schedule | None, run: Run | None) -> Options:
+def _options(settings: Settings, start: Schedule | None, run: ExactRun | None) -> Options:
     return Options(
         seconds=exact_seconds(settings) if run is None else run.seconds,
         lower_bound=0 if run is None else run.lower_bound,

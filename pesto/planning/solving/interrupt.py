@@ -25,7 +25,7 @@ DELAY_S = 60.0
 """Seconds after which an import or a compilation that does not end is interrupted nevertheless."""
 
 
-class _State:
+class _SignalState:
     """One a process, as signals are."""
 
     received: Exit | None = None
@@ -50,9 +50,9 @@ def install() -> None:
     a function, or while an installed package is imported, is raised after that: TensorFlow, for one, registers names
     as it loads and cannot be imported again after half of it. Modules of the user's own can be interrupted.
     """
-    _State.received, _State.held, _State.noted, _State.keeps = None, False, False, False
-    _State.delayed_since = None
-    sys.unraisablehook = _ignored
+    _SignalState.received, _SignalState.held, _SignalState.noted, _SignalState.keeps = None, False, False, False
+    _SignalState.delayed_since = None
+    sys.unraisablehook = _reinterrupt_if_ignored
     signal.signal(signal.SIGINT, _handle)
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it: the closed terminal is to change nothing
@@ -61,22 +61,22 @@ def install() -> None:
 
 def hold() -> None:
     """From now on only remember a signal: what is left is quick and must not be cut off. Needs `install`."""
-    _State.held = _State.keeps = True
+    _SignalState.held = _SignalState.keeps = True
 
 
 def keep() -> None:
     """Say that something was found which is to be written: a signal that is taken late must not lose it."""
-    _State.keeps = True
+    _SignalState.keeps = True
 
 
 def keeps() -> bool:
     """Return whether the verb has a result that it would write."""
-    return _State.keeps
+    return _SignalState.keeps
 
 
 def holds() -> bool:
     """Whether signals are only remembered, as while a plan is written."""
-    return _State.held
+    return _SignalState.held
 
 
 def handles(signum: int) -> bool:
@@ -89,50 +89,53 @@ def report_to(descriptor: int | None) -> None:
 
     Not for one that waits for an import or a compilation to end, unless there is a result to write.
     """
-    _State.watchdog = descriptor
+    _SignalState.watchdog = descriptor
 
 
 def release() -> None:
     """From now on a signal interrupts again; KeyboardInterrupt when one was only remembered."""
-    noted, _State.held, _State.noted = _State.noted, False, False
+    noted, _SignalState.held, _SignalState.noted = _SignalState.noted, False, False
     if noted:
         raise KeyboardInterrupt
 
 
 def received() -> Exit | None:
     """130 after Ctrl-C, 143 after SIGTERM or SIGHUP, None when none came."""
-    return _State.received
+    return _SignalState.received
 
 
 def _handle(signum: int, frame: FrameType | None) -> None:
-    _State.received, _State.number = (Exit.INTERRUPTED if signum == signal.SIGINT else Exit.TERMINATED), signum
-    _State.noted = _State.held
-    delayed = not _State.held and _must_delay(frame)
-    if not delayed or _State.keeps:  # one that waits while nothing would be lost is the watchdog's to end
+    _SignalState.received, _SignalState.number = (
+        (Exit.INTERRUPTED if signum == signal.SIGINT else Exit.TERMINATED),
+        signum,
+    )
+    _SignalState.noted = _SignalState.held
+    delayed = not _SignalState.held and _must_delay(frame)
+    if not delayed or _SignalState.keeps:  # one that waits while nothing would be lost is the watchdog's to end
         _report()
-    if _State.held:
+    if _SignalState.held:
         return
     if delayed:
-        _again()
+        _signal_again()
     else:
-        _State.delayed_since = None
+        _SignalState.delayed_since = None
         raise KeyboardInterrupt
 
 
 def _report() -> None:
     """Tell the watchdog, where there is one, that the main thread has taken a signal."""
-    if _State.watchdog is not None:
+    if _SignalState.watchdog is not None:
         with suppress(OSError):  # it is told of so many that one more says nothing
-            os.write(_State.watchdog, bytes([TAKEN]))
+            os.write(_SignalState.watchdog, bytes([TAKEN]))
 
 
 def _must_delay(frame: FrameType | None) -> bool:
     """Return whether an import or a compilation is in progress that would stay broken, for DELAY_S at most."""
     if not (_imports_anything(frame) or _is_unsafe(frame)):
         return False
-    if _State.delayed_since is None:
-        _State.delayed_since = time.monotonic()
-    return time.monotonic() < _State.delayed_since + DELAY_S
+    if _SignalState.delayed_since is None:
+        _SignalState.delayed_since = time.monotonic()
+    return time.monotonic() < _SignalState.delayed_since + DELAY_S
 
 
 def _imports_anything(frame: FrameType | None) -> bool:
@@ -157,15 +160,15 @@ def _imports_package(frame: FrameType) -> bool:
     return isinstance(origin, str) and not _INSTALLED.isdisjoint(Path(origin).parts)
 
 
-def _ignored(ignored: "sys.UnraisableHookArgs") -> None:
+def _reinterrupt_if_ignored(ignored: "sys.UnraisableHookArgs") -> None:
     if received() is not None and issubclass(ignored.exc_type, KeyboardInterrupt):
-        _again()
+        _signal_again()
     else:
         sys.__unraisablehook__(ignored)
 
 
-def _again() -> None:
+def _signal_again() -> None:
     """Send this process's main thread the last signal a little later."""
     main = threading.main_thread().ident
     if main is not None:
-        threading.Timer(AGAIN_S, signal.pthread_kill, (main, _State.number)).start()
+        threading.Timer(AGAIN_S, signal.pthread_kill, (main, _SignalState.number)).start()

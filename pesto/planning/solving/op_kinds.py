@@ -35,7 +35,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sources:
+class ErrorSources:
     """What one draw of errors is common to: kinds of op, then kinds of link; of those that take time at all."""
 
     kinds: tuple[str, ...]
@@ -53,7 +53,7 @@ class Sources:
         return len(self.kinds) + len(self.links)
 
     @classmethod
-    def of(cls, graph: Graph, problem: Problem, places: Sequence[str]) -> "Sources":
+    def of(cls, graph: Graph, problem: Problem, places: Sequence[str]) -> "ErrorSources":
         """places: [l] names of the locations."""
         named = np.array([kind_of(name) for name in graph.types])[graph.type_of]
         timed = (problem.duration > 0).any(axis=1)

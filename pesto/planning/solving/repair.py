@@ -6,8 +6,8 @@ from functools import partial
 
 from pesto.core.memory.peaks import footprint
 from pesto.core.settings import Settings
-from pesto.planning.solving.ahead import beside
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.background_compiler import shared_compiler
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.tracker import SoFar, Stage
 from solvers import Problem, Schedule
 from solvers.arrays import Ints
@@ -23,7 +23,7 @@ _TRIES = 3
 """Candidates to repair at most, shortest first."""
 
 
-def repairs(bench: Bench, so_far: SoFar, settings: Settings, late: Late = never) -> Stage[None]:
+def repairs(bench: CandidateEvaluator, so_far: SoFar, settings: Settings, late: Late = never) -> Stage[None]:
     """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
     But not `single`, of which a repair would have to move the most and gain the least. Where a plan fits, all of them
@@ -35,22 +35,22 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings, late: Late = never)
     best = so_far.best
     over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
-    if over and not beside().need("repair", late=late):
+    if over and not shared_compiler().need("repair", late=late):
         return
     for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-        ends = never if settings.deterministic else computed()
+        ends = never if settings.deterministic else cpu_deadline()
         if so_far.best is not None and not settings.deterministic:
             ends = after(min(SECONDS, max(so_far.left_s, _LEAST_S)), time.perf_counter)
-        yield repaired(bench, candidate, name="repaired", late=ends, headroom=settings.headroom)
+        yield repair_candidate(bench, candidate, name="repaired", late=ends, headroom=settings.headroom)
 
 
-def computed() -> Late:
+def cpu_deadline() -> Late:
     """Return what is late after SECONDS of this thread's processor."""
     return after(SECONDS, time.thread_time)
 
 
-def repaired(
-    bench: Bench,
+def repair_candidate(
+    bench: CandidateEvaluator,
     candidate: Candidate,
     *,
     name: str,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import Coarsening
-from pesto.planning.solving.candidates import Bench, Candidate, Turns
-from pesto.planning.solving.search_graphs import Grounds
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, LinkTieRuns
+from pesto.planning.solving.search_graphs import SearchGraphs
 from pesto.planning.solving.tracker import SoFar, Stage
-from pesto.planning.solving.windows import LEAST_S, WORTH_S, Windows
+from pesto.planning.solving.windows import LEAST_S, WORTH_S, WindowTurns
 from solvers import Problem, Schedule
 from solvers.compiled.interruption import struck
 from solvers.deadlines import Late, never
@@ -30,7 +30,7 @@ _STRETCHES = 20
 """Stretches that stand for a second when deterministic."""
 
 
-class Phase(NamedTuple):
+class SearchPhase(NamedTuple):
     """One round of walks."""
 
     nodes: int | None
@@ -41,23 +41,23 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase(800, 0.35, Temperature(8e-3, 4e-4)),
-    Phase(3200, 0.35, Temperature(2e-3, 2e-4)),
-    Phase(None, 0.3, Temperature(5e-4, 5e-5)),
+    SearchPhase(800, 0.35, Temperature(8e-3, 4e-4)),
+    SearchPhase(3200, 0.35, Temperature(2e-3, 2e-4)),
+    SearchPhase(None, 0.3, Temperature(5e-4, 5e-5)),
 )
 ALTERNATING = (
-    Phase(800, 0.25, Temperature(8e-3, 4e-4)),
-    Phase(3200, 0.25, Temperature(2e-3, 2e-4)),
-    Phase(None, 0.2, Temperature(5e-4, 5e-5)),
-    Phase(None, 0.15, Temperature(2e-4, 2e-5)),
-    Phase(None, 0.15, Temperature(1e-4, 1e-5)),
+    SearchPhase(800, 0.25, Temperature(8e-3, 4e-4)),
+    SearchPhase(3200, 0.25, Temperature(2e-3, 2e-4)),
+    SearchPhase(None, 0.2, Temperature(5e-4, 5e-5)),
+    SearchPhase(None, 0.15, Temperature(2e-4, 2e-5)),
+    SearchPhase(None, 0.15, Temperature(1e-4, 1e-5)),
 )
 """By the clock, where windows have turns between the last rounds."""
 _BEFORE = 2
 """Rounds before the first that a turn of windows follows: while walks find much, they find more a second."""
 
 
-class Search:
+class AnnealingSearch:
     """`search`: what walks from the best candidates come to, in rounds, with turns of windows between the last.
 
     planning: the problem whose memory estimates what is alive at peaks. ladder: coarsenings of it by steps, fine to
@@ -66,7 +66,12 @@ class Search:
     """
 
     def __init__(
-        self, bench: Bench, planning: Problem, ladder: Sequence[Coarsening], so_far: SoFar, settings: Settings
+        self,
+        bench: CandidateEvaluator,
+        planning: Problem,
+        ladder: Sequence[Coarsening],
+        so_far: SoFar,
+        settings: Settings,
     ) -> None:
         self._bench, self._planning, self._ladder = bench, planning, ladder
         self._so_far, self._settings = so_far, settings
@@ -77,8 +82,8 @@ class Search:
         """Seconds that the start of the last round took: with no more time than that left, none is started."""
         self.spent: Late = never
         """Returns True once a plan fits and the time limit is over: a round that has only begun ends."""
-        self._grounds: Grounds | None = None
-        self.windows = Windows(bench, planning, settings, self._over)
+        self._grounds: SearchGraphs | None = None
+        self.windows = WindowTurns(bench, planning, settings, self._over)
         """Turns of windows; without weight there are none."""
 
     def first_round(self, kept_s: float) -> Stage[None]:
@@ -111,18 +116,18 @@ class Search:
         so_far, settings, windows = self._so_far, self._settings, self.windows
         phase, turns = self._phases[at], len(self._phases) - 1 - max(at, _BEFORE)
         shares = [*(each.share for each in self._phases[at:]), turns * windows.weight]
-        starts = _known(so_far)[: _lanes(settings) if at == 0 else 1]
+        starts = _distinct_candidates(so_far)[: _lanes(settings) if at == 0 else 1]
         begins = time.monotonic()
         if self._grounds is None:
-            self._grounds = Grounds(self._bench, self._planning, self._ladder, starts[0])
-        lanes = _begun(self._grounds, starts, settings, at, phase)
+            self._grounds = SearchGraphs(self._bench, self._planning, self._ladder, starts[0])
+        lanes = _begin_walks(self._grounds, starts, settings, at, phase)
         began, before = time.monotonic(), starts[0].makespan
         self.begins_s = began - begins
         if self.spent():
             return
         for found in walk_all(lanes, _budget(self._bench, settings, shares, so_far.left_s - kept_s), self._over):
             again = self._bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
-            yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed
+            yield replace(again, turns=LinkTieRuns(tried=0, least=again.makespan))  # it was priced to be weighed
         best = so_far.best
         if _BEFORE <= at < len(self._phases) - 1 and windows.weight and best is not None and not self._over():
             rate = (before - best.makespan) / max(time.monotonic() - began, 1e-3)
@@ -132,7 +137,9 @@ class Search:
                     yield from windows.turn(best.timeline.schedule, seconds, rate)
 
 
-def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int, phase: Phase) -> list[Walk]:
+def _begin_walks(
+    grounds: SearchGraphs, starts: Sequence[Schedule], settings: Settings, at: int, phase: SearchPhase
+) -> list[Walk]:
     """A walk a core, one from each start in turn."""
     found = []
     for lane in range(_lanes(settings)):
@@ -143,7 +150,7 @@ def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at:
     return found
 
 
-def _budget(bench: Bench, settings: Settings, shares: list[float], left: float) -> WalkBudget:
+def _budget(bench: CandidateEvaluator, settings: Settings, shares: list[float], left: float) -> WalkBudget:
     """The first of the rounds that are left gets its share of the seconds that are."""
     planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
     return WalkBudget(
@@ -155,7 +162,7 @@ def _lanes(settings: Settings) -> int:
     return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
 
 
-def _known(so_far: SoFar) -> list[Schedule]:
+def _distinct_candidates(so_far: SoFar) -> list[Schedule]:
     """All candidates, best first, no two equally long."""
     known = sorted(so_far.candidates.values(), key=lambda c: (not c.fits, c.makespan))
     return [c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan]

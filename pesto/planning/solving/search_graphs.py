@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.planning.coarsen import Coarsening, coarsen, contract
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from solvers import FORBIDDEN, Problem, Schedule
 from solvers.arrays import Ints, ints, rank_of
 from solvers.search.annealing import PointValue
@@ -26,10 +26,10 @@ _LONGER = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ground:
+class SearchGraph:
     """A graph to walk on, and the way back to the full one."""
 
-    bench: Bench
+    bench: CandidateEvaluator
     coarsening: Coarsening | None
     """None for the full graph."""
     arena: Workspace
@@ -62,36 +62,40 @@ class Ground:
         return arena.spot(at, arena.order_of(run))
 
 
-class Grounds:
+class SearchGraphs:
     """What the walks of one search walk on."""
 
-    def __init__(self, bench: Bench, planning: Problem, ladder: Sequence[Coarsening], best: Schedule) -> None:
+    def __init__(
+        self, bench: CandidateEvaluator, planning: Problem, ladder: Sequence[Coarsening], best: Schedule
+    ) -> None:
         self._bench, self._planning = bench, planning
         self._large = planning.tasks > MOST
-        self._sets = along(planning, best, MOST) if self._large else coarser(planning, ladder)
-        self._made: dict[int | None, Ground] = {}
+        self._sets = coarsen_along(planning, best, MOST) if self._large else extend_ladder(planning, ladder)
+        self._made: dict[int | None, SearchGraph] = {}
 
-    def at(self, nodes: int | None, start: Schedule) -> Ground:
+    def at(self, nodes: int | None, start: Schedule) -> SearchGraph:
         """A graph of about so many nodes, or the full one; along the start where another would make it too long."""
         if nodes is not None and self._planning.tasks <= _HARDLY * nodes:
             nodes = None
         if nodes not in self._made:
             most = nodes or (MOST if self._large else None)
-            self._made[nodes] = ground_of(self._bench, self._planning, self._sets, most)
+            self._made[nodes] = search_graph_of(self._bench, self._planning, self._sets, most)
         found = self._made[nodes]
         if self._large or nodes is None or found.weigh(found.project(start)).makespan <= _LONGER * start.makespan:
             return found
-        return ground_of(self._bench, self._planning, along(self._planning, start, _FINEST), nodes)
+        return search_graph_of(self._bench, self._planning, coarsen_along(self._planning, start, _FINEST), nodes)
 
 
-def ground_of(bench: Bench, planning: Problem, sets: Sequence[Coarsening], nodes: int | None) -> Ground:
+def search_graph_of(
+    bench: CandidateEvaluator, planning: Problem, sets: Sequence[Coarsening], nodes: int | None
+) -> SearchGraph:
     """The largest graph of at most so many nodes, or the full one."""
     fits = [c for c in sets if nodes is not None and c.target <= nodes and c.nodes < planning.tasks]
     level = fits[0] if fits else None
     problem = contract(planning, level.node_of) if level is not None else planning
     node_of = level.node_of if level is not None else np.arange(planning.tasks)
     coarser = [c for c in reversed(sets) if c.nodes < problem.tasks]
-    return Ground(
+    return SearchGraph(
         bench=bench,
         coarsening=level,
         arena=Workspace.of(problem, [_labels(node_of, c.node_of, problem.tasks) for c in coarser]),
@@ -105,7 +109,7 @@ def _labels(node_of: Ints, coarse: Ints, nodes: int) -> Ints:
     return label
 
 
-def coarser(planning: Problem, ladder: Sequence[Coarsening]) -> list[Coarsening]:
+def extend_ladder(planning: Problem, ladder: Sequence[Coarsening]) -> list[Coarsening]:
     """The ladder, carried on to the smallest graphs."""
     found = list(ladder)
     while found[-1].nodes > 2 * SMALLEST:
@@ -117,7 +121,7 @@ def coarser(planning: Problem, ladder: Sequence[Coarsening]) -> list[Coarsening]
     return found
 
 
-def along(planning: Problem, schedule: Schedule, nodes: int) -> list[Coarsening]:
+def coarsen_along(planning: Problem, schedule: Schedule, nodes: int) -> list[Coarsening]:
     """Coarsenings, of at most so many nodes down to the smallest, that a schedule's placement survives unchanged.
 
     Only tasks that it has at one location are merged, as in the V-cycles of multilevel partitioning (Walshaw,
@@ -125,4 +129,4 @@ def along(planning: Problem, schedule: Schedule, nodes: int) -> list[Coarsening]
     """
     there = planning.location == planning.location[schedule.device][:, None]
     pinned = replace(planning, duration=np.where(there, planning.duration, FORBIDDEN))
-    return coarser(pinned, [coarsen(pinned, nodes)])
+    return extend_ladder(pinned, [coarsen(pinned, nodes)])

@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
-from pesto.planning.solving.candidates import Candidate, best
-from pesto.planning.solving.contributions import Ledger
+from pesto.planning.solving.candidates import Candidate, shortest_fitting
+from pesto.planning.solving.contributions import ContributionLedger
 from pesto.planning.solving.interrupt import keep, received
 from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
@@ -64,7 +64,7 @@ class PlanWatch(Protocol):
 CLOCK: Callable[[], float] = time.perf_counter
 """Tells the seconds that the time limit is counted in."""
 T = TypeVar("T")
-Price = Callable[[Candidate, float], Candidate]
+Evaluate = Callable[[Candidate, float], Candidate]
 """Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
 Stage = Generator[Candidate, None, T]
 """What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
@@ -94,7 +94,7 @@ class SoFar(Protocol):
         ...
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ContributionLedger:
         """Whose turn it is, for what engines contribute."""
         ...
 
@@ -105,7 +105,7 @@ class Tracker:
     def __init__(self, watch: Watch) -> None:
         self.make: Callable[[Candidate], Plan] | None = None
         """Makes a plan of a candidate, for a `PlanWatch`; None: it takes none."""
-        self.price: Price | None = None
+        self.price: Evaluate | None = None
         """What becomes the best is priced first; None: candidates are as long as they say."""
         self.candidates: dict[str, Candidate] = {}
         self.nearest: Candidate | None = None
@@ -113,7 +113,7 @@ class Tracker:
         self.stages_s: dict[str, float] = {}
         self.bound = FullBound(0, "none")
         self.interrupted = False
-        self.ledger = Ledger()
+        self.ledger = ContributionLedger()
         self._watch = watch
         self._begins = watch.begins if isinstance(watch, StageWatch) else None
         self._began = time.perf_counter()
@@ -124,7 +124,7 @@ class Tracker:
     def best(self) -> Candidate | None:
         """The shortest candidate that fits the memory."""
         # A copy, as the thread that looks for bounds asks too.
-        return best(list(self.candidates.values()))
+        return shortest_fitting(list(self.candidates.values()))
 
     @property
     def lower_bound(self) -> int:

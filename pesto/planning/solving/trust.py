@@ -13,9 +13,9 @@ from pesto.core.problem import TICK_S
 from pesto.core.quantities import percent
 from pesto.core.settings import NEAR, Settings
 from pesto.planning.solving.baselines import baselines
-from pesto.planning.solving.candidates import Bench, Candidate
-from pesto.planning.solving.levels import levels
-from pesto.planning.solving.op_kinds import Sources
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.multilevel import multilevel
+from pesto.planning.solving.op_kinds import ErrorSources
 from solvers.arrays import Floats, Ints
 from solvers.timing.stretched import stretched
 
@@ -36,7 +36,7 @@ _REPORTED, _CHOSEN_BY = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class ErrorModel:
     """How wrong times may be, and how often that is drawn; UsageError when a number is out of range."""
 
     noise: float = NOISE
@@ -60,7 +60,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class StepSpread:
     """The step of one placement and order over all draws."""
 
     step_s: float
@@ -85,9 +85,9 @@ class Trust:
     """How many there were."""
     seed: int
     """What they follow from."""
-    plan: Spread
+    plan: StepSpread
     """Of the plan."""
-    rivals: dict[str, Spread]
+    rivals: dict[str, StepSpread]
     """By the name of a candidate, the shortest without errors first; of those that fit the memory. A second one of a
     name has a number."""
     kinds: dict[str, float]
@@ -97,24 +97,30 @@ class Trust:
     """Likewise of transfers, by kind of link, which is called by the first pair of devices that it joins."""
 
 
-def trust(
-    bench: Bench, cluster: Cluster, plan: Candidate, rivals: Iterable[Candidate], errors: Errors, *, order: bool = True
+def measure_trust(
+    bench: CandidateEvaluator,
+    cluster: Cluster,
+    plan: Candidate,
+    rivals: Iterable[Candidate],
+    errors: ErrorModel,
+    *,
+    order: bool = True,
 ) -> Trust:
     """The plan against the shortest of the rivals that fit the memory; placements and orders stay as they are.
 
     Without an order, which the framework then makes, each draw is run first in, first out.
     """
-    others = _others(bench, plan, rivals, order=order)
+    others = _rivals(bench, plan, rivals, order=order)
     runs = [plan, *others.values()]
     sources = _sources(bench, cluster)
-    common, steps = _drawn(bench, sources, runs, errors, _REPORTED, order=order)
+    common, steps = _draw_steps(bench, sources, runs, errors, _REPORTED, order=order)
     first = np.bincount(steps.argmin(axis=1), minlength=len(runs)) / errors.draws
     low, middle, high = np.quantile(steps, (0.1, 0.5, 0.9), axis=0) * TICK_S
     spread = [
-        Spread(step_s=c.makespan * TICK_S, p10_s=float(a), p50_s=float(b), p90_s=float(d), best=float(share))
+        StepSpread(step_s=c.makespan * TICK_S, p10_s=float(a), p50_s=float(b), p90_s=float(d), best=float(share))
         for c, a, b, d, share in zip(runs, low, middle, high, first, strict=True)
     ]
-    explained = _explained(common, steps[:, 0])
+    explained = _explained_shares(common, steps[:, 0])
     kinds = len(sources.kinds)
     return Trust(
         noise=float(errors.noise),
@@ -127,61 +133,73 @@ def trust(
     )
 
 
-def least_p90(bench: Bench, cluster: Cluster, near: Sequence[Candidate], errors: Errors) -> Candidate:
+def least_p90(bench: CandidateEvaluator, cluster: Cluster, near: Sequence[Candidate], errors: ErrorModel) -> Candidate:
     """Of candidates, the shortest first, the one whose step has the least p90; its rule says so where it had a rival.
 
-    Its draws are not those of `trust`, to which the choice would look better than it is.
+    Its draws are not those of `measure_trust`, to which the choice would look better than it is.
     """
     if len(near) == 1:
         return near[0]
-    _, steps = _drawn(bench, _sources(bench, cluster), near, errors, _CHOSEN_BY)
+    _, steps = _draw_steps(bench, _sources(bench, cluster), near, errors, _CHOSEN_BY)
     chosen = near[int(np.quantile(steps, 0.9, axis=0).argmin())]
     return replace(chosen, rule=f"{chosen.rule}; of least p90 among {len(near)} within {percent(NEAR)} of the shortest")
 
 
-def in_a_solve(bench: Bench, settings: Settings, *, hurried: bool = False) -> Errors:
+def solve_error_model(bench: CandidateEvaluator, settings: Settings, *, hurried: bool = False) -> ErrorModel:
     """Return as many draws as take a small part of a solve, or the fewest where its time limit is over."""
     draws = 0 if hurried else _TASKS_RUN // ((1 + MOST_RIVALS) * max(1, bench.problem.tasks))
-    return Errors(draws=min(max(draws, _LEAST), DRAWS) * (_ROBUST if settings.robust else 1), seed=settings.seed)
+    return ErrorModel(draws=min(max(draws, _LEAST), DRAWS) * (_ROBUST if settings.robust else 1), seed=settings.seed)
 
 
-def remade(bench: Bench, cluster: Cluster) -> Iterator[Candidate]:
+def remake_candidates(bench: CandidateEvaluator, cluster: Cluster) -> Iterator[Candidate]:
     """What a solve makes before its exact solver and its search: baselines, and quick schedules of coarser graphs."""
     planning = yield from baselines(bench, cluster)
-    yield from levels(bench, planning, Settings())
+    yield from multilevel(bench, planning, Settings())
 
 
-def _others(bench: Bench, plan: Candidate, rivals: Iterable[Candidate], *, order: bool) -> dict[str, Candidate]:
+def _rivals(
+    bench: CandidateEvaluator, plan: Candidate, rivals: Iterable[Candidate], *, order: bool
+) -> dict[str, Candidate]:
     """By name the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
     found: dict[str, Candidate] = {}
     for c in sorted((c for c in rivals if c.fits), key=lambda c: c.makespan):
         names = [c.name if k == 1 else f"{c.name} {k}" for k in range(1, _ALIKE_NAMED + 1)]
         name = next((name for name in names if name not in found), None)
-        if name is not None and len(found) < MOST_RIVALS and not any(_alike(c, d) for d in (plan, *found.values())):
+        if (
+            name is not None
+            and len(found) < MOST_RIVALS
+            and not any(_is_same_run(c, d) for d in (plan, *found.values()))
+        ):
             found[name] = c
     priced = [(name, bench.priced(c) if order and c.turns is None else c) for name, c in found.items()]
     return dict(sorted(priced, key=lambda each: each[1].makespan))
 
 
-def _alike(one: Candidate, other: Candidate) -> bool:
+def _is_same_run(one: Candidate, other: Candidate) -> bool:
     """Whether placement and times are the same, and with that the order on every device."""
     a, b = one.timeline.schedule, other.timeline.schedule
     return np.array_equal(a.device, b.device) and np.array_equal(a.start, b.start)
 
 
-def _sources(bench: Bench, cluster: Cluster) -> Sources:
-    return Sources.of(bench.graph, bench.problem, [device.name for device in cluster.devices])
+def _sources(bench: CandidateEvaluator, cluster: Cluster) -> ErrorSources:
+    return ErrorSources.of(bench.graph, bench.problem, [device.name for device in cluster.devices])
 
 
-def _drawn(
-    bench: Bench, sources: Sources, candidates: Sequence[Candidate], errors: Errors, stream: int, *, order: bool = True
+def _draw_steps(
+    bench: CandidateEvaluator,
+    sources: ErrorSources,
+    candidates: Sequence[Candidate],
+    errors: ErrorModel,
+    stream: int,
+    *,
+    order: bool = True,
 ) -> tuple[Floats, Ints]:
     """([k, s] the standard normal error of each source in each draw, [k, c] ticks of each candidate's step).
 
     order: whether each candidate's is kept; otherwise each is run first in, first out.
     """
     chance = np.random.default_rng((errors.seed, stream))
-    common = standardised(chance.standard_normal((errors.draws, sources.count)))
+    common = standardise(chance.standard_normal((errors.draws, sources.count)))
     runs = [(c.timeline.schedule.device, c.rank if order else None) for c in candidates]
     try:
         return common, stretched(bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors))
@@ -190,7 +208,7 @@ def _drawn(
 
 
 def factors(
-    chance: np.random.Generator, sources: Sources, common: Floats, payloads: int, errors: Errors
+    chance: np.random.Generator, sources: ErrorSources, common: Floats, payloads: int, errors: ErrorModel
 ) -> Iterator[tuple[Floats, Floats]]:
     """For each draw ([n] factor of each op's time, [p, c] of each payload's on each class of paths).
 
@@ -204,7 +222,7 @@ def factors(
         yield row[sources.of_op] * own[:ops], own[ops:, None] * row[sources.of_path][None, :]
 
 
-def standardised(normal: Floats) -> Floats:
+def standardise(normal: Floats) -> Floats:
     """[k, s] columns of mean 0 and variance 1 that do not correlate, near those given; those, where rows are too few.
 
     With these, shares of variance that columns explain add up to at most 1, and no column is credited with another's.
@@ -216,7 +234,7 @@ def standardised(normal: Floats) -> Floats:
     return np.asarray(found * np.where(np.diag(triangle) < 0, -1.0, 1.0) * math.sqrt(rows))
 
 
-def _explained(common: Floats, steps: Ints) -> list[float]:
+def _explained_shares(common: Floats, steps: Ints) -> list[float]:
     """Squared correlation of each source's error with the logarithm of the step; empty where that says nothing."""
     if len(steps) < max(3, _A_SOURCE * common.shape[1]) or steps.min() == steps.max() or not steps.min():
         return []

@@ -34,7 +34,7 @@ _END = 0
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def watch_signals() -> Iterator[None]:
     """End this process where SIGTERM, SIGHUP or a second Ctrl-C inside is not taken in time. In the main thread only.
 
     Needs `interrupt.install`; signals that others handle meanwhile, as a server does, are theirs alone.
@@ -109,7 +109,7 @@ def _watch(ear: socket.socket, screen: int) -> None:
 def _end(number: int, screen: int) -> None:
     """End this process and all below it, without any further instruction of the main thread."""
     killed = set[int]()
-    while more := _below() - killed:  # one may have begun another meanwhile
+    while more := _descendants() - killed:  # one may have begun another meanwhile
         for process in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
@@ -119,7 +119,7 @@ def _end(number: int, screen: int) -> None:
     os._exit(Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED)
 
 
-def _below() -> set[int]:
+def _descendants() -> set[int]:
     """Processes whose chain of parents leads to this one, by Linux' /proc; none on other systems."""
     parents = dict[int, int]()
     for entry in Path("/proc").glob("[0-9]*/stat"):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import Bench, Candidate
-from pesto.planning.solving.exact import Running
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.exact import SolverThread
 from solvers import FAILED, Limit, Options, Problem, Schedule, api
 
 _LOG = logging.getLogger("pesto")
@@ -29,11 +29,11 @@ def engine_of(settings: Settings) -> str:
     return settings.solver if settings.solver in api.WINDOWS else _OTHERWISE
 
 
-class Windows:
+class WindowTurns:
     """Turns of windows in one solve, with what they weigh beside annealing."""
 
     def __init__(
-        self, bench: Bench, planning: Problem, settings: Settings, enough: Callable[[], bool] | None = None
+        self, bench: CandidateEvaluator, planning: Problem, settings: Settings, enough: Callable[[], bool] | None = None
     ) -> None:
         self._enough = enough
         self.engine = engine_of(settings)
@@ -71,7 +71,7 @@ class Windows:
             formulation=settings.formulation,
             start=start,
         )
-        with Running(roomy, self.engine, options, by=api.improve, enough=self._enough) as running:
+        with SolverThread(roomy, self.engine, options, by=api.improve, enough=self._enough) as running:
             yield from running.schedules()
         result = running.result()
         if result.status in FAILED or not api.has_begun(result):

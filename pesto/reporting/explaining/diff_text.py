@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pesto.core.files.json import shown
-from pesto.core.quantities import brief, change, counted, duration, percent, size
+from pesto.core.quantities import change, duration, percent, plural, shorten, size
 from pesto.reporting.explaining.plan_diff import MovedOps, PlanDiff
 
 _ROWS = 12
@@ -56,19 +56,19 @@ def _bytes(d: PlanDiff) -> str:
 def _moved(d: PlanDiff) -> Iterator[tuple[str, str]]:
     core = f"; {d.other_core} to another core" if d.other_core else ""
     work = duration(sum(each.seconds for each in d.moved))
-    groups = f", {work} of work, in {counted(len(d.moved), 'group')}" if d.moved else ""
+    groups = f", {work} of work, in {plural(len(d.moved), 'group')}" if d.moved else ""
     yield "moved", f"{d.moved_ops} of {d.both} ops to another device{groups}{core}"
     for each in d.moved[:_ROWS]:
         yield "", _group(each)
     rest = d.moved[_ROWS:]
     if rest:
         work = duration(sum(each.seconds for each in rest))
-        yield "", f"{counted(len(rest), 'more group')}: {counted(sum(each.ops for each in rest), 'op')}, {work}"
+        yield "", f"{plural(len(rest), 'more group')}: {plural(sum(each.ops for each in rest), 'op')}, {work}"
 
 
 def _group(each: MovedOps) -> str:
-    scope = shown(brief(each.scope, 60), 60)
-    return f"{each.before} -> {each.after}: {scope}, {counted(each.ops, 'op')}, {duration(each.seconds)}"
+    scope = shown(shorten(each.scope, 60), 60)
+    return f"{each.before} -> {each.after}: {scope}, {plural(each.ops, 'op')}, {duration(each.seconds)}"
 
 
 def diff_object(d: PlanDiff) -> dict[str, Any]:

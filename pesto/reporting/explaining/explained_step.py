@@ -12,7 +12,7 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import PER_EDGE, Plan, verify
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.name_scopes import name_scopes
 from pesto.reporting.explaining.waits import COMPUTE_LEG, PathSegment, Waits, critical_path, explain_waits
@@ -31,7 +31,7 @@ class ExplainedStep:
     plan: Plan
     cluster: Cluster
     price: Price
-    bench: Bench
+    bench: CandidateEvaluator
     """Graph, problem and what they are measured with."""
     timeline: Timeline
     waits: Waits
@@ -54,7 +54,7 @@ class ExplainedStep:
             plan=plan,
             cluster=cluster,
             price=price,
-            bench=Bench.of(graph, problem, per_edge=per_edge),
+            bench=CandidateEvaluator.of(graph, problem, per_edge=per_edge),
             timeline=timeline,
             waits=result,
             path=critical_path(timeline, result),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pesto.core.files.json import shown
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import brief, change, counted, duration, percent, size
+from pesto.core.quantities import change, duration, percent, plural, shorten, size
 from pesto.reporting.explaining.bottlenecks import LONG, Bottleneck
 from pesto.reporting.explaining.explanation import Explanation
 from pesto.reporting.explaining.improvements import MEMORY, Improvement
@@ -41,13 +41,13 @@ def _time(ticks: int) -> str:
 
 
 def _named(name: str) -> str:
-    return shown(brief(name, _WIDE), _WIDE)
+    return shown(shorten(name, _WIDE), _WIDE)
 
 
 def _path(e: Explanation) -> Iterator[tuple[str, str]]:
     ticks, legs, most = e.path.ticks, e.path.legs, max(1, e.step_ticks)
     parts = {
-        "compute": f"compute in {counted(legs['compute'], 'op')}",
+        "compute": f"compute in {plural(legs['compute'], 'op')}",
         "transfer": f"transfers ({legs['transfer']})",
         "link wait": f"waits for a link that others held ({legs['link wait']})",
         "begin": "before it begins",
@@ -106,10 +106,10 @@ def _against(e: Explanation, ticks: int) -> str:
 
 
 def _tie(e: Explanation, tie: TiedGroup) -> str:
-    held = f" with {counted(tie.variables, 'variable')} ({size(tie.bytes)})" if tie.variables else ""
+    held = f" with {plural(tie.variables, 'variable')} ({size(tie.bytes)})" if tie.variables else ""
     gain = f"{_time(tie.gain_ticks)} ({percent(tie.gain_ticks / max(1, e.step_ticks))})"
     text = (
-        f"{_named(tie.op)} and {counted(tie.ops - 1, 'more op')}{held} share {tie.device}, {percent(tie.work_share)} "
+        f"{_named(tie.op)} and {plural(tie.ops - 1, 'more op')}{held} share {tie.device}, {percent(tie.work_share)} "
         f"of all work; free, they would save {gain} at most (bound {_time(tie.free_bound_ticks)})"
     )
     return f"{text} - {tie.remedy}" if tie.remedy else text
@@ -123,11 +123,11 @@ def _op(e: Explanation, op: OpFacts) -> Iterator[tuple[str, str]]:
     yield "waited for", _waited(op)
     more = len(op.followers) - _LISTED
     listed = [*map(_named, op.followers[:_LISTED]), *([f"{more} more"] if more > 0 else [])]
-    yield "waits for it", f"{', '.join(listed) or 'no op'}; {counted(op.readers, 'op')} must come after it"
+    yield "waits for it", f"{', '.join(listed) or 'no op'}; {plural(op.readers, 'op')} must come after it"
     if op.group:
         held = f" and {size(op.group_bytes)} of variables" if op.group_bytes else ""
         members = ", ".join(map(_named, op.group[:_LISTED]))
-        yield "group", f"{counted(len(op.group), 'op')}{held} share its device, such as {members}"
+        yield "group", f"{plural(len(op.group), 'op')}{held} share its device, such as {members}"
     yield "elsewhere", f"it has kernels for {', '.join(op.kinds)}" + ("" if op.moves else "; there is no other device")
     for move in op.moves:
         yield "", _move(e, move)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.choosing.whatif.grid import Point
-from pesto.choosing.whatif.scaled import accelerators, scaled
+from pesto.choosing.whatif.grid import ClusterPoint
+from pesto.choosing.whatif.scaled import accelerators, scale_cluster
 from pesto.core.errors import InfeasibleError, InputError, describe_error
 from pesto.core.quantities import duration
 from pesto.core.settings import Settings
@@ -73,7 +73,7 @@ def _devices(step: ExplainedStep) -> Improvement:
     kind = step.cluster.devices[accelerators(step.cluster)[0]].kind
     change = f"one more {kind}"
     try:
-        larger = scaled(step.cluster, Point(devices=len(accelerators(step.cluster)) + 1))
+        larger = scale_cluster(step.cluster, ClusterPoint(devices=len(accelerators(step.cluster)) + 1))
         settings = Settings(per_edge=step.bench.per_edge)
         bound = quick_bounds.best(formulate(step.bench.graph, step.price(larger), larger, settings))[0]
     except (InputError, InfeasibleError) as refused:

@@ -11,7 +11,7 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import PER_EDGE, Plan, refuse_another_graph
-from pesto.core.plans.warm_start import successors
+from pesto.core.plans.warm_start import device_successors
 from pesto.core.problem import payloads
 from pesto.reporting.explaining.inversions import inversions
 from pesto.reporting.explaining.name_scopes import name_scopes
@@ -109,7 +109,7 @@ def compare_plans(first: Plan, second: Plan, graphs: tuple[Graph | None, Graph |
         made = [shown(plan.provenance.graph_source) for plan in (first, second)]
         raise UsageError(f"the plans, for {made[0]} and {made[1]}, have no op in common - give two of one model")
     before, after = (list(dict.fromkeys(plan.lane_device)) for plan in (first, second))
-    home = successors(before, [(name, name.partition(":")[0]) for name in after])
+    home = device_successors(before, [(name, name.partition(":")[0]) for name in after])
     where = (_device(first, before)[ops[0]], _device(second, after)[ops[1]])
     went = np.array([*home, -1])[where[0]] != where[1]
     order = _order(first, second, ops, went)

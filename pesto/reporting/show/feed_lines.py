@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.reporting.show.lines import fact
 
 MOST = 8
@@ -22,4 +22,4 @@ def fed_lines(feeds: Sequence[FeedLine]) -> Iterable[str]:
     for feed in feeds[:MOST]:
         yield fact("fed", str(feed))
     if len(feeds) > MOST:
-        yield fact("fed", f"and {counted(len(feeds) - MOST, 'other')}")
+        yield fact("fed", f"and {plural(len(feeds) - MOST, 'other')}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.weighing.choice import Choice, Kind
+from pesto.choosing.strategy_choice.choice import StrategyChoice, StrategyPlan
 from pesto.core.quantities import duration, size
 from pesto.core.source import Source
 from pesto.reporting.show.lines import command, fact
@@ -14,7 +14,7 @@ from pesto.split.split_search import undescribed_types
 from pesto.split.typed_graph import TypedGraph
 
 
-def choice_object(shaped: TypedGraph | str, choice: Choice, out: Path) -> dict[str, Any]:
+def choice_object(shaped: TypedGraph | str, choice: StrategyChoice, out: Path) -> dict[str, Any]:
     """The keys of `pesto solve --split --json`: those of the plan or the split in `out`, and those of all kinds."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
@@ -24,7 +24,7 @@ def choice_object(shaped: TypedGraph | str, choice: Choice, out: Path) -> dict[s
     return {**split_object(shaped, timed.split, undescribed_types(shaped), out, timed), **kinds_object(choice)}
 
 
-def choice_page(shaped: TypedGraph | str, choice: Choice, out: Path, source: Source, cluster: str) -> str:
+def choice_page(shaped: TypedGraph | str, choice: StrategyChoice, out: Path, source: Source, cluster: str) -> str:
     """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
@@ -43,7 +43,7 @@ def split_closing(out: Path, source: Source) -> list[str]:
     return [fact("split", str(out)), command("next", ["pesto", "check", out, *source_words(source)])]
 
 
-def kinds_object(choice: Choice) -> dict[str, Any]:
+def kinds_object(choice: StrategyChoice) -> dict[str, Any]:
     """The chosen kind, all kinds by name, the reason."""
     return {
         "strategy": choice.chosen.kind,
@@ -53,7 +53,7 @@ def kinds_object(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _row(kind: Kind) -> dict[str, Any]:
+def _row(kind: StrategyPlan) -> dict[str, Any]:
     return {
         "makespan_s": kind.makespan_s,
         "peak_bytes": kind.peak_bytes,
@@ -64,7 +64,7 @@ def _row(kind: Kind) -> dict[str, Any]:
     }
 
 
-def kinds_page(choice: Choice) -> str:
+def kinds_page(choice: StrategyChoice) -> str:
     """The table, shortest first; peaks are of the fullest device."""
     shown = sorted(choice.kinds, key=lambda kind: (not kind.fits, kind.makespan_s or 0.0))
     rows = [("kind", "step", "peak", "sent", "found in s"), *map(_cells, shown)]
@@ -77,7 +77,7 @@ def kinds_page(choice: Choice) -> str:
     return "\n".join(lines)
 
 
-def _cells(kind: Kind) -> tuple[str, ...]:
+def _cells(kind: StrategyPlan) -> tuple[str, ...]:
     if kind.makespan_s is None or kind.peak_bytes is None:
         return (kind.name, "-", "-", "-", f"{kind.seconds:.1f}")
     sent = "-" if kind.cut is None else size(kind.cut.sent_bytes)

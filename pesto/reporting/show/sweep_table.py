@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pesto.choosing.whatif.grid import AXES, Point
-from pesto.choosing.whatif.points import Row, Step, Sweep
-from pesto.core.quantities import counted, duration, percent, time_unit
+from pesto.choosing.whatif.grid import AXES, ClusterPoint
+from pesto.choosing.whatif.points import PlacedStep, Sweep, SweepRow
+from pesto.core.quantities import duration, percent, plural, time_unit
 from pesto.reporting.show.facts.costs_note import note_key
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.table import align_rows
@@ -31,11 +31,11 @@ def as_object(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, float]:
+def _point(point: ClusterPoint) -> dict[str, float]:
     return {axis: getattr(point, axis) for axis in AXES}
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: SweepRow) -> dict[str, Any]:
     plan = row.plan
     return {
         **_point(row.point),
@@ -60,7 +60,7 @@ def page(sweep: Sweep) -> str:
     base = sweep.grid.base.text(axis for axis in AXES if axis not in axes or not sweep.grid.cross)
     rows = _ordered(sweep, axes)
     lines = [
-        paragraph(f"{sweep.graph.source}: {counted(sweep.graph.ops, 'op')} on {sweep.cluster.name}", 2),
+        paragraph(f"{sweep.graph.source}: {plural(sweep.graph.ops, 'op')} on {sweep.cluster.name}", 2),
         *([fact("costs", sweep.costs_note)] if sweep.costs_note else []),
         fact("around", base) if base else "",
         "",
@@ -72,7 +72,7 @@ def page(sweep: Sweep) -> str:
     return "\n".join(lines)
 
 
-def _ordered(sweep: Sweep, axes: list[str]) -> list[Row]:
+def _ordered(sweep: Sweep, axes: list[str]) -> list[SweepRow]:
     """Each row once: all of a cross by its values, else the base and then an axis after the other."""
     if sweep.grid.cross:
         return sorted(sweep.rows, key=lambda row: [getattr(row.point, axis) for axis in axes])
@@ -80,7 +80,7 @@ def _ordered(sweep: Sweep, axes: list[str]) -> list[Row]:
     return base + [row for axis in axes for row in sweep.on(axis) if row.point != sweep.grid.base]
 
 
-def _table(rows: list[Row], axes: list[str]) -> list[str]:
+def _table(rows: list[SweepRow], axes: list[str]) -> list[str]:
     """Head, units and the rows; all step times in the unit of the longest."""
     steps = [step.seconds for row in rows for step in (row.expert, row.single) if step is not None]
     steps += [row.plan.makespan_s for row in rows if row.plan is not None]
@@ -90,7 +90,7 @@ def _table(rows: list[Row], axes: list[str]) -> list[str]:
     return align_rows([head, units, *(_cells(row, axes, one) for row in rows)], ">")
 
 
-def _cells(row: Row, axes: list[str], one: float) -> tuple[str, ...]:
+def _cells(row: SweepRow, axes: list[str], one: float) -> tuple[str, ...]:
     """A row, its step times in units of `one` seconds."""
     values = [f"{getattr(row.point, axis):g}" for axis in axes]
     made = row.status if row.plan is None else f"{row.plan.makespan_s / one:.2f}"
@@ -99,7 +99,7 @@ def _cells(row: Row, axes: list[str], one: float) -> tuple[str, ...]:
     return (*values, made, _time(row.expert, one), _time(row.single, one), saved, gap, f"{row.seconds:.1f}")
 
 
-def _time(step: Step | None, one: float) -> str:
+def _time(step: PlacedStep | None, one: float) -> str:
     if step is None:
         return "-"
     return f"{step.seconds / one:.2f}{'' if step.fits else ' OOM'}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pesto.core.errors import UsageError
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 from pesto.research.reproduction import cell_lists, paper_charts, pesto_figures, pesto_tables, thesis_pages, tofu_pages
 from pesto.research.reproduction.cached_cells import WorkCell
 from pesto.research.reproduction.grids import Results, TextGrid
@@ -81,7 +81,7 @@ def choose_artefacts(names: Iterable[str]) -> list[str]:
     asked = list(names)
     for name in asked:
         if name not in (ALL, *PAPERS, *ARTEFACTS):
-            raise UsageError(f"no table or figure is called {name!r} - {closest(name, (ALL, *PAPERS, *ARTEFACTS))}")
+            raise UsageError(f"no table or figure is called {name!r} - {suggest(name, (ALL, *PAPERS, *ARTEFACTS))}")
     if not asked:
-        raise UsageError(f"no table or figure is named - {closest('', (ALL, *PAPERS, *ARTEFACTS))}")
+        raise UsageError(f"no table or figure is named - {suggest('', (ALL, *PAPERS, *ARTEFACTS))}")
     return [name for name in ARTEFACTS if not {ALL, name, name.partition("-")[0]}.isdisjoint(asked)]

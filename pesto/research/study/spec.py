@@ -94,11 +94,11 @@ class GridSpec:
             raise ValueError("a model without nodes - give the sizes of its coarse problems, such as nodes = [60]")
         for name in self.solvers:
             if name not in SOLVERS:
-                raise ValueError(f"no solver is called {name!r} - {toml.closest(name, SOLVERS)}")
+                raise ValueError(f"no solver is called {name!r} - {toml.suggest(name, SOLVERS)}")
             has = SOLVERS[name].formulations
             for formulation in self.formulations:
                 if has and formulation not in has:
-                    raise ValueError(f"{name} has no formulation {formulation!r} - {toml.closest(formulation, has)}")
+                    raise ValueError(f"{name} has no formulation {formulation!r} - {toml.suggest(formulation, has)}")
 
     def _foreign(self) -> list[str]:
         """Keys that are given and have no meaning in this stage."""
@@ -146,7 +146,7 @@ def load_study(name_or_path: str) -> Study:
     elif name_or_path in study_names():
         path = _folder() / f"{name_or_path}.toml"
     else:
-        remedy = toml.closest(name_or_path, study_names())
+        remedy = toml.suggest(name_or_path, study_names())
         raise UsageError(f"no study is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
     content = read_bytes(path, toml.MOST_BYTES)
     spec = toml.parse(content, Spec, shown(path))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.core.executing.executor import Answered, Files, Limits, Said, Work
+from pesto.core.executing.executor import ProgressMessage, WorkFiles, WorkItem, WorkLimits, WorkResult
 from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.verbs.jobs.incumbent_file import INCUMBENTS
@@ -16,7 +16,7 @@ PATIENCE_S = 600.0
 """Seconds that an interrupted job may take to end, before it is killed."""
 
 
-def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work | None:
+def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> WorkItem | None:
     """An attempt of a job, to be begun; what its request leaves open has the service's bounds.
 
     None for a request of another version, which this one cannot do.
@@ -30,24 +30,24 @@ def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work | 
     order = Order(
         request=msgspec.structs.replace(request, limits=nodes), blobs=str(blobs.absolute()), out=str(out.absolute())
     )
-    limits = Limits(
+    limits = WorkLimits(
         interrupt_s=seconds,
         patience_s=seconds + PATIENCE_S,
         rss_bytes=asked.rss_bytes or int(bounds.rss_gib * 2**30),
         cores=asked.threads,
     )
     data = msgspec.json.encode(order)
-    files = Files(folder=order.blobs, reads=blobs_of(request), out=order.out, early=INCUMBENTS)
-    return Work(key=begun.key, entry=ENTRY, data=data, live=True, limits=limits, files=files)
+    files = WorkFiles(folder=order.blobs, reads=blobs_of(request), out=order.out, early=INCUMBENTS)
+    return WorkItem(key=begun.key, entry=ENTRY, data=data, live=True, limits=limits, files=files)
 
 
-def event_of(said: Said) -> Event:
+def event_of(said: ProgressMessage) -> Event:
     """An event that a worker told."""
     data = msgspec.json.decode(said.data)
     return Event(kind=data.pop("event"), data=data)
 
 
-def outcome_of(answered: Answered) -> Outcome:
+def outcome_of(answered: WorkResult) -> Outcome:
     """How a job ended."""
     done = msgspec.json.decode(answered.data, type=Done)
     return Outcome(

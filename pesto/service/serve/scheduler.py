@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from pesto.core.errors import Exit, FileError, describe_error
-from pesto.core.executing.executor import Answered, Executor, Lost, Said
-from pesto.core.executing.executor import Outcome as Heard
+from pesto.core.executing.executor import Executor, ProgressMessage, WorkFailure, WorkResult
+from pesto.core.executing.executor import WorkEvent as Heard
 from pesto.core.files.disk import make_folder, sync_folder
 from pesto.reporting.show.screen import one_line
 from pesto.service.protocol.job_states import State
@@ -300,7 +300,7 @@ class Scheduler:
         events: dict[str, list[Event]] = {}
         for item in heard:
             key = item.work.key
-            if isinstance(item, Said):
+            if isinstance(item, ProgressMessage):
                 event = event_of(item)
                 if self._may_tell(key, event):
                     events.setdefault(key, []).append(event)
@@ -323,10 +323,10 @@ class Scheduler:
                 lambda ours: None if ours else self._stop(key),
             )
 
-    def _ended(self, item: Answered | Lost) -> None:
+    def _ended(self, item: WorkResult | WorkFailure) -> None:
         begun = self._running[item.work.key]
         self.ran.add(item.seconds)
-        if isinstance(item, Answered):
+        if isinstance(item, WorkResult):
             self._answered(begun, outcome_of(item), reused=item.reused)
         elif self._ending.is_set():
             self._release(begun, seconds=item.seconds, found=self._found(begun, item.seconds))

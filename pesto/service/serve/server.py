@@ -10,7 +10,7 @@ from pesto.core.distribution import install_command
 from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing.executor import Executor
 from pesto.core.executing.pool import Pool
-from pesto.core.executing.ray_apart import RayApart
+from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster
 from pesto.core.files.disk import make_folder
 from pesto.core.files.json import shown
 from pesto.service.serve.access_log import AccessLog
@@ -109,4 +109,4 @@ def _executor(config: ServeConfig) -> Executor:
     """Where jobs run; solvers give way to who answers requests."""
     if config.executor == "local":
         return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES, ready=READY)
-    return RayApart(config.workers)
+    return ReconnectingRayCluster(config.workers)

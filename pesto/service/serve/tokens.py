@@ -16,8 +16,8 @@ import msgspec
 from pesto.core.errors import FileError, InputError, PestoError, UsageError
 from pesto.core.files.disk import read_bytes, write_atomic
 from pesto.core.files.json import decode_json, encode_json, quoted, shown
-from pesto.core.files.lock import Kind, held
-from pesto.core.files.toml import closest
+from pesto.core.files.lock import LockKind, hold_lock
+from pesto.core.files.toml import suggest
 from pesto.core.quantities import size
 
 FILE = "tokens.json"
@@ -34,7 +34,7 @@ MOST = 10_000
 NOTICE_S = 5.0
 """Seconds after a removal in which every server has noticed it: jobs that came meanwhile are as those before."""
 _LOG = logging.getLogger(__name__)
-_LOCK = Kind("token file", "process", "try again")
+_LOCK = LockKind("token file", "process", "try again")
 _BEGINS = "pesto"
 
 
@@ -170,7 +170,7 @@ def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expire
     secret, identity, now = secrets.token_urlsafe(32), secrets.token_hex(4), time.time()
     expires = None if expires_s is None else now + expires_s
     token = Token(name=name, id=identity, sha256=_hash(secret), quota=quota, role=role, expires=expires)
-    with held(folder / FILE, _LOCK):
+    with hold_lock(folder / FILE, _LOCK):
         content = _read(folder)
         if any(name == one.name for one in content.tokens):
             raise UsageError(f"there is a token {quoted(name)} already - remove it first, or choose another name")
@@ -191,12 +191,12 @@ def remove(folder: Path, name: str, *, cancel: bool = False, give: str | None = 
     cancel: its jobs are cancelled that have not ended. give: the token, by its name, that has all of its jobs then.
     By default they stay as they are.
     """
-    with held(folder / FILE, _LOCK):
+    with hold_lock(folder / FILE, _LOCK):
         content = _read(folder)
         quotas = {one.name: one.quota for one in content.tokens}
         for wanted in (name, name if give is None else give):
             if wanted not in quotas:
-                remedy = closest(wanted, quotas) if quotas else "there is none at all"
+                remedy = suggest(wanted, quotas) if quotas else "there is none at all"
                 raise UsageError(f"there is no token {quoted(wanted)} - {remedy}")
         if give == name:
             raise UsageError(f"the jobs of {quoted(name)} cannot be given to it - name another token")
@@ -328,7 +328,7 @@ class Doorkeeper:
         self._saved = time.monotonic()
         uses = dict(self._uses)
         try:
-            with held(self._folder / USES, _LOCK):
+            with hold_lock(self._folder / USES, _LOCK):
                 written = last_uses(self._folder)
                 known = {one.id for one in listed(self._folder)}
                 merged = {key: max(when, written.get(key, 0.0)) for key, when in (written | uses).items()}

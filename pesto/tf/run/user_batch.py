@@ -10,7 +10,7 @@ import numpy as np
 from pesto.core.errors import InputError
 from pesto.core.files.batch_file import read_batch
 from pesto.core.files.json import shown
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.run.run_options import Batch
 from pesto.tf.run.runnable import BatchStart, RunnableStep, tensor_name
@@ -89,7 +89,7 @@ def _names(feeds: Mapping[str, FeedValues]) -> str:
     names = [shown(name) for name in feeds]
     if not names:
         return "the step has none, so leave the batch out"
-    return ", ".join(names[:_NAMED]) + (f" and {counted(len(names) - _NAMED, 'other')}" if len(names) > _NAMED else "")
+    return ", ".join(names[:_NAMED]) + (f" and {plural(len(names) - _NAMED, 'other')}" if len(names) > _NAMED else "")
 
 
 def _check(feed: FeedValues, shape: tuple[int, ...], dtype: Any, origin: str) -> None:

@@ -11,7 +11,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from pesto.core.errors import InputError, PestoError
 from pesto.core.files.json import quoted, shown
-from pesto.core.graph import Graph, numbered
+from pesto.core.graph import Graph, unique_name
 from pesto.core.source import EVERYTHING, SAVED_MODEL, Cut
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.batch_dimension import READ_ITERATOR
@@ -262,7 +262,7 @@ def _as_variable(node: Any, value: Any, taken: dict[str, int]) -> None:
     handle = node_def_pb2.NodeDef(name=node.name, op="VarHandleOp")
     handle.attr["dtype"].type = known[0]
     handle.attr["shape"].shape.CopyFrom(known[1])
-    handle.attr["shared_name"].s = numbered(variable_name(value) or node.name, taken).encode()
+    handle.attr["shared_name"].s = unique_name(variable_name(value) or node.name, taken).encode()
     handle.attr["container"].s = b""
     handle.attr["_output_shapes"].list.shape.add()
     node.CopyFrom(handle)

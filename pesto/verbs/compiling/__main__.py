@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
-from pesto.planning.solving import ahead
+from pesto.planning.solving import background_compiler
 from pesto.verbs.compiling.parts import PARTS, Tiny, run
 
 _AT_ONCE = 4
@@ -26,13 +26,13 @@ def main() -> None:
     """Until all is compiled."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     said: set[str] = set()
-    with (ahead.cache_folder() / "pesto-compiled.lock").open("w") as lock:
+    with (background_compiler.cache_folder() / "pesto-compiled.lock").open("w") as lock:
         while not _taken(lock.fileno()):
             _say(said)
             time.sleep(_LOOK_S)
         _say(said)
         for part in compile_missing(lock.fileno()):
-            ahead.note(part)
+            background_compiler.record_part(part)
             _say(said)
 
 
@@ -41,7 +41,7 @@ def compile_missing(lock: int) -> Iterator[str]:
 
     They do not hold the lock, a descriptor, which is to end with this process.
     """
-    there = ahead.parts_there()
+    there = background_compiler.compiled_parts()
     todo = [name for name in PARTS if name not in there]
     running: dict[Future[None], str] = {}
     workers = min(os.cpu_count() or 1, _AT_ONCE)
@@ -86,7 +86,7 @@ def _taken(lock: int) -> bool:
 
 def _say(said: set[str]) -> None:
     """A line for each part that has come."""
-    for part in [name for name in PARTS if name in ahead.parts_there() - said]:
+    for part in [name for name in PARTS if name in background_compiler.compiled_parts() - said]:
         said.add(part)
         print(json.dumps({"done": part, "count": len(said), "of": len(PARTS)}), flush=True)
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import footprint, measure
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.ahead import alone
+from pesto.planning.solving.background_compiler import compile_in_process
 from pesto.planning.solving.baselines import RIVALS
-from pesto.planning.solving.candidates import Bench
-from pesto.planning.solving.flow import Earlier, formulate, solve
-from pesto.planning.solving.levels import levels, quick
+from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.flow import EarlierPlans, formulate, solve
+from pesto.planning.solving.multilevel import multilevel, run_heuristic
 from solvers import Problem
 from solvers.arrays import Ints, rank_of
 from solvers.bounds.full import full_bound
@@ -57,14 +57,16 @@ class Tiny:
     def make(cls) -> "Tiny":
         """Ops that each read two others, in layers of four."""
         graph, cluster = _layers(), load_cluster(_CLUSTER)
-        problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes, per_edge=False)
+        problem = build_problem(
+            graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes, per_edge=False
+        )
         device = np.flatnonzero(problem.allowed.all(axis=0))[:1].repeat(problem.tasks)
         return cls(graph=graph, problem=problem, device=device, rank=np.arange(problem.tasks))
 
     @property
-    def bench(self) -> Bench:
+    def bench(self) -> CandidateEvaluator:
         """The step as candidates are run on it."""
-        return Bench.of(self.graph, self.problem, per_edge=False)
+        return CandidateEvaluator.of(self.graph, self.problem, per_edge=False)
 
 
 def compile_all() -> None:
@@ -76,7 +78,7 @@ def compile_all() -> None:
 
 def run(name: str, tiny: Tiny) -> None:
     """Compile one part here."""
-    with alone():
+    with compile_in_process():
         PARTS[name].run(tiny)
 
 
@@ -98,18 +100,18 @@ def _plan(tiny: Tiny) -> None:
     """A whole solve with no time, of one candidate; and one whose transfers wait for each other, priced."""
     cluster = load_cluster(_CLUSTER)
     costs = load_costs(tiny.graph, cluster, None)
-    solve(tiny.graph, cluster, costs, _SETTINGS, lambda _: None, Earlier(spent_s=math.inf))
+    solve(tiny.graph, cluster, costs, _SETTINGS, lambda _: None, EarlierPlans(spent_s=math.inf))
     gpus = np.flatnonzero(tiny.problem.allowed.all(axis=0))[:2]
     bench = tiny.bench
     bench.priced(bench.placed("on both", "", gpus[np.arange(tiny.problem.tasks) % 2]))
 
 
 def _method(name: str, tiny: Tiny) -> None:
-    quick(tiny.problem, name)
+    run_heuristic(tiny.problem, name)
 
 
 def _coarse(tiny: Tiny) -> None:
-    for _ in levels(tiny.bench, tiny.problem, Settings(coarsen_to=_OPS // 4)):
+    for _ in multilevel(tiny.bench, tiny.problem, Settings(coarsen_to=_OPS // 4)):
         pass
 
 

@@ -5,15 +5,15 @@ from functools import cache
 from pathlib import Path
 
 from pesto.choosing.comparison.contest import chosen_methods
-from pesto.choosing.weighing.asked_cuts import RUNS_ALONE, named_cuts
-from pesto.choosing.whatif.grid import Grid, Point, chosen_values
+from pesto.choosing.strategy_choice.requested_cuts import RUNS_ALONE, named_cuts
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, chosen_values
 from pesto.core.errors import UsageError
 from pesto.core.files.json import quoted
-from pesto.core.files.toml import closest
+from pesto.core.files.toml import suggest
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
-from pesto.inputs.first_look import first_look
+from pesto.inputs.precheck import precheck
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.split_search import parse_factors
 from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, PlanFile, SweepOptions, plans_of
@@ -108,7 +108,7 @@ def asked_settings(request: JobRequest) -> Settings:
             raise UsageError(f"{name} is no setting of the kind {request.kind} - leave it out: {', '.join(have)} are")
     solver = given.get("solver")
     if solver is not None and solver not in SOLVERS:
-        raise UsageError(f"no solver is called {quoted(solver)} - {closest(str(solver), SOLVERS)}")
+        raise UsageError(f"no solver is called {quoted(solver)} - {suggest(str(solver), SOLVERS)}")
     usual = {"time_limit_s": _TIME_LIMITS[request.kind]} if request.kind in _TIME_LIMITS else {}
     return Settings(**{**usual, **given})  # type: ignore[arg-type]  # checked by the type itself
 
@@ -119,7 +119,7 @@ def first_look_at(source: JobSource) -> None:
     if source.name is not None and source.blob is None:
         raise UsageError("a source's name is that of its file - give its blob, or leave it out")
     if source.model is not None:
-        first_look(named)
+        precheck(named)
 
 
 def _fields(request: JobRequest) -> None:
@@ -155,7 +155,7 @@ def _cluster(request: JobRequest) -> None:
     """UsageError for a preset that is not there."""
     name = request.cluster
     if isinstance(name, str) and name not in _presets():
-        raise UsageError(f"no cluster is named {quoted(name)} - {closest(name, _presets())}; or upload a file")
+        raise UsageError(f"no cluster is named {quoted(name)} - {suggest(name, _presets())}; or upload a file")
 
 
 @cache
@@ -189,7 +189,7 @@ def _sweep(request: JobRequest) -> None:
     axes = request.sweep
     if axes is None:
         raise UsageError('no axis is swept - give sweep, such as {"links": [0.1, 1]}')
-    Grid(base=Point(devices=1), values=axes_of(axes), cross=axes.cross)
+    SweepGrid(base=ClusterPoint(devices=1), values=axes_of(axes), cross=axes.cross)
 
 
 def axes_of(axes: SweepOptions) -> dict[str, tuple[float, ...]]:
@@ -203,7 +203,7 @@ def _split(request: JobRequest) -> None:
         raise UsageError('how many workers? - give split, such as {"workers": "2x2"}')
     parse_factors(options.workers)
     if options.method not in METHODS:
-        raise UsageError(f"no method is called {quoted(options.method)} - {closest(options.method, METHODS)}")
+        raise UsageError(f"no method is called {quoted(options.method)} - {suggest(options.method, METHODS)}")
     if asked_settings(request).time_limit_s < LEAST_S:
         raise UsageError(f"cuts need time - give a time_limit_s of {LEAST_S} or more")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.comparison.contest import Comparison, Entrants, Entry, chosen_methods, compete
+from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
 from pesto.choosing.comparison.methods import METHODS
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps
@@ -25,7 +25,7 @@ def compare_job(work: Work) -> dict[str, Any]:
     graph, entrants = _read(work, names)
     costs, saved = load_costs(graph, machine, work.given.costs), dict[str, Path]()
 
-    def hear(entry: Entry) -> None:
+    def hear(entry: MethodEntry) -> None:
         if entry.plan is not None and entry.split is None:
             name = f"{entry.method}.plan.json"
             work.keep(name, dumps(entry.plan))
@@ -45,7 +45,7 @@ def compare_job(work: Work) -> dict[str, Any]:
     return _summary(contest, ranked)
 
 
-def _summary(contest: Comparison, ranked: list[Entry]) -> dict[str, Any]:
+def _summary(contest: Comparison, ranked: list[MethodEntry]) -> dict[str, Any]:
     best = ranked[0] if ranked else None
     return {
         "method": best and best.method,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from pesto.core.errors import Exit, describe_error
-from pesto.core.executing.line import Line
+from pesto.core.executing.worker_channel import WorkerChannel
 from pesto.core.files.file_sha256 import file_sha256
 from pesto.planning.solving.interrupt import install, received
 from pesto.verbs.jobs.job_events import Done, encode
@@ -29,7 +29,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The folder for what it writes."""
 
 
-def answer(data: bytes, line: Line) -> bytes:
+def answer(data: bytes, line: WorkerChannel) -> bytes:
     """Do a job, telling its events, and answer with its `Done`: Ctrl-C and SIGTERM interrupt it as they do a verb.
 
     The process is retired after a bug, and after an interruption before anything was written: what it was loading or

@@ -8,7 +8,7 @@ from pesto.core.plans.plan_file import dumps
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.ahead import LAST, beside, parts_there
+from pesto.planning.solving.background_compiler import LAST, compiled_parts, shared_compiler
 from pesto.planning.solving.flow import solve
 from pesto.reporting.explaining.explanation_object import explanation_object
 from pesto.reporting.show.report.html_report import html_report
@@ -28,8 +28,8 @@ _STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "o
 
 def ready() -> None:
     """Solve a step of three ops, unless this machine has still to compile, and load TensorFlow; write nothing."""
-    beside()  # begins what is still to be compiled: a job can be cancelled while it waits for that, this could not
-    if LAST in parts_there():
+    shared_compiler()  # starts what is still to be compiled: a job that waits for it can be cancelled, this could not
+    if LAST in compiled_parts():
         _solve_once()
     load_tensorflow()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.core.errors import Exit, describe_error
-from pesto.core.files.confined import confined_to
+from pesto.core.files.confinement import confine_to
 from pesto.core.files.disk import make_folder
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.screen import one_line
@@ -38,7 +38,7 @@ def run(request: JobRequest, blobs: Path, out: Path, tell: Tell) -> Done:
     try:
         checked(request)
         make_folder(out)
-        with given(request, blobs, out) as files, confined_to(files.folder):
+        with given(request, blobs, out) as files, confine_to(files.folder):
             try:
                 result = _done(request, files, Telling(tell, files.named), out, written)
             except (Exception, KeyboardInterrupt) as error:

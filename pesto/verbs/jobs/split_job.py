@@ -3,7 +3,13 @@
 from math import prod
 from typing import Any
 
-from pesto.choosing.weighing.timed_split import accelerators_for, check_objective, refuse_short, ruled, timed
+from pesto.choosing.strategy_choice.timed_split import (
+    accelerators_for,
+    check_objective,
+    refuse_short,
+    rules_for,
+    time_split,
+)
 from pesto.core.errors import UsageError
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
@@ -34,7 +40,7 @@ def split_job(work: Work) -> dict[str, Any]:
     if not options.whole:
         refuse_undescribed(shaped, "accept that with whole")
     work.telling.begins("cuts")
-    rules = ruled(rules, options.objective, (graph, machine), prod(factors))
+    rules = rules_for(rules, options.objective, (graph, machine), prod(factors))
 
     def save(split: Split) -> None:
         """Write a split: the worker may be killed while a shorter one is looked for, or this one is timed."""
@@ -42,7 +48,9 @@ def split_job(work: Work) -> dict[str, Any]:
 
     found = divide_with_or_without_halo(shaped, factors, options.method, rules, seconds=seconds, on_split=save)
     save(found)
-    clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
+    clocked = (
+        time_split(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
+    )
     hold()
     left, out = undescribed_types(shaped), work.shown_out(SPLIT)
     said = split_object(shaped, found, left, out, clocked)

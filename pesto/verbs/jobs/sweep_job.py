@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pesto.choosing.whatif.grid import Grid, Point
-from pesto.choosing.whatif.points import Sweep, Task, no_point, sweep
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid
+from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
 from pesto.choosing.whatif.scaled import accelerators
 from pesto.core.errors import UsageError
 from pesto.inputs.load import load_cluster, load_costs
@@ -19,10 +19,10 @@ def sweep_job(work: Work) -> dict[str, Any]:
     axes, given, machine = work.request.sweep, work.given, load_cluster(work.given.cluster or "")
     if axes is None:
         raise UsageError("no axis is swept - give one")
-    grid = Grid(base=Point(devices=len(accelerators(machine))), values=axes_of(axes), cross=axes.cross)
+    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=axes_of(axes), cross=axes.cross)
     graph = work.graph()
     load_costs(graph, machine, given.costs)  # a profile that is refused ends it here, not in every row
-    task = Task(
+    task = SweepTask(
         graph=graph,
         cluster=machine,
         costs=lambda at: load_costs(graph, at, given.costs),
@@ -41,5 +41,5 @@ def sweep_job(work: Work) -> dict[str, Any]:
     if drawing.available() and found.rows:
         work.keep("chart.svg", sweep_chart.draw(found, "svg"))
     if not found.interrupted and all(row.plan is None for row in found.rows):
-        raise no_point(found)
+        raise no_plan_error(found)
     return {"points": len(found.rows), "ops": graph.ops, "interrupted": found.interrupted}

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.core.costs.listed import listed, scope, summed
+from pesto.core.costs.cost_listing import list_costs, scope, sum_costs
 from pesto.core.errors import Exit, InputError, UsageError
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
@@ -186,8 +186,8 @@ def test_every_op_of_a_model_is_listed_once() -> None:
     """Of a step of TensorFlow's own as well, and the sums are of them."""
     graph, cluster = load_graph(Source(model="rnnlm", variant="tiny")), load_cluster("v100x2-nvlink")
     costs = load_costs(graph, cluster, None)
-    found = listed(graph, cluster, costs)
+    found = list_costs(graph, cluster, costs)
     assert sorted(found.op.tolist()) == list(range(graph.ops)) and (np.diff(found.seconds) <= 0).all()
     for by in ("type", "scope"):
-        assert sum(row.seconds for row in summed(graph, found, by)) == pytest.approx(found.seconds.sum())
+        assert sum(row.seconds for row in sum_costs(graph, found, by)) == pytest.approx(found.seconds.sum())
     assert (found.kernel >= 0).all()

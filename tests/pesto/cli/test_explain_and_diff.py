@@ -14,7 +14,7 @@ from pesto.core.plans.plan_file import save
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import ints
@@ -55,7 +55,9 @@ def by_list(graph: Graph) -> Plan:
     cluster = load_cluster("v100x2-nvlink")
     costs, settings = load_costs(graph, cluster, None), Settings()
     problem = formulate(graph, costs, cluster, settings)
-    run = Bench.of(graph, problem).placed("list", "by hand", ints(problem.devices - 1 - np.arange(graph.ops) % 2))
+    run = CandidateEvaluator.of(graph, problem).placed(
+        "list", "by hand", ints(problem.devices - 1 - np.arange(graph.ops) % 2)
+    )
     bound = quick_bounds.best(problem)
     record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound, exact=None)
     return make_plan(record, run, {"list": run})

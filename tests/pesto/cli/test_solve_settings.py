@@ -12,9 +12,9 @@ from pesto.cli.main import pesto
 from pesto.core.errors import UsageError
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import Caps, Coarsening, Round, coarsen
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.levels import levels
+from pesto.planning.solving.multilevel import multilevel
 
 TRANSFER_S = 300e-6
 SENT = round((TRANSFER_S - 40.771e-6) / 2.07573e-11)
@@ -75,9 +75,9 @@ def test_caps_reach_the_coarsening(make_graph, make_cluster, make_costs) -> None
     ]  # fmt: skip
     graph, cluster = make_graph(ops), make_cluster()
     problem = formulate(graph, make_costs(graph, cluster), cluster, Settings())
-    bench, made = Bench.of(graph, problem), {}
+    bench, made = CandidateEvaluator.of(graph, problem), {}
     for asked in (Settings(coarsen_to=12), Settings(coarsen_to=12, merge_time=0.2, merge_members=1)):
-        stage = levels(bench, problem, asked)
+        stage = multilevel(bench, problem, asked)
         try:
             while True:
                 next(stage)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pesto.cli.main import pesto as command
 from pesto.core.cluster import PRECISIONS, Cluster, Rates
-from pesto.core.costs.analytical import modelled
-from pesto.core.costs.presets import preset, speeds
+from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.presets import device_preset, preset
 from pesto.core.errors import InputError
 from pesto.core.files import graph_file
 from pesto.core.graph import Graph
@@ -47,14 +47,14 @@ def graph(dtype: str, flops: float = 1e12) -> Graph:
 
 
 def seconds(text: str, dtype: str = "float32") -> float:
-    return float(modelled(graph(dtype), machine(text)).compute_s[0, 1])
+    return float(model_costs(graph(dtype), machine(text)).compute_s[0, 1])
 
 
 def test_rates_beside_a_preset_replace_its_own() -> None:
     """One peak, the bandwidth and the launch are given; all else, the memory too, is the V100's."""
     device = machine('preset = "V100"\npeak_tflops = {fp32 = 30}\nmemory_gb_s = 450\nlaunch_us = 9').devices[1]
     assert device.rates == Rates(peaks=(("fp32", 30e12),), bandwidth=450e9, launch_s=9e-6)
-    found, plain = speeds(device), preset("V100")
+    found, plain = device_preset(device), preset("V100")
     assert dict(found.peaks) == dict(plain.peaks) | {"fp32": 30e12}
     assert (found.bandwidth, found.launch_s) == (450e9, pytest.approx(9e-6))
     assert (found.sms, found.clock_hz, found.l2_bytes) == (plain.sms, plain.clock_hz, plain.l2_bytes)
@@ -75,10 +75,10 @@ def test_a_device_that_no_preset_knows() -> None:
     """It has a name of its own, is a GPU, and has times by what is said of it."""
     device = machine(WHOLE + "count = 2\n").devices[2]
     assert (device.name, device.kind, device.preset) == ("gpu:1", "gpu", "mine")
-    assert speeds(device).tensor == ("fp16",)
+    assert device_preset(device).tensor == ("fp16",)
     assert seconds(WHOLE) > 1e12 / 10e12 and seconds(WHOLE) > 3 * seconds(WHOLE, "float16")
     assert (
-        modelled(graph("float32"), machine(WHOLE)).source
+        model_costs(graph("float32"), machine(WHOLE)).source
         == "kernels and roofline of xeon-core, mine with rates of its own"
     )
 
@@ -151,7 +151,7 @@ def test_a_type_without_a_peak_is_refused(dtype: str, missing: str, tmp_path: Pa
         return
     fault = f"device gpu:0: no peak for {dtype}, in which the graph computes - add {missing} to its peak_tflops"
     with pytest.raises(InputError, match=fault):
-        modelled(graph(dtype), machine(WHOLE))
+        model_costs(graph(dtype), machine(WHOLE))
     assert isinstance(done.exception, InputError) or done.exit_code == InputError.exit
     # Beside a preset it is costed as float32, and the result says so.
     assert seconds('preset = "V100"\nmemory_gb_s = 450', "bfloat16") == seconds('preset = "V100"\nmemory_gb_s = 450')

@@ -8,15 +8,15 @@ import pytest
 from click.testing import CliRunner
 from cluster_files import HOST
 
-from pesto.choosing.whatif.grid import Point
-from pesto.choosing.whatif.scaled import scaled
+from pesto.choosing.whatif.grid import ClusterPoint
+from pesto.choosing.whatif.scaled import scale_cluster
 from pesto.cli.main import pesto
 from pesto.core.cluster import Path
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files import toml
 from pesto.inputs import cluster_file
-from pesto.inputs.cluster_file import cluster_names, described, load_cluster
+from pesto.inputs.cluster_file import cluster_names, describe_cluster, load_cluster
 
 FILE = f"""\
 # Two GPUs of a friend.
@@ -111,9 +111,9 @@ def test_pieces_are_the_longest_of_all_lines(file):
     # 1 kB: 10.01 < 11; 200 kB: 12 > 9, 10; 600 kB: 16 < 17 < 30; 1 MB: 50.
     sizes = [1_000, 200_000, 600_000, 1_000_000]
     assert transfer_s(path, sizes) == pytest.approx([11e-6, 12e-6, 30e-6, 50e-6])
-    fast = scaled(cluster, Point(devices=2, links=2)).paths[1][2]
+    fast = scale_cluster(cluster, ClusterPoint(devices=2, links=2)).paths[1][2]
     assert transfer_s(fast, sizes) == pytest.approx(transfer_s(path, sizes) / 2)
-    more = scaled(cluster, Point(devices=4))
+    more = scale_cluster(cluster, ClusterPoint(devices=4))
     assert more.paths[3][4].pieces == path.pieces and more.paths[3][4].source == "a stopwatch"
 
 
@@ -165,4 +165,4 @@ def test_values_written_as_toml_are_read_back(file):
     odd = replace(found, name='a "quoted" \\ µ name', hosts=(replace(found.hosts[0], name="h"),))
     for value in (found, odd):
         assert toml.parse(toml.dumps(value).encode(), cluster_file.File, "x", InputError) == value
-    assert described(str(file)).about.startswith("Two GPUs")
+    assert describe_cluster(str(file)).about.startswith("Two GPUs")

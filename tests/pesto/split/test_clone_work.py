@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.core.costs.analytical import roofline_s
-from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.kernels.op_times import gpu_op_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import PASSES
 from pesto.split import geometry
@@ -190,7 +190,7 @@ def clone(graph, at, signature, way, k):
 
 def seconds(graph, at):
     """On two GPUs and on a core."""
-    found = [times(graph, preset(name)).seconds[at] for name in ("V100", "A100")]
+    found = [gpu_op_times(graph, preset(name)).seconds[at] for name in ("V100", "A100")]
     return np.array([*found, roofline_s(graph, preset("xeon-core"))[at]])
 
 

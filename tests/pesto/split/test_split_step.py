@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InputError, UsageError
 from pesto.core.graph import MATMUL
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.split.program import Rules
@@ -28,7 +28,7 @@ def test_bytes_across_devices_are_the_planned_ones(divided):
     """What the problem sends between accelerators is what the division moves."""
     _, parts, step = divided
     cluster = load_cluster("v100x2-nvlink")
-    problem = build(step, modelled(step, cluster), cluster, memory=step.param_bytes)
+    problem = build_problem(step, model_costs(step, cluster), cluster, memory=step.param_bytes)
     device = problem.location[problem.allowed.argmax(axis=1)]
     at, ends = device[step.tensor_op[step.tensor]], device[step.dst]
     host = [d for d, found in enumerate(cluster.devices) if found.kind == "cpu"]
@@ -70,7 +70,7 @@ def test_workers_need_devices(divided):
         build_split_step(graph, parts, ("gpu:0",))
     cluster = load_cluster("cpux2")
     with pytest.raises(InputError, match="pinned to gpu:0, the cluster has"):
-        build(step, modelled(step, cluster), cluster, memory=step.param_bytes)
+        build_problem(step, model_costs(step, cluster), cluster, memory=step.param_bytes)
 
 
 def test_pins_are_in_the_fingerprint(divided):

@@ -15,10 +15,10 @@ from pesto.core.errors import UsageError
 from pesto.core.files.disk import check_writable, write_atomic
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
-from pesto.core.quantities import brief, counted
+from pesto.core.quantities import plural, shorten
 from pesto.core.source import EVERYTHING, Source
-from pesto.inputs.first_look import first_look
 from pesto.inputs.load import split_source
+from pesto.inputs.precheck import precheck
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 from pesto.verbs.artifacts import load_artifact, refusal
@@ -116,7 +116,7 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
     file = Path(str(step.file))
     if isinstance(wanted.devices, dict):
         _check_known(wanted.devices, found.lane_device)
-    first_look(step)
+    precheck(step)
     fetched = () if step.fetch == EVERYTHING else step.fetch
     unplanned = [name for name in fetched if name.removeprefix("^").split(":")[0] not in found.names]
     if unplanned:
@@ -197,27 +197,27 @@ def _said(done: Any, out: Path) -> dict[str, Any]:
 
 
 def _page(said: dict[str, Any], file: Path, out: Path) -> str:
-    ops, nodes = counted(said["ops"], "op"), counted(said["nodes"], "node")
+    ops, nodes = plural(said["ops"], "op"), plural(said["nodes"], "node")
     rows = [paragraph(f"{file}: {ops} of the step placed, {nodes} written -> {out}", 2)]
-    rows += [fact("on", f"{name}: {counted(n, 'op')}") for name, n in said["ops_per_device"].items()]
+    rows += [fact("on", f"{name}: {plural(n, 'op')}") for name, n in said["ops_per_device"].items()]
     how = "TensorFlow places and orders them as planned (on stand-in CPUs, none run)"
     rows += [
-        fact("order", f"{counted(said['control_edges'], 'control edge')} added"),
-        fact("_class", f"removed from {counted(said['class_removed'], 'op')}"),
+        fact("order", f"{plural(said['control_edges'], 'control edge')} added"),
+        fact("_class", f"removed from {plural(said['class_removed'], 'op')}"),
         fact("verified", f"{ops}: {how}"),
     ]
     if said["gone"]:
         first, count = said["gone"][0], len(said["gone"])
-        some = f"such as {brief(first)}: feeding or fetching one is an error; --keep NAME keeps a constant's"
-        rows.append(fact("gone", f"{counted(count, 'name')} of what has copies or was led around, {some}"))
+        some = f"such as {shorten(first)}: feeding or fetching one is an error; --keep NAME keeps a constant's"
+        rows.append(fact("gone", f"{plural(count, 'name')} of what has copies or was led around, {some}"))
     if said["kept"]:
-        names = ", ".join(map(brief, said["kept"]))
+        names = ", ".join(map(shorten, said["kept"]))
         rows.append(
-            fact("kept", f"{names}: sent {counted(said['kept_sent'], 'time')} a step, which the plan does not count")
+            fact("kept", f"{names}: sent {plural(said['kept_sent'], 'time')} a step, which the plan does not count")
         )
     if said["behind_the_order"]:
         first, count = said["behind_the_order"][0], len(said["behind_the_order"])
-        text = f"{brief(first)} and {count - 1} more need ops of the step: fetch them with the whole step"
+        text = f"{shorten(first)} and {count - 1} more need ops of the step: fetch them with the whole step"
         rows.append(fact("careful", text))
     remedy = "Grappler drops the order, so turn it off (pesto optimize can run it before the solve):"
     return "\n".join([*rows, fact("to run it", remedy), *SETTINGS])

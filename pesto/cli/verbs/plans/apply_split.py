@@ -11,9 +11,9 @@ import click
 from pesto.cli.printed import to_json
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
-from pesto.core.quantities import counted, percent, size
+from pesto.core.quantities import percent, plural, size
 from pesto.core.source import Source
-from pesto.inputs.load import partitioned
+from pesto.inputs.load import partition_split
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 
@@ -28,7 +28,7 @@ def apply_split(
 ) -> None:
     """Write the partitioned graph of a split; UsageError for devices that are not its workers'."""
     workers, host = _devices(devices, found.devices)
-    made = partitioned(found, source, workers, host)
+    made = partition_split(found, source, workers, host)
     from pesto.tf.enforce.rewrite import serialized
 
     write_atomic(out, serialized(made.graph_def, text=out.suffix == ".pbtxt"))
@@ -82,11 +82,11 @@ def _object(made: "Partition", out: Path) -> dict[str, Any]:
 
 
 def _page(said: dict[str, Any], found: SplitFile) -> str:
-    workers = counted(len(said["workers"]), "worker")
-    rows = [paragraph(f"{found.what}: {counted(said['nodes'], 'node')} for {workers} -> {said['out']}", 2)]
-    rows += [fact("on", f"{name}: {counted(n, 'node')}") for name, n in said["nodes_per_device"].items()]
+    workers = plural(len(said["workers"]), "worker")
+    rows = [paragraph(f"{found.what}: {plural(said['nodes'], 'node')} for {workers} -> {said['out']}", 2)]
+    rows += [fact("on", f"{name}: {plural(n, 'node')}") for name, n in said["nodes_per_device"].items()]
     rows += [
-        fact("sent", f"{size(said['bytes'])} a step; {counted(said['late'], 'tensor')} late, shortly before their use"),
+        fact("sent", f"{size(said['bytes'])} a step; {plural(said['late'], 'tensor')} late, shortly before their use"),
         fact(
             "variables",
             f"{percent(said['variables_share'])} of all on the fullest worker; --json says which part is which",

@@ -9,7 +9,7 @@ from pesto.cli.outputs import check_outputs
 from pesto.core.distribution import install_command
 from pesto.core.errors import SolverError, UsageError
 from pesto.core.files.disk import write_atomic
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.show import drawing
@@ -61,8 +61,8 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
         )
     else:
         write_atomic(out, draw(found, shown, form))
-    edges = f"{counted(len(shown.src), 'edge')}, {int(shown.crosses.sum())} of them to another device"
-    click.echo(paragraph(f"{out}: {counted(len(shown.labels), 'box', 'boxes')} by {shown.by}, {edges}", 2))
+    edges = f"{plural(len(shown.src), 'edge')}, {int(shown.crosses.sum())} of them to another device"
+    click.echo(paragraph(f"{out}: {plural(len(shown.labels), 'box', 'boxes')} by {shown.by}, {edges}", 2))
 
 
 def _form(out: Path) -> str:

@@ -8,7 +8,7 @@ import click
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.core.files.disk import write_atomic
-from pesto.core.quantities import counted, size
+from pesto.core.quantities import plural, size
 from pesto.core.source import Source
 from pesto.reporting.show.lines import paragraph
 from pesto.verbs.artifacts import GivenStep, load_plan, report
@@ -53,4 +53,4 @@ def report_command(
     plans = [(file.name, load_plan(file, "report")) for file in files]
     graph, page = report(plans, GivenStep(source=source, cluster=cluster or None, costs=costs))
     write_atomic(out, page)
-    click.echo(paragraph(f"{out}: {counted(graph.ops, 'op')}, {size(len(page))}; open it in a browser", 2))
+    click.echo(paragraph(f"{out}: {plural(graph.ops, 'op')}, {size(len(page))}; open it in a browser", 2))

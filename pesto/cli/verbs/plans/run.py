@@ -23,10 +23,10 @@ from pesto.cli.verbs.plans.run_split import run_divided
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import FUNCTION, SESSION
+from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.statements import NOT_CHECKED
-from pesto.core.plans.ways import GRAPHDEF
-from pesto.core.quantities import counted, duration
+from pesto.core.quantities import duration, plural
 from pesto.core.source import Source
 from pesto.inputs.load import plan_source, run_plan, split_source
 from pesto.reporting.show.feed_lines import fed_lines
@@ -198,9 +198,9 @@ def page(ran: "PlannedRunResult", source: str) -> str:
     """A page for people."""
     where = ", ".join(f"{name} = {target}" for name, target in ran.devices.items())
     facts = {
-        "order": f"{counted(len(ran.moves), 'op')} moved, {counted(len(ran.inversions), 'pair')} out of order, in the "
-        f"partition graphs and the traces of {counted(ran.traced_steps, 'step')}; "
-        f"{counted(ran.chain_edges, 'control edge')} added",
+        "order": f"{plural(len(ran.moves), 'op')} moved, {plural(len(ran.inversions), 'pair')} out of order, in the "
+        f"partition graphs and the traces of {plural(ran.traced_steps, 'step')}; "
+        f"{plural(ran.chain_edges, 'control edge')} added",
         "results": _results(ran),
         **finite_facts("the reference", finite=ran.finite, alike=alike(ran)),
         "reference": ran.reference_is,
@@ -211,7 +211,7 @@ def page(ran: "PlannedRunResult", source: str) -> str:
         "overhead": f"{ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
         "note": ran.note,
     }
-    head = paragraph(f"{source}: {counted(ran.ops, 'op')} on {where}", 2)
+    head = paragraph(f"{source}: {plural(ran.ops, 'op')} on {where}", 2)
     return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
 
 
@@ -224,7 +224,7 @@ def _predicted(ran: "PlannedRunResult") -> str:
 
 def _results(ran: "PlannedRunResult") -> str:
     """How what was computed compares with the reference."""
-    after = f" after {counted(ran.traced_steps + ran.steps, 'step')}"
+    after = f" after {plural(ran.traced_steps + ran.steps, 'step')}"
     if ran.losses_distance is not None and ran.variables_distance is not None:
         least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
         return (

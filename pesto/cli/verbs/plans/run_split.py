@@ -9,7 +9,7 @@ import click
 from pesto.cli.printed import answer, finite_facts, finite_or_none
 from pesto.core.errors import VerificationError
 from pesto.core.files.json import shown
-from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.source import Source
 from pesto.inputs.load import run_split
 from pesto.reporting.show.feed_lines import fed_lines
@@ -65,23 +65,23 @@ def _object(ran: "PartitionRunResult", found: SplitFile) -> dict[str, Any]:
 
 def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
     where = ", ".join(ran.devices)
-    more = f" and {counted(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
+    more = f" and {plural(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
     names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
     far = max(ran.losses_distance, ran.variables_distance)
     least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
     facts = {
-        "losses": f"{names} of {counted(ran.steps, 'step')}: at most {ran.losses_distance:.1e} from the whole "
+        "losses": f"{names} of {plural(ran.steps, 'step')}: at most {ran.losses_distance:.1e} from the whole "
         "step's, relative to its largest number",
         **finite_facts("the whole step", finite=ran.finite, alike=math.isfinite(far)),
         **_rounding(ran),
-        "variables": f"{counted(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
+        "variables": f"{plural(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
         "held": f"{percent(ran.held)} of all variables on the fullest worker",
-        "sent": f"{size(ran.moved_bytes)} a step; {counted(ran.late, 'tensor')} late, shortly before their use",
-        "devices": f"{counted(len(ran.moves), 'op')} moved, in the partition graphs of the first step",
+        "sent": f"{size(ran.moved_bytes)} a step; {plural(ran.late, 'tensor')} late, shortly before their use",
+        "devices": f"{plural(len(ran.moves), 'op')} moved, in the partition graphs of the first step",
         "step time": f"{duration(ran.step_s)} in parts, {duration(ran.whole_step_s)} whole (medians); workers on "
         "logical CPUs share this machine, and say nothing of speed",
     }
-    head = paragraph(f"{found.what}: {counted(ran.nodes, 'node')} on {where}", 2)
+    head = paragraph(f"{found.what}: {plural(ran.nodes, 'node')} on {where}", 2)
     return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.whatif.launching import Launched
-from pesto.choosing.whatif.rerun import Simulation, bench_of, trusted
+from pesto.choosing.whatif.launching import LaunchedStep
+from pesto.choosing.whatif.rerun import Simulation, add_trust, evaluator_of
 from pesto.cli.options import (
     Existing,
     cluster_option,
@@ -18,17 +18,17 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.core.costs.launches import Launch
+from pesto.core.costs.launches import LaunchCost
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.graph import Graph
+from pesto.core.plans.execution_modes import EXECUTION_MODES, PLACEMENT, ModePrediction
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.tf_pesto_files import read_placement
-from pesto.core.plans.ways import PLACEMENT, WAYS, Enforced
 from pesto.core.quantities import duration, size
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.planning.solving.trust import DRAWS, Errors
+from pesto.planning.solving.trust import DRAWS, ErrorModel
 from pesto.reporting.show.facts.artifact_keys import PLAN
 from pesto.reporting.show.facts.costs_note import note_key
 from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
@@ -48,7 +48,7 @@ from pesto.verbs.artifacts import GivenStep, load_plan, simulate
 @click.option(
     "--as",
     "way",
-    type=click.Choice(WAYS),
+    type=click.Choice(EXECUTION_MODES),
     help="Also as TensorFlow runs PLAN this way, where not every op has a place in the order.",
 )
 @launch_option("Also with launches as ops of their own, each of TIME, or as the costs have them.")
@@ -73,7 +73,7 @@ def simulate_command(
     cdep: Path | None,
     per_edge: bool,
     way: str | None,
-    launch: Launch | None,
+    launch: LaunchCost | None,
     noise: float | None,
     draws: int | None,
     seed: int,
@@ -91,7 +91,7 @@ def simulate_command(
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
     _check_given(plan, part, way, noise)
-    errors = None if noise is None else Errors(noise=noise, draws=DRAWS if draws is None else draws, seed=seed)
+    errors = None if noise is None else ErrorModel(noise=noise, draws=DRAWS if draws is None else draws, seed=seed)
     if memory is not None:
         check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
     found = load_plan(plan, "simulate") if plan is not None else None
@@ -100,7 +100,7 @@ def simulate_command(
     else:
         graph = load_graph(source.checked())
         run = _theirs((Path(str(part)), cdep), graph, cluster or "v100x2-nvlink", costs, per_edge=per_edge)
-    run = trusted(run, errors)
+    run = add_trust(run, errors)
     if memory is not None:
         write_atomic(memory, _curves(run))
     enforced = _enforced(found, run, way)
@@ -127,13 +127,13 @@ def _theirs(
     """The step that the authors' part.json, and their cdep.json if there is one, give."""
     machine = load_cluster(cluster)
     op_costs = load_costs(graph, machine, costs)
-    bench = bench_of(graph, machine, op_costs, per_edge=per_edge)
+    bench = evaluator_of(graph, machine, op_costs, per_edge=per_edge)
     device, order = read_placement(*files, graph, bench.problem, machine)
     placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
     return Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.said, costs=op_costs)
 
 
-def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> Enforced | None:
+def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> ModePrediction | None:
     """The step in the way asked for; of a plan that leaves the order to the framework, without one."""
     if plan is not None and plan.placement_only:
         if way not in (None, PLACEMENT):
@@ -166,7 +166,7 @@ def _as_object(run: Simulation) -> dict[str, object]:
     }
 
 
-def _launch_keys(apart: Launched | None) -> dict[str, object]:
+def _launch_keys(apart: LaunchedStep | None) -> dict[str, object]:
     """Keys of the step with launches apart; none where that was not asked for."""
     if apart is None:
         return {}
@@ -175,7 +175,7 @@ def _launch_keys(apart: Launched | None) -> dict[str, object]:
     }}  # fmt: skip
 
 
-def _page(run: Simulation, enforced: Enforced | None, apart: Launched | None) -> str:
+def _page(run: Simulation, enforced: ModePrediction | None, apart: LaunchedStep | None) -> str:
     busy_s, peak_bytes = run.busy_s, run.peak_bytes
     head = [
         fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),

@@ -7,7 +7,7 @@ import click
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.core.files.disk import check_folder, write_atomic
-from pesto.core.quantities import counted, size
+from pesto.core.quantities import plural, size
 from pesto.core.source import Source
 from pesto.reporting.show.lines import paragraph
 from pesto.reporting.show.trace import gzip_bytes, trace
@@ -53,7 +53,7 @@ def trace_command(
     text = gzip_bytes(text) if out.suffix == ".gz" else text
     write_atomic(out, text)
     click.echo(
-        paragraph(f"{out}: {counted(graph.ops, 'op')}, {counted(run.transfers, 'transfer')}, {size(len(text))}", 2)
+        paragraph(f"{out}: {plural(graph.ops, 'op')}, {plural(run.transfers, 'transfer')}, {size(len(text))}", 2)
     )
     if events is not None:
         from pesto.tf.events import write_events

@@ -18,12 +18,12 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.core.costs.launches import Launch
+from pesto.core.costs.launches import LaunchCost
 from pesto.core.errors import InfeasibleError, InputError, UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.files.json import shown
 from pesto.core.files.problem_file import save_problem
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.reporting.show.lines import command, fact, paragraph
@@ -137,7 +137,7 @@ def _parameter(text: str) -> tuple[str, int]:
 
 
 def _coarse(
-    source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, launch: Launch | None,
+    source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, launch: LaunchCost | None,
     **_: object,
 ) -> Instance:  # fmt: skip
     refuse("a training step is no family", *_OF_FAMILIES)
@@ -175,8 +175,8 @@ def _object(instance: Instance, out: Path, programs: dict[str, Path]) -> dict[st
 
 
 def _summary(said: dict[str, Any]) -> str:
-    counts = ", ".join(counted(said[f"{name}s"], name) for name in ("task", "edge", "payload"))
-    machine = ", ".join(counted(said[f"{name}s"], name) for name in ("device", "location", "link"))
+    counts = ", ".join(plural(said[f"{name}s"], name) for name in ("task", "edge", "payload"))
+    machine = ", ".join(plural(said[f"{name}s"], name) for name in ("device", "location", "link"))
     known = "" if said["optimum"] is None else f", optimum {said['optimum']}"
     bound = amount(said["lower_bound"], said["ticks_per_second"])
     return "\n".join([

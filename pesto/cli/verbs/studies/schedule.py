@@ -22,7 +22,7 @@ from pesto.core.errors import (
     VerificationError,
 )
 from pesto.core.files.problem_file import load_problem, load_schedule, save_schedule
-from pesto.core.quantities import counted, percent
+from pesto.core.quantities import percent, plural
 from pesto.core.settings import Settings
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.lines import command, fact, paragraph
@@ -174,7 +174,7 @@ def _page(instance: Instance, said: dict[str, Any], problem: Path) -> str:
     bound = f"{amount(said['lower_bound'], unit)} ({said['bound_by'] or 'none'})"
     limit = "" if said["limit"] == Limit.NONE else f", stopped by: {said['limit']}"
     return "\n".join([
-        paragraph(f"{instance.name or 'problem'}: {counted(p.tasks, 'task')} on {counted(p.devices, 'device')}", 2),
+        paragraph(f"{instance.name or 'problem'}: {plural(p.tasks, 'task')} on {plural(p.devices, 'device')}", 2),
         fact("status", f"{said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})"),
         fact("makespan", amount(said["makespan"], unit) + _since(said, unit)),
         fact("lower bound", f"{bound}, gap {percent(said['gap'])}{known}"),

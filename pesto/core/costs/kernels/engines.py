@@ -14,7 +14,7 @@ _NO_FLOATS = ("int", "uint", "qint", "quint", "bool", "string", "resource", "var
 _BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 
-def lacking(dtype: str, device: Preset) -> str:
+def missing_precision(dtype: str, device: Preset) -> str:
     """The precision of a data type that the device has no peak for; empty where it has, and for what is no float.
 
     Ops of such a type get the rates of float32.

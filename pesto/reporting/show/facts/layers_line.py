@@ -3,7 +3,7 @@
 import numpy as np
 
 from pesto.core.plans.plan import Plan
-from pesto.core.quantities import brief, percent
+from pesto.core.quantities import percent, shorten
 from pesto.reporting.explaining.name_scopes import name_scopes
 from pesto.reporting.show.lines import fact
 
@@ -39,4 +39,4 @@ def layers_lines(plan: Plan) -> list[str]:
 
 
 def _said(label: str, share: float) -> str:
-    return brief(label) if share >= _WHOLE else f"{brief(label)} ({percent(share)} of it)"
+    return shorten(label) if share >= _WHOLE else f"{shorten(label)} ({percent(share)} of it)"

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from pesto.core.quantities import counted, duration, durations, percent
+from pesto.core.quantities import duration, durations, percent, plural
 from pesto.planning.solving.trust import Trust
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.table import align_rows
@@ -38,7 +38,7 @@ def trust_table(trust: Trust) -> list[str]:
 
 
 def _noise(trust: Trust) -> str:
-    return f"noise {trust.noise:g} ({counted(trust.draws, 'draw')})"
+    return f"noise {trust.noise:g} ({plural(trust.draws, 'draw')})"
 
 
 def _stays(trust: Trust) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.choosing.comparison.contest import Entrants, compete
 from pesto.choosing.comparison.step_shape import shape_of
 from pesto.core.memory.peaks import footprint
-from pesto.core.problem import TICK_S, build
+from pesto.core.problem import TICK_S, build_problem
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on
 from solvers import Options, Problem
@@ -69,7 +69,7 @@ def parted(key: Key, settings: CellSettings) -> Found:
 
 def _problem(at: StepOnCluster) -> Problem:
     """Ops hold nothing by themselves: memory is counted over time."""
-    return build(at.graph, at.costs, at.cluster, memory=np.zeros_like(at.graph.param_bytes))
+    return build_problem(at.graph, at.costs, at.cluster, memory=np.zeros_like(at.graph.param_bytes))
 
 
 def _fullest(problem: Problem, relief: Relief) -> float:

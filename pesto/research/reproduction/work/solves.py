@@ -8,10 +8,10 @@ from pesto.choosing.comparison.contest import Entrants, compete
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.settings import Settings
 from pesto.planning.solving.baselines import baselines
-from pesto.planning.solving.candidates import Bench
-from pesto.planning.solving.exact import Exact, exact
-from pesto.planning.solving.flow import Outcome, formulate, solve
-from pesto.planning.solving.levels import levels
+from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.exact import ExactOutcome, solve_coarse
+from pesto.planning.solving.flow import SolveOutcome, formulate, solve
+from pesto.planning.solving.multilevel import multilevel
 from pesto.planning.solving.tracker import Tracker
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on
@@ -65,7 +65,7 @@ def _solved(at: StepOnCluster, settings: CellSettings) -> Found:
     }
 
 
-def _candidates(outcome: Outcome, tick: float) -> dict[str, float]:
+def _candidates(outcome: SolveOutcome, tick: float) -> dict[str, float]:
     return {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits}
 
 
@@ -106,11 +106,11 @@ def _exact(at: StepOnCluster, cell_settings: CellSettings, *, congestion: bool) 
         time_limit_s=min(EXACT_S, cell_settings.seconds) if cell_settings.tiny else EXACT_S, deterministic=True,
         solver="cpsat-windows", coarsen_to=NODES, congestion=congestion, search=False,
     )  # fmt: skip
-    bench = Bench.of(at.graph, formulate(at.graph, at.costs, at.cluster, settings), per_edge=False)
+    bench = CandidateEvaluator.of(at.graph, formulate(at.graph, at.costs, at.cluster, settings), per_edge=False)
     tracker = Tracker(lambda _: None)
     planning = tracker.run("baselines", baselines(bench, at.cluster))
-    level = tracker.run("coarsen", levels(bench, planning, settings))[0]
-    done: Exact = tracker.run("solve", exact(bench, level, settings))
+    level = tracker.run("coarsen", multilevel(bench, planning, settings))[0]
+    done: ExactOutcome = tracker.run("solve", solve_coarse(bench, level, settings))
     if CLOCKED in done.result.detail:
         raise RuntimeError(f"the exact solver was {done.result.detail}")
     last = done.last or (done.start.expanded if done.start else None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.core.files.json import shown
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.reporting.show.table import Column, Table, texts
 from pesto.research.study.cell_answer import FAILED
 from pesto.research.study.report import tables
@@ -130,8 +130,8 @@ def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str
         wait = f", {len(runs.cells) - done} pending" if done < len(runs.cells) else ""
         yield f"{what}: {done} of {len(runs.cells)} cells done{wait}{told}"
         seeds = len({c.seed for c in runs.cells})
-        sizes = (counted(len(runs.instances), "instance"), counted(len(runs.configurations), "configuration"))
-        yield f"{what}: {', '.join(sizes)}, {counted(seeds, 'seed')}{_same(runs)}"
+        sizes = (plural(len(runs.instances), "instance"), plural(len(runs.configurations), "configuration"))
+        yield f"{what}: {', '.join(sizes)}, {plural(seeds, 'seed')}{_same(runs)}"
     if len(solves.cells):
         yield from _solved(solves)
     versions = {(c.solver, c.outcome.version) for c in rows.cells if c.outcome and c.outcome.version}
@@ -141,7 +141,7 @@ def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str
         yield from _several_versions(runs)
     yield f"made by pesto {shown(rows.created_by, 40)}"
     if rows.former:
-        yield f"left out: {counted(rows.former, 'result')} of cells that an earlier form of the study had"
+        yield f"left out: {plural(rows.former, 'result')} of cells that an earlier form of the study had"
 
 
 def _several_versions(runs: StageRuns) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _solved(runs: StageRuns) -> Iterator[str]:
     closed = np.unique(runs.instance[(runs.verdict == OPTIMAL) | runs.none_exists])
     still = [runs.instances[k] for k in np.setdiff1d(tried, closed)]
     rest = f"; open: {_listed(still)}" if still else ""
-    yield f"solved by at least one configuration: {len(closed)} of {counted(len(tried), 'instance')}{rest}"
+    yield f"solved by at least one configuration: {len(closed)} of {plural(len(tried), 'instance')}{rest}"
 
 
 def _listed(names: list[str]) -> str:

@@ -4,8 +4,8 @@ from functools import cache
 
 import msgspec
 
-from pesto.core.executing.executor import Answered, Limits, Lost, Work
-from pesto.core.executing.line import Line
+from pesto.core.executing.executor import WorkFailure, WorkItem, WorkLimits, WorkResult
+from pesto.core.executing.worker_channel import WorkerChannel
 from pesto.research.study.cell_answer import CellAnswer
 from pesto.research.study.cells import StudyCell
 from pesto.research.study.instance_cache import InstanceCache
@@ -22,13 +22,13 @@ def patience_s(cell: StudyCell) -> float:
     return PREPARE_S + UNHURRIED_S + COMPILING_S + 2 * patience(cell.limit_s)
 
 
-def cell_work(cell: StudyCell) -> Work:
+def cell_work(cell: StudyCell) -> WorkItem:
     """A cell, to be begun."""
-    limits = Limits(patience_s=patience_s(cell))
-    return Work(key=cell.key, entry=f"{__name__}:answer", data=msgspec.json.encode(cell), limits=limits)
+    limits = WorkLimits(patience_s=patience_s(cell))
+    return WorkItem(key=cell.key, entry=f"{__name__}:answer", data=msgspec.json.encode(cell), limits=limits)
 
 
-def answer(data: bytes, line: Line) -> bytes:
+def answer(data: bytes, line: WorkerChannel) -> bytes:
     """Run a cell, in the process of a worker. Where nobody binds it to cores, they are those that it was promised."""
     result = execute(msgspec.json.decode(data, type=StudyCell), _shelf())
     if line.cores is not None and "cores" in result.measures:
@@ -42,8 +42,8 @@ def _shelf() -> InstanceCache:
     return InstanceCache()
 
 
-def answer_of(outcome: Answered | Lost) -> CellAnswer:
+def answer_of(outcome: WorkResult | WorkFailure) -> CellAnswer:
     """The answer to a cell; `hung` where it was given up."""
-    if isinstance(outcome, Answered):
+    if isinstance(outcome, WorkResult):
         return msgspec.json.decode(outcome.data, type=CellAnswer)
     return CellAnswer(key=outcome.work.key, status=Status.HUNG, detail=outcome.detail, seconds=outcome.seconds)

@@ -68,7 +68,7 @@ def _settings(cell: StudyCell) -> Settings:
     )
 
 
-def _measures(outcome: flow.Outcome) -> dict[str, Any]:
+def _measures(outcome: flow.SolveOutcome) -> dict[str, Any]:
     """See docs/guides/studies.md."""
     coarse = outcome.plan.provenance.coarse
     on_coarse: dict[str, Any] = {}

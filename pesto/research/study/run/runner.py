@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pesto.core.executing.executor import Answered, Executor, Lost, Said
+from pesto.core.executing.executor import Executor, ProgressMessage, WorkFailure, WorkResult
 from pesto.research.study.cell_answer import CellAnswer
 from pesto.research.study.cells import StudyCell, canonical
 from pesto.research.study.run.cell_work import answer_of, cell_work
@@ -68,7 +68,7 @@ class _StudyRun:
             while self._todo and len(self._running) < self._executor.slots:
                 self._begin(self._todo.popleft())
             for outcome in self._executor.collect():
-                if not isinstance(outcome, Said):  # cells tell nothing
+                if not isinstance(outcome, ProgressMessage):  # cells tell nothing
                     self._take(outcome)
         return self._ran
 
@@ -78,13 +78,13 @@ class _StudyRun:
         self._running[cell.key] = cell
         self._executor.begin(cell_work(cell))
 
-    def _take(self, outcome: Answered | Lost) -> None:
+    def _take(self, outcome: WorkResult | WorkFailure) -> None:
         cell = self._running.pop(outcome.work.key)
-        if isinstance(outcome, Lost) and outcome.why == "place":
+        if isinstance(outcome, WorkFailure) and outcome.why == "place":
             self._again.add(cell.key)
             self._todo.appendleft(cell)
             return
-        if isinstance(outcome, Lost) and outcome.why != "time":
+        if isinstance(outcome, WorkFailure) and outcome.why != "time":
             self._losses[cell.key] += 1
             self._lost_s[cell.key] += outcome.seconds
             if self._losses[cell.key] < TRIES:

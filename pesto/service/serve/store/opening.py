@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pesto.core.distribution import install_command
 from pesto.core.errors import SolverError
-from pesto.core.files.lock import Kind, held
+from pesto.core.files.lock import LockKind, hold_lock
 from pesto.service.serve.store.beside import Watched, Works
 from pesto.service.serve.store.group_commit import Writer
 from pesto.service.serve.store.ledger import Ledger
@@ -19,7 +19,7 @@ from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.sqlite_file import FILE, connected, explained_damage, reading
 from pesto.service.serve.store.waiting import RecentWaiting
 
-_LOCK = Kind("service", "server", "give another --data")
+_LOCK = LockKind("service", "server", "give another --data")
 Committed = Callable[[set[int]], None]
 """Hears, after a commit, the numbers of the jobs that have new events."""
 
@@ -57,7 +57,7 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
     UsageError when the folder is another server's, or of a newer version; FileError when it cannot be written to.
     """
     with ExitStack() as stack:
-        stack.enter_context(held(folder / FILE, _LOCK))
+        stack.enter_context(hold_lock(folder / FILE, _LOCK))
         connection = connected(folder)
         stack.callback(connection.close)
         everybody = connection.crowd()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pesto.core.errors import FileError, UsageError
 from pesto.core.files.json import shown
-from pesto.core.files.sqlite import explained
+from pesto.core.files.sqlite import explain_errors
 from pesto.service.serve.store.database import Words
 from pesto.service.serve.store.ledger import BLOBS, JOBS
 from pesto.service.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
@@ -105,7 +105,7 @@ def reading(folder: Path) -> SqliteFile:
 
 def explained_damage(path: Path) -> AbstractContextManager[None]:
     """Tell SQLite's errors as FileError, a damaged database with how to get another."""
-    return explained(path, f"{RESTORE}, or give another --data", FileError)
+    return explain_errors(path, f"{RESTORE}, or give another --data", FileError)
 
 
 def left_files(folder: Path) -> str:

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 import pesto as face
-from pesto.choosing.whatif.rerun import Simulation, bench_of
+from pesto.choosing.whatif.rerun import Simulation, evaluator_of
 from pesto.cli.main import pesto
 from pesto.core.cluster import Cluster
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.analytical import modelled
-from pesto.core.costs.launches import Launch, launches
+from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.launches import LaunchCost, split_launches
 from pesto.core.errors import UsageError
 from pesto.core.graph import MATMUL, PASSES, Graph
 from pesto.core.settings import Settings
@@ -38,7 +38,7 @@ def run(
     def simulated(ops: Ops, at: list[int], order: Any = None) -> Simulation:
         graph, cluster = make_graph(ops), make_cluster()
         costs = make_costs(graph, cluster)
-        bench = bench_of(graph, cluster, costs, per_edge=False)
+        bench = evaluator_of(graph, cluster, costs, per_edge=False)
         rank = np.arange(len(ops)) if order is None else order
         placed = bench.ordered("test", "", np.array(at), rank)
         return Simulation(cluster=cluster, bench=bench, run=placed, costs=costs)
@@ -107,8 +107,8 @@ def test_modelled_kernels_are_without_the_launch_and_measured_ones_as_they_are(
     rows[0, :5], rows[1, :3] = (MATMUL, 512, 512, 512, 1), (PASSES, 3, 0)
     graph, cluster = make_graph(ops), load_cluster("v100x2-nvlink")
     graph = replace(graph, kernels=rows, flops=[2 * 512.0**3, 0, 0, 0], given_kinds=(), given_s=np.zeros((4, 0)))
-    costs = modelled(graph, cluster)
-    apart = launches(graph, cluster, costs, Launch())
+    costs = model_costs(graph, cluster)
+    apart = split_launches(graph, cluster, costs, LaunchCost())
     gpu = [d.kind for d in cluster.devices].index("gpu")
     less = (costs.compute_s - apart.kernel_s)[:, gpu] * 1e6
     assert 0 < less[0] <= 5 and less[1:].tolist() == pytest.approx([15, 5, 0])
@@ -116,10 +116,10 @@ def test_modelled_kernels_are_without_the_launch_and_measured_ones_as_they_are(
     seen = np.full((4, len(cluster.devices)), np.nan)
     seen[:2, gpu] = 7e-6
     measured = Costs(compute_s=costs.compute_s, origin=np.full(4, MEASURED), source="test", launch_s=seen)
-    known = launches(graph, cluster, measured, Launch())
+    known = split_launches(graph, cluster, measured, LaunchCost())
     assert np.array_equal(known.kernel_s, costs.compute_s, equal_nan=True)
     assert known.launch_s[:, gpu] * 1e6 == pytest.approx([7, 7, 5, 0])
-    asked = launches(graph, cluster, measured, Launch(each_s=2e-6))
+    asked = split_launches(graph, cluster, measured, LaunchCost(each_s=2e-6))
     assert asked.launch_s[:, gpu] * 1e6 == pytest.approx([2, 6, 2, 0])
 
 
@@ -127,7 +127,7 @@ def test_modelled_kernels_are_without_the_launch_and_measured_ones_as_they_are(
 def test_a_launch_out_of_range_is_refused(wrong: float) -> None:
     """Seconds below 0, above 1, and what is no number."""
     with pytest.raises(UsageError, match="give 0 to 1 s"):
-        Launch(each_s=wrong)
+        LaunchCost(each_s=wrong)
 
 
 def test_the_command_line_takes_a_time_or_what_the_costs_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_the_command_line_takes_a_time_or_what_the_costs_have(tmp_path: Path, mo
     assert "launches" in said("--launch", "costs").stdout
     assert "write 5us" in str(said("--launch", "5 apples").exception)
     plain, apart = (coarsened(Source(file=Path("step.json")), "v100x2-nvlink", Settings(coarsen_to=10), None, launch)
-                    for launch in (None, Launch(each_s=5e-6)))  # fmt: skip
+                    for launch in (None, LaunchCost(each_s=5e-6)))  # fmt: skip
     assert apart.problem.devices == plain.problem.devices + 2
     assert apart.problem.duration[:, -2:].max() >= 5000
     assert replay(apart.problem, *_together(apart.problem)).makespan >= 17_000

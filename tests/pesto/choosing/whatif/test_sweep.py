@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.choosing.whatif import points
-from pesto.choosing.whatif.grid import Grid, Point, parsed
-from pesto.choosing.whatif.points import Task, sweep
-from pesto.choosing.whatif.scaled import scaled
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, parse_values
+from pesto.choosing.whatif.points import SweepTask, sweep
+from pesto.choosing.whatif.scaled import scale_cluster
 from pesto.cli.main import pesto
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.graph_file import save
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.inputs.cluster_file import load_cluster
 from pesto.reporting.show import drawing, sweep_chart
@@ -38,8 +38,8 @@ def network(make_graph):
 
 def swept(graph, cluster, make_costs, hear=lambda _: None, *, cross=False, **values):
     gpus = len(cluster.devices) - 1
-    grid = Grid(base=Point(devices=gpus), values=values, cross=cross)
-    task = Task(graph=graph, cluster=cluster, costs=lambda at: make_costs(graph, at), settings=QUICK, grid=grid)
+    grid = SweepGrid(base=ClusterPoint(devices=gpus), values=values, cross=cross)
+    task = SweepTask(graph=graph, cluster=cluster, costs=lambda at: make_costs(graph, at), settings=QUICK, grid=grid)
     return sweep(task, hear)
 
 
@@ -56,12 +56,12 @@ def step(tmp_path, make_graph):
 def test_speeds_and_memory_scale_what_they_name(make_graph) -> None:
     """Compute 2: every device, speed x 2. Links 4: all of a path's seconds / 4. Memory 0.5: GPUs alone, half."""
     given = load_cluster("v100x2-pcie")
-    found = scaled(given, Point(compute=2, links=4, devices=2, memory=0.5))
+    found = scale_cluster(given, ClusterPoint(compute=2, links=4, devices=2, memory=0.5))
     assert [d.speed for d in found.devices] == [2.0] * 3
     assert [d.memory_bytes / e.memory_bytes for d, e in zip(found.devices, given.devices, strict=True)] == [1, 0.5, 0.5]
     for now, before in zip(sum(found.paths, ()), sum(given.paths, ()), strict=True):
         assert (now is None and before is None) or np.allclose(np.array(now.cost) * 4, before.cost)
-    assert scaled(given, Point(devices=2)) == given
+    assert scale_cluster(given, ClusterPoint(devices=2)) == given
 
 
 @pytest.mark.parametrize(("small", "large"), [("v100x2-nvlink", "v100x4"), ("v100x4", "v100x8"), ("cpux2", "cpux4")])
@@ -69,7 +69,7 @@ def test_a_preset_is_extended_as_the_larger_one_of_its_shape(small, large) -> No
     """Extended, a preset has the devices of the larger one, and (but for v100x8's mixed links) its paths and links."""
     wide = load_cluster(large)
     count = len([d for d in wide.devices if d.kind == "gpu"]) or len(wide.devices)
-    found = scaled(load_cluster(small), Point(devices=count))
+    found = scale_cluster(load_cluster(small), ClusterPoint(devices=count))
     assert [d.name for d in found.devices] == [d.name for d in wide.devices]
     if large != "v100x8":
         for row, wanted in zip(found.paths, wide.paths, strict=True):
@@ -82,7 +82,7 @@ def test_a_preset_is_extended_as_the_larger_one_of_its_shape(small, large) -> No
 def test_links_that_are_shared_stay_shared(preset, shared) -> None:
     """More dies on one PCIe root, more GPUs behind one network card: no new link of that name appears."""
     given = load_cluster(preset)
-    found = scaled(given, Point(devices=12))
+    found = scale_cluster(given, ClusterPoint(devices=12))
     assert [link for link in found.links if "root" in link or "nic" in link] == [
         link for link in given.links if "root" in link or "nic" in link
     ]
@@ -96,9 +96,9 @@ def test_links_that_are_shared_stay_shared(preset, shared) -> None:
 def test_two_hosts_get_the_new_devices_in_turn_and_lose_them_from_the_end() -> None:
     """4 + 4 GPUs become 5 + 5, each of the new two on another host; cut to four, one host is left, with its network."""
     given = load_cluster("v100x4x2-25gbe")
-    more = scaled(given, Point(devices=10))
+    more = scale_cluster(given, ClusterPoint(devices=10))
     assert [d.host for d in more.devices if d.kind == "gpu"] == [0] * 4 + [1] * 4 + [0, 1]
-    few = scaled(given, Point(devices=4))
+    few = scale_cluster(given, ClusterPoint(devices=4))
     assert [d.name for d in few.devices] == ["cpu:0", "gpu:0", "gpu:1", "gpu:2", "gpu:3"]
     assert not any("nic" in link for link in few.links)
 
@@ -107,41 +107,41 @@ def test_every_cut_and_extended_preset_makes_a_problem(make_graph, make_costs) -
     """Whatever the size, the cluster is valid and every pair is joined."""
     graph = make_graph([{"name": "a", "bytes": 8}, {"name": "b", "inputs": ["a"]}])
     for preset, count in (("v100x8", 3), ("v100x16", 5), ("v100x16", 20), ("k80x8", 2), ("v100x2-pcie", 9)):
-        cluster = scaled(load_cluster(preset), Point(devices=count))
-        problem = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+        cluster = scale_cluster(load_cluster(preset), ClusterPoint(devices=count))
+        problem = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
         assert problem.locations == count + 1
 
 
 def test_a_cluster_without_one_pattern_is_refused() -> None:
     """v100x8's GPUs are joined in three ways, and one GPU shows no pair: more of them would be a guess."""
     with pytest.raises(InputError, match="not all joined alike - give a cluster file"):
-        scaled(load_cluster("v100x8"), Point(devices=16))
-    one = scaled(load_cluster("v100x4"), Point(devices=1))
+        scale_cluster(load_cluster("v100x8"), ClusterPoint(devices=16))
+    one = scale_cluster(load_cluster("v100x4"), ClusterPoint(devices=1))
     with pytest.raises(InputError, match="no two of its accelerators show"):
-        scaled(one, Point(devices=2))
+        scale_cluster(one, ClusterPoint(devices=2))
 
 
 def test_points_are_each_once_and_the_base_comes_first() -> None:
     """One at a time the base is shared: 3 + 2 values, 4 points. Crossed: 3 x 2, less nothing."""
     values = {"compute": (0.5, 1.0, 2.0), "memory": (0.5, 1.0)}
-    base = Point(devices=2)
-    alone = Grid(base=base, values=values).points()
+    base = ClusterPoint(devices=2)
+    alone = SweepGrid(base=base, values=values).points()
     assert alone[0] == base and len(alone) == len(set(alone)) == 4
-    assert len(Grid(base=base, values=values, cross=True).points()) == 6
-    distances = [p.far(base) for p in Grid(base=base, values=values, cross=True).points()]
+    assert len(SweepGrid(base=base, values=values, cross=True).points()) == 6
+    distances = [p.far(base) for p in SweepGrid(base=base, values=values, cross=True).points()]
     assert distances == sorted(distances) and distances[-1] == 2.0
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "", ",", "x", "1,,2", "1e-9", "1e9"])
 def test_values_that_are_none_are_refused(text) -> None:
     with pytest.raises(UsageError, match=r"^links: .* - give factors"):
-        parsed("links", text)
+        parse_values("links", text)
 
 
 @pytest.mark.parametrize("text", ["0", "2.5", "257", "nan", "-2"])
 def test_numbers_of_devices_are_whole(text) -> None:
     with pytest.raises(UsageError, match="give whole numbers from 1 to 256"):
-        parsed("devices", text)
+        parse_values("devices", text)
 
 
 def test_rows_follow_the_axis_and_start_from_a_neighbour(make_graph, make_costs) -> None:
@@ -187,8 +187,8 @@ def test_points_that_cannot_be_are_rows_that_say_so(make_graph, make_cluster, ma
     assert by[0.1, 2].status == "infeasible" and "do not fit" in by[0.1, 2].detail and by[0.1, 2].reduction is None
     assert by[1.0, 2].status == by[1.0, 1].status == "solved"
     uneven = load_cluster("v100x8")
-    grid = Grid(base=Point(devices=8), values={"devices": (1.0, 9.0)})
-    task = Task(graph=graph, cluster=uneven, costs=lambda at: make_costs(graph, at), settings=QUICK, grid=grid)
+    grid = SweepGrid(base=ClusterPoint(devices=8), values={"devices": (1.0, 9.0)})
+    task = SweepTask(graph=graph, cluster=uneven, costs=lambda at: make_costs(graph, at), settings=QUICK, grid=grid)
     rows = {row.point.devices: row for row in sweep(task, lambda _: None).rows}
     assert rows[9].status == "refused" and rows[1].status == "solved"
     assert "devices 9: refused" in page(sweep(task, lambda _: None))

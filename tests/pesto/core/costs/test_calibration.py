@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto.core.costs.calibration import SIZES, Samples, calibrate, convex_lines, fits_by_type, halves_apart, lower
+from pesto.core.costs.calibration import (
+    SIZES,
+    Samples,
+    calibrate,
+    convex_lines,
+    fits_by_type,
+    half_difference,
+    low_quantile,
+)
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import Exit, InputError, NothingFoundError, PestoError
 
@@ -113,7 +121,7 @@ def test_samples_that_do_not_settle_are_refused():
     with pytest.raises(NothingFoundError, match=r"does not settle, two halves .* 100\.0% apart .* - measure") as caught:
         calibrate(Samples(source="a", target="b", sizes=K, alone=alone))
     assert caught.value.exit_code == Exit.NOTHING
-    assert halves_apart(alone) == pytest.approx(1.0)
+    assert half_difference(alone) == pytest.approx(1.0)
     alone[:, 10:] *= 1.2 / 2
     assert calibrate(Samples(source="a", target="b", sizes=K, alone=alone)).apart == pytest.approx(0.2)
 
@@ -148,8 +156,8 @@ def test_samples_that_cannot_be_are_refused(change, message):
 
 def test_the_quickest_twentieth_by_hand():
     """Of twenty the smallest, of forty the second smallest."""
-    assert lower(np.arange(20.0, 0, -1)[None]).tolist() == [1.0]
-    assert lower(np.arange(40.0, 0, -1)[None]).tolist() == [2.0]
+    assert low_quantile(np.arange(20.0, 0, -1)[None]).tolist() == [1.0]
+    assert low_quantile(np.arange(40.0, 0, -1)[None]).tolist() == [2.0]
 
 
 def test_one_line_for_each_type_of_transfer():

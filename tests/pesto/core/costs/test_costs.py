@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pesto.core.costs import GIVEN, MEASURED, MODELLED, Costs
-from pesto.core.costs.analytical import modelled, roofline_s
-from pesto.core.costs.presets import PRESETS, named_in, preset
+from pesto.core.costs.analytical import model_costs, roofline_s
+from pesto.core.costs.presets import PRESETS, preset, preset_named_in
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.inputs.cluster_file import load_cluster
@@ -55,7 +55,7 @@ def test_half_of_the_efficiency_at_the_half_size():
 def test_costs_are_nan_exactly_where_an_op_cannot_run():
     """CPU ops have no time on GPUs, GPU ops none on CPUs, and all times are labelled modelled."""
     graph = make([(0, 0, True, CPU), (0, 0, True, GPU), (0, 0, True, BOTH)])
-    found = modelled(graph, load_cluster("v100x2-nvlink"))
+    found = model_costs(graph, load_cluster("v100x2-nvlink"))
     assert np.isnan(found.compute_s).tolist() == [[False, True, True], [True, False, False], [False] * 3]
     assert found.origin.tolist() == [MODELLED] * 3
     assert (found.basis, found.source) == ("modelled", "kernels and roofline of xeon-core, V100")
@@ -65,7 +65,7 @@ def test_speed_scales_whole_times():
     """A device twice as fast halves every time, launches included (Pesto, Fig 8a sweeps this)."""
     cluster = load_cluster("v100x2-nvlink")
     fast = replace(cluster, devices=(*cluster.devices[:2], replace(cluster.devices[2], speed=2.0)))
-    found = modelled(make([(1e9, 10**6, True, BOTH), (0, 0, False, BOTH)]), fast).compute_s
+    found = model_costs(make([(1e9, 10**6, True, BOTH), (0, 0, False, BOTH)]), fast).compute_s
     assert found[:, 1] == pytest.approx(2 * found[:, 2])
 
 
@@ -79,14 +79,14 @@ def test_given_times_override_preset_before_kind():
         (1e9, 0, True, CPU, (NAN, 2e-3)),
     ]
     graph = make(rows, given_kinds=("gpu", "V100"))
-    found = modelled(graph, load_cluster("v100x2-pcie"))
+    found = model_costs(graph, load_cluster("v100x2-pcie"))
     # 1e9 / 10.99e12 = 91 us and 5 us a launch.
     assert found.compute_s[:4, 1] == pytest.approx([2e-3, 3e-3, 96e-6, 2e-3], rel=1e-3)
     # Op 3 is placed on GPUs though a CPU could run it; op 4 runs on the CPU alone, whose time is modelled.
     assert found.origin.tolist() == [GIVEN, GIVEN, MODELLED, GIVEN, MODELLED]
     assert found.basis == "mixed: 3 of 5 ops given, 2 modelled"
     assert found.source.endswith("roofline of xeon-core, V100; times of 3 of 5 ops given by the graph")
-    other = modelled(graph, load_cluster("k80x8")).compute_s
+    other = model_costs(graph, load_cluster("k80x8")).compute_s
     assert other[0, 1] == 3e-3
 
 
@@ -96,22 +96,22 @@ def test_times_for_what_is_neither_kind_nor_preset_are_refused(label, near):
     rows = [(1e9, 0, True, GPU, (3e-3,))]
     cluster = load_cluster("v100x2-pcie")
     with pytest.raises(InputError, match=f"'{label}', which is no kind of device and no preset") as caught:
-        modelled(make(rows, given_kinds=(label,)), cluster)
+        model_costs(make(rows, given_kinds=(label,)), cluster)
     assert f"did you mean {near}? known: " in str(caught.value) if near else "known: cpu, gpu, K80" in str(caught.value)
-    assert modelled(make(rows, given_kinds=("A100",)), cluster).basis == "modelled"
+    assert model_costs(make(rows, given_kinds=("A100",)), cluster).basis == "modelled"
 
 
 def test_group_held_back_by_a_cpu_op_is_not_given():
     """Ops 0 and 1 share a device, so op 1 keeps both on the CPU, where no time is given; op 2 is free."""
     rows = [(0, 0, True, BOTH, (1e-3,)), (0, 0, True, CPU, (NAN,)), (0, 0, True, BOTH, (1e-3,))]
     graph = replace(make(rows, given_kinds=("gpu",)), group=np.array([0, 0, -1]))
-    assert modelled(graph, load_cluster("v100x2-pcie")).origin.tolist() == [MODELLED, MODELLED, GIVEN]
+    assert model_costs(graph, load_cluster("v100x2-pcie")).origin.tolist() == [MODELLED, MODELLED, GIVEN]
 
 
 def test_all_times_given_need_no_model():
     """A graph that gives every time for every kind is labelled given, never measured."""
     graph = make([(0, 0, True, BOTH, (1e-3, 2e-3))], given_kinds=("cpu", "gpu"))
-    found = modelled(graph, load_cluster("v100x2-pcie"))
+    found = model_costs(graph, load_cluster("v100x2-pcie"))
     assert found.compute_s.tolist() == [[1e-3, 2e-3, 2e-3]]
     assert found.basis == "given"
 
@@ -120,7 +120,7 @@ def test_op_that_no_device_here_runs():
     """An op whose kind the cluster lacks has no time anywhere and does not count as given."""
     cluster = load_cluster("v100x2-pcie")
     alone = replace(cluster, devices=cluster.devices[:1], links=(), paths=((None,),))
-    found = modelled(make([(0, 0, True, GPU, (1e-3,))], given_kinds=("gpu",)), alone)
+    found = model_costs(make([(0, 0, True, GPU, (1e-3,))], given_kinds=("gpu",)), alone)
     assert np.isnan(found.compute_s).all()
     assert found.origin.tolist() == [MODELLED]
 
@@ -130,7 +130,7 @@ def test_unknown_preset_is_named():
     cluster = load_cluster("v100x2-pcie")
     wrong = replace(cluster, devices=(*cluster.devices[:2], replace(cluster.devices[2], preset="V100s")))
     with pytest.raises(InputError, match="no device preset is named 'V100s' - did you mean V100"):
-        modelled(make([(0, 0, True, BOTH)]), wrong)
+        model_costs(make([(0, 0, True, BOTH)]), wrong)
 
 
 @pytest.mark.parametrize("times", [[[-1.0]], [[np.inf]], [1.0]])
@@ -173,14 +173,14 @@ def test_presets_are_ordered_as_in_life():
 
 def test_preset_in_a_device_description():
     """Names that drivers report lead to the preset; others lead to none."""
-    assert named_in("Tesla V100-SXM2-16GB") is PRESETS["V100"]
-    assert named_in("NVIDIA H200") is PRESETS["H200"]
-    assert named_in("Intel(R) Xeon(R) CPU") is None
-    assert named_in("V1000") is None
+    assert preset_named_in("Tesla V100-SXM2-16GB") is PRESETS["V100"]
+    assert preset_named_in("NVIDIA H200") is PRESETS["H200"]
+    assert preset_named_in("Intel(R) Xeon(R) CPU") is None
+    assert preset_named_in("V1000") is None
     # Of two that are named the one with most words.
-    assert named_in("NVIDIA H100 PCIe") is PRESETS["H100 PCIe"]
-    assert named_in("NVIDIA H100 80GB HBM3") is PRESETS["H100"]
-    assert named_in("NVIDIA GeForce RTX 4090") is PRESETS["RTX 4090"]
+    assert preset_named_in("NVIDIA H100 PCIe") is PRESETS["H100 PCIe"]
+    assert preset_named_in("NVIDIA H100 80GB HBM3") is PRESETS["H100"]
+    assert preset_named_in("NVIDIA GeForce RTX 4090") is PRESETS["RTX 4090"]
 
 
 def test_whole_step_of_rnnlm():

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import pesto
 from pesto.core.costs import GIVEN, MEASURED, MODELLED
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.costs.measured import (
     Noise,
     Profile,
+    apply_profile,
     load_profile,
-    measured,
     parse_profile,
     save_profile,
     spread_quantiles,
@@ -71,16 +71,16 @@ def test_launches_are_kept_in_the_file_and_hold_where_the_profile_does(tmp_path)
     other = chain([2, 0, 1])
     found = load_profile(tmp_path / "p.json", other)
     assert np.array_equal(found.launch, [6e-6, 4e-6, NAN], equal_nan=True)
-    costs = measured(GRAPH, CLUSTER, profile, modelled(GRAPH, CLUSTER))
+    costs = apply_profile(GRAPH, CLUSTER, profile, model_costs(GRAPH, CLUSTER))
     gpu = np.array([device.kind == "gpu" for device in CLUSTER.devices])
     assert np.array_equal(costs.launch_s[:, gpu], np.array([[4e-6] * 2, [NAN] * 2, [6e-6] * 2]), equal_nan=True)
     assert np.isnan(costs.launch_s[:, ~gpu]).all()
-    assert measured(GRAPH, CLUSTER, QUIET, modelled(GRAPH, CLUSTER)).launch_s is None
+    assert apply_profile(GRAPH, CLUSTER, QUIET, model_costs(GRAPH, CLUSTER)).launch_s is None
 
 
 def test_measured_times_replace_modelled_ones():
     """Traced ops take the profile's time on both GPUs, the untraced op and the CPU keep the model's 5 and 2 us."""
-    found = measured(GRAPH, CLUSTER, BASE, modelled(GRAPH, CLUSTER))
+    found = apply_profile(GRAPH, CLUSTER, BASE, model_costs(GRAPH, CLUSTER))
     assert found.compute_s.tolist() == [[2e-6, 1e-3, 1e-3], [2e-6, 5e-6, 5e-6], [2e-6, 3e-3, 3e-3]]
     # Ops that GPUs can run are placed there, so the modelled CPU times do not count.
     assert found.basis == "mixed: 2 of 3 ops measured, 1 modelled"
@@ -91,7 +91,7 @@ def test_measured_times_replace_modelled_ones():
 def test_given_times_are_not_called_measured():
     """Of three ops the first and the last are traced and the graph gives a time for the second."""
     graph = replace(GRAPH, given_kinds=("gpu",), given_s=[[4e-3], [2e-3], [NAN]])
-    found = measured(graph, CLUSTER, replace(BASE, fingerprint=graph.fingerprint()), modelled(graph, CLUSTER))
+    found = apply_profile(graph, CLUSTER, replace(BASE, fingerprint=graph.fingerprint()), model_costs(graph, CLUSTER))
     assert found.compute_s[:, 1].tolist() == [1e-3, 2e-3, 3e-3]
     assert found.origin.tolist() == [MEASURED, GIVEN, MEASURED]
     assert found.basis == "mixed: 2 of 3 ops measured, 1 given"
@@ -104,7 +104,7 @@ def test_label_is_kept_per_op():
     """Ops that run on GPUs alone are measured where they were traced."""
     graph = chain([0, 1, 2], cpu=False)
     profile = replace(BASE, fingerprint=graph.fingerprint())
-    found = measured(graph, CLUSTER, profile, modelled(graph, CLUSTER))
+    found = apply_profile(graph, CLUSTER, profile, model_costs(graph, CLUSTER))
     assert found.origin.tolist() == [MEASURED, MODELLED, MEASURED]
     assert np.isnan(found.compute_s[:, 0]).all()
 
@@ -112,23 +112,23 @@ def test_label_is_kept_per_op():
 def test_speed_scales_measured_times():
     """A device of twice the speed takes half the measured time."""
     fast = replace(CLUSTER, devices=(*CLUSTER.devices[:2], replace(CLUSTER.devices[2], speed=2.0)))
-    assert measured(GRAPH, fast, BASE, modelled(GRAPH, fast)).compute_s[0, 2] == 0.5e-3
+    assert apply_profile(GRAPH, fast, BASE, model_costs(GRAPH, fast)).compute_s[0, 2] == 0.5e-3
 
 
 def test_cpu_profile_speaks_for_cpus_alone():
     """A profile of a CPU sets the CPU's times and leaves the GPUs modelled."""
-    found = measured(GRAPH, CLUSTER, replace(BASE, kind="cpu", device="some CPU"), modelled(GRAPH, CLUSTER))
+    found = apply_profile(GRAPH, CLUSTER, replace(BASE, kind="cpu", device="some CPU"), model_costs(GRAPH, CLUSTER))
     assert found.compute_s[0].tolist() == [1e-3, 5e-6, 5e-6]
     assert found.basis == "modelled"
 
 
 def test_profile_of_another_gpu_model_is_not_used():
     """Times of an H200 say nothing of a V100; times of a Tesla V100 do."""
-    model = modelled(GRAPH, CLUSTER)
-    other = measured(GRAPH, CLUSTER, replace(BASE, device="NVIDIA H200"), model)
+    model = model_costs(GRAPH, CLUSTER)
+    other = apply_profile(GRAPH, CLUSTER, replace(BASE, device="NVIDIA H200"), model)
     assert np.array_equal(other.compute_s, model.compute_s)
     assert other.source.startswith("0 of 3 ops by chain")
-    same = measured(GRAPH, CLUSTER, replace(BASE, device="Tesla V100-SXM2-16GB"), model)
+    same = apply_profile(GRAPH, CLUSTER, replace(BASE, device="Tesla V100-SXM2-16GB"), model)
     assert same.compute_s[0, 1] == 1e-3
 
 
@@ -137,7 +137,7 @@ def test_profile_of_another_graph_is_refused(tmp_path):
     other = chain([0, 1, 2], last_bytes=8)
     save_profile(tmp_path / "p.json", BASE, GRAPH)
     for act in (
-        lambda: measured(other, CLUSTER, BASE, modelled(other, CLUSTER)),
+        lambda: apply_profile(other, CLUSTER, BASE, model_costs(other, CLUSTER)),
         lambda: save_profile(tmp_path / "q.json", BASE, other),
         lambda: load_profile(tmp_path / "p.json", other),
     ):
@@ -171,7 +171,7 @@ def test_a_file_of_version_1_gives_its_trimmed_means():
     """A plan that was made from it is the same as before; that nothing says how noisy it was, is said."""
     found = parse_profile(json.dumps(FILE).encode(), GRAPH, "p.json")
     assert (found.low, found.noise) == (None, None)
-    costs = measured(GRAPH, CLUSTER, found, modelled(GRAPH, CLUSTER))
+    costs = apply_profile(GRAPH, CLUSTER, found, model_costs(GRAPH, CLUSTER))
     assert costs.compute_s[:, 1].tolist() == [1e-3, 5e-6, 3e-3]
     assert costs.source.startswith("2 of 3 ops by chain (gpu, a GPU, 100 iterations), else")
     assert costs.noise == "profile: how much was going on meanwhile, it does not say"
@@ -179,7 +179,7 @@ def test_a_file_of_version_1_gives_its_trimmed_means():
 
 def test_plans_rest_on_lower_deciles_and_say_how_noisy_they_are():
     """The deciles are the costs; the plan's own line has the share, and `noise` all of it."""
-    costs = measured(GRAPH, CLUSTER, QUIET, modelled(GRAPH, CLUSTER))
+    costs = apply_profile(GRAPH, CLUSTER, QUIET, model_costs(GRAPH, CLUSTER))
     assert costs.compute_s[:, 1].tolist() == [0.9e-3, 5e-6, 2.3e-3]
     assert "(gpu, a GPU, 100 iterations, noise 25.0%), else" in costs.source
     assert costs.noise == (
@@ -191,7 +191,7 @@ def test_plans_rest_on_lower_deciles_and_say_how_noisy_they_are():
 def test_what_was_disturbed_and_kept_is_labelled():
     """In the plan's line and in `noise`, with who was busy; and where nothing is known, that."""
     kept = replace(NOISE, kept=True, refused=0, others_cores=1.4, busy=(("cc1plus", 1.2), ("ld", 0.2)), clocks="")
-    costs = measured(GRAPH, CLUSTER, replace(QUIET, noise=kept), modelled(GRAPH, CLUSTER))
+    costs = apply_profile(GRAPH, CLUSTER, replace(QUIET, noise=kept), model_costs(GRAPH, CLUSTER))
     assert "noise 25.0%, disturbed runs kept)" in costs.source
     assert costs.noise == (
         "profile: DISTURBED RUNS KEPT, lower deciles of 120 runs; other programs used 1.40 cores meanwhile "
@@ -202,7 +202,7 @@ def test_what_was_disturbed_and_kept_is_labelled():
 
 def test_a_profile_that_times_nothing_here_says_nothing_of_its_noise():
     """Times of another GPU are not used, so how good they are is nothing to say."""
-    assert measured(GRAPH, CLUSTER, replace(QUIET, device="NVIDIA H200"), modelled(GRAPH, CLUSTER)).said == ""
+    assert apply_profile(GRAPH, CLUSTER, replace(QUIET, device="NVIDIA H200"), model_costs(GRAPH, CLUSTER)).said == ""
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_mismatched_arrays_are_refused():
         replace(BASE, iterations=0)
     short = replace(BASE, seconds=[1], spread=[0], raw_spread=[0])
     with pytest.raises(InputError, match="a profile of 1 ops"):
-        measured(GRAPH, CLUSTER, short, modelled(GRAPH, CLUSTER))
+        apply_profile(GRAPH, CLUSTER, short, model_costs(GRAPH, CLUSTER))
 
 
 @pytest.mark.parametrize(

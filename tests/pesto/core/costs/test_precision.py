@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import pesto
 from pesto.cli.main import pesto as command
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.analytical import modelled
-from pesto.core.costs.precision import noted
+from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.precision import note_missing_peaks
 from pesto.core.files import graph_file
 from pesto.core.graph import Graph
 from pesto.inputs.cluster_file import load_cluster
@@ -35,7 +35,7 @@ def step(*dtypes: str, **more: Any) -> Graph:
 
 def note(graph: Graph) -> str:
     cluster = load_cluster("v100x2-nvlink")
-    return noted(graph, cluster, modelled(graph, cluster)).note
+    return note_missing_peaks(graph, cluster, model_costs(graph, cluster)).note
 
 
 def test_ops_are_counted_by_type_with_their_share_of_the_time() -> None:
@@ -59,10 +59,10 @@ def test_what_moves_data_starts_nothing_or_has_its_time_given_needs_no_word(said
 def test_measured_times_need_no_word() -> None:
     """Of two ops in half precision one is measured: one is left."""
     graph = step("bfloat16", "bfloat16", "float32")
-    some = modelled(graph, load_cluster("v100x2-nvlink"))
+    some = model_costs(graph, load_cluster("v100x2-nvlink"))
     costs = Costs(compute_s=some.compute_s, origin=np.where([True, False, False], MEASURED, some.origin), source="x")
     assert (
-        noted(graph, load_cluster("v100x2-nvlink"), costs).note
+        note_missing_peaks(graph, load_cluster("v100x2-nvlink"), costs).note
         == "1 op in bfloat16 (33.3% of the time) costed as float32"
     )
 

@@ -12,7 +12,7 @@ from process_families import descendants, gone
 
 from pesto.core.executing import pool as pools
 from pesto.core.executing.backoff import Backoff
-from pesto.core.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
+from pesto.core.executing.executor import ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkLimits, WorkResult
 from pesto.core.executing.pool import Pool, _shares
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -25,21 +25,21 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
-def work(entry: str, data: bytes = b"0", **named: object) -> Work:
-    return Work(key=entry, entry=f"small_works:{entry}", data=data, **named)
+def work(entry: str, data: bytes = b"0", **named: object) -> WorkItem:
+    return WorkItem(key=entry, entry=f"small_works:{entry}", data=data, **named)
 
 
-def all_of(pool: Pool, entries: int = 1) -> list[Outcome]:
+def all_of(pool: Pool, entries: int = 1) -> list[WorkEvent]:
     """All that comes until so many works have ended."""
-    found: list[Outcome] = []
-    while sum(not isinstance(outcome, Said) for outcome in found) < entries:
+    found: list[WorkEvent] = []
+    while sum(not isinstance(outcome, ProgressMessage) for outcome in found) < entries:
         found += pool.collect()
     return found
 
 
-def until_said(pool: Pool) -> Said:
+def until_said(pool: Pool) -> ProgressMessage:
     (found,) = pool.collect()
-    assert isinstance(found, Said)
+    assert isinstance(found, ProgressMessage)
     return found
 
 
@@ -51,9 +51,9 @@ def test_messages_come_in_order_and_before_the_answer(pool) -> None:
     found = all_of(pool, 2)
     told = [outcome for outcome in found if outcome.work is mine]
     assert [outcome.data for outcome in told] == [*(b"%d" % k for k in range(1000)), b"10001000"]
-    assert isinstance(told[-1], Answered) and told[-1].seconds > 0
+    assert isinstance(told[-1], WorkResult) and told[-1].seconds > 0
     (where,) = (outcome for outcome in found if outcome.work is other)
-    assert isinstance(where, Answered)
+    assert isinstance(where, WorkResult)
     assert pool.collect(0.0) == []
 
 
@@ -67,9 +67,9 @@ def test_a_worker_is_ready_before_there_is_work_and_another_once_it_has_died() -
             (pid,) = descendants(os.getpid()) - others
             pool.begin(work("prepared"))
             (found,) = all_of(pool)
-            assert isinstance(found, Answered) and found.data.decode() == f"{pid} {[pid] * count}"
+            assert isinstance(found, WorkResult) and found.data.decode() == f"{pid} {[pid] * count}"
             pool.begin(work("dies"))
-            assert isinstance(all_of(pool)[-1], Lost)
+            assert isinstance(all_of(pool)[-1], WorkFailure)
             assert pool.collect(0.0) == []
         pool.close()
 
@@ -93,7 +93,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch) -> None:
     while not pool.slots:
         pool.collect(0.1)
     pool.begin(mine)
-    assert isinstance(all_of(pool)[-1], Answered)
+    assert isinstance(all_of(pool)[-1], WorkResult)
     pool.close()
 
 
@@ -130,7 +130,7 @@ def test_workers_that_end_before_they_are_ready_are_begun_again_with_pauses(tmp_
         assert pool.collect() == [] and pool.slots == 1  # it waits for the first that can be handed a work
         pool.begin(work("echo"))
         (found,) = all_of(pool)
-        assert isinstance(found, Answered)
+        assert isinstance(found, WorkResult)
     finally:
         pool.close()
 
@@ -145,12 +145,12 @@ def test_an_idle_worker_that_was_killed_is_replaced_and_ready(pool) -> None:
             (pid,) = descendants(os.getpid()) - others
             mine.begin(work("prepared"))
             (found,) = all_of(mine)
-            assert isinstance(found, Answered) and found.data.decode() == f"{pid} {[pid]}"
+            assert isinstance(found, WorkResult) and found.data.decode() == f"{pid} {[pid]}"
             os.kill(pid, signal.SIGKILL)
             assert gone(pid)
         pool.begin(work("where"))
         (found,) = all_of(pool)
-        assert isinstance(found, Answered)
+        assert isinstance(found, WorkResult)
         os.kill(int(found.data.split()[0]), signal.SIGKILL)
         assert gone(int(found.data.split()[0]))
         assert pool.collect(0.0) == [] and pool.slots == 2
@@ -179,9 +179,9 @@ def test_pauses_double_up_to_a_bound() -> None:
 def test_a_worker_does_several_works_and_is_replaced_where_it_may_not_have_all_cores(pool) -> None:
     pids = []
     for cores in (None, None, 1, 1):
-        pool.begin(work("where", limits=Limits(cores=cores)))
+        pool.begin(work("where", limits=WorkLimits(cores=cores)))
         (found,) = all_of(pool)
-        assert isinstance(found, Answered)
+        assert isinstance(found, WorkResult)
         pid, rest = found.data.decode().split(" ", 1)
         pids.append(int(pid))
         assert cores is None or len(rest.partition("]")[0].split(",")) == 1
@@ -194,7 +194,7 @@ def test_a_work_can_retire_its_worker(pool) -> None:
     for entry in ("where", "retires", "where", "where"):
         pool.begin(work(entry))
         (found,) = all_of(pool)
-        assert isinstance(found, Answered)
+        assert isinstance(found, WorkResult)
         pids.append((int(found.data.split()[0]), found.reused))
     (first, *_), (second, *_), (third, *_), (fourth, *_) = pids
     assert first == second != third == fourth
@@ -209,7 +209,7 @@ def test_sigkill_ends_a_live_work_with_its_process_group(pool) -> None:
     assert pool.collect(0.1) == []
     assert pool.cancel("forks_and_hangs", signal.SIGKILL)
     (found,) = all_of(pool)
-    assert isinstance(found, Lost) and (found.why, found.detail) == ("death", "cancelled")
+    assert isinstance(found, WorkFailure) and (found.why, found.detail) == ("death", "cancelled")
     assert gone(child)
 
 
@@ -220,7 +220,7 @@ def test_a_nice_worker_leaves_the_processors_to_others() -> None:
         for _ in range(2):
             pool.begin(work("where"))
             (found,) = all_of(pool)
-            assert isinstance(found, Answered)
+            assert isinstance(found, WorkResult)
             assert found.data.split()[-1] == b"%d" % (os.nice(0) + 7)
             pids.add(found.data.split()[0])
         assert len(pids) == 2, "who holds more than may be kept is not used again"
@@ -238,13 +238,13 @@ def test_a_signal_is_for_the_work_at_hand(pool, sent) -> None:
     pool.begin(work("asleep", live=True))
     assert pool.cancel("asleep", sent)
     (found,) = all_of(pool)
-    assert isinstance(found, Answered) and found.data == str(sent).encode()
+    assert isinstance(found, WorkResult) and found.data == str(sent).encode()
     assert not pool.cancel("asleep", sent)
     pool.begin(work("awaits", live=True))
     until_said(pool)
     assert pool.cancel("awaits", sent)
     (found,) = all_of(pool)
-    assert isinstance(found, Answered) and found.data == str(sent).encode()
+    assert isinstance(found, WorkResult) and found.data == str(sent).encode()
 
 
 def test_a_signal_cuts_no_message_in_two(pool) -> None:
@@ -255,7 +255,7 @@ def test_a_signal_cuts_no_message_in_two(pool) -> None:
     assert pool.cancel("storm")
     *more, answer = all_of(pool)
     said += [outcome.data for outcome in more]
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, WorkResult)
     whole = [message.partition(b" ") for message in said]
     assert [int(number) for number, _, _ in whole] == list(range(len(said)))
     assert {text for _, _, text in whole} == {data}
@@ -267,7 +267,7 @@ def test_what_is_not_live_is_ended_by_a_cancellation(pool) -> None:
     until_said(pool)
     assert pool.cancel("awaits")
     (found,) = all_of(pool)
-    assert isinstance(found, Lost) and (found.why, found.detail) == ("death", "cancelled")
+    assert isinstance(found, WorkFailure) and (found.why, found.detail) == ("death", "cancelled")
 
 
 @pytest.mark.parametrize(
@@ -277,17 +277,17 @@ def test_what_is_not_live_is_ended_by_a_cancellation(pool) -> None:
 def test_a_lost_work_has_an_epitaph_and_its_worker_is_replaced(pool, entry, detail) -> None:
     pool.begin(work(entry, b"3"))
     *_, lost = all_of(pool)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, WorkFailure)
     assert (lost.why, lost.detail) == ("death", f"the worker ended: {detail}")
     pool.begin(work("echo"))
     (found,) = all_of(pool)
-    assert isinstance(found, Answered)
+    assert isinstance(found, WorkResult)
 
 
 def test_who_needs_more_memory_than_it_may_is_killed_with_all_below(pool) -> None:
-    pool.begin(work("hoard", b"%d" % 2**22, limits=Limits(rss_bytes=200 * 2**20)))
+    pool.begin(work("hoard", b"%d" % 2**22, limits=WorkLimits(rss_bytes=200 * 2**20)))
     said, lost = all_of(pool)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, WorkFailure)
     assert (lost.why, lost.detail) == ("memory", "needed more than 200.00 MiB")
     assert gone(int(said.data))
 
@@ -297,19 +297,19 @@ def test_limits_of_time() -> None:
     """The first interrupts, as Ctrl-C does; the second one kills, as does the third, of who minds no interruption."""
     pool = Pool(1)
     try:
-        pool.begin(work("awaits", live=True, limits=Limits(interrupt_s=0.1)))
+        pool.begin(work("awaits", live=True, limits=WorkLimits(interrupt_s=0.1)))
         *_, found = all_of(pool)
-        assert isinstance(found, Answered) and found.data == b"2"
+        assert isinstance(found, WorkResult) and found.data == b"2"
         assert found.seconds >= 0.1
-        pool.begin(work("awaits", limits=Limits(patience_s=0.1)))
+        pool.begin(work("awaits", limits=WorkLimits(patience_s=0.1)))
         *_, lost = all_of(pool)
-        assert isinstance(lost, Lost)
+        assert isinstance(lost, WorkFailure)
         assert (lost.why, lost.detail) == ("time", "no answer long after the time limit")
-        pool.begin(work("stubborn", live=True, limits=Limits(grace_s=0.1)))
+        pool.begin(work("stubborn", live=True, limits=WorkLimits(grace_s=0.1)))
         until_said(pool)
         pool.cancel("stubborn")
         *_, lost = all_of(pool)
-        assert isinstance(lost, Lost)
+        assert isinstance(lost, WorkFailure)
         assert (lost.why, lost.detail) == ("time", "no answer long after it was interrupted")
     finally:
         pool.close()

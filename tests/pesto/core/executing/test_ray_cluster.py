@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 from process_families import descendants, gone
 
-from pesto.core.executing.executor import Answered, Files, Limits, Lost, Outcome, Said, Work
+from pesto.core.executing.executor import (
+    ProgressMessage,
+    WorkEvent,
+    WorkFailure,
+    WorkFiles,
+    WorkItem,
+    WorkLimits,
+    WorkResult,
+)
 from pesto.core.executing.ray_cluster import RayCluster
-from pesto.core.executing.ray_post import Post
+from pesto.core.executing.ray_messages import MessageActor
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -26,14 +34,14 @@ def cluster() -> Iterator[RayCluster]:
     made.close()
 
 
-def work(entry: str, data: bytes = b"0", **named: object) -> Work:
-    return Work(key=f"{entry} {next(NUMBERED)}", entry=f"small_works:{entry}", data=data, **named)
+def work(entry: str, data: bytes = b"0", **named: object) -> WorkItem:
+    return WorkItem(key=f"{entry} {next(NUMBERED)}", entry=f"small_works:{entry}", data=data, **named)
 
 
-def all_of(cluster: RayCluster, found: list[Outcome] | None = None) -> list[Outcome]:
+def all_of(cluster: RayCluster, found: list[WorkEvent] | None = None) -> list[WorkEvent]:
     """All that comes until a work has ended."""
     found = [] if found is None else found
-    while all(isinstance(outcome, Said) for outcome in found):
+    while all(isinstance(outcome, ProgressMessage) for outcome in found):
         found += cluster.collect()
     return found
 
@@ -42,7 +50,7 @@ def test_messages_come_in_order_and_before_the_answer(cluster) -> None:
     cluster.begin(work("echo", b"1000", live=True))
     *told, answer = all_of(cluster)
     assert [outcome.data for outcome in told] == [b"%d" % k for k in range(1000)]
-    assert isinstance(answer, Answered) and answer.data == b"10001000"
+    assert isinstance(answer, WorkResult) and answer.data == b"10001000"
     assert cluster.collect(0.0) == []
 
 
@@ -55,7 +63,7 @@ def test_a_signal_is_for_the_work_at_hand(cluster, sent) -> None:
         heard = cluster.collect() if entry == "awaits" else []
         assert cluster.cancel(mine.key, sent)
         *_, answer = all_of(cluster, heard)
-        assert isinstance(answer, Answered) and answer.data == str(sent).encode()
+        assert isinstance(answer, WorkResult) and answer.data == str(sent).encode()
         assert not cluster.cancel(mine.key, sent)
 
 
@@ -65,7 +73,7 @@ def test_a_signal_cuts_no_message_in_two(cluster) -> None:
     heard = cluster.collect()
     cluster.cancel(mine.key)
     *said, answer = all_of(cluster, heard)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, WorkResult)
     assert [outcome.data for outcome in said] == [b"%d %s" % (k, data) for k in range(len(said))]
     assert len(said) - int(answer.data) in (0, 1)
 
@@ -73,68 +81,68 @@ def test_a_signal_cuts_no_message_in_two(cluster) -> None:
 def test_a_lost_work_says_why(cluster) -> None:
     """Dead, failed, cancelled, too large, too long; nothing that one had begun is left."""
     for entry, limits, why, detail in (
-        ("dies", Limits(), "death", "WorkerCrashedError"),
-        ("raises", Limits(), "death", "RuntimeError: 4194304"),
-        ("awaits", Limits(patience_s=0.1), "time", "no answer long after the time limit"),
-        ("stubborn", Limits(interrupt_s=0.1, grace_s=0.1), "time", "no answer long after it was interrupted"),
-        ("hoard", Limits(rss_bytes=400 * 2**20), "memory", "needed more than 400.00 MiB"),
+        ("dies", WorkLimits(), "death", "WorkerCrashedError"),
+        ("raises", WorkLimits(), "death", "RuntimeError: 4194304"),
+        ("awaits", WorkLimits(patience_s=0.1), "time", "no answer long after the time limit"),
+        ("stubborn", WorkLimits(interrupt_s=0.1, grace_s=0.1), "time", "no answer long after it was interrupted"),
+        ("hoard", WorkLimits(rss_bytes=400 * 2**20), "memory", "needed more than 400.00 MiB"),
     ):
         cluster.begin(work(entry, b"%d" % 2**22, live=True, limits=limits))
         *said, lost = all_of(cluster)
-        assert isinstance(lost, Lost)
+        assert isinstance(lost, WorkFailure)
         assert (lost.why, lost.detail.startswith(detail)) == (why, True), lost
     assert gone(int(said[0].data))
     plain = work("awaits")
     cluster.begin(plain)
     assert cluster.cancel(plain.key)
     (lost,) = all_of(cluster)
-    assert isinstance(lost, Lost) and (lost.why, lost.detail) == ("death", "cancelled")
+    assert isinstance(lost, WorkFailure) and (lost.why, lost.detail) == ("death", "cancelled")
 
 
 def test_a_limit_of_time_interrupts_first(cluster) -> None:
-    cluster.begin(work("awaits", live=True, limits=Limits(interrupt_s=0.1)))
+    cluster.begin(work("awaits", live=True, limits=WorkLimits(interrupt_s=0.1)))
     *_, answer = all_of(cluster)
-    assert isinstance(answer, Answered) and answer.data == b"2"
+    assert isinstance(answer, WorkResult) and answer.data == b"2"
 
 
 def test_files_go_there_and_come_back(cluster, tmp_path) -> None:
     """As copies, which are removed: by the next work where a process was killed."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "word").write_bytes(b"quiet")
-    files = Files(folder=str(tmp_path / "in"), reads=("word",), out=str(tmp_path / "out"))
+    files = WorkFiles(folder=str(tmp_path / "in"), reads=("word",), out=str(tmp_path / "out"))
     lines = [files.folder.encode(), files.out.encode(), b"word"]
     cluster.begin(work("shouts", b"\n".join([*lines, b"waits"]), live=True, files=files))
     (said,) = cluster.collect()
     (worker,) = [pid for pid in descendants(os.getpid()) if title(pid).startswith("ray::_done")]
     os.kill(worker, signal.SIGKILL)
     (lost,) = all_of(cluster)
-    assert isinstance(lost, Lost) and lost.why == "death"
+    assert isinstance(lost, WorkFailure) and lost.why == "death"
     assert not (tmp_path / "out").exists()
     assert Path(said.data.decode()).exists() and said.data != files.folder.encode()
     cluster.begin(work("shouts", b"\n".join([*lines, b""]), live=True, files=files))
     *_, answer = all_of(cluster)
-    assert isinstance(answer, Answered) and (tmp_path / "out" / "loud").read_bytes() == b"QUIET"
+    assert isinstance(answer, WorkResult) and (tmp_path / "out" / "loud").read_bytes() == b"QUIET"
     assert not Path(said.data.decode()).exists() and not Path(answer.data.decode()).exists()
 
 
 def test_early_results_are_there_before_the_end_and_where_the_worker_is_killed(cluster, tmp_path) -> None:
     out = tmp_path / "out"
-    files = Files(folder=str(tmp_path), out=str(out), early=("sketch", "none"))
+    files = WorkFiles(folder=str(tmp_path), out=str(out), early=("sketch", "none"))
     for killed in (True, False):
         mine = work("sketches", str(out).encode(), live=True, files=files)
         cluster.begin(mine)
         while not (out / "sketch").exists():
-            assert all(isinstance(outcome, Said) for outcome in cluster.collect(0.1))
+            assert all(isinstance(outcome, ProgressMessage) for outcome in cluster.collect(0.1))
         assert [path.name for path in out.iterdir()] == ["sketch"]
         if killed:
             cluster.cancel(mine.key, signal.SIGKILL)
             *_, lost = all_of(cluster)
-            assert isinstance(lost, Lost) and (out / "sketch").read_bytes() == b"sketch"
+            assert isinstance(lost, WorkFailure) and (out / "sketch").read_bytes() == b"sketch"
             (out / "sketch").unlink()
         else:
             cluster.cancel(mine.key)
             *_, answer = all_of(cluster)
-            assert isinstance(answer, Answered) and [path.name for path in out.iterdir()] == ["other"]
+            assert isinstance(answer, WorkResult) and [path.name for path in out.iterdir()] == ["other"]
 
 
 def title(pid: int) -> str:
@@ -147,7 +155,7 @@ def title(pid: int) -> str:
 def test_what_has_no_room_is_neither_late_nor_kept_from_ending(cluster) -> None:
     """Its limits begin with its process; a signal ends it without one."""
     first, second = work("awaits", live=True), work("awaits", live=True)
-    third = work("awaits", live=True, limits=Limits(interrupt_s=0.0, patience_s=0.0))
+    third = work("awaits", live=True, limits=WorkLimits(interrupt_s=0.0, patience_s=0.0))
     for one in (first, second):
         cluster.begin(one)
     heard = cluster.collect()
@@ -159,19 +167,19 @@ def test_what_has_no_room_is_neither_late_nor_kept_from_ending(cluster) -> None:
         assert cluster.collect(0.5) == []
         assert cluster.cancel(one.key, sent)
         (lost,) = all_of(cluster)
-        assert isinstance(lost, Lost) and (lost.why, lost.detail) == ("place", "cancelled before it began")
+        assert isinstance(lost, WorkFailure) and (lost.why, lost.detail) == ("place", "cancelled before it began")
         assert lost.seconds == 0.0
     for one in (first, second):
         assert cluster.cancel(one.key)
         *_, answer = all_of(cluster)
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, WorkResult)
 
 
 def test_nobody_waits_at_the_post_for_a_work_that_is_over() -> None:
     """A call that never ends is one of so many that the post answers at once."""
 
     async def both() -> None:
-        post = Post()
+        post = MessageActor()
         waiting = asyncio.create_task(post.signal("a"))
         await asyncio.sleep(0)
         await post.over("a")

@@ -13,7 +13,7 @@ import pytest
 
 from pesto.core.errors import Exit, FileError, InputError
 from pesto.core.files import graph_file
-from pesto.core.files.graph_file import Op
+from pesto.core.files.graph_file import OpRecord
 from pesto.core.graph import Graph
 
 DATA = Path(__file__).resolve().parents[4] / "tests" / "data"
@@ -234,7 +234,7 @@ def test_schema_and_docs():
         VALIDATOR.validate(example)
         assert graph_file.loads(json.dumps(example).encode(), "x").ops >= 2
     op = SCHEMA["$defs"]["op"]
-    fields = {f.encode_name: f.required for f in msgspec.structs.fields(Op)}
+    fields = {f.encode_name: f.required for f in msgspec.structs.fields(OpRecord)}
     assert op["properties"].keys() == fields.keys()
     assert op["required"] == [name for name, required in fields.items() if required]
 

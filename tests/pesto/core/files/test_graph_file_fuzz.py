@@ -12,7 +12,7 @@ from nearly_valid import edited, torn, without_warnings
 from pesto.core.errors import InputError
 from pesto.core.files import graph_file
 from pesto.core.files.disk import gzipped, read_bytes
-from pesto.core.files.graph_file import Op
+from pesto.core.files.graph_file import OpRecord
 
 BYTES = st.integers(0, 2**40)
 NAMES = st.text(alphabet='abé:/0 ^"\\', min_size=1, max_size=4)
@@ -74,7 +74,7 @@ def test_valid_files_load(doc):
     assert outcome(json.dumps(doc).encode())
 
 
-@given(edited(documents(), JUNK, [*Op.__struct_fields__, "nonsense", "_x"]))
+@given(edited(documents(), JUNK, [*OpRecord.__struct_fields__, "nonsense", "_x"]))
 def test_edited_files(data):
     """A valid file with a few edits is read or refused."""
     outcome(data)

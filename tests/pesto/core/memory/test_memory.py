@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pesto.core.memory.peaks import footprint, measure
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
 
 
 def run(graph, cluster, costs, device, scratch=None):
-    p = build(graph, costs, cluster, memory=graph.param_bytes)
+    p = build_problem(graph, costs, cluster, memory=graph.param_bytes)
     return measure(graph, simulate(p, np.array(device), np.arange(graph.ops)), scratch=scratch)
 
 
@@ -146,7 +146,7 @@ def random_run(rng, make_graph, make_cluster, make_costs, *, per_edge):
             }
         )
     graph, cluster = make_graph(ops), make_cluster(gpus=3)
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes, per_edge=per_edge)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes, per_edge=per_edge)
     line = simulate(p, rng.integers(1, 4, graph.ops), np.arange(graph.ops))
     return graph, line
 

@@ -11,7 +11,7 @@ from pesto.cli.main import pesto as command
 from pesto.core.errors import InputError, UsageError, VerificationError
 from pesto.core.files import graph_file
 from pesto.core.plans import plan_file
-from pesto.core.plans.shared_variables import Held
+from pesto.core.plans.shared_variables import StepVariables
 
 QUICK = {"cluster": "v100x2-nvlink", "time_limit_s": 0.0, "solver": "list"}
 
@@ -58,7 +58,7 @@ def test_shared_variables_stay_in_place(tmp_path):
 def test_old_files_without_names_are_read():
     """Graphs and plans have no variables then, and plan_file writes none."""
     plan = pesto.solve(step(("", ""), source="old"), **QUICK)
-    assert plan.held == Held() and b'"variables"' not in plan_file.dumps(plan)
+    assert plan.held == StepVariables() and b'"variables"' not in plan_file.dumps(plan)
     assert plan_file.loads(plan_file.dumps(plan), "plan").variable_devices() == {}
 
 

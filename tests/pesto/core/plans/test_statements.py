@@ -14,7 +14,7 @@ from pesto.cli.main import pesto
 from pesto.core.errors import InputError, MismatchError, PestoError, UsageError, VerificationError
 from pesto.core.files.graph_file import save
 from pesto.core.plans import plan_file
-from pesto.core.plans.plan import Coarse, Provenance
+from pesto.core.plans.plan import CoarseSolve, Provenance
 from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
@@ -107,7 +107,7 @@ STATED = {
 def test_each_key_of_the_provenance_is_accounted_for() -> None:
     """A new key has to be verified, or to be named as the file's word."""
     assert {f.name for f in fields(Provenance)} == {*REFUSED, *STATED, "lower_bound_evidence"}
-    assert set(COARSE) == {f.name for f in fields(Coarse)}
+    assert set(COARSE) == {f.name for f in fields(CoarseSolve)}
 
 
 @pytest.mark.parametrize("key", REFUSED)

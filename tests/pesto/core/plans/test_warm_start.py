@@ -14,10 +14,10 @@ from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.graph_file import save
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.warm_start import carried
+from pesto.core.plans.warm_start import carry_over
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import Bench
-from pesto.planning.solving.flow import Earlier, formulate, solve
+from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.flow import EarlierPlans, formulate, solve
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.verbs.api import solve as api_solve
 from solvers.checker import check
@@ -38,16 +38,16 @@ def chains(count, length, *, bytes_=1000, first=0):
 
 
 def solved(graph, cluster, costs, start=None):
-    return solve(graph, cluster, costs, QUICK, lambda _: None, Earlier(start=start))
+    return solve(graph, cluster, costs, QUICK, lambda _: None, EarlierPlans(start=start))
 
 
 def moved(old, graph, cluster, make_costs):
     """(carried, its candidate) of an old plan; the candidate's schedule passes the checker."""
     problem = formulate(graph, make_costs(graph, cluster), cluster, QUICK)
-    found = carried(old, graph, problem, cluster)
+    found = carry_over(old, graph, problem, cluster)
     assert np.array_equal(np.sort(found.rank), np.arange(graph.ops))
     assert (found.rank[problem.src] < found.rank[problem.dst]).all()
-    candidate = Bench.of(graph, problem).ordered("start", found.rule, found.device, found.rank)
+    candidate = CandidateEvaluator.of(graph, problem).ordered("start", found.rule, found.device, found.rank)
     roomy = replace(problem, memory=np.zeros_like(problem.memory))
     assert not check(roomy, candidate.timeline.schedule)
     return found, candidate
@@ -153,7 +153,7 @@ def test_a_start_is_the_first_plan_and_never_makes_the_result_worse(make_graph, 
     first = solved(graph, two, make_costs(graph, two))
     assert "start" not in first.candidates
     told = []
-    again = solve(graph, four, make_costs(graph, four), QUICK, told.append, Earlier(start=first.plan))
+    again = solve(graph, four, make_costs(graph, four), QUICK, told.append, EarlierPlans(start=first.plan))
     assert told[0].name == "start"
     assert again.plan.schedule.makespan <= again.candidates["start"].makespan
     assert again.candidates["start"].rule.startswith("carried over from test, 15 of 15 ops known")
@@ -164,7 +164,7 @@ def test_a_start_that_does_not_fit_is_no_plan(make_graph, make_cluster, make_cos
     ops = [{**op, "param": 400} for op in chains(4, 1, bytes_=10)]
     graph, one, two = make_graph(ops), make_cluster(gpus=1), make_cluster(gpus=2, memory=900)
     old = solved(graph, one, make_costs(graph, one)).plan
-    found = solve(graph, two, make_costs(graph, two), QUICK, lambda _: None, Earlier(start=old))
+    found = solve(graph, two, make_costs(graph, two), QUICK, lambda _: None, EarlierPlans(start=old))
     assert not found.candidates["start"].fits
     assert all(size <= 900 for name, size in found.plan.peak_bytes.items() if name.startswith("gpu"))
 
@@ -204,7 +204,7 @@ def anywhere(graph, cluster, costs):
     problem = formulate(graph, costs, cluster, QUICK)
     units, rng = placeable_units(problem), np.random.default_rng(graph.ops)
     location = np.array([rng.choice(np.flatnonzero(row)) for row in units.allowed])
-    candidate = Bench.of(graph, problem).placed("random", "", devices_at(problem, location[units.unit]))
+    candidate = CandidateEvaluator.of(graph, problem).placed("random", "", devices_at(problem, location[units.unit]))
     record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=(0, ""), exact=None)
     return make_plan(record, candidate, {})
 

@@ -5,13 +5,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.planning.baselines.default import framework_default
 from pesto.planning.baselines.layer_balanced import balanced_cut, layer_balanced, layers_of
 
 
 def locations(rule, graph, cluster, costs) -> list[int]:
-    p = build(graph, costs, cluster, memory=graph.param_bytes)
+    p = build_problem(graph, costs, cluster, memory=graph.param_bytes)
     return p.location[rule(graph, p, cluster).device].tolist()
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.planning.baselines.expert import expert
 
 
 def placed(graph, cluster, costs) -> list[int]:
-    p = build(graph, costs, cluster, memory=graph.param_bytes)
+    p = build_problem(graph, costs, cluster, memory=graph.param_bytes)
     return p.location[expert(graph, p, cluster).device].tolist()
 
 
@@ -65,7 +65,7 @@ def test_host_ops_in_the_majority_change_nothing(make_graph, make_cluster, make_
     host = [{"name": f"read{k}", "kinds": ("cpu",), "s": 1e-3} for k in range(20)]
     layers = [{"name": f"layer_{k}/a"} for k in range(2)]
     graph, cluster = make_graph([*host, *layers]), make_cluster(cores=4)
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     device = expert(graph, p, cluster).device
     assert p.location[device].tolist() == [0] * 20 + [1, 2]
     assert np.bincount(device[:20]).tolist() == [5, 5, 5, 5]
@@ -78,5 +78,5 @@ def test_deterministic_on_random_names(make_graph, make_cluster, make_costs) -> 
     names = [f"{'/'.join(rng.choice(parts, 3))}/{i}" for i in range(60)]
     graph = make_graph([{"name": n, "kinds": ("cpu",) if i % 7 == 0 else ("cpu", "gpu")} for i, n in enumerate(names)])
     cluster = make_cluster(gpus=3)
-    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    p = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     assert p.allowed[np.arange(60), expert(graph, p, cluster).device].all()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pesto.planning.coarsen.limits import WHOLE
-from pesto.planning.coarsen.match import Bounds, Joining, Limits, along_edges, among_siblings, match
+from pesto.planning.coarsen.match import Joining, MergeLimits, UniteLimits, along_edges, among_siblings, match
 from pesto.planning.coarsen.quotient import Quotient, quotient
-from pesto.planning.coarsen.topological_levels import earliest, latest, longest_paths, phased
+from pesto.planning.coarsen.topological_levels import earliest_levels, latest_levels, longest_paths, phased_levels
 from solvers.compiled.dag import heights, topological_order
 from solvers.problem import FORBIDDEN, Problem
 
@@ -36,13 +36,15 @@ def random_edges(rng, nodes, density):
     return [(int(a), int(b)) for a, b in rng.permutation(nodes)[at]]
 
 
-def unlimited(q: Quotient) -> tuple[Limits, Bounds]:
+def unlimited(q: Quotient) -> tuple[MergeLimits, UniteLimits]:
     whole = np.full(int(q.nodes.kind.max(initial=0)) + 1, WHOLE)
-    limits = Limits(time=WHOLE, members=WHOLE, path=WHOLE, mean=1.0, loss=WHOLE, unit_time=whole, unit_memory=whole)
-    return limits, Bounds(int(Joining.UNITE), WHOLE, whole, whole)
+    limits = MergeLimits(
+        time=WHOLE, members=WHOLE, path=WHOLE, mean=1.0, loss=WHOLE, unit_time=whole, unit_memory=whole
+    )
+    return limits, UniteLimits(int(Joining.UNITE), WHOLE, whole, whole)
 
 
-def edge_mates(problem, levels=earliest):
+def edge_mates(problem, levels=earliest_levels):
     q, units = quotient(problem)
     limits, bounds = unlimited(q)
     level = levels(q)
@@ -181,8 +183,8 @@ def test_heights_are_longest_paths():
         for node in range(nodes):
             above = graph.subgraph(nx.ancestors(graph, node) | {node})
             below = graph.subgraph(nx.descendants(graph, node) | {node})
-            assert earliest(q)[node] == nx.dag_longest_path_length(above) + 1
-            assert latest(q)[node] == deepest - nx.dag_longest_path_length(below)
+            assert earliest_levels(q)[node] == nx.dag_longest_path_length(above) + 1
+            assert latest_levels(q)[node] == deepest - nx.dag_longest_path_length(below)
 
 
 def test_longest_paths_against_enumeration():
@@ -223,7 +225,7 @@ def loose(q):
     return level
 
 
-@pytest.mark.parametrize("levels", [earliest, latest, phased, loose])
+@pytest.mark.parametrize("levels", [earliest_levels, latest_levels, phased_levels, loose])
 def test_batches_along_edges_never_make_a_cycle(levels, seeds):
     """Batch after batch over any rising levels leaves a DAG, and a batch merges something while an edge is left."""
     rng = np.random.default_rng(36)
@@ -251,7 +253,7 @@ def test_batches_along_edges_never_make_a_cycle(levels, seeds):
     assert merges > 5 * len(cases)
 
 
-@pytest.mark.parametrize("levels", [earliest, latest, phased, loose])
+@pytest.mark.parametrize("levels", [earliest_levels, latest_levels, phased_levels, loose])
 def test_any_partition_of_equal_levels_is_acyclic(levels, seeds):
     """Merging whole sets of equal level, as sibling batches do again and again, never makes a cycle."""
     rng = np.random.default_rng(37)

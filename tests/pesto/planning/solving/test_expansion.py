@@ -5,7 +5,7 @@ import pytest
 
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import Coarsening, contract
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from solvers.arrays import rank_of
 from solvers.timing.replay import replay
@@ -40,7 +40,7 @@ def test_the_best_of_three_orders(make_graph, make_cluster, make_costs, rule, op
         largest_group_share=0.0,
     )  # fmt: skip
     coarse = replay(contract(problem, node_of), np.array(device), np.arange(nodes))
-    where, rank, said = Bench.of(graph, problem).expand(coarsening, coarse)
+    where, rank, said = CandidateEvaluator.of(graph, problem).expand(coarsening, coarse)
     assert (said, where.tolist()) == (rule, np.array(device)[node_of].tolist())
     assert replay(problem, where, rank).makespan * 1e-6 == pytest.approx(took, abs=0.003)  # transfers take 1 us each
 
@@ -51,7 +51,7 @@ def test_nodes_of_no_time_keep_their_order(make_graph, make_cluster, make_costs)
     before = [[f"{j}" for j in (k - 1, k - 3) if j >= 0] for k in range(12)]
     graph, cluster = make_graph(rows(*((f"{k}", k % 4 == 0, *before[k]) for k in range(12)))), make_cluster()
     problem = formulate(graph, make_costs(graph, cluster), cluster, Settings())
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     for _ in range(5):
         node_of = rng.permutation(12)
         coarsening = Coarsening(

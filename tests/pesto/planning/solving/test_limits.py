@@ -10,12 +10,22 @@ import numpy as np
 import pytest
 
 from pesto.core.settings import Settings
-from pesto.planning.solving import ahead, background_bound, baselines, exact, flow, levels, repair, search, tracker
-from pesto.planning.solving.candidates import Bench
-from pesto.planning.solving.exact import Running
-from pesto.planning.solving.flow import Earlier, formulate, solve
+from pesto.planning.solving import (
+    background_bound,
+    background_compiler,
+    baselines,
+    exact,
+    flow,
+    multilevel,
+    repair,
+    search,
+    tracker,
+)
+from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.exact import SolverThread
+from pesto.planning.solving.flow import EarlierPlans, formulate, solve
 from pesto.planning.solving.tracker import Tracker
-from pesto.planning.solving.windows import Windows
+from pesto.planning.solving.windows import WindowTurns
 from solvers import Limit, Options, Progress, Result, Status
 from solvers.bounds.evidence import FullBound
 from solvers.result import NOT_BEGUN
@@ -49,9 +59,11 @@ def engines(monkeypatch):
 @pytest.fixture
 def quick_methods(monkeypatch):
     """`levels.quick` as it is, whatever `engines` does to the table's `solve`."""
-    found = levels.api.solve
-    for room in (baselines, levels):
-        monkeypatch.setattr(room, "quick", lambda problem, name, **seconds: found(problem, name, Options(**seconds)))
+    found = multilevel.api.solve
+    for room in (baselines, multilevel):
+        monkeypatch.setattr(
+            room, "run_heuristic", lambda problem, name, **seconds: found(problem, name, Options(**seconds))
+        )
 
 
 def answer(status, limit=Limit.NONE, schedule=None, detail=""):
@@ -86,7 +98,9 @@ def test_annealing_has_its_share_before_the_exact_solver(case, quick_methods, en
 def test_an_engine_that_never_began_is_not_begun_again(case, quick_methods, engines, monkeypatch):
     """Windows would ask for the same process once more."""
     late = answer(Status.UNKNOWN, Limit.INTERRUPT, detail=NOT_BEGUN)
-    monkeypatch.setattr(exact.Running, "schedules", lambda running: setattr(running, "_cut", Limit.TIME) or iter(()))
+    monkeypatch.setattr(
+        exact.SolverThread, "schedules", lambda running: setattr(running, "_cut", Limit.TIME) or iter(())
+    )
     monkeypatch.setattr(exact.api, "solve", lambda *_, **__: late)
     found = solve(*case, SETTINGS, nobody)
     assert found.exact is not None and found.exact.useless and found.exact.result.limit is Limit.TIME
@@ -114,7 +128,7 @@ def problem(case):
 def test_an_engine_is_ended_once_the_gap_is_met(problem):
     """Which no interruption is: a solve goes on."""
     engine = Patient()
-    with Running(problem, "x", Options(seconds=600), by=engine, enough=lambda: True) as running:
+    with SolverThread(problem, "x", Options(seconds=600), by=engine, enough=lambda: True) as running:
         assert not list(running.schedules())
     assert engine.told and not running.interrupted
     assert (running.result().limit, running.result().status) == (Limit.GAP, Status.UNKNOWN)
@@ -125,12 +139,12 @@ def test_an_engine_is_ended_when_its_time_is_over(problem, monkeypatch):
     now = iter([0.0, 10.0, 10.9, 11.0])
     monkeypatch.setattr(exact, "CLOCK", lambda: next(now, 11.0))
     engine = Patient()
-    with Running(problem, "x", Options(seconds=10), by=engine) as running:
+    with SolverThread(problem, "x", Options(seconds=10), by=engine) as running:
         assert not list(running.schedules())
     assert engine.told and running.result().limit is Limit.TIME
     monkeypatch.setattr(exact, "CLOCK", lambda: 1e9)
     ended = answer(Status.UNKNOWN, Limit.TIME)
-    with Running(problem, "x", Options(seconds=10, deterministic=True), by=lambda *_, **__: ended) as running:
+    with SolverThread(problem, "x", Options(seconds=10, deterministic=True), by=lambda *_, **__: ended) as running:
         assert not list(running.schedules())
     assert running.result() is ended
 
@@ -145,7 +159,7 @@ def test_an_engine_without_a_process_that_does_not_end_is_left(problem, monkeypa
         gone.wait(600)
         return answer(Status.UNKNOWN)
 
-    with Running(problem, "x", Options(seconds=10), by=deaf) as running:
+    with SolverThread(problem, "x", Options(seconds=10), by=deaf) as running:
         assert not list(running.schedules())
     assert (running.result().status, running.result().detail) == (Status.HUNG, "no answer within 10 s")
     gone.set()
@@ -153,11 +167,11 @@ def test_an_engine_without_a_process_that_does_not_end_is_left(problem, monkeypa
 
 def test_windows_end_once_the_gap_is_met(case, problem, monkeypatch):
     """The engine is told to end, and search is not interrupted."""
-    bench = Bench.of(case[0], problem)
+    bench = CandidateEvaluator.of(case[0], problem)
     start = bench.placed("any", "", np.ones(60, dtype=np.int64)).timeline.schedule
     engine = Patient()
     monkeypatch.setattr(exact.api, "improve", engine)
-    turns = Windows(bench, problem, SETTINGS, lambda: True)
+    turns = WindowTurns(bench, problem, SETTINGS, lambda: True)
     assert not list(turns.turn(start, 600.0, rate=0.0)) and engine.told and turns.weight > 0
 
 
@@ -173,7 +187,7 @@ def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, mon
     monkeypatch.setattr(background_bound, "full_bound", slow)
     monkeypatch.setattr(kept, "strengthen", lambda *_, **__: there.set())
     kept.limit(0.0)
-    with background_bound.strengthened(problem, kept, SETTINGS):
+    with background_bound.strengthen_bound(problem, kept, SETTINGS):
         pass
     go.set()
     while any(thread.name == "bounds" for thread in threading.enumerate()):
@@ -221,7 +235,16 @@ class Compiler:
         return not self.done.issuperset(parts)
 
 
-PARTS = (*ahead.FIRST, "metis", "list", "pardnn", "etf", "m-etf", *ahead.COARSE, *ahead.SEARCH)
+PARTS = (
+    *background_compiler.FIRST,
+    "metis",
+    "list",
+    "pardnn",
+    "etf",
+    "m-etf",
+    *background_compiler.COARSE,
+    *background_compiler.SEARCH,
+)
 RULES = {"single", "expert", "layer-balanced"}
 
 
@@ -232,8 +255,8 @@ def compiler(monkeypatch):
     found = Compiler(clock, PARTS)
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
     monkeypatch.setattr(flow, "HURRY_S", 1.0)
-    for room in (flow, baselines, levels):
-        monkeypatch.setattr(room, "beside", lambda: found)
+    for room in (flow, baselines, multilevel):
+        monkeypatch.setattr(room, "shared_compiler", lambda: found)
     return found
 
 
@@ -250,21 +273,21 @@ def test_nothing_is_compiled_past_its_share_of_the_limit(case, quick_methods, en
     """What the first plan needs comes before the limit, a minute a part; methods that would be late are left out."""
     found = solve(*case, replace(SETTINGS, time_limit_s=60.0 * minutes), nobody)
     assert {name for name, candidate in found.candidates.items() if candidate is not None} == made
-    assert "compiling" in found.stages_s and compiler.clock[0] <= 60.0 * (len(ahead.FIRST) + minutes)
+    assert "compiling" in found.stages_s and compiler.clock[0] <= 60.0 * (len(background_compiler.FIRST) + minutes)
     assert found.compiled == bool(engines) == ("coarse" in made)
     assert any("compiling took" in remark for remark in found.remarks) != found.compiled
 
 
 def test_what_is_not_compiled_is_said_also_where_no_time_is_left(case, compiler):
     """One GPU, and the next solve has more."""
-    found = solve(*case, SETTINGS, nobody, Earlier(spent_s=math.inf))
-    assert not found.compiled and compiler.done == set(ahead.FIRST)
+    found = solve(*case, SETTINGS, nobody, EarlierPlans(spent_s=math.inf))
+    assert not found.compiled and compiler.done == set(background_compiler.FIRST)
 
 
 def test_compiling_is_waited_for_without_a_plan(case, quick_methods, compiler, make_cluster):
     """However late it is: nothing fits one GPU, and what could fit is still to be compiled."""
     graph, cluster, costs = case[0], make_cluster(memory=5 * 10**6), case[2]
-    bench = Bench.of(graph, formulate(graph, costs, cluster, SETTINGS))
+    bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, SETTINGS))
     found = list(baselines.baselines(bench, cluster, late=lambda: True, spent=lambda: False))
     assert [c.name for c in found if c.name == "single"] and not any(c.fits for c in found if c.name == "single")
     assert "list" in compiler.done and "pardnn" not in compiler.done
@@ -319,14 +342,14 @@ def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
     clock, given = [0.0], []
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
     monkeypatch.setattr(flow, "HURRY_S", 1.0)
-    whole = baselines.quick
+    whole = baselines.run_heuristic
 
     def noted(problem, name, **options):
         given.extend([options["seconds"]] if name == "list" else [])
         return whole(problem, name, **options)
 
-    monkeypatch.setattr(baselines, "quick", noted)
-    solve(*case, replace(SETTINGS, time_limit_s=100.0), nobody, Earlier(spent_s=used_s))
+    monkeypatch.setattr(baselines, "run_heuristic", noted)
+    solve(*case, replace(SETTINGS, time_limit_s=100.0), nobody, EarlierPlans(spent_s=used_s))
     assert given[0] == least_s
     solve(*case, replace(SETTINGS, deterministic=True, time_limit_s=1.0), nobody)
     assert given[-1] == math.inf
@@ -334,7 +357,7 @@ def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
 
 def test_a_few_draws_are_made_where_little_time_is_left(case, quick_methods, engines, monkeypatch):
     """Less than half of what was kept for the end."""
-    monkeypatch.setattr(flow, "_hurried", lambda *_: True)
+    monkeypatch.setattr(flow, "_is_hurried", lambda *_: True)
     found = solve(*case, SETTINGS, nobody)
     assert found.trust is not None and found.trust.draws == 32
 
@@ -343,7 +366,7 @@ def test_a_few_draws_are_made_where_little_time_is_left(case, quick_methods, eng
 def test_a_repair_counts_the_processors_time_where_no_plan_fits(case, make_cluster, monkeypatch, fits):
     """However much time passes on a busy machine; where a plan fits, what is left of the limit ends it."""
     graph, cluster, costs = case[0], make_cluster(memory=4 * 10**6), case[2]
-    bench = Bench.of(graph, formulate(graph, costs, cluster, SETTINGS))
+    bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, SETTINGS))
     over = replace(next(baselines.baselines(bench, cluster)), name="list")
     assert not over.fits
     best = SimpleNamespace(makespan=math.inf) if fits else None
@@ -358,8 +381,8 @@ def test_a_repair_counts_the_processors_time_where_no_plan_fits(case, make_clust
 
 def test_the_target_is_made_in_one_step_where_time_is_short(problem, monkeypatch):
     """From the largest size; those between are left out."""
-    monkeypatch.setattr(levels, "SIZES", (50, 40, 30))
-    made = [(stepwise, each.target) for stepwise, each in levels._ladder(problem, SETTINGS, lambda: True)]
+    monkeypatch.setattr(multilevel, "SIZES", (50, 40, 30))
+    made = [(stepwise, each.target) for stepwise, each in multilevel._ladder(problem, SETTINGS, lambda: True)]
     assert made == [(True, 50), (True, 20)]
 
 
@@ -396,7 +419,7 @@ def test_a_plan_alone_is_made_where_all_time_was_used_before(case, quick_methods
     """The plan that is given, carried over, and one GPU."""
     first = solve(*case, replace(SETTINGS, time_limit_s=0), nobody)
     engines.clear()
-    found = solve(*case, SETTINGS, nobody, Earlier(start=first.plan, spent_s=math.inf))
+    found = solve(*case, SETTINGS, nobody, EarlierPlans(start=first.plan, spent_s=math.inf))
     assert {name for name, candidate in found.candidates.items() if candidate is not None} == {"start", "single"}
     assert engines == [] and found.plan.schedule.makespan <= first.plan.schedule.makespan
 
@@ -409,24 +432,24 @@ def test_no_engine_is_begun_where_it_would_hardly_start(case, quick_methods, eng
     monkeypatch.setattr(flow, "HURRY_S", 1.0)
 
     def slow(*given):
-        made = yield from levels.levels(*given)
+        made = yield from multilevel.multilevel(*given)
         clock[0] += 400.0
         return made
 
-    monkeypatch.setattr(flow, "levels", slow)
+    monkeypatch.setattr(flow, "multilevel", slow)
     found = solve(*case, replace(SETTINGS, solver=solver), nobody)
     assert engines == begun and found.stages_s["coarsen"] == 400.0
 
 
 def test_no_walk_begins_once_its_start_took_the_time(case, quick_methods, engines, monkeypatch):
     """The graphs to walk on took ten hours to make."""
-    clock, begin = [0.0], search._begun
+    clock, begin = [0.0], search._begin_walks
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
 
     def slow(*given):
         clock[0] += 36000.0
         return begin(*given)
 
-    monkeypatch.setattr(search, "_begun", slow)
+    monkeypatch.setattr(search, "_begin_walks", slow)
     solve(*case, SETTINGS, nobody)
     assert "walks" not in engines

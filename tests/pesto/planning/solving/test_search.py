@@ -11,9 +11,9 @@ from pesto.core.plans import plan_file
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import coarsen
 from pesto.planning.solving import background_bound, baselines, flow, repair, search, search_graphs
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.search_graphs import Grounds, along, ground_of
+from pesto.planning.solving.search_graphs import SearchGraphs, coarsen_along, search_graph_of
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
 from solvers.search.parallel import WalkBudget, walk_all
@@ -111,7 +111,7 @@ def test_an_interruption_of_a_repair_ends_the_solve(case, make_cluster, monkeypa
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(repair, "repaired", interrupted)
+    monkeypatch.setattr(repair, "repair_candidate", interrupted)
     found = solve(graph, make_cluster(memory=4_000_000), costs, QUICK, nobody)
     assert found.interrupted and found.candidates["search"] is None and found.plan.schedule.makespan > 0
 
@@ -131,10 +131,10 @@ def test_projection_and_back(case):
     """A point of the full graph is the plan it came from; one of a coarse graph is worth what it expands to."""
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     placed = bench.placed("any", "", problem.location[:1].repeat(OPS) * 0 + np.arange(OPS) % 2 + 1)
     for sets in ([], [coarsen(problem, 40)]):
-        there = ground_of(bench, problem, sets, 40 if sets else None)
+        there = search_graph_of(bench, problem, sets, 40 if sets else None)
         weighed = there.weigh(there.project(placed.timeline.schedule))
         candidate = bench.ordered("x", weighed.rule, weighed.device, weighed.rank)
         assert candidate.makespan == weighed.makespan
@@ -147,12 +147,12 @@ def test_a_graph_along_a_plan_holds_its_placement(case):
     """Nothing of two devices is merged, so that the projected point has every op where the plan had it."""
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     plan = bench.placed("any", "", np.random.default_rng(1).integers(1, 3, OPS)).timeline.schedule
-    sets = along(problem, plan, 60)
+    sets = coarsen_along(problem, plan, 60)
     assert sets[0].nodes <= 60 and len(sets) > 1
     for level in sets:
-        there = ground_of(bench, problem, [level], 60)
+        there = search_graph_of(bench, problem, [level], 60)
         assert there.weigh(there.project(plan)).device.tolist() == plan.device.tolist()
 
 
@@ -163,15 +163,15 @@ def test_a_coarse_graph_that_spoils_a_plan_is_made_along_it(case):
     """
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     plan = solve(*case, replace(QUICK, deterministic=True), nobody).plan.schedule
     seen = set()
-    assert Grounds(bench, problem, [coarsen(problem, 80)], plan).at(80, plan).coarsening is None
+    assert SearchGraphs(bench, problem, [coarsen(problem, 80)], plan).at(80, plan).coarsening is None
     for nodes in (70, 50):
         free = coarsen(problem, nodes)
-        there = ground_of(bench, problem, [free], nodes)
+        there = search_graph_of(bench, problem, [free], nodes)
         longer = there.weigh(there.project(plan)).makespan > 1.05 * plan.makespan
-        taken = Grounds(bench, problem, [free], plan).at(nodes, plan)
+        taken = SearchGraphs(bench, problem, [free], plan).at(nodes, plan)
         assert np.array_equal(taken.coarsening.node_of, free.node_of) != longer
         seen.add(longer)
     assert seen == {False, True}
@@ -194,7 +194,7 @@ def test_quick_methods_also_try_half_of_many_accelerators(case, monkeypatch):
     problem = formulate(graph, costs, cluster, QUICK)
     duration = problem.duration.copy()
     duration[0, :2] = FORBIDDEN
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     posed = replace(problem, duration=duration)
     assert not list(baselines._fewer(bench, cluster, posed))
     monkeypatch.setattr(baselines, "_MANY", 1)

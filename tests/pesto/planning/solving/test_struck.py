@@ -7,8 +7,8 @@ from contextlib import nullcontext, suppress
 import numpy as np
 import pytest
 
-from pesto.core.problem import build
-from pesto.planning.solving.candidates import Bench
+from pesto.core.problem import build_problem
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.tracker import Tracker
 
 
@@ -19,7 +19,9 @@ def test_a_solve_keeps_its_plan(cause, make_graph, make_cluster, make_costs) -> 
     struck = isinstance(cause, KeyboardInterrupt)
     with pytest.raises(SystemError), tracker.interruptible():  # there is no plan yet
         raise SystemError from cause
-    bench = Bench.of(graph, build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes))
+    bench = CandidateEvaluator.of(
+        graph, build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    )
     tracker.offer(bench.placed("list", "", np.array([1])))
     with nullcontext() if struck else pytest.raises(SystemError), tracker.interruptible():
         raise SystemError from cause
@@ -31,7 +33,9 @@ def test_an_error_that_follows_an_interruption_loses_no_plan(
 ) -> None:
     """What was broken off may fail later, with an error that tells of no interruption."""
     graph, cluster, tracker = make_graph([{"name": "a", "s": 1e-3}]), make_cluster(), Tracker(lambda _: None)
-    bench = Bench.of(graph, build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes))
+    bench = CandidateEvaluator.of(
+        graph, build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    )
     tracker.offer(bench.placed("list", "", np.array([1])))
     with pytest.raises(ValueError), tracker.interruptible():
         raise ValueError("of its own")

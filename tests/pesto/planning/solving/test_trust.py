@@ -13,23 +13,23 @@ import pesto
 from pesto.core.cluster import Path
 from pesto.core.errors import InputError, UsageError
 from pesto.core.plans import plan_file
-from pesto.core.plans.statements import unconfirmed
+from pesto.core.plans.statements import unconfirmed_statements
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.op_kinds import OTHER, Sources, kind_of
+from pesto.planning.solving.op_kinds import OTHER, ErrorSources, kind_of
 from pesto.planning.solving.trust import (
     DRAWS,
-    Errors,
-    _drawn,
+    ErrorModel,
+    _draw_steps,
     factors,
-    in_a_solve,
     least_p90,
-    remade,
-    standardised,
-    trust,
+    measure_trust,
+    remake_candidates,
+    solve_error_model,
+    standardise,
 )
 from pesto.reporting.show.facts.trust_lines import trust_line
 from pesto.reporting.show.solve_report import as_object, page
@@ -48,7 +48,7 @@ def make_bench(make_graph, make_cluster, make_costs):
         types = tuple(dict.fromkeys(op.get("type", "MatMul") for op in ops))
         type_of = np.array([types.index(op.get("type", "MatMul")) for op in ops])
         graph, machine = replace(graph, types=types, type_of=type_of), make_cluster(**cluster)
-        return Bench.of(graph, formulate(graph, make_costs(graph, machine), machine, QUICK)), machine
+        return CandidateEvaluator.of(graph, formulate(graph, make_costs(graph, machine), machine, QUICK)), machine
 
     return made
 
@@ -89,11 +89,11 @@ def seconds(spread):
 def test_a_drawn_step_is_that_of_the_reference_simulator(random_case, seed, noise, draws) -> None:
     """Times multiplied by the factors of each draw, in the simulator that shares no code with the compiled replay."""
     bench, cluster, found = random_case(seed)
-    errors, problem = Errors(noise=noise, draws=draws, seed=seed % 1000), bench.problem
-    sources = Sources.of(bench.graph, problem, [d.name for d in cluster.devices])
-    common, steps = _drawn(bench, sources, found, errors, 0)
+    errors, problem = ErrorModel(noise=noise, draws=draws, seed=seed % 1000), bench.problem
+    sources = ErrorSources.of(bench.graph, problem, [d.name for d in cluster.devices])
+    common, steps = _draw_steps(bench, sources, found, errors, 0)
     chance = np.random.default_rng((errors.seed, 0))
-    again = standardised(chance.standard_normal((draws, sources.count)))
+    again = standardise(chance.standard_normal((draws, sources.count)))
     assert np.array_equal(again, common) and steps.shape == (draws, 3)
     for row, (of_op, of_payload) in zip(steps, factors(chance, sources, again, problem.payloads, errors), strict=True):
         duration = np.where(problem.duration == FORBIDDEN, FORBIDDEN, np.rint(problem.duration * of_op[:, None]))
@@ -107,7 +107,7 @@ def test_a_drawn_step_is_that_of_the_reference_simulator(random_case, seed, nois
 def test_without_noise_it_is_the_step(random_case, seed) -> None:
     """Exactly, of the plan and of each rival; the shortest is so in every draw, and nothing explains anything."""
     bench, cluster, (plan, *rivals) = random_case(seed)
-    found = trust(bench, cluster, plan, rivals, Errors(noise=0, draws=7))
+    found = measure_trust(bench, cluster, plan, rivals, ErrorModel(noise=0, draws=7))
     for each in (found.plan, *found.rivals.values()):
         assert seconds(each) == [each.step_s] * 3
     assert found.plan.step_s == plan.timeline.makespan_s
@@ -120,7 +120,7 @@ def test_without_noise_it_is_the_step(random_case, seed) -> None:
 def test_what_is_said_is_consistent(random_case, seed, noise, draws) -> None:
     """p10 <= p50 <= p90; somebody is the shortest; shares of the variance add up to 1 at most, the largest first."""
     bench, cluster, (plan, *rivals) = random_case(seed)
-    found = trust(bench, cluster, plan, rivals, Errors(noise=noise, draws=draws))
+    found = measure_trust(bench, cluster, plan, rivals, ErrorModel(noise=noise, draws=draws))
     every = (found.plan, *found.rivals.values())
     assert all(0 < each.p10_s <= each.p50_s <= each.p90_s for each in every)
     assert sum(each.best for each in every) == pytest.approx(1)
@@ -128,8 +128,11 @@ def test_what_is_said_is_consistent(random_case, seed, noise, draws) -> None:
     assert all(share >= 0 for share in shares) and sum(shares) <= 1 + 1e-9
     assert list(found.kinds.values()) == sorted(found.kinds.values(), reverse=True)
     assert [r.step_s for r in found.rivals.values()] == sorted(r.step_s for r in found.rivals.values())
-    assert found == trust(bench, cluster, plan, rivals, Errors(noise=noise, draws=draws))
-    assert draws == 1 or found.plan != trust(bench, cluster, plan, [], Errors(noise=noise, draws=draws, seed=1)).plan
+    assert found == measure_trust(bench, cluster, plan, rivals, ErrorModel(noise=noise, draws=draws))
+    assert (
+        draws == 1
+        or found.plan != measure_trust(bench, cluster, plan, [], ErrorModel(noise=noise, draws=draws, seed=1)).plan
+    )
     assert (draws >= 2 * len(shares)) if shares else True
 
 
@@ -138,9 +141,9 @@ def test_errors_are_common_to_plan_and_rivals(random_case, seed, noise) -> None:
     """All on one GPU and all on the other is the same step in each draw, so the plan is never beaten; with or without
     rivals the plan's own spread is the same."""
     bench, cluster, (one, other, _) = random_case(seed)
-    found = trust(bench, cluster, one, [other], Errors(noise=noise, draws=30))
+    found = measure_trust(bench, cluster, one, [other], ErrorModel(noise=noise, draws=30))
     assert found.plan.best == 1.0 and seconds(found.rivals["c1"]) == seconds(found.plan)
-    alone = trust(bench, cluster, one, [], Errors(noise=noise, draws=30))
+    alone = measure_trust(bench, cluster, one, [], ErrorModel(noise=noise, draws=30))
     assert seconds(alone.plan) == seconds(found.plan) and alone.rivals == {}
 
 
@@ -148,15 +151,17 @@ def test_errors_are_common_to_plan_and_rivals(random_case, seed, noise) -> None:
 def test_times_that_are_all_eight_times_as_long_give_quantiles_that_are(random_case, seed, noise) -> None:
     """Up to rounding: half a tick for each of at most some hundred times, of steps of at least a million ticks."""
     short, long = (random_case(seed, times=times) for times in (1.0, 8.0))
-    errors = Errors(noise=noise, draws=20)
-    one, eight = (trust(b, cluster, found[2], found[:2], errors) for b, cluster, found in (short, long))
+    errors = ErrorModel(noise=noise, draws=20)
+    one, eight = (measure_trust(b, cluster, found[2], found[:2], errors) for b, cluster, found in (short, long))
     assert seconds(eight.plan) == pytest.approx([8 * s for s in seconds(one.plan)], rel=1e-3)
 
 
 def test_one_op_is_wrong_as_noise_says(make_bench) -> None:
     """The logarithm of its factor is normal of deviation 0.25: median 1, p90 exp(1.2816 · 0.25), of 10 000 draws."""
     bench, cluster = make_bench([{"name": "a", "s": 1.0}])
-    found = trust(bench, cluster, bench.placed("one", "", np.array([1])), [], Errors(noise=0.25, draws=10_000))
+    found = measure_trust(
+        bench, cluster, bench.placed("one", "", np.array([1])), [], ErrorModel(noise=0.25, draws=10_000)
+    )
     wide = math.exp(1.2816 * 0.25)
     assert seconds(found.plan) == pytest.approx([1 / wide, 1, wide], rel=0.02)
     # Half of the variance is the kind's, half the op's own.
@@ -171,7 +176,9 @@ def test_kinds_explain_as_much_as_their_time_squared(make_bench) -> None:
         for k in range(40)
     ]
     bench, cluster = make_bench(ops)
-    found = trust(bench, cluster, bench.placed("one", "", np.ones(80, np.int64)), [], Errors(noise=0.1, draws=1000))
+    found = measure_trust(
+        bench, cluster, bench.placed("one", "", np.ones(80, np.int64)), [], ErrorModel(noise=0.1, draws=1000)
+    )
     assert list(found.kinds) == ["matmul", OTHER]
     assert list(found.kinds.values()) == pytest.approx([0.9, 0.1], abs=0.03)
     assert sum(found.links.values()) < 0.03
@@ -180,14 +187,16 @@ def test_kinds_explain_as_much_as_their_time_squared(make_bench) -> None:
 def test_links_err_too(make_bench) -> None:
     """A tensor of 100 ms between ops of a tick: its step errs as it does, by half for its kind of link."""
     bench, cluster = make_bench([{"name": "a", "s": 1e-9, "bytes": 10**8}, {"name": "b", "s": 1e-9, "inputs": ["a"]}])
-    found = trust(bench, cluster, bench.placed("two", "", np.array([1, 2])), [], Errors(noise=0.25, draws=1000))
+    found = measure_trust(
+        bench, cluster, bench.placed("two", "", np.array([1, 2])), [], ErrorModel(noise=0.25, draws=1000)
+    )
     assert list(found.links) == ["cpu:0-gpu:0"] and found.links["cpu:0-gpu:0"] == pytest.approx(0.5, abs=0.06)
     assert found.plan.p90_s / found.plan.p50_s == pytest.approx(math.exp(1.2816 * 0.25), rel=0.03)
 
 
 def test_a_step_that_takes_no_time_cannot_err(make_bench) -> None:
     bench, cluster = make_bench([{"name": "a", "s": 0.0}, {"name": "b", "s": 0.0}])
-    found = trust(bench, cluster, bench.placed("one", "", np.array([1, 1])), [], Errors(noise=2, draws=50))
+    found = measure_trust(bench, cluster, bench.placed("one", "", np.array([1, 1])), [], ErrorModel(noise=2, draws=50))
     assert seconds(found.plan) == [0, 0, 0] and found.kinds == {}
     assert told(found).endswith("(50 draws); no rival fits the memory")
 
@@ -196,7 +205,7 @@ def test_a_step_that_takes_no_time_cannot_err(make_bench) -> None:
 def test_common_errors_are_of_mean_0_and_variance_1_and_do_not_correlate(rows, columns, seed) -> None:
     """Where there are rows enough, and each column stays near what was drawn; else they are as drawn."""
     normal = np.random.default_rng(seed).standard_normal((rows, columns))
-    found = standardised(normal)
+    found = standardise(normal)
     if rows < columns + 2:
         assert found is normal
         return
@@ -242,12 +251,12 @@ def near(make_bench):
 def test_the_robust_choice_is_by_p90(near) -> None:
     """Deviations of 15.7 and 10.2 ms at noise 1: the longer one has the lesser p90, and its rule says that it was."""
     bench, cluster, two, one = near
-    chosen = least_p90(bench, cluster, [two, one], Errors(draws=1000))
+    chosen = least_p90(bench, cluster, [two, one], ErrorModel(draws=1000))
     assert chosen.name == "one" and chosen.rule == "one; of least p90 among 2 within 5.0% of the shortest"
-    found = trust(bench, cluster, two, [one], Errors(draws=1000))
+    found = measure_trust(bench, cluster, two, [one], ErrorModel(draws=1000))
     assert found.rivals["one"].p90_s < found.plan.p90_s and "one has a lower p90" in told(found)
-    assert least_p90(bench, cluster, [two], Errors()) is two
-    assert least_p90(bench, cluster, [two, one], Errors(noise=0)).name == "two"
+    assert least_p90(bench, cluster, [two], ErrorModel()) is two
+    assert least_p90(bench, cluster, [two, one], ErrorModel(noise=0)).name == "two"
 
 
 @pytest.fixture
@@ -261,7 +270,7 @@ def planned(near, make_costs, monkeypatch):
         return bench.problem
 
     monkeypatch.setattr("pesto.planning.solving.flow.baselines", stage)
-    monkeypatch.setattr("pesto.planning.solving.flow.levels", lambda *_: nothing(bench.problem))
+    monkeypatch.setattr("pesto.planning.solving.flow.multilevel", lambda *_: nothing(bench.problem))
     monkeypatch.setattr("pesto.planning.solving.flow._at_once", lambda *_: True)
     return (
         bench.graph, cluster, costs,
@@ -288,7 +297,7 @@ def test_a_robust_plan_may_be_longer_and_says_so(planned) -> None:
     assert said == asdict(robust.trust) and said["rivals"]["single"]["p90_s"] > said["plan"]["p90_s"]
     assert robust.trust.draws == 5 * plain.trust.draws
     again = plan_file.loads(plan_file.dumps(robust.plan), "plan.json")
-    assert unconfirmed(again, graph, cluster, costs)["settings"]["robust"] is True
+    assert unconfirmed_statements(again, graph, cluster, costs)["settings"]["robust"] is True
 
 
 def test_a_plan_is_the_shortest_candidate_or_nearly_where_it_is_robust(planned) -> None:
@@ -302,16 +311,16 @@ def test_a_plan_is_the_shortest_candidate_or_nearly_where_it_is_robust(planned) 
     ):
         told = replace(plan, provenance=replace(made, settings=settings, candidates_ticks=ticks))
         with pytest.raises(pesto.VerificationError, match=says):
-            unconfirmed(told, graph, cluster, costs)
+            unconfirmed_statements(told, graph, cluster, costs)
 
 
 def test_draws_of_a_solve_are_fewer_for_more_ops(random_case) -> None:
     """Never below 32; by the number of ops, not by the clock."""
     bench, _, _ = random_case(3)
-    assert in_a_solve(bench, Settings(seed=4)) == Errors(draws=DRAWS, seed=4)
-    assert in_a_solve(bench, Settings(robust=True)) == Errors(draws=5 * DRAWS)
+    assert solve_error_model(bench, Settings(seed=4)) == ErrorModel(draws=DRAWS, seed=4)
+    assert solve_error_model(bench, Settings(robust=True)) == ErrorModel(draws=5 * DRAWS)
     large = replace(bench, problem=_Many())
-    assert in_a_solve(large, Settings()).draws == 32
+    assert solve_error_model(large, Settings()).draws == 32
 
 
 class _Many:
@@ -323,17 +332,17 @@ class _Many:
 def test_rivals_are_made_anew_and_none_is_the_plan(random_case) -> None:
     """What a solve makes before its exact solver; the plan itself, and what is like it, is none of its rivals."""
     bench, cluster, _ = random_case(11)
-    made = list(remade(bench, cluster))
+    made = list(remake_candidates(bench, cluster))
     assert {"single", "expert", "list", "levels"} <= {c.name for c in made}
     best = min(made, key=lambda c: c.makespan)
-    found = trust(bench, cluster, best, made, Errors(draws=3))
+    found = measure_trust(bench, cluster, best, made, ErrorModel(draws=3))
     assert 0 < len(found.rivals) <= 5
     assert all(name.split(" ")[0] in {c.name for c in made} for name in found.rivals)
 
 
 def test_as_many_draws_from_python_as_by_default() -> None:
     """The command line has the constant's."""
-    assert inspect.signature(pesto.simulate).parameters["draws"].default == DRAWS == Errors().draws
+    assert inspect.signature(pesto.simulate).parameters["draws"].default == DRAWS == ErrorModel().draws
 
 
 BAD = {
@@ -346,7 +355,7 @@ BAD = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, (values, _) in BAD.items() for value in values])
 def test_a_number_out_of_range_is_refused_in_one_line(name, value) -> None:
     with pytest.raises(UsageError, match=BAD[name][1]) as refused:
-        Errors(**{name: value})
+        ErrorModel(**{name: value})
     assert "\n" not in str(refused.value) and name in str(refused.value)
 
 
@@ -356,9 +365,9 @@ def test_times_beyond_what_can_be_added_up_are_refused_and_cost_no_plan(make_ben
     bench, cluster = make_bench(ops)
     one = bench.placed("one", "", np.ones(500, np.int64))
     with pytest.raises(InputError, match="give less noise") as refused:
-        trust(bench, cluster, one, [], Errors())
+        measure_trust(bench, cluster, one, [], ErrorModel())
     assert "\n" not in str(refused.value)
-    assert trust(bench, cluster, one, [], Errors(noise=0)).plan.p90_s == one.timeline.makespan_s
+    assert measure_trust(bench, cluster, one, [], ErrorModel(noise=0)).plan.p90_s == one.timeline.makespan_s
     found = solve(bench.graph, cluster, make_costs(bench.graph, cluster), QUICK, lambda _: None)
     assert found.trust is None and as_object(found, {}, "plan.json")["trust"] is None
     assert "\ntrust " not in page(found, {}, "plan.json", ["pesto"])

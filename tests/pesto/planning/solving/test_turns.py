@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pesto.core.plans.plan import verify
-from pesto.core.plans.statements import unconfirmed
+from pesto.core.plans.statements import unconfirmed_statements
 from pesto.core.settings import Settings
 from pesto.planning.solving import candidates
-from pesto.planning.solving.candidates import Bench, Turns
+from pesto.planning.solving.candidates import CandidateEvaluator, LinkTieRuns
 from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.tracker import Tracker
 from pesto.reporting.show.solve_report import as_object, page
@@ -53,7 +53,7 @@ def nobody(incumbent):
 def bench(case):
     """What candidates of the case are measured with."""
     graph, cluster, costs = case
-    return Bench.of(graph, formulate(graph, costs, cluster, QUICK))
+    return CandidateEvaluator.of(graph, formulate(graph, costs, cluster, QUICK))
 
 
 def leaning(bench, name="list"):
@@ -68,8 +68,13 @@ def test_a_solve_promises_the_worse_time(case):
     plan, problem = found.plan, found.problem
     assert plan.schedule.makespan == 42 * MS and found.turns.least in (32 * MS, 41 * MS) and found.turns.tried > 30
     verify(plan, graph, problem, cluster)
-    unconfirmed(plan, graph, cluster, costs)
-    ticks = [t for t, _ in drawn(Bench.of(graph, problem).prepared, plan.schedule.device, plan.rank, count=50, seed=9)]
+    unconfirmed_statements(plan, graph, cluster, costs)
+    ticks = [
+        t
+        for t, _ in drawn(
+            CandidateEvaluator.of(graph, problem).prepared, plan.schedule.device, plan.rank, count=50, seed=9
+        )
+    ]
     assert max(ticks) == 42 * MS and min(ticks) == found.turns.least
     said = page(found, {}, "plan.json", ["pesto"])
     assert "turns         no order says whom a link serves first" in said
@@ -85,7 +90,7 @@ def test_without_a_tie_nothing_is_tried_or_said(case):
     later = replace(costs, compute_s=costs.compute_s + np.array([[0], [1e-9], [0], [0]]))
     found = solve(graph, cluster, later, QUICK, nobody)
     assert found.plan.schedule.makespan == 32 * MS
-    assert found.turns == Turns(tried=0, least=32 * MS)
+    assert found.turns == LinkTieRuns(tried=0, least=32 * MS)
     assert "turns" not in page(found, {}, "plan.json", ["pesto"])
 
 
@@ -156,7 +161,7 @@ def test_a_steadier_order_is_taken_only_where_it_fits(bench, monkeypatch, fits):
     longer = bench.priced(leaning(bench))
     shorter = replace(leaning(bench), fits=fits)
     priced = iter([longer, shorter])
-    monkeypatch.setattr(Bench, "priced", lambda *_, **__: next(priced))
+    monkeypatch.setattr(CandidateEvaluator, "priced", lambda *_, **__: next(priced))
     monkeypatch.setattr(candidates, "steadied", lambda *_: shorter.rank)
     assert bench.priced_well(leaning(bench)) is (shorter if fits else longer)
 
@@ -204,5 +209,5 @@ def test_a_solve_prices_at_the_end(case, monkeypatch):
     graph, cluster, costs = case
     found = solve(graph, cluster, costs, QUICK, nobody)
     assert found.turns.tried > found.turns.tried // 8 >= candidates._LEAST
-    monkeypatch.setattr(Bench, "priced_well", lambda _, candidate: candidate)
+    monkeypatch.setattr(CandidateEvaluator, "priced_well", lambda _, candidate: candidate)
     assert solve(graph, cluster, costs, QUICK, nobody).turns.tried < found.turns.tried

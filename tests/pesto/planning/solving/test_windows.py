@@ -9,10 +9,10 @@ import pytest
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.planning.solving import search, windows
-from pesto.planning.solving.candidates import Bench
-from pesto.planning.solving.contributions import ENGINES, Ledger
+from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.contributions import ENGINES, ContributionLedger
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.windows import Windows
+from pesto.planning.solving.windows import WindowTurns
 from pesto.reporting.show.facts.contribution_lines import contribution_keys, contribution_lines
 from solvers import Limit, Progress, Result, Status
 from solvers.checker import check
@@ -25,9 +25,9 @@ def begun(case):
     """Turns of windows, and all on one GPU to begin with."""
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     start = bench.placed("any", "", np.ones(60, dtype=np.int64)).timeline.schedule
-    return Windows(bench, problem, replace(QUICK, solver="cpsat", workers=1)), start
+    return WindowTurns(bench, problem, replace(QUICK, solver="cpsat", workers=1)), start
 
 
 def ended(status, limit=Limit.NONE, schedule=None):
@@ -97,7 +97,7 @@ def test_an_interruption_while_an_answer_is_taken_in_ends_the_search(begun, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(windows.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
-    monkeypatch.setattr(windows.Running, "schedules", struck)
+    monkeypatch.setattr(windows.SolverThread, "schedules", struck)
     with pytest.raises(KeyboardInterrupt):
         list(turns.turn(start, 1.0, rate=0.0))
 
@@ -106,10 +106,10 @@ def test_there_are_none_when_deterministic_and_the_solver_chooses_the_engine(cas
     """A clock ends them; a solver that has none of its own gets CP-SAT."""
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
-    bench = Bench.of(graph, problem)
-    assert Windows(bench, problem, replace(QUICK, deterministic=True)).weight == 0
+    bench = CandidateEvaluator.of(graph, problem)
+    assert WindowTurns(bench, problem, replace(QUICK, deterministic=True)).weight == 0
     for solver, engine in (("list", "cpsat"), ("highs", "highs"), ("cbc", "cbc"), ("cpsat", "cpsat")):
-        assert Windows(bench, problem, replace(QUICK, solver=solver)).engine == engine
+        assert WindowTurns(bench, problem, replace(QUICK, solver=solver)).engine == engine
 
 
 def test_a_solve_alternates_and_its_plan_is_no_longer_than_any_candidate(case, monkeypatch):
@@ -142,7 +142,7 @@ def test_what_engines_gained_adds_up_to_the_plan(case, settings):
 
 def test_a_ledger_counts_whose_turn_it_was():
     """Seconds inside are one engine's alone; a candidate's name says whose gain it is."""
-    ledger = Ledger()
+    ledger = ContributionLedger()
     with ledger.at("search"):
         with ledger.at("windows"):
             ledger.found("list", 100)

@@ -8,7 +8,7 @@ import pytest
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.reporting.explaining.explanation import Explanation, explain
@@ -22,7 +22,7 @@ class Made:
     def __init__(self, graph: Graph, cluster, price, places: dict[str, str]) -> None:
         self.graph, self.cluster, self.price = graph, cluster, price
         self.problem = formulate(graph, price(cluster), cluster, Settings())
-        self.bench = Bench.of(graph, self.problem)
+        self.bench = CandidateEvaluator.of(graph, self.problem)
         names = [d.name for d in cluster.devices]
         device = ints([names.index(places.get(name, "gpu:0")) for name in graph.names])
         run = self.bench.placed("list", "by hand", device)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.core.plans.lanes_drawn import MOST_LANES
+from pesto.core.plans.lane_chart import MOST_LANES
 from pesto.reporting.explaining.explain_api import ExplainContext
 
 OPS = [

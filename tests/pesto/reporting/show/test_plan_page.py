@@ -26,7 +26,7 @@ from pesto.core.files import graph_file
 from pesto.core.memory.peaks import footprint
 from pesto.core.plans.order_worth import order_worth
 from pesto.core.settings import Settings
-from pesto.inputs.given import on_cluster
+from pesto.inputs.caller_values import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.waits import TRANSFER, explain_waits
 from pesto.reporting.show.report.column_encoding import since_alike, varints
@@ -64,7 +64,7 @@ def step(ops: int = 60) -> pesto.Graph:
 
 def reported(graph: pesto.Graph, plan: pesto.Plan, label: str = "plan.json") -> ReportedPlan:
     """What the verb shows of a plan."""
-    machine, costs = on_cluster(graph, CLUSTER, None)
+    machine, costs = as_cluster_and_costs(graph, CLUSTER, None)
     problem = formulate(graph, costs, machine, Settings())
     worth = order_worth(problem, plan.schedule.device, plan.rank)
     return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)

@@ -17,7 +17,7 @@ import pytest
 import pesto
 from pesto.core.plans.order_worth import order_worth
 from pesto.core.settings import Settings
-from pesto.inputs.given import on_cluster
+from pesto.inputs.caller_values import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.show.report.html_report import html_report
 from pesto.reporting.show.report.plan_facts import ReportedPlan
@@ -48,7 +48,7 @@ def step() -> pesto.Graph:
 
 
 def reported(label: str, graph: pesto.Graph, plan: pesto.Plan) -> ReportedPlan:
-    machine, costs = on_cluster(graph, "v100x2-nvlink", None)
+    machine, costs = as_cluster_and_costs(graph, "v100x2-nvlink", None)
     problem = formulate(graph, costs, machine, Settings())
     worth = order_worth(problem, plan.schedule.device, plan.rank)
     return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)

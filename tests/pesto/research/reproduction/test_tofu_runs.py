@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pesto.core.memory.peaks import footprint
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_shaped
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.research.reproduction.cached_cells import CellSettings
 from pesto.research.reproduction.cell_lists import RNN, TOFU_FAMILIES, WRN
 from pesto.research.reproduction.printed_numbers import load_printed
@@ -26,7 +26,7 @@ def recurrent():
     """The tiny recurrent network, on eight GPUs."""
     graph, shaped = load_shaped(Source(model="tofu-rnn", variant="tiny"), quiet=True)
     cluster = load_cluster("k80x8")
-    problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
+    problem = build_problem(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
     return graph, shaped, cluster, problem
 
 
@@ -37,7 +37,7 @@ def test_a_lean_order_is_an_order_and_frees_gradients_at_once(recurrent):
     assert sorted(rank.tolist()) == list(range(graph.ops))
     assert (rank[graph.src] < rank[graph.dst]).all() and (rank[graph.control_src] < rank[graph.control_dst]).all()
     device = tofu_runs._on_one(graph, problem, cluster)
-    bench = Bench.of(graph, problem)
+    bench = CandidateEvaluator.of(graph, problem)
     lean, listed = bench.ordered("", "", device, rank), bench.placed("", "", device)
     assert lean.peak.max() < 0.9 * listed.peak.max()
     held = usage(lean.timeline.problem, footprint(graph), lean.timeline.schedule)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.core.errors import FileError
-from pesto.core.executing.executor import Answered, Work
+from pesto.core.executing.executor import WorkItem, WorkResult
 from pesto.core.files import lock
 from pesto.research.study import store
 from pesto.research.study.cell_answer import REFUSED, CellAnswer
@@ -67,7 +67,7 @@ def test_a_name_that_sqlite_gives_a_meaning_is_a_plain_name(tmp_path, monkeypatc
 def test_a_link_is_followed_and_locked_where_it_leads(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real.sqlite")
     assert lock.real_path(tmp_path / "link") == tmp_path / "real.sqlite"
-    with lock.held(tmp_path / "link", store.LOCK):
+    with lock.hold_lock(tmp_path / "link", store.LOCK):
         assert (tmp_path / ".real.sqlite.pesto-lock").exists()
 
 
@@ -83,17 +83,17 @@ def test_nobody_elses_file_is_taken_for_a_lock(tmp_path, kind):
     }  # fmt: skip
     make[kind]()
     before = os.lstat(beside)
-    with pytest.raises(FileError), lock.held(tmp_path / "t.sqlite", store.LOCK):
+    with pytest.raises(FileError), lock.hold_lock(tmp_path / "t.sqlite", store.LOCK):
         pass
     assert os.lstat(beside).st_ino == before.st_ino
     assert os.lstat(beside).st_size == before.st_size
     assert (other.read_text(), (tmp_path / "t.sqlite.lock").read_text()) == ("", "mine")
     if kind == "text":
         beside.unlink()
-        with lock.held(tmp_path / "t.sqlite", store.LOCK):
+        with lock.hold_lock(tmp_path / "t.sqlite", store.LOCK):
             left = beside.read_bytes()
         beside.write_bytes(left)  # as a killed run leaves it
-        with lock.held(tmp_path / "t.sqlite", store.LOCK):
+        with lock.hold_lock(tmp_path / "t.sqlite", store.LOCK):
             pass
         assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "t.sqlite.lock"]
 
@@ -185,13 +185,13 @@ class Told:
     def __init__(self, answers: list[CellAnswer]):
         self.answers = answers
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkItem) -> None:
         assert work.key == self.answers[0].key
         self.work = work
 
-    def collect(self) -> list[Answered]:
+    def collect(self) -> list[WorkResult]:
         answer = self.answers.pop(0)
-        return [Answered(work=self.work, data=msgspec.json.encode(answer), seconds=answer.seconds)]
+        return [WorkResult(work=self.work, data=msgspec.json.encode(answer), seconds=answer.seconds)]
 
     def close(self) -> None:
         pass

@@ -18,7 +18,7 @@ from process_families import alive, descendants
 
 from pesto.cli.main import pesto
 from pesto.core.executing import ray_cluster
-from pesto.core.executing.executor import Lost
+from pesto.core.executing.executor import WorkFailure
 from pesto.core.executing.pool import Pool
 from pesto.research.study.cells import cells_of
 from pesto.research.study.run import cell_work
@@ -210,7 +210,7 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
         (worker,) = (p for p in below if b"pesto.core.executing.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
         os.kill(worker, signal.SIGKILL)
         (lost,) = workers.collect()
-        assert isinstance(lost, Lost)
+        assert isinstance(lost, WorkFailure)
         assert (lost.work.key, lost.detail) == (cell.key, "the worker ended: killed by SIGKILL")
         assert lost.seconds > 0
         assert until(lambda: not alive(below))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.core.errors import FileError, InputError, UsageError
-from pesto.core.executing.executor import Answered, Lost
+from pesto.core.executing.executor import WorkFailure, WorkResult
 from pesto.core.files import lock
 from pesto.research.study import store
 from pesto.research.study.cell_answer import CellAnswer, ProgressPoint
@@ -323,10 +323,10 @@ def test_another_study_or_another_file_is_refused(file, tmp_path):
 
 def test_one_run_at_a_time(tmp_path):
     path = tmp_path / "t.sqlite"
-    again = lock.held(path, store.LOCK)
-    with lock.held(path, store.LOCK), pytest.raises(UsageError, match="another run is writing it"), again:
+    again = lock.hold_lock(path, store.LOCK)
+    with lock.hold_lock(path, store.LOCK), pytest.raises(UsageError, match="another run is writing it"), again:
         pass
-    with lock.held(path, store.LOCK):
+    with lock.hold_lock(path, store.LOCK):
         assert list(tmp_path.iterdir()) == [tmp_path / ".t.sqlite.pesto-lock"]
     assert list(tmp_path.iterdir()) == []
 
@@ -348,8 +348,8 @@ class Scripted:
         work = self.waiting.pop(0)
         if self.dies.get(work.key, 0):
             self.dies[work.key] -= 1
-            return [Lost(work=work, why="death", detail="the worker ended", seconds=1.5)]
-        return [Answered(work=work, data=msgspec.json.encode(CellAnswer(key=work.key, **ANSWER)), seconds=1.0)]
+            return [WorkFailure(work=work, why="death", detail="the worker ended", seconds=1.5)]
+        return [WorkResult(work=work, data=msgspec.json.encode(CellAnswer(key=work.key, **ANSWER)), seconds=1.0)]
 
     def close(self):
         self.closed = True

@@ -8,7 +8,7 @@ from fake_jobs import FakeJobs
 from serving import serving, submitted, told
 
 from pesto.core.executing import memory_use
-from pesto.core.executing.executor import Lost
+from pesto.core.executing.executor import WorkFailure
 from pesto.service.serve import scheduler, serve_config
 from pesto.service.serve.serve_config import JobBounds, ServeConfig
 from pesto.verbs.jobs.incumbent_file import SUMMARY
@@ -76,7 +76,7 @@ def leave(jobs, plan, step_s):
 
 
 def lose(jobs, key, why="death"):
-    jobs._hear(Lost(work=jobs.begun[key], why=why, detail="killed by SIGKILL", seconds=1.0))
+    jobs._hear(WorkFailure(work=jobs.begun[key], why=why, detail="killed by SIGKILL", seconds=1.0))
 
 
 @pytest.mark.parametrize(("first_s", "second_s", "kept"), [(2.0, 1.0, b"second"), (1.0, 2.0, b"first")])

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from pesto.cli.main import pesto
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
+from pesto.core.plans.execution_modes import EXECUTION_MODES
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.ways import WAYS
-from pesto.core.problem import build, payloads
+from pesto.core.problem import build_problem, payloads
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
@@ -64,7 +64,7 @@ def problem(graph: Graph) -> Problem:
         tuple(path and replace(path, links=(here,)) for path in row) for here, row in enumerate(cluster.paths)
     ]  # fmt: skip
     cluster = replace(cluster, links=("up0", "up1", "up2"), paths=tuple(paths))
-    return build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
+    return build_problem(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
 
 
 @functools.cache
@@ -221,7 +221,8 @@ def test_the_step_that_runs_takes_what_was_predicted(tmp_path: Path) -> None:
     plan = api.solve(graph, cluster="v100x8", time_limit_s=0, solver="list")
     api.save_plan(plan, tmp_path / "plan.json")
     found = {
-        way: CliRunner().invoke(pesto, ["simulate", str(tmp_path / "plan.json"), "--as", way, "--json"]) for way in WAYS
+        way: CliRunner().invoke(pesto, ["simulate", str(tmp_path / "plan.json"), "--as", way, "--json"])
+        for way in EXECUTION_MODES
     }
     said = {way: json.loads(result.stdout) for way, result in found.items()}
     for way in ("session", "graphdef", "function"):

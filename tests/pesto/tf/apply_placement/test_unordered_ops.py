@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.core.plans.execution_modes import EXECUTION_MODES, GRAPHDEF, relayed_edges, unordered_ops
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.ways import GRAPHDEF, WAYS, in_turn, outside
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
@@ -106,12 +106,12 @@ def enforced(plan: Plan, given: CapturedStep, step: StepTrace, way: str) -> tupl
 
 
 def modelled(graph: Graph, plan: Plan, way: str) -> tuple[Bools, set[tuple[str, int]]]:
-    """The same as `pesto.core.plans.ways` has it."""
+    """The same as `pesto.core.plans.execution_modes` has it."""
     cluster = load_cluster("cpux3")
-    problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
-    sent = in_turn(graph, problem, plan.schedule.device, way)
+    problem = build_problem(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
+    sent = relayed_edges(graph, problem, plan.schedule.device, way)
     pairs = zip(problem.src[sent].tolist(), plan.schedule.device[problem.dst[sent]].tolist(), strict=True)
-    return outside(graph, way), {(graph.names[op], device) for op, device in pairs}
+    return unordered_ops(graph, way), {(graph.names[op], device) for op, device in pairs}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_is_outside_is_what_enforcement_leaves_outside(name: str) -> None:
             assert through == relays
             assert 0 < mine.sum() < graph.ops
             passed += len(relays)
-        assert outside(graph, WAYS[-1]).all()
+        assert unordered_ops(graph, EXECUTION_MODES[-1]).all()
     assert passed > 0
 
 

@@ -29,7 +29,7 @@ def older(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Plan:
     plan = api.solve(graph, cluster="cpux2", time_limit_s=0, solver="list")
     cluster = load_cluster("cpux2")
     with monkeypatch.context() as then:
-        then.setattr(problem, "copied", lambda g: np.zeros(len(g.tensor_bytes), dtype=np.bool_))
+        then.setattr(problem, "copied_constants", lambda g: np.zeros(len(g.tensor_bytes), dtype=np.bool_))
         sending = flow.formulate(graph, load_costs(graph, cluster, None), cluster, Settings())
     device = np.arange(graph.ops) % 2
     device[graph.group >= 0] = 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.core.costs.kernels.launched import times
+from pesto.core.costs.kernels.op_times import gpu_op_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import (
     CONV,
@@ -121,5 +121,5 @@ def test_a_loop_launches_its_body_every_trip() -> None:
             v1.enable_control_flow_v2()
         loops = np.flatnonzero(graph.kernels[:, 0] == LOOP)
         assert len(loops) == 1 and 10 <= graph.kernels[loops[0], 1] <= 60
-        took = times(graph, preset("V100")).seconds[loops[0]]
+        took = gpu_op_times(graph, preset("V100")).seconds[loops[0]]
         assert took >= graph.kernels[loops[0], 1] * 5e-6

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.core.costs.disturbance import Moment, Watch
+from pesto.core.costs.disturbance import CpuSnapshot, DisturbanceWatch
 from pesto.core.errors import InputError, NothingFoundError, UsageError
 from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -33,7 +33,7 @@ def products() -> CapturedStep:
     return sources.capture_v1(graph, ["step"])
 
 
-UNSEEN = Watch(look=lambda: None)
+UNSEEN = DisturbanceWatch(look=lambda: None)
 """Nobody looks at what else is busy."""
 
 
@@ -57,15 +57,15 @@ def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None
     assert (found.noise.runs, found.noise.refused, found.noise.others_cores, found.noise.kept) == (12, 0, None, False)
 
 
-def busy(cores: float, **options: Any) -> Watch:
+def busy(cores: float, **options: Any) -> DisturbanceWatch:
     """A machine of two cores on which each look finds that others used so many since the last, a second ago."""
     looks = iter(range(1000))
 
-    def look() -> Moment:
+    def look() -> CpuSnapshot:
         k = next(looks)
-        return Moment(at_s=k, busy_s=k * (1 + cores), own_s=k, others={7: ("make", k * cores)})
+        return CpuSnapshot(at_s=k, busy_s=k * (1 + cores), own_s=k, others={7: ("make", k * cores)})
 
-    return Watch(look=look, clock=lambda: 0.0, cores=2, **options)
+    return DisturbanceWatch(look=look, clock=lambda: 0.0, cores=2, **options)
 
 
 def test_a_busy_machine_is_not_profiled_unless_that_is_asked_for() -> None:

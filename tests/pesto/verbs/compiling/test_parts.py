@@ -132,7 +132,7 @@ from pesto.verbs.compiling.parts import PARTS, Tiny, run
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.core.settings import Settings
 from pesto.planning.solving import flow
-from pesto.planning.solving.ahead import FIRST, alone
+from pesto.planning.solving.background_compiler import FIRST, alone
 def known():
     return {(d.py_func.__qualname__, s) for d in gc.get_objects() if isinstance(d, CPUDispatcher) for s in d.overloads}
 tiny = Tiny.make()
@@ -167,7 +167,9 @@ def test_doctor_names_the_version_of_cbc_beside_pulps(monkeypatch) -> None:
 def test_doctor_compiles_when_it_is_told_to(monkeypatch) -> None:
     """`--compile` waits for every part, before the checks; without it nothing is compiled ahead."""
     calls: list[str] = []
-    monkeypatch.setattr(doctor, "beside", lambda: SimpleNamespace(need=lambda *parts: calls.append(f"{len(parts)}")))
+    monkeypatch.setattr(
+        doctor, "shared_compiler", lambda: SimpleNamespace(need=lambda *parts: calls.append(f"{len(parts)}"))
+    )
     monkeypatch.setattr(doctor, "_solvers", lambda: calls.append("check") or {})
     monkeypatch.setattr(doctor, "_tensorflow", lambda: "ok")
     assert CliRunner().invoke(doctor.doctor_command, []).exit_code == 0

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.core.errors import Exit, UsageError
-from pesto.core.files.confined import confined_to
+from pesto.core.files.confinement import confine_to
 from pesto.core.files.disk import read_bytes
 from pesto.core.plans.plan_file import loads
 from pesto.core.source import Source
@@ -250,7 +250,7 @@ def test_a_job_reads_its_uploads_alone_whatever_it_is_led_to(plan, watched, monk
         end = done(watched, "check", with_words(plan))
         assert (end.exit_code, end.remedy) == (2, "upload the file, and give it as a blob"), end
         untouched(watched, path)
-    with confined_to(watched / "blobs"):
+    with confine_to(watched / "blobs"):
         assert load_cluster("v100x2-nvlink").devices
         assert read_bytes(next((watched / "blobs").iterdir()))
         for path in (watched / "step.json", watched / "blobs" / ".." / "step.json", watched / "blobs"):

@@ -120,7 +120,7 @@ def test_a_split_is_there_before_it_is_timed(tmp_path, monkeypatch):
         raise VerificationError("the worker ends here - no more")
 
     asked = {"kind": "split", "source": {"model": "rnnlm", "variant": "tiny"}, "cluster": "v100x2-nvlink"}
-    monkeypatch.setattr(split_job, "timed", killed)
+    monkeypatch.setattr(split_job, "time_split", killed)
     request = msgspec.convert(asked | {"split": {"workers": "2", "method": "greedy"}}, JobRequest)
     assert run(request, tmp_path, tmp_path / "out", lambda _: None).files == ("split.json",)
     assert seen == [b"{"]

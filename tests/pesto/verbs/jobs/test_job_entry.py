@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.core.executing.executor import Answered, Executor, Files, Limits, Lost, Work
-from pesto.core.executing.line import PipeLine, Signals
+from pesto.core.executing.executor import Executor, WorkFailure, WorkFiles, WorkItem, WorkLimits, WorkResult
 from pesto.core.executing.pool import Pool
 from pesto.core.executing.ray_cluster import RayCluster
+from pesto.core.executing.worker_channel import PipeChannel, SignalLatch
 from pesto.verbs.jobs import job_entry
 from pesto.verbs.jobs.job_entry import ENTRY, Order
 from pesto.verbs.jobs.job_events import Done, Event, Incumbent, Stage, decode
@@ -45,7 +45,9 @@ def pool() -> Iterator[Pool]:
     made.close()
 
 
-def begin(executor: Executor, out: Path, graph: bytes, limits: Limits | None = None, **settings: object) -> Work:
+def begin(
+    executor: Executor, out: Path, graph: bytes, limits: WorkLimits | None = None, **settings: object
+) -> WorkItem:
     """A solve, begun; its results go to the folder `out`, and the graph lies beside it."""
     blobs, sha = out.parent / "blobs", hashlib.sha256(graph).hexdigest()
     blobs.mkdir(exist_ok=True)
@@ -55,20 +57,20 @@ def begin(executor: Executor, out: Path, graph: bytes, limits: Limits | None = N
     fields = {"kind": "solve", "source": {"blob": sha, "name": "step.json"}, "settings": given}
     order = Order(request=msgspec.convert(fields, JobRequest), blobs=str(blobs), out=str(out))
     data = msgspec.json.encode(order)
-    files = Files(folder=str(blobs), reads=(sha,), out=str(out))
-    work = Work(key=out.name, entry=ENTRY, data=data, live=True, limits=limits or Limits(), files=files)
+    files = WorkFiles(folder=str(blobs), reads=(sha,), out=str(out))
+    work = WorkItem(key=out.name, entry=ENTRY, data=data, live=True, limits=limits or WorkLimits(), files=files)
     executor.begin(work)
     return work
 
 
-def ended(executor: Executor, at: int | None = None) -> tuple[list[Event], Done | Lost]:
+def ended(executor: Executor, at: int | None = None) -> tuple[list[Event], Done | WorkFailure]:
     """What a job told and how it ended; it is interrupted at the event of that number."""
     told: list[Event] = []
     while True:
         for outcome in executor.collect():
-            if isinstance(outcome, Lost):
+            if isinstance(outcome, WorkFailure):
                 return told, outcome
-            if isinstance(outcome, Answered):
+            if isinstance(outcome, WorkResult):
                 return told, msgspec.json.decode(outcome.data, type=Done)
             told.append(decode(outcome.data))
             if len(told) - 1 == at:
@@ -133,10 +135,10 @@ def test_limits_of_a_job(tmp_path) -> None:
     """More memory than it may have ends its worker; seconds interrupt it."""
     pool = Pool(1)
     try:
-        begin(pool, tmp_path / "large", TOWERS, Limits(rss_bytes=10**8))
+        begin(pool, tmp_path / "large", TOWERS, WorkLimits(rss_bytes=10**8))
         _, end = ended(pool)
-        assert isinstance(end, Lost) and (end.why, end.detail) == ("memory", "needed more than 95.37 MiB")
-        begin(pool, tmp_path / "long", tangled(25), Limits(interrupt_s=5, cores=1))
+        assert isinstance(end, WorkFailure) and (end.why, end.detail) == ("memory", "needed more than 95.37 MiB")
+        begin(pool, tmp_path / "long", tangled(25), WorkLimits(interrupt_s=5, cores=1))
         _, end = ended(pool)
         assert isinstance(end, Done) and end.exit_code == 130
     finally:
@@ -176,7 +178,7 @@ def test_a_job_on_ray_gives_the_same_plan(tmp_path, pool) -> None:
 )
 def test_a_worker_that_may_be_broken_is_retired(done: Done, retired: bool, tmp_path, monkeypatch, signals) -> None:
     """After a bug, and after an interruption before anything was there."""
-    line = PipeLine(Pipe()[0], Signals())
+    line = PipeChannel(Pipe()[0], SignalLatch())
     monkeypatch.setattr(job_entry, "run", lambda *_: done)
     order = Order(request=msgspec.convert(CHECKED, JobRequest), blobs=str(tmp_path), out=str(tmp_path))
     assert msgspec.json.decode(job_entry.answer(msgspec.json.encode(order), line), type=Done) == done

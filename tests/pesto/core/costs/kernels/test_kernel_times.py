@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.core.costs.kernels.engines import engine, lacking
-from pesto.core.costs.kernels.launched import FORMS, kernels, times
+from pesto.core.costs.kernels.engines import engine, missing_precision
+from pesto.core.costs.kernels.op_times import FORMS, gpu_op_times, kernel_times
 from pesto.core.costs.presets import PRESETS, preset
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, DEPTHWISE, LOOP, MATMUL, PASSES, Graph
 
@@ -27,7 +27,7 @@ def conv(form: int, n: int, c: int, size: int, k: int, taps: int = 3, stride: in
 
 
 def seconds(row: list[int], device: str = "V100", dtype: str = "float32") -> float:
-    return float(kernels(np.array([row]), engine(dtype, preset(device)))[0][0])
+    return float(kernel_times(np.array([row]), engine(dtype, preset(device)))[0][0])
 
 
 def graph(rows: list[list[int]], dtype: str = "float32", **more: Any) -> Graph:
@@ -68,7 +68,7 @@ def test_convolutions_have_a_time_and_a_form(
 ) -> None:
     """Finite, at least a tenth of the launch, and Winograd's algorithm for 3x3 with stride 1 alone."""
     row = conv(form, n, c, size, k, taps, stride)
-    took, which = kernels(np.array([row]), engine(dtype, preset(device)))
+    took, which = kernel_times(np.array([row]), engine(dtype, preset(device)))
     assert np.isfinite(took[0]) and took[0] > 0.1 * preset(device).launch_s
     label = FORMS[which[0]]
     assert label == "implicit matmul" or (label.startswith("Winograd") and taps == 3 and stride == 1)
@@ -102,10 +102,10 @@ def test_float32_is_tf32_where_there_is_one() -> None:
 def test_types_without_a_peak() -> None:
     """They are named, and get the rates of float32; integers, and what is not known, need none."""
     v100 = preset("V100")
-    assert [lacking(d, v100) for d in DTYPES] == ["", "", "", "bf16", "", "fp6"]
-    assert [lacking(d, v100) for d in ("", "int32", "resource")] == ["", "", ""]
+    assert [missing_precision(d, v100) for d in DTYPES] == ["", "", "", "bf16", "", "fp6"]
+    assert [missing_precision(d, v100) for d in ("", "int32", "resource")] == ["", "", ""]
     assert engine("bfloat16", v100) == engine("float32", v100)
-    assert all(not lacking(d, preset("H100")) for d in DTYPES[:5])
+    assert all(not missing_precision(d, preset("H100")) for d in DTYPES[:5])
 
 
 def test_presets_are_ordered_by_their_peaks() -> None:
@@ -132,11 +132,11 @@ def test_rows_that_are_not_aligned_slow_a_hopper() -> None:
 def test_what_has_no_form_is_timed_by_launches_and_bytes() -> None:
     """A loop launches its body's kernels each trip; passes read again; what launches nothing takes nothing."""
     rows = [[0] * 12, [LOOP, 700, *[0] * 10], [PASSES, 2, 720_000_000, *[0] * 9], product(64, 64, 64)]
-    found = times(graph(rows, launches=np.array([True, True, True, False])), preset("V100"))
+    found = gpu_op_times(graph(rows, launches=np.array([True, True, True, False])), preset("V100"))
     assert found.seconds == pytest.approx([5e-6, 700 * 5e-6, 1.010e-3, 0.0])
     assert [FORMS[k] for k in found.form] == ["bytes and operations", "loop", "passes", "nothing launched"]
     depth = conv(DEPTHWISE, 16, 64, 112, 64)
-    slow = times(graph([depth], flops=np.array([1e9]), moved_bytes=np.array([10**8])), preset("V100"))
+    slow = gpu_op_times(graph([depth], flops=np.array([1e9]), moved_bytes=np.array([10**8])), preset("V100"))
     assert slow.seconds[0] >= 1e9 / 15.7e12 and FORMS[slow.form[0]] == "depthwise"
 
 
@@ -145,7 +145,7 @@ def test_equal_rows_have_equal_times_in_any_order() -> None:
     rng = np.random.default_rng(3)
     shapes = [product(*rng.integers(1, 4000, 3).tolist()) for _ in range(90)] + [conv(CONV, 8, 64, 56, 64)]
     picked = rng.integers(0, len(shapes), 400)
-    found = times(graph([shapes[i] for i in picked], "float16"), preset("V100")).seconds
+    found = gpu_op_times(graph([shapes[i] for i in picked], "float16"), preset("V100")).seconds
     assert found == pytest.approx([seconds(shapes[i], dtype="float16") for i in picked])
 
 
@@ -156,7 +156,7 @@ def test_rates_scale_what_they_should() -> None:
     plain = replace(able, l2_bytes=0.0)
 
     def both(row: list[int]) -> float:
-        took = [float(kernels(np.array([row]), engine("float32", d))[0][0]) for d in (plain, wide)]
+        took = [float(kernel_times(np.array([row]), engine("float32", d))[0][0]) for d in (plain, wide)]
         return took[0] / took[1]
 
     assert both(product(16, 1024, 500_000)) > 1.05 and both(product(8192, 8192, 8192)) < 1.1
@@ -166,6 +166,6 @@ def test_rates_scale_what_they_should() -> None:
 def test_winograds_algorithm_is_for_images_alone(form: int) -> None:
     """A 3x3 convolution takes it; the same sizes of a volume are an implicit matmul, and take longer."""
     row = conv(form, 32, 256, 56, 256)
-    flat, deep = (times(replace(graph([row]), types=(name,)), preset("V100")) for name in ("Conv2D", "Conv3D"))
+    flat, deep = (gpu_op_times(replace(graph([row]), types=(name,)), preset("V100")) for name in ("Conv2D", "Conv3D"))
     assert FORMS[flat.form[0]].startswith("Winograd") and FORMS[deep.form[0]] == "implicit matmul"
     assert deep.seconds[0] > flat.seconds[0]

@@ -1,0 +1,285 @@
+"""Times of one's own: a CSV file of seconds or factors by op or by type, in place of what else is known."""
+
+import codecs
+import csv
+import hashlib
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from pesto.core.cluster import Cluster
+from pesto.core.costs import GIVEN, Costs
+from pesto.core.costs.analytical import known_everywhere, placeable, runnable
+from pesto.core.costs.presets import PRESETS
+from pesto.core.errors import InputError
+from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import quoted, shown
+from pesto.core.files.toml import suggest
+from pesto.core.graph import Graph
+from solvers.arrays import Bools, Ints
+
+SUFFIX = ".csv"
+"""What the name of a file of one's own times ends in; any other file is a profile."""
+MOST_BYTES = 256 << 20
+MOST_SECONDS = 86_400.0
+"""Of one op: a day."""
+MOST_SCALE = 1000.0
+_READ = ("name", "type", "device", "seconds", "scale")
+_PASSED_OVER = ("dtype", "flops", "bytes", "origin", "kernel")
+"""Columns of the list of a step's costs that are there for people."""
+_MARK = "own times of "
+_SAME = 1e-9
+"""Relative difference up to which a time is the one that was known."""
+_FORMULA = ("'=", "'+", "'-", "'@")
+"""How a text begins that was kept from being a spreadsheet's formula."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRow:
+    """One line: what it speaks of, and either its time or a factor."""
+
+    line: int
+    """In the file, from 1."""
+    name: str
+    """Of an op; empty for all ops of the type."""
+    type: str
+    """Of ops; beside a name, what the op has to be."""
+    device: str
+    """A kind or a preset of devices; empty for all on which the op may be placed."""
+    seconds: float
+    """At `Device.speed` 1; NaN where a factor is given."""
+    scale: float
+    """Times what is known otherwise; NaN where seconds are given."""
+
+    @property
+    def of(self) -> str:
+        """For people: the op or the type."""
+        return f"op {quoted(self.name)}" if self.name else f"type {quoted(self.type)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserTimes:
+    """The rows of a file that give a number."""
+
+    rows: tuple[TimeRow, ...]
+    where: str
+    """The file's name, for messages."""
+    source: str
+    """The same with a digest of its content, for plans."""
+
+
+def uses_user_times(source: str) -> bool:
+    """Whether the line of a plan on its costs says that it rests on times of one's own."""
+    return source.startswith(_MARK)
+
+
+def load_user_times(path: Path) -> UserTimes:
+    """The times in a CSV file (docs/guides/costs.md); InputError, with the line, for what is refused, or FileError."""
+    return parse_user_times(read_bytes(path, MOST_BYTES), shown(path.name))
+
+
+def parse_user_times(data: bytes, where: str) -> UserTimes:
+    """`load_user_times` for content already read; `where` names it in errors."""
+    try:
+        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not UTF-8 text (byte {error.start}) - save the file as CSV in UTF-8") from error
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = tuple(_rows(lines, where))
+    except csv.Error as error:
+        raise InputError(f"{where}, line {lines.line_num}: not CSV: {shown(error)} - correct it there") from error
+    if not rows:
+        raise InputError(f"{where}: no row gives seconds or a scale - give one, such as 0.038 seconds for an op's name")
+    _require_distinct(rows, where)
+    return UserTimes(rows=rows, where=where, source=f"{where} (sha256 {hashlib.sha256(data).hexdigest()[:8]})")
+
+
+def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback: Costs) -> Costs:
+    """Costs with the file's times in place of `fallback`'s wherever they differ.
+
+    A row with a name holds before one with a type, and among these one of a preset before one of a kind and that before
+    one of all devices. An op counts as GIVEN when the file has its seconds on every device where it may be placed; a
+    time that is scaled, and one that is what was known, keep their origin. Seconds scale with `Device.speed`.
+    InputError when no row speaks of the graph on this cluster, or one gives an op another type than it has.
+    """
+    chosen, unmatched = _matching_rows(graph, cluster, times)
+    if (chosen < 0).all():
+        raise InputError(
+            f"{times.where}: none of its rows is of an op or a type of {shown(graph.source)} on {cluster.name} - "
+            "take names, types and devices as pesto costs prints them for this step and cluster"
+        )
+    seconds = np.array([*(row.seconds for row in times.rows), math.nan])[chosen]
+    scale = np.array([*(row.scale for row in times.rows), 1.0])[chosen]
+    speed = np.array([device.speed for device in cluster.devices])
+    said = np.where(np.isnan(seconds), fallback.compute_s * scale, seconds / speed)
+    differs = (chosen >= 0) & ~np.isclose(said, fallback.compute_s, rtol=_SAME, atol=0)
+    found = replace(
+        fallback,
+        compute_s=np.where(differs, said, fallback.compute_s),
+        origin=np.where(known_everywhere(differs & ~np.isnan(seconds), graph, cluster), GIVEN, fallback.origin),
+        note=_note(times, unmatched, changed=bool(differs.any())),
+    )
+    return replace(found, source=_source(times, differs, np.isnan(seconds), fallback)) if differs.any() else found
+
+
+def _source(times: UserTimes, differs: Bools, scaled: Bools, fallback: Costs) -> str:
+    count, factors = int(differs.any(axis=1).sum()), int((differs & scaled).any(axis=1).sum())
+    how = f" ({factors} of them scaled)" if factors else ""
+    return f"{_MARK}{count} of {len(differs)} ops{how} by {times.source}, else {fallback.source}"
+
+
+def _note(times: UserTimes, unmatched: list[TimeRow], *, changed: bool) -> str:
+    said = [] if changed else ["all its times are those that hold without it"]
+    if unmatched:
+        first = unmatched[0]
+        said.append(
+            f"{len(unmatched)} of {len(times.rows)} rows speak of nothing here, as {first.of}, line {first.line}"
+        )
+    return f"{times.where}: {'; '.join(said)}" if said else ""
+
+
+def _matching_rows(graph: Graph, cluster: Cluster, times: UserTimes) -> tuple[Ints, list[TimeRow]]:
+    """([n, d] index of the row that holds for an op on a device, -1 for none; rows that hold nowhere)."""
+    columns, can, places = _columns(graph, cluster, times), runnable(graph, cluster), placeable(graph, cluster)
+    chosen = np.full(can.shape, -1, dtype=np.int64)
+    met = np.zeros(len(times.rows), dtype=np.bool_)
+    by_name = _named_ops(graph, times)
+    kinds = {*graph.kinds, *(device.kind for device in cluster.devices)}
+    groups: dict[tuple[bool, int, str], list[int]] = {}
+    for k, row in enumerate(times.rows):
+        groups.setdefault((bool(row.name), 1 + (row.device not in kinds) if row.device else 0, row.device), []).append(
+            k
+        )
+    for (named, _, label), rows in sorted(groups.items()):  # what holds before others is written after them
+        ops, which = _of_names(times, rows, by_name) if named else _of_types(graph, times, rows)
+        for d in columns[label]:
+            here = (can if label else places)[ops, d]
+            chosen[ops[here], d] = which[here]
+            met[which[here]] = True
+    return chosen, [row for row, there in zip(times.rows, met.tolist(), strict=True) if not there]
+
+
+def _of_names(times: UserTimes, rows: list[int], by_name: dict[str, int]) -> tuple[Ints, Ints]:
+    """Ops, and the row of each, of rows with names."""
+    pairs = [(by_name[times.rows[k].name], k) for k in rows if times.rows[k].name in by_name]
+    ops, which = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return ops, which
+
+
+def _of_types(graph: Graph, times: UserTimes, rows: list[int]) -> tuple[Ints, Ints]:
+    """Ops, and the row of each, of rows with types alone."""
+    of_type = {times.rows[k].type: k for k in rows}
+    row = np.array([of_type.get(name, -1) for name in graph.types], dtype=np.int64)[graph.type_of]
+    ops = np.flatnonzero(row >= 0)
+    return ops, row[ops]
+
+
+def _columns(graph: Graph, cluster: Cluster, times: UserTimes) -> dict[str, list[int]]:
+    """Indices of the devices that each label of the file speaks of; InputError for a label that nothing has."""
+    devices = cluster.devices
+    known = dict.fromkeys([*graph.kinds, *(d.kind for d in devices), *(d.preset for d in devices), *PRESETS])
+    found = {"": list(range(len(devices)))}
+    for row in times.rows:
+        if row.device and row.device not in known:
+            raise InputError(
+                f"{times.where}, line {row.line}: device {quoted(row.device)} is no kind of device and no preset - "
+                f"{suggest(row.device, known)}"
+            )
+        found.setdefault(row.device, [k for k, d in enumerate(devices) if row.device in (d.kind, d.preset)])
+    return found
+
+
+def _named_ops(graph: Graph, times: UserTimes) -> dict[str, int]:
+    """Index of the op that each name in the file is of; InputError where its type is another than the file says."""
+    index = {name: i for i, name in enumerate(graph.names)}
+    found = {}
+    for row in times.rows:
+        plain = row.name[1:] if row.name.startswith(_FORMULA) else row.name
+        i = index.get(row.name, index.get(plain))
+        if not row.name or i is None:
+            continue
+        own_type = graph.types[int(graph.type_of[i])]
+        if row.type and row.type != own_type:
+            raise InputError(
+                f"{times.where}, line {row.line}: {row.of} is of type {shown(own_type)} and not {shown(row.type)} - "
+                "correct the type or leave it out"
+            )
+        found[row.name] = i
+    return found
+
+
+def _rows(lines: Iterator[list[str]], where: str) -> Iterator[TimeRow]:
+    header = [cell.strip() for cell in next(lines, [])]
+    _check_header(header, where)
+    for number, cells in enumerate(lines, start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise InputError(
+                f"{where}, line {number}: {len(cells)} cells under {len(header)} columns - "
+                "separate with commas, and write decimals with a point"
+            )
+        row = _row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), number, where)
+        if row is not None:
+            yield row
+
+
+def _check_header(header: list[str], where: str) -> None:
+    if not any(header):
+        raise InputError(f"{where}: no line of column names - begin with one, such as name,seconds")
+    for name in header:
+        if set(name) & {";", "\t"}:
+            raise InputError(
+                f"{where}: column {quoted(name, 80)} - separate with commas, and write decimals with a point"
+            )
+        if name not in _READ + _PASSED_OVER:
+            raise InputError(f"{where}: unknown column {quoted(name, 80)} - {suggest(name, _READ + _PASSED_OVER)}")
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise InputError(f"{where}: two columns are named {twice!r} - leave one")
+    for wanted in (("name", "type"), ("seconds", "scale")):
+        if not set(wanted) & set(header):
+            raise InputError(f"{where}: no column {wanted[0]!r} or {wanted[1]!r} - add one of them")
+
+
+def _row(cell: dict[str, str], line: int, where: str) -> TimeRow | None:
+    """None for a row without a number, which leaves all as it is."""
+    name, of_type = cell.get("name", ""), cell.get("type", "")
+    seconds = _number(cell.get("seconds", ""), "seconds", MOST_SECONDS, f"{where}, line {line}")
+    scale = _number(cell.get("scale", ""), "scale", MOST_SCALE, f"{where}, line {line}")
+    if math.isnan(seconds) and math.isnan(scale):
+        return None
+    if not math.isnan(seconds) and not math.isnan(scale):
+        raise InputError(f"{where}, line {line}: both seconds and scale - leave one empty")
+    if not name and not of_type:
+        raise InputError(f"{where}, line {line}: neither a name nor a type - say of which ops the number is")
+    return TimeRow(line=line, name=name, type=of_type, device=cell.get("device", ""), seconds=seconds, scale=scale)
+
+
+def _number(text: str, column: str, most: float, where: str) -> float:
+    """NaN for an empty cell."""
+    if not text:
+        return math.nan
+    try:
+        value = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most:
+        unit = "seconds, such as 0.038 for 38 ms" if column == "seconds" else "a factor, such as 1.5"
+        raise InputError(f"{where}: {column} is {quoted(text, 40)} - write {unit}, from 0 to {most:.0f}")
+    return value
+
+
+def _require_distinct(rows: tuple[TimeRow, ...], where: str) -> None:
+    seen: dict[tuple[str, str, str], TimeRow] = {}
+    for row in rows:
+        first = seen.setdefault((row.name, "" if row.name else row.type, row.device), row)
+        if first is not row:
+            raise InputError(
+                f"{where}, line {row.line}: {row.of} has a number in line {first.line} already - leave one"
+            )

@@ -1,0 +1,261 @@
+"""A step that loops over micro-batches itself: which op is of which of them, and the step of one; from structure."""
+
+import functools
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.core.errors import InputError
+from pesto.core.graph import Graph
+from pesto.core.micro_batches.step_parts import StepParts, each_or_after, step_parts
+from pesto.core.micro_batches.unrolling import MicroBatched
+from solvers.arrays import Bools, Ints, bools, ints
+from solvers.compiled.dag import adjacency, topological_order
+
+_NONE, _SEVERAL, _TURN = -1, -2, -3
+"""Labels of ops of no micro-batch, and of more than one; of several of update u alone it is _TURN - u."""
+_SPLITS = frozenset(("Split", "SplitV", "Unpack"))
+_SLICES = frozenset(("StridedSlice", "Slice", "GatherV2"))
+_PASSING = frozenset(("Identity", "Cast"))
+_MOST = 0.5
+"""Share of what depends on the batch that depends on one piece alone, from which on pieces are micro-batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecognisedStep:
+    """A step of several micro-batches as it is, and the step of one of them."""
+
+    one: Graph
+    """The step of the first micro-batch: what all share, its own ops, and the updates."""
+    parts: StepParts
+    """What of that step is done for each micro-batch."""
+    step: MicroBatched
+    """The step as it is; `op` speaks of `one`."""
+
+
+def recognise_micro_batches(graph: Graph, *, every: int | None = None) -> RecognisedStep | None:
+    """The micro-batches of a step that cuts what it is fed into pieces; None for one that does not.
+
+    Pieces are the outputs of a split of what is fed, or slices of it. An op is of the micro-batch of the pieces that it
+    depends on, or of what depends on it; what depends on several adds up gradients or results, or comes after them.
+    The n-th op of one micro-batch corresponds to the n-th of another, as they are listed, or, of what depends on no
+    piece, by type and by what is read. every: so many have an update of their own, one behind the other as ops are
+    listed; None: all have one. InputError where ops differ in type or bytes.
+    """
+    pieces = _pieces(graph)
+    if not pieces:
+        return None
+    found = _Recogniser(graph, pieces, every)
+    return found.recognised() if found.apart() else None
+
+
+def _pieces(graph: Graph) -> dict[int, int]:
+    """Tensor -> the piece of what is fed that it is; empty where nothing that is fed is cut, or not alike."""
+    types = [graph.types[k] for k in graph.type_of.tolist()]
+    offset, edge = adjacency(graph.ops, graph.src)
+    first = np.searchsorted(graph.tensor_op, np.arange(graph.ops + 1)).tolist()
+    read = np.zeros(graph.ops, dtype=np.bool_)
+    read[graph.dst] = True
+    found, counts = dict[int, int](), set[int]()
+    left = [op for op in np.flatnonzero(~read).tolist() if types[op] != "Const" and not graph.param_bytes[op]]
+    while left:
+        op = left.pop()
+        heads = sorted(set(graph.dst[edge[offset[op] : offset[op + 1]]].tolist()))
+        slices = [head for head in heads if types[head] in _SLICES]
+        for head in heads:
+            if types[head] in _PASSING:
+                left.append(head)
+            elif types[head] in _SPLITS and first[head + 1] - first[head] > 1:
+                counts.add(first[head + 1] - first[head])
+                found.update({tensor: tensor - first[head] for tensor in range(first[head], first[head + 1])})
+        if len(slices) > 1:
+            counts.add(len(slices))
+            found.update({first[head]: k for k, head in enumerate(slices)})
+    return found if len(counts) == 1 else {}
+
+
+class _Recogniser:
+    def __init__(self, graph: Graph, pieces: dict[int, int], every: int | None) -> None:
+        self.graph, self.pieces, self.each, self.every = graph, pieces, every or 0, every or 1
+        self.batches = max(pieces.values()) + 1
+        self.updates = self.batches // self.every if self.each > 1 else 0
+        """Of several micro-batches each."""
+        self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
+        self.each_batch, self.after = each_or_after(graph)
+        self.label = self._labels()
+
+    def apart(self) -> bool:
+        """Whether most of what depends on the batch depends on one piece alone, unlike the time steps of a sequence."""
+        own = self.label[self.each_batch] >= 0
+        return bool(own.sum() > _MOST * len(own))
+
+    def recognised(self) -> RecognisedStep:
+        """All of it."""
+        g, label = self.graph, self.label
+        stood = self._stood()
+        sums = bools((label <= _SEVERAL) & self.fed & ~self.after[stood])
+        kept = np.flatnonzero((stood == np.arange(g.ops)) & ~sums)
+        place = np.full(g.ops, -1)
+        place[kept] = np.arange(len(kept))
+        place = np.where(sums, -1, place[stood])
+        stands, last = self._summed(sums, stood)
+        one = _subset(g, ints(kept), place, stands)
+        of = place.copy()
+        for op in np.flatnonzero(sums).tolist():
+            of[op] = place[g.tensor_op[max(stands[op], key=lambda tensor: int(g.tensor_bytes[tensor]))]]
+        ends = np.where(label <= _TURN, (_TURN - label + 1) * self.every - 1, np.maximum(label, -1))
+        batch = np.where(sums, last, ends)
+        step = MicroBatched(
+            graph=g, batches=self.batches, op=ints(of), batch=ints(batch), sums=sums, updates_each=self.each
+        )  # fmt: skip
+        once = bools((label <= _SEVERAL) & self.fed)[kept]
+        return RecognisedStep(one=one, parts=step_parts(one, once=once), step=step)
+
+    def _stood(self) -> Ints:
+        """[n] the op of the first micro-batch, or update, that each corresponds to; what is of none is itself."""
+        g, label = self.graph, self.label
+        listed = np.lexsort((np.arange(g.ops), self._read(), np.where(self.fed, -1, g.type_of), self.fed))
+        found = np.arange(g.ops)
+        for alike in (range(self.batches), range(_TURN, _TURN - self.updates, -1)):
+            own = [ints(listed[label[listed] == each]) for each in alike]
+            for at, its in enumerate(own):
+                self._check_alike(own[0], its, at)
+                found[its] = own[0]
+        return ints(found)
+
+    def _labels(self) -> Ints:
+        """[n] the micro-batch of each op, or the update; of what only one of them reads, that one."""
+        g, label = self.graph, [_NONE] * self.graph.ops
+        into, src, tensor = adjacency(g.ops, g.dst), g.src.tolist(), g.tensor.tolist()
+        for op in self.order:
+            for at in into[1][into[0][op] : into[0][op + 1]].tolist():
+                label[op] = self._both(label[op], self.pieces.get(tensor[at], label[src[at]]))
+        self.fed = bools(np.array(label) != _NONE)
+        self._needed(label)
+        if self.each:
+            self._updating(label)
+        return ints(label)
+
+    def _both(self, one: int, other: int) -> int:
+        """The label of what depends on ops of both."""
+        if _NONE in (one, other) or one == other:
+            return other if one == _NONE else one
+        update = self._update(one)
+        return _TURN - update if 0 <= update == self._update(other) else _SEVERAL
+
+    def _update(self, label: int) -> int:
+        """The update of a label, where an update is of several micro-batches; else -1."""
+        if not self.updates or label in (_NONE, _SEVERAL):
+            return -1
+        return label // self.every if label >= 0 else _TURN - label
+
+    def _needed(self, label: list[int]) -> None:
+        """Label what depends on no piece by its readers: of one micro-batch, or of those of one update, it is of that.
+
+        Readers that no micro-batch waits for, such as updates, do not count beside those of one micro-batch: an update
+        also reads what the last pass has computed, as the shape of a table whose gradient is of rows.
+        """
+        g, outof = self.graph, adjacency(self.graph.ops, self.graph.edge_src)
+        dst, edges = g.edge_dst.tolist(), len(g.src)
+        late = [False] * g.ops
+        """[n] True for an op outside all micro-batches that no micro-batch waits for."""
+        for op in reversed(self.order):
+            heads = outof[1][outof[0][op] : outof[0][op + 1]].tolist()
+            if label[op] == _NONE and not g.param_bytes[op]:
+                read = {label[dst[at]] for at in heads if at < edges and not late[dst[at]]}
+                label[op] = self._read_by(read)
+            late[op] = label[op] in (_NONE, _SEVERAL) and all(late[dst[at]] for at in heads)
+
+    def _read_by(self, read: set[int]) -> int:
+        """The label of what is read by ops of these labels, and depends on no piece."""
+        batches = {each for each in read if each >= 0}
+        if len(batches) == 1 and _NONE not in read:
+            (batch,) = batches
+            if all(each == _SEVERAL or self._update(each) == self._update(batch) for each in read):
+                return batch
+        found = functools.reduce(self._both, read, _NONE)
+        return _NONE if _NONE in read or found == _SEVERAL else found
+
+    def _updating(self, label: list[int]) -> None:
+        """What leads to no piece but by variables, which it writes: of a variable, the n-th such write is of pass n.
+
+        As counters are written, by an optimizer for each update, and by steps themselves for each micro-batch.
+        """
+        g, writes = self.graph, defaultdict[int, list[int]](list)
+        for at in np.flatnonzero(g.param_bytes[g.src] > 0).tolist():
+            writes[int(g.src[at])].append(int(g.dst[at]))
+        makes = np.isin(np.arange(g.ops), g.tensor_op)
+        for heads in writes.values():
+            own = [op for op in sorted(set(heads)) if label[op] == _NONE and not makes[op]]
+            many, turns = len(own) // self.batches, len(own) // max(1, self.updates)
+            for n, op in enumerate(own):
+                if len(own) == many * self.batches:
+                    label[op] = n // many
+                elif self.updates and len(own) == turns * self.updates:
+                    label[op] = _TURN - n // turns
+        self._needed(label)
+
+    def _read(self) -> Ints:
+        """[n] the last of the ops that each reads, for those that depend on no piece; -1 for all else."""
+        found = np.full(self.graph.ops, -1)
+        np.maximum.at(found, self.graph.dst, self.graph.src)
+        return ints(np.where(self.fed, -1, found))
+
+    def _check_alike(self, one: Ints, other: Ints, batch: int) -> None:
+        g = self.graph
+        same = len(one) == len(other) and (g.type_of[one] == g.type_of[other]).all()
+        if not same or (g.moved_bytes[one] != g.moved_bytes[other]).any():
+            raise InputError(
+                f"{g.source}: micro-batch {batch} has other ops than the first ({len(other)}, {len(one)}) - cut the "
+                "batch into equal pieces, and do the same with each"
+            )
+
+    def _summed(self, sums: Bools, stood: Ints) -> tuple[dict[int, tuple[int, ...]], Ints]:
+        """(sum -> the tensors of the first micro-batch that it stands for; [n] the last micro-batch in it).
+
+        A gradient stands for one tensor; rows that are added up by their indices stand for the rows and the indices.
+        """
+        g, found = self.graph, dict[int, tuple[int, ...]]()
+        first = np.searchsorted(g.tensor_op, np.arange(g.ops)).tolist()
+        last = np.maximum(self.label, -1)
+        offset, edge = adjacency(g.ops, g.dst)
+        for op in self.order:
+            if sums[op]:
+                tensors = dict[int, None]()
+                for at in edge[offset[op] : offset[op + 1]].tolist():
+                    tail = int(g.src[at])
+                    last[op] = max(last[op], last[tail])
+                    if sums[tail]:
+                        tensors.update(dict.fromkeys(found[tail]))
+                    elif self.fed[tail]:
+                        tensors[int(g.tensor[at]) - first[tail] + first[stood[tail]]] = None
+                found[op] = tuple(tensors)
+        return found, ints(last)
+
+
+def _subset(graph: Graph, kept: Ints, place: Ints, stands: dict[int, tuple[int, ...]]) -> Graph:
+    """These ops alone; what reads a sum reads the tensors that stand for it. place: [n] index among them, or -1."""
+    inside = np.zeros(graph.ops, dtype=np.bool_)
+    inside[kept] = True
+    read = dict[tuple[int, int], None]()
+    for src, dst, tensor in zip(graph.src.tolist(), graph.dst.tolist(), graph.tensor.tolist(), strict=True):
+        if inside[dst]:
+            read.update({(each, dst): None for each in stands.get(src, (tensor,)) if inside[graph.tensor_op[each]]})
+    tensor, dst = np.array(list(read), dtype=np.int64).reshape(-1, 2).T
+    tensors = np.flatnonzero(inside[graph.tensor_op])
+    number = np.full(len(graph.tensor_op), -1)
+    number[tensors] = np.arange(len(tensors))
+    waits = np.flatnonzero(inside[graph.control_src] & inside[graph.control_dst])
+    return Graph(
+        names=tuple(graph.names[op] for op in kept.tolist()), types=graph.types, type_of=graph.type_of[kept],
+        tensor_op=place[graph.tensor_op[tensors]], tensor_bytes=graph.tensor_bytes[tensors],
+        src=place[graph.tensor_op[tensor]], dst=place[dst], tensor=number[tensor],
+        control_src=place[graph.control_src[waits]], control_dst=place[graph.control_dst[waits]],
+        group=graph.group[kept], kinds=graph.kinds, runs_on=graph.runs_on[kept], param_bytes=graph.param_bytes[kept],
+        flops=graph.flops[kept], moved_bytes=graph.moved_bytes[kept], launches=graph.launches[kept],
+        given_kinds=graph.given_kinds, given_s=graph.given_s[kept], source=f"{graph.source}, one micro-batch",
+        dtypes=graph.dtypes, dtype_of=graph.dtype_of[kept], tensor_dtype=graph.tensor_dtype[tensors],
+        loose=graph.loose[kept], kernels=graph.kernels[kept], way=graph.way, devices=graph.devices,
+        device_of=graph.device_of[kept], variables=graph.variables, variable_of=graph.variable_of[kept],
+    )  # fmt: skip

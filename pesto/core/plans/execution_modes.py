@@ -1,0 +1,124 @@
+"""What a way of running a step keeps of a plan's order, and what the step takes then."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.core.errors import UsageError
+from pesto.core.files.json import quoted, shown
+from pesto.core.graph import BOUND, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.core.plans.relay_tasks import add_relays, relay_edges
+from pesto.core.problem import TICK_S, copied_constants
+from pesto.core.quantities import duration
+from pesto.core.simulator import Timeline, simulate
+from solvers import Problem
+from solvers.arrays import Bools, Ints, bools, ints
+from solvers.timing.replay import fifo
+
+GRAPHDEF, PLACEMENT = "graphdef", "placement"
+EXECUTION_MODES = (SESSION, FUNCTION, GRAPHDEF, PLACEMENT)
+"""Ways in which TensorFlow runs a step by a plan: in a v1 session, as a tf.function, as a GraphDef that `pesto apply`
+wrote, and without the order."""
+LOSS = 0.01
+"""Share of the plan's step from which on what a way of running costs is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModePrediction:
+    """A plan's step in one way of running, with the part of the order that is enforced; modelled, nothing is run."""
+
+    way: str
+    """session, function, graphdef or placement."""
+    planned_s: float
+    """Seconds of the step in the plan's order."""
+    makespan_s: float
+    """Seconds of the step in the order that is enforced."""
+    ops: int
+    """Ops of the step."""
+    outside: int
+    """Ops that have no place in the order that is enforced."""
+
+    @property
+    def loss(self) -> float:
+        """Share of the plan's step that it takes more; below 0 where it takes less."""
+        return self.makespan_s / self.planned_s - 1.0 if self.planned_s else 0.0
+
+    def __str__(self) -> str:
+        """What it takes, and why."""
+        what = f"{duration(self.makespan_s)} ({self.loss:+.2%})"
+        return f"{what}: {self.outside} of {self.ops} ops have no place in the order"
+
+
+def unordered_ops(graph: Graph, way: str) -> Bools:
+    """[n] ops that have no place in a chain; an `Identity` that has one may send what they make (`relayed_edges`)."""
+    if way == PLACEMENT:
+        return bools(np.ones(graph.ops, dtype=np.bool_))
+    return bools(graph.loose > (SHARED if way == FUNCTION else BOUND))
+
+
+def relayed_edges(graph: Graph, problem: Problem, device: Ints, way: str) -> Bools:
+    """[e] edges of the step's `problem` whose tensor is sent by an `Identity`, at the place of an op that has none.
+
+    Chained ops on other devices read it (`pesto.tf.apply_placement.relays`). device: [n] processor of each op.
+    """
+    free = unordered_ops(graph, way)
+    passable = free & (graph.loose <= FREE)
+    passable[graph.tensor_op[copied_constants(graph)]] = False
+    return relay_edges(problem, device, free, bools(passable))
+
+
+def predict_mode(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> ModePrediction:
+    """The step `planned`, of `graph` in an order by `rank` [n], in one of WAYS; one simulation, if any op is outside.
+
+    UsageError for another way, and when the graph does not say which ops are.
+    """
+    if way not in EXECUTION_MODES:
+        raise UsageError(f"no way of running is called {quoted(way)} - choose one of {', '.join(EXECUTION_MODES)}")
+    if way != PLACEMENT and not (graph.way or graph.loose.any()):
+        raise UsageError(
+            f"{shown(graph.source)}: the graph does not say which ops have no place in the order - write its file "
+            "again, from what it was made of"
+        )
+    free, took_s = unordered_ops(graph, way), planned.makespan_s
+    if way == PLACEMENT:
+        took_s = fifo(planned.problem, planned.schedule.device).makespan * TICK_S
+    elif free.any():
+        took_s = _replay(graph, planned, rank, way).makespan_s
+    return ModePrediction(
+        way=way, planned_s=planned.makespan_s, makespan_s=took_s, ops=graph.ops, outside=int(free.sum())
+    )
+
+
+def _replay(graph: Graph, planned: Timeline, rank: Ints, way: str) -> Timeline:
+    """The step with what no chain holds beside its chain; that is first of what ends at one instant."""
+    device, free, n = planned.schedule.device, unordered_ops(graph, way), graph.ops
+    problem, op = add_relays(planned.problem, relayed_edges(graph, planned.problem, device, way))
+    relays = np.ones(len(op), dtype=np.bool_)
+    return simulate(
+        problem,
+        ints(np.concatenate([device, device[op]])),
+        ints(np.concatenate([np.where(free, np.arange(n), n + rank), n + rank[op]])),
+        free=bools(np.concatenate([free, ~relays])),
+        beside=bools(np.concatenate([free & ~graph.launches, relays])),
+    )
+
+
+def loss_remedy(found: ModePrediction, graph: Graph, planned: Timeline, rank: Ints) -> str:
+    """What to do about a loss of more than LOSS, as in `predict_intended_mode`; nothing where it is less."""
+    if found.loss <= LOSS or found.way == PLACEMENT:
+        return ""
+    if found.way == SESSION:
+        other = predict_mode(graph, planned, rank, way=FUNCTION)
+        if other.loss <= LOSS:
+            return f"plan and run it as a tf.function, where all but handles and feeds has a place ({other.loss:+.2%})"
+    return "another plan may lose less: take another seed, and compare by pesto check"
+
+
+def predict_intended_mode(graph: Graph, planned: Timeline, rank: Ints, *, order: bool) -> ModePrediction | None:
+    """`predict_mode` in the way in which the step is meant to be run; None where its source does not tell.
+
+    order: whether any is enforced; where none is, the way is PLACEMENT whatever the source tells.
+    """
+    if not order:
+        return predict_mode(graph, planned, rank, way=PLACEMENT)
+    return predict_mode(graph, planned, rank, way=graph.way) if graph.way else None

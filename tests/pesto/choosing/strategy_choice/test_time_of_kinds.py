@@ -1,0 +1,89 @@
+"""All kinds of plans share one time limit; none is searched for without one, and none once it is over."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from pesto.choosing.strategy_choice import choice
+from pesto.choosing.strategy_choice.choice import LEAST_S, PLACE, SPLIT, StrategyPlan, choose, place_from_board
+from pesto.core.settings import Settings
+
+SETTINGS = Settings(time_limit_s=60.0)
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """(clock, what each search was given); the split takes a second and is shorter than any placement can be."""
+    clock, given = [0.0], {}
+    cut = SimpleNamespace(candidate=SimpleNamespace(makespan=10, fits=True, peak=[0]))
+
+    def split(*_):
+        clock[0] += 1.0
+        yield StrategyPlan(name="split 2", kind=SPLIT, seconds=1.0, cut=cut)
+
+    def place(_graph, _cluster, _costs, settings, _watch):
+        given["place"] = settings
+        yield StrategyPlan(name=PLACE, kind=PLACE, seconds=1.0, why="none")
+
+    def both(_step, _cluster, settings, *_):
+        given["both"] = settings
+        return iter(())
+
+    def rival(_step, _cluster, _settings, seconds):
+        given["data-parallel"] = seconds
+        return iter(())
+
+    monkeypatch.setattr(choice, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(choice, "_bound", lambda *_: (1e9, "a bound"))
+    for name, search in (("_cut", split), ("_placed", place), ("_both", both), ("_rival", rival)):
+        monkeypatch.setattr(choice, name, search)
+    return clock, given
+
+
+def found(settings):
+    """The choice among the made-up kinds."""
+    return choose((None, None), None, None, settings, lambda _: None, cuts=[(2,)])
+
+
+def test_a_placement_that_is_beaten_has_a_limit(searches):
+    """With no limit all quick candidates would be made, however long they take: a gap that all meet ends it sooner."""
+    _, given = searches
+    found(SETTINGS)
+    assert (given["place"].time_limit_s, given["place"].gap) == (29.5, choice.ANY_GAP)
+    assert given["both"].time_limit_s == given["data-parallel"] == 59.0
+    found(Settings(time_limit_s=60.0, deterministic=True))
+    assert (given["place"].time_limit_s, given["place"].gap) == (0.0, 0.0)
+
+
+def test_nothing_is_cut_once_the_time_is_over(searches, monkeypatch):
+    """The split took all of it: a moment is left to place, and one for what is shown beside."""
+    clock, given = searches
+    clock_of = choice._cut
+
+    def slow(*asked):
+        clock[0] += 100.0
+        return clock_of(*asked)
+
+    monkeypatch.setattr(choice, "_cut", slow)
+    chosen = found(SETTINGS)
+    assert chosen.chosen.name == "split 2" and "both" not in given
+    assert given["place"].time_limit_s == LEAST_S / 2 and given["data-parallel"] == LEAST_S
+
+
+@pytest.mark.parametrize(("interrupted", "spent_s"), [(False, 0.0), (True, math.inf)])
+def test_an_interrupted_board_leaves_no_time(monkeypatch, interrupted, spent_s):
+    """The whole cluster begins from the board's plan with the other half of the time; after Ctrl-C with none of it."""
+    asked = []
+
+    def solve(_graph, cluster, _costs, settings, _watch, *earlier):
+        asked.append((cluster, settings.time_limit_s, *earlier))
+        return SimpleNamespace(plan="its plan", interrupted=interrupted)
+
+    monkeypatch.setattr(choice, "first_board", lambda *_: SimpleNamespace(cluster="board", costs=None))
+    monkeypatch.setattr(choice, "solve", solve)
+    place_from_board(None, "all", None, SETTINGS, lambda _: None)
+    (board, all_of_it) = asked
+    assert board == ("board", 30.0)
+    assert all_of_it[:2] == ("all", 30.0)
+    assert (all_of_it[2].start, all_of_it[2].spent_s) == ("its plan", spent_s)
