@@ -22,8 +22,8 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.analytical import modelled
-from pesto.core.costs.measured import measured
+from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.measured import apply_profile
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import measure
 from pesto.core.plans.plan import Plan
@@ -34,7 +34,7 @@ from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
 from pesto.planning.solving.baselines import baselines
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.planning.solving.tracker import Tracker
 from solvers.arrays import Ints
@@ -110,7 +110,7 @@ def summary(rows: list[PeakRow]) -> None:
 def compared(name: str, asked: Any) -> Iterator[PeakRow]:
     """The rows of one model."""
     from benchmarks.allocator.workspaces import workspaces
-    from pesto.core.costs.disturbance import Watch
+    from pesto.core.costs.disturbance import DisturbanceWatch
     from pesto.tf import named_sources
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run import profiler
@@ -118,9 +118,9 @@ def compared(name: str, asked: Any) -> Iterator[PeakRow]:
 
     graph, step = named_sources.load_runnable(Source(model=name, variant=asked.variant))
     cluster = inputs.load_cluster("cpux2")
-    profile = profiler.profile(graph, step, iterations=20, watch=Watch(keep=True))
+    profile = profiler.profile(graph, step, iterations=20, watch=DisturbanceWatch(keep=True))
     scratch = workspaces(graph, known_nodes(sources.capture_v1(step.graph, step.fetches), None))
-    costs = measured(graph, cluster, profile, modelled(graph, cluster))
+    costs = apply_profile(graph, cluster, profile, model_costs(graph, cluster))
     costs, cluster = as_traced(graph, step, costs, cluster, asked)
     for candidate, plan in plans(graph, costs, cluster, asked.seed):
         for way, devices in ways(graph, step, candidate.timeline, plan, asked.steps, scratch):
@@ -152,7 +152,7 @@ def plans(graph: Graph, costs: Costs, cluster: Cluster, seed: int) -> Iterator[t
     """Single, expert and list, and the placements named in PLACED, in list order."""
     settings = Settings()
     problem = flow.formulate(graph, costs, cluster, settings)
-    bench, tracker = Bench.of(graph, problem), Tracker(lambda _: None)
+    bench, tracker = CandidateEvaluator.of(graph, problem), Tracker(lambda _: None)
     tracker.run("baselines", baselines(bench, cluster))
     result = dict(tracker.candidates)
     for name in PLACED:

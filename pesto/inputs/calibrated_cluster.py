@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from pesto.core.cluster import Cluster
-from pesto.core.costs.calibration import Calibration, Samples, calibrate, joined
-from pesto.core.costs.disturbance import Others, Watch, Watched, named, summed
-from pesto.core.costs.presets import PRESETS, named_in
+from pesto.core.costs.calibration import Calibration, Samples, calibrate, join_samples
+from pesto.core.costs.disturbance import DisturbanceWatch, OtherLoad, WatchedRuns, list_programs, total_load
+from pesto.core.costs.presets import PRESETS, preset_named_in
 from pesto.core.errors import InputError, NothingFoundError, UsageError
 from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import shown
-from pesto.inputs.cluster_file import Described, File, Links, described, parse
+from pesto.inputs.cluster_file import ClusterDescription, File, Links, describe_cluster, parse
 from solvers.arrays import floats
 
 MOST_SAMPLES = 1_000_000
@@ -27,11 +27,11 @@ MOST_SAMPLES = 1_000_000
 _MOST_BYTES = 64 << 20
 _HEAD = ["from", "to", "bytes", "seconds"]
 Report = Callable[[str], None]
-Measure = Callable[[int], tuple[Samples, Samples, Watched[Any]]]
+Measure = Callable[[int], tuple[Samples, Samples, WatchedRuns[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibrated:
+class CalibratedCluster:
     """A cluster whose links were measured, with how well they are known."""
 
     text: str
@@ -40,11 +40,11 @@ class Calibrated:
     """What the file makes."""
     found: tuple[Calibration, ...]
     """One for each ordered pair that was measured."""
-    others: Others | None = None
+    others: OtherLoad | None = None
     """What other programs used of the processors meanwhile; None where nothing says."""
 
 
-def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report) -> Calibrated:
+def calibrate_cluster(like: str | None, passes: int, watch: DisturbanceWatch, report: Report) -> CalibratedCluster:
     """The cluster `like`, with all its links measured between the devices of this machine.
 
     like: a preset or a file; None is cpux2, two logical CPU devices, where TensorFlow sees no GPU. `report` hears of
@@ -62,28 +62,28 @@ def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report
             f"calibrate: TensorFlow sees {len(gpus)} GPUs, of which it does not know everything that a cluster says - "
             "give a cluster that has them, whose links are measured"
         )
-    basis = described(like or "cpux2")
-    check_at_hand(basis.cluster, gpus)
+    basis = describe_cluster(like or "cpux2")
+    check_devices_present(basis.cluster, gpus)
     cpus = sum(device.kind == "cpu" for device in basis.cluster.devices)
     names = [device.name for device in basis.cluster.devices]
     found: list[Calibration] = []
-    watched: list[Others] = []
+    watched: list[OtherLoad] = []
     for one, other in combinations(names, 2):
         pair = transfers.DevicePair(one=one, other=other, cpus=cpus)
-        for ways in _settled(partial(transfers.measure_transfers, pair, watch), passes, watched):
+        for ways in _measure_until_stable(partial(transfers.measure_transfers, pair, watch), passes, watched):
             found.append(ways)
             report(f"{ways.source} to {ways.target}: {ways}")
-    others = summed(watched) if watched else None
-    load = _load(others, kept=watch.keep)
+    others = total_load(watched) if watched else None
+    load = _describe_load(others, kept=watch.keep)
     head = [
         f"Links measured by pesto calibrate, over 4 B to 64 MiB; devices as in {basis.cluster.source}.",
         f"While they were measured, {load}.",
     ]
     links = [_entry(one, _holds(one), f"measured: {one}; {load}") for one in found]
-    return _written(basis, head, links, found, others)
+    return _write_cluster(basis, head, links, found, others)
 
 
-def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibration, Calibration]:
+def _measure_until_stable(measure: Measure, passes: int, heard: list[OtherLoad]) -> tuple[Calibration, Calibration]:
     """Both ways between two devices, measured on to twice and four times as many passes where samples do not settle."""
     there, back, runs = measure(passes)
     others = [runs.others] if runs.others is not None else []
@@ -92,10 +92,10 @@ def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibr
             found = calibrate(there, back), calibrate(back, there)
         except NothingFoundError as error:
             if not more:
-                load = _load(summed(others) if others else None, kept=False)
+                load = _describe_load(total_load(others) if others else None, kept=False)
                 raise NothingFoundError(f"{error.message}; {load}", where=error.where, remedy=error.remedy) from error
             further = measure(more)
-            there, back = joined(there, further[0]), joined(back, further[1])
+            there, back = join_samples(there, further[0]), join_samples(back, further[1])
             others += [further[2].others] if further[2].others is not None else []
             continue
         break
@@ -103,7 +103,7 @@ def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibr
     return found
 
 
-def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
+def check_devices_present(cluster: Cluster, gpus: Sequence[str]) -> None:
     """InputError for a cluster with a device that this machine has not; gpus: what its own are called."""
     if len(cluster.devices) < 2 or any(device.host for device in cluster.devices):
         raise InputError(
@@ -122,7 +122,7 @@ def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
                 f"calibrate: {device.name} of cluster {shown(cluster.name)} is not there, {here} - name a cluster with "
                 "the devices at hand, such as cpux2, or give samples that were measured there"
             )
-        model = named_in(gpus[int(number)])
+        model = preset_named_in(gpus[int(number)])
         # What a device is that a file describes alone, nobody knows.
         if model is not None and device.preset in PRESETS and model.name != device.preset:
             raise InputError(
@@ -131,13 +131,13 @@ def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
             )
 
 
-def sampled_cluster(like: str, path: FilePath) -> Calibrated:
+def cluster_from_samples(like: str, path: FilePath) -> CalibratedCluster:
     """The cluster `like`, with the links of which a file has samples: CSV of from, to, bytes, seconds.
 
     A pair that has none keeps what it had, and one that has keeps what its transfers hold. InputError for rows that
     cannot be, NothingFoundError for samples that do not settle.
     """
-    basis = described(like)
+    basis = describe_cluster(like)
     index = {device.name: k for k, device in enumerate(basis.cluster.devices)}
     found: list[Calibration] = []
     links: list[Links] = []
@@ -150,7 +150,7 @@ def sampled_cluster(like: str, path: FilePath) -> Calibrated:
     name = shown(path.name, 60)
     head = [f"Links fitted by pesto calibrate to samples of {name}; all else as in {basis.cluster.source}."]
     kept = toml.parse(basis.text.encode(), File, basis.cluster.source, InputError).links
-    return _written(basis, head, [*kept, *links], found, None)
+    return _write_cluster(basis, head, [*kept, *links], found, None)
 
 
 def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
@@ -186,7 +186,7 @@ def _row(row: list[str], where: str, index: dict[str, int]) -> tuple[str, str, i
         raise InputError(f"{where} is no {','.join(_HEAD)}: {shown(','.join(row), 80)} - correct it there") from error
     for name in found[:2]:
         if name not in index:
-            raise InputError(f"{where}: no device is named {shown(name)} - {toml.closest(name, index)}")
+            raise InputError(f"{where}: no device is named {shown(name)} - {toml.suggest(name, index)}")
     if source == target:
         raise InputError(f"{where}: from {shown(source)} to itself - name two devices")
     if not 0 <= found[2] < 1 << 50 or not 0 <= found[3] < 1e6:
@@ -194,11 +194,11 @@ def _row(row: list[str], where: str, index: dict[str, int]) -> tuple[str, str, i
     return found
 
 
-def _load(others: Others | None, *, kept: bool) -> str:
+def _describe_load(others: OtherLoad | None, *, kept: bool) -> str:
     """What else the machine did, in words."""
     if others is None:
         return "what other programs used of it is not known"
-    who = f" ({named(others.who)})" if others.cores >= 0.1 else ""
+    who = f" ({list_programs(others.who)})" if others.cores >= 0.1 else ""
     how = ", and disturbed runs were kept" if kept else ""
     return f"other programs used {others.cores:.2f} cores{who}{how}"
 
@@ -216,12 +216,12 @@ def _entry(one: Calibration, holds: tuple[str, ...], source: str) -> Links:
     )  # fmt: skip
 
 
-def _written(
-    like: Described, head: list[str], links: list[Links], found: list[Calibration], others: Others | None
-) -> Calibrated:
+def _write_cluster(
+    like: ClusterDescription, head: list[str], links: list[Links], found: list[Calibration], others: OtherLoad | None
+) -> CalibratedCluster:
     """The file of a cluster with other links, read back as anybody will."""
     file = toml.parse(like.text.encode(), File, like.cluster.source, InputError)
     made = replace(file, name=f"{like.cluster.name[:53]}-calibrated", links=tuple(links))
     whole = "".join(f"# {line}\n" for line in head) + toml.dumps(made)
     cluster = parse(whole.encode(), "the calibrated cluster", "calibrated")
-    return Calibrated(text=whole, cluster=cluster, found=tuple(found), others=others)
+    return CalibratedCluster(text=whole, cluster=cluster, found=tuple(found), others=others)

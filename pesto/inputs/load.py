@@ -10,11 +10,11 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.analytical import modelled
-from pesto.core.costs.disturbance import Watch
-from pesto.core.costs.measured import Profile, load_profile, measured
-from pesto.core.costs.own import SUFFIX, load_own, own
-from pesto.core.costs.precision import noted
+from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.disturbance import DisturbanceWatch
+from pesto.core.costs.measured import Profile, apply_profile, load_profile
+from pesto.core.costs.precision import note_missing_peaks
+from pesto.core.costs.user_times import SUFFIX, apply_user_times, load_user_times
 from pesto.core.errors import UsageError
 from pesto.core.files import graph_file
 from pesto.core.files.json import quoted, shown
@@ -25,8 +25,8 @@ from pesto.core.micro_batches.unrolling import unroll
 from pesto.core.plans.plan import Plan
 from pesto.core.source import GRAPH_DEF, Source, cut_by, named_by
 from pesto.inputs import cluster_file
-from pesto.inputs.first_look import first_look
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
+from pesto.inputs.precheck import precheck
 from pesto.tf.run.run_options import Batch, RunOptions
 from pesto.tf.step_facts import ColocationTie, StepFacts
 from solvers.arrays import Ints
@@ -50,8 +50,8 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
         graph = load_graph(replace(source, micro_batches=None), quiet=quiet)
         return unroll(graph, step_parts(graph), source.micro_batches).graph
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        return _own(source.file)
-    first_look(source)
+        return _load_graph_file(source.file)
+    precheck(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
 
@@ -70,7 +70,7 @@ def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ..
             "updates behind every micro-batch are for steps whose updates Pesto makes - give a function (a Keras "
             "model, or a step that calls its optimizer once and does not loop itself) and 2 or more micro-batches"
         )
-    first_look(source)
+    precheck(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
 
@@ -90,10 +90,10 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGr
     UsageError for a graph file, which has bytes and no shapes.
     """
     source.checked()
-    _whole(source)
+    _require_whole_step(source)
     if not source.has_shapes:
         raise UsageError(f"{source.file}: a graph file has no shapes - name the step itself: a model, a GraphDef")
-    first_look(source)
+    precheck(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
 
@@ -106,8 +106,8 @@ def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGrap
     if not source.has_shapes:
         return load_graph(source, quiet=quiet), ""
     source.checked()
-    _whole(source)
-    first_look(source)
+    _require_whole_step(source)
+    precheck(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
 
@@ -125,7 +125,7 @@ def load_shapes(source: Source) -> "TypedGraph":
     return load_shaped(source, quiet=True)[1]
 
 
-def _own(file: Path) -> Graph:
+def _load_graph_file(file: Path) -> Graph:
     """The graph in the project's own file; UsageError for one that other programs write."""
     if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
         raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
@@ -136,7 +136,7 @@ def _own(file: Path) -> Graph:
 
 def inspect_source(source: Source) -> StepFacts:
     """Inspect the step that `source` names, unplanned; PestoError for one that is not found or cannot be traced."""
-    first_look(source)
+    precheck(source)
     if (source.micro_batches is None or source.pieces) and (source.file is None or source.file.suffix in GRAPH_DEF):
         from pesto.tf import named_sources
 
@@ -177,7 +177,7 @@ def profile_source(
     _executable(source)
     from pesto.tf import named_sources
 
-    return named_sources.profile(source, iterations, Watch(keep=keep_disturbed), feeds)
+    return named_sources.profile(source, iterations, DisturbanceWatch(keep=keep_disturbed), feeds)
 
 
 def run_plan(plan: Plan, source: Source, how: RunOptions) -> "PlannedRunResult":
@@ -203,7 +203,7 @@ def run_split(
         return named_sources.run_parts(source, found, steps=steps, devices=devices, feeds=feeds)
 
 
-def partitioned(found: "SplitFile", source: Source, devices: Sequence[str], host: str) -> "Partition":
+def partition_split(found: "SplitFile", source: Source, devices: Sequence[str], host: str) -> "Partition":
     """The graph of the step that `source` names as a split divides it. UsageError when it has none."""
     _executable(source)
     from pesto.tf import named_sources
@@ -221,15 +221,15 @@ def planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
     return named_sources.load_planned_step(source)
 
 
-def _whole(source: Source) -> None:
+def _require_whole_step(source: Source) -> None:
     """UsageError for a step of several micro-batches that is no function: of it there is a graph and nothing else."""
     if source.micro_batches is not None and source.pieces is None:
         raise UsageError("a step of several micro-batches is planned and simulated, not run or cut - leave them out")
 
 
 def _executable(source: Source) -> None:
-    _whole(source)
-    first_look(source)
+    _require_whole_step(source)
+    precheck(source)
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         raise UsageError(
             f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (a file "
@@ -254,31 +254,31 @@ def plan_cluster(plan: Plan) -> str:
 
 def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> Costs:
     """Modelled costs, and in their place those of a profile, of its file, or of a file of one's own times (.csv)."""
-    fallback = modelled(graph, cluster)
+    fallback = model_costs(graph, cluster)
     if given is None:
         found = fallback
     elif isinstance(given, Path) and given.suffix.lower() == SUFFIX:
-        found = own(graph, cluster, load_own(given), fallback)
+        found = apply_user_times(graph, cluster, load_user_times(given), fallback)
     else:
         profile = given if isinstance(given, Profile) else load_profile(given, graph)
-        found = measured(graph, cluster, profile, fallback)
-    return noted(graph, cluster, found)
+        found = apply_profile(graph, cluster, profile, fallback)
+    return note_missing_peaks(graph, cluster, found)
 
 
 def plan_source(plan: Plan, source: Source) -> Source:
     """The graph that the options name, or else the built-in model that the plan names."""
     made = plan.provenance
-    recorded = Recorded(made.graph_source, made.graph_batch, plan.feed_shapes)
+    recorded = RecordedSource(made.graph_source, made.graph_batch, plan.feed_shapes)
     return source_of(recorded, source, "the plan's graph", "when it was planned")
 
 
 def split_source(split: "SplitFile", source: Source) -> Source:
     """The step that the options name, or else the built-in model that the split names."""
-    recorded = Recorded(split.source, split.batch, split.feed_shapes)
+    recorded = RecordedSource(split.source, split.batch, split.feed_shapes)
     return source_of(recorded, source, "the split's step", "when it was split")
 
 
-class Recorded(NamedTuple):
+class RecordedSource(NamedTuple):
     """The graph that a file of a plan or a split says it was made of."""
 
     source: str
@@ -289,7 +289,7 @@ class Recorded(NamedTuple):
     """Shapes given for feeds and ops whose sizes the graph leaves open, as of `Graph.feed_shapes`."""
 
 
-def source_of(recorded: Recorded, source: Source, what: str, when: str) -> Source:
+def source_of(recorded: RecordedSource, source: Source, what: str, when: str) -> Source:
     """The graph that the options name, or else the built-in model that a file says it was made of.
 
     A batch size and the shapes of feeds that the options leave out are the file's, and so are the micro-batches of a

@@ -6,10 +6,10 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InputError, UsageError
 from pesto.core.graph import Graph
-from pesto.core.micro_batches.recognised import recognised
+from pesto.core.micro_batches.recognition import recognise_micro_batches
 from pesto.core.micro_batches.step_parts import StepParts, step_parts
 from pesto.core.micro_batches.unrolling import MicroBatched, unroll
 from pesto.core.settings import Settings
@@ -19,7 +19,7 @@ from pesto.pipelining.schedules import ChainSchedule
 from pesto.pipelining.step_chain import StepChain, accelerators, build_step_chain
 from pesto.pipelining.step_mapping import OncePlacement, map_schedule
 from pesto.pipelining.weight_staleness import add_weight_versions
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from solvers import Problem
 from solvers.arrays import Ints
@@ -70,7 +70,7 @@ class StagedStep:
     costs: Costs
     """Modelled costs of the step's ops."""
     problem: Problem
-    bench: Bench
+    bench: CandidateEvaluator
     one: Graph
     """The step of one micro-batch."""
     late: tuple[int, ...] | None = None
@@ -90,7 +90,7 @@ class StagedStep:
             raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
         cut = cut_by(graph.source)
         every = cut.every if cut is not None and cut.late is not None else None
-        seen = recognised(graph, every=every) if batches is None else None
+        seen = recognise_micro_batches(graph, every=every) if batches is None else None
         if seen is None and cut is not None:
             raise InputError(
                 f"{graph.source}: most of it needs more than one piece of the batch, as examples that are mixed do - "
@@ -102,15 +102,15 @@ class StagedStep:
             parts = step_parts(graph)
             step = unroll(graph, parts, BATCHES if batches is None else batches)
         chain = build_step_chain(
-            graph, parts, fold(graph, parts), modelled(graph, cluster), cluster, batches=step.batches
+            graph, parts, fold(graph, parts), model_costs(graph, cluster), cluster, batches=step.batches
         )
         if every is not None:
             chain = add_weight_versions(chain, graph, every)
-        costs = modelled(step.graph, cluster)
+        costs = model_costs(step.graph, cluster)
         problem = formulate(step.graph, costs, cluster, Settings())
         return cls(
             cluster=cluster, fast=fast, names=graph.names, parts=parts, step=step, chain=chain, costs=costs,
-            problem=problem, bench=Bench.of(step.graph, problem), one=graph, every=every or 1,
+            problem=problem, bench=CandidateEvaluator.of(step.graph, problem), one=graph, every=every or 1,
         )  # fmt: skip
 
     @property

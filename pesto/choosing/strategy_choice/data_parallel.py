@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pesto.choosing.weighing.one_board import accelerators_of
-from pesto.choosing.weighing.timed_split import run
+from pesto.choosing.strategy_choice.one_board import accelerators_of
+from pesto.choosing.strategy_choice.timed_split import run_pinned
 from pesto.core.cluster import Cluster
 from pesto.core.costs.network import transfer_s
 from pesto.core.graph import Graph
@@ -58,7 +58,7 @@ def data_parallel(
         shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic
     )
     alone = replica_of(build_worker_parts(shaped, split.division))
-    found = run(
+    found = run_pinned(
         build_split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order")
     )
     gradients = _gradient_bytes(shaped, parameter_bytes(shaped, split.division).tolist())
@@ -73,10 +73,10 @@ def data_parallel(
 def replica_of(parts: WorkerParts) -> WorkerParts:
     """What the first worker does, of what it has itself; its partial sums are handed on as they are, for the ring."""
     first = np.array([part.worker == 0 for part in parts.parts])
-    mine = np.flatnonzero(first & ~_summing(parts))
+    mine = np.flatnonzero(first & ~_summing_parts(parts))
     number = np.full(len(parts.parts), -1)
     number[mine] = np.arange(len(mine))
-    src, output = _handed_on(parts, first, number >= 0)
+    src, output = _forwarded_edges(parts, first, number >= 0)
     data = (number[src] >= 0) & (number[parts.dst] >= 0)
     control = (number[parts.control_src] >= 0) & (number[parts.control_dst] >= 0)
     return replace(
@@ -95,13 +95,13 @@ def replica_of(parts: WorkerParts) -> WorkerParts:
     )
 
 
-def _summing(parts: WorkerParts) -> Bools:
+def _summing_parts(parts: WorkerParts) -> Bools:
     """[p] parts that sum the workers' partial results, or bring the sums: the ring does that."""
     ways = parts.division.ways
     return bools([part.kind != CLONE and PARTIAL in ways[part.op].gives[part.output] for part in parts.parts])
 
 
-def _handed_on(parts: WorkerParts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
+def _forwarded_edges(parts: WorkerParts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
     """([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from."""
     src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
     made_from: dict[int, int] = {}

@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto.choosing.weighing.one_board import accelerators_of, board_size, s_per_byte
-from pesto.choosing.weighing.timed_split import TimedSplit, feed_s_per_byte
+from pesto.choosing.strategy_choice.one_board import accelerators_of, board_size, s_per_byte
+from pesto.choosing.strategy_choice.timed_split import TimedSplit, feed_s_per_byte
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InfeasibleError, NothingFoundError
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.warm_start import carried
+from pesto.core.plans.warm_start import carry_over
 from pesto.core.settings import Settings
 from pesto.planning.solving.baselines import baselines
-from pesto.planning.solving.candidates import Bench, Candidate, best
-from pesto.planning.solving.flow import Earlier, Outcome, formulate, solve
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, shortest_fitting
+from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, formulate, solve
 from pesto.planning.solving.tracker import Watch
 from pesto.split.division import Division
 from pesto.split.op_strategy import cut_ops
@@ -70,12 +70,12 @@ FAR = 1.25
 """Times the shortest, from which on a placement is tried after the others: cutting hardly makes up for it."""
 
 
-_Wanted = tuple[int, int, Aim | Division]
+_CutRequest = tuple[int, int, Aim | Division]
 """A placement's number, in how many parts, and which ops: by an aim, or those that a division of the step cuts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Tried:
+class _TriedSplit:
     """A partial split, with its graph, and the old placement carried over to it."""
 
     split: Split
@@ -88,11 +88,11 @@ class _Tried:
     """The shortest of the old placement carried over and of the quick methods."""
 
 
-def partly_cut(
+def split_partially(
     step: tuple[Graph, TypedGraph],
     cluster: Cluster,
     settings: Settings,
-    placements: Sequence[tuple[Cluster, Outcome]],
+    placements: Sequence[tuple[Cluster, SolveOutcome]],
     watch: Watch,
     splits: Sequence[Split] = (),
 ) -> TimedSplit | None:
@@ -112,15 +112,15 @@ def partly_cut(
     on, placed = placements[at]
     gone = TRYING * settings.time_limit_s if settings.deterministic else time.monotonic() - began
     left = max(min(_LEAST_S, settings.time_limit_s), settings.time_limit_s - gone)
-    start = Earlier(start=_named_anew(placed.plan))
+    start = EarlierPlans(start=_rename_ops(placed.plan))
     try:
         found = solve(chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, start)
     except (InfeasibleError, NothingFoundError):
         return None
     places = _places(chosen, cluster, found.plan)
-    costs = chosen.costs if on is cluster else modelled(chosen.graph, cluster)
+    costs = chosen.costs if on is cluster else model_costs(chosen.graph, cluster)
     problem = found.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
-    bench = Bench.of(chosen.graph, problem)
+    bench = CandidateEvaluator.of(chosen.graph, problem)
     return TimedSplit(
         split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
         costs=costs, bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
@@ -129,7 +129,7 @@ def partly_cut(
     )  # fmt: skip
 
 
-def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candidate:
+def _candidate(found: SolveOutcome, bench: CandidateEvaluator, cluster: Cluster | None) -> Candidate:
     """What was chosen; on a cluster that the plan was not made for, carried over to it."""
     chosen = found.candidates[found.plan.provenance.chosen]
     if chosen is None:
@@ -137,18 +137,18 @@ def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candida
     rule = f"long ops cut, the rest placed: {chosen.rule}"
     if cluster is None:
         return replace(chosen, rule=rule)
-    known = carried(found.plan, bench.graph, bench.problem, cluster)
+    known = carry_over(found.plan, bench.graph, bench.problem, cluster)
     return bench.ordered(chosen.name, rule, known.device, known.rank)
 
 
 def _tries(
     step: tuple[Graph, TypedGraph],
-    placements: Sequence[tuple[Cluster, Outcome]],
+    placements: Sequence[tuple[Cluster, SolveOutcome]],
     splits: Sequence[Split],
     settings: Settings,
     *,
     seconds: float,
-) -> Iterator[tuple[int, _Tried]]:
+) -> Iterator[tuple[int, _TriedSplit]]:
     """Partial splits of each placement: what whole splits cut, then more or fewer ops, until the time is over.
 
     Of the first whole split, and of one aim at least, whatever the time; each with the number of its placement. In
@@ -157,10 +157,12 @@ def _tries(
     """
     ends, (_, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
     sizes = [_sizes(on) for on, _ in placements]
-    first = turns([placed.plan.makespan_s for _, placed in placements])
+    first = cutting_order([placed.plan.makespan_s for _, placed in placements])
     starts = [each.division for each in splits if len(each.division.factors) == 1]
-    begun: list[_Wanted] = [(at, each.workers, each) for each in starts for at in first if each.workers in sizes[at]]
-    aimed: list[_Wanted] = [
+    begun: list[_CutRequest] = [
+        (at, each.workers, each) for each in starts for at in first if each.workers in sizes[at]
+    ]
+    aimed: list[_CutRequest] = [
         (at, sizes[at][turn], aim)
         for turn, aims, at in product(range(max(map(len, sizes))), AIMS, first)
         for aim in aims
@@ -174,7 +176,7 @@ def _tries(
     def late() -> bool:
         return time.monotonic() >= ends
 
-    def sought(wanted: _Wanted) -> Split | None:
+    def sought(wanted: _CutRequest) -> Split | None:
         at, workers, aim = wanted
         on, placed = placements[at]
         start = aim if isinstance(aim, Division) else None
@@ -184,7 +186,7 @@ def _tries(
             return None
         return divide_partly(shaped, workers, gain, start=start, seconds=left, deterministic=fixed)
 
-    def in_time(wanted: _Wanted) -> Split | None:
+    def in_time(wanted: _CutRequest) -> Split | None:
         return None if late() and wanted not in begun[:1] else sought(wanted)
 
     cut = False
@@ -195,15 +197,15 @@ def _tries(
             cut = cut or (split is not None and isinstance(aim, Aim))
             if split is not None and key is not None and key not in seen:
                 seen.add(key)
-                yield at, _tried(step, split, placements[at], late)
+                yield at, _try_split(step, split, placements[at], late)
     others = ((each[0], sought(each)) for each in (() if cut else rest))
     for at, split in others:
         if split is not None:
-            yield at, _tried(step, split, placements[at], late)
+            yield at, _try_split(step, split, placements[at], late)
             return
 
 
-def turns(makespans: Sequence[float]) -> list[int]:
+def cutting_order(makespans: Sequence[float]) -> list[int]:
     """Placements in the order in which their ops are cut: as they stand, but those that take far longer last."""
     return sorted(range(len(makespans)), key=lambda at: makespans[at] > FAR * min(makespans))
 
@@ -213,27 +215,29 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
     return tuple(dict.fromkeys((max(2, board_size(cluster)), len(accelerators_of(cluster)), 2)))
 
 
-def _tried(step: tuple[Graph, TypedGraph], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
+def _try_split(
+    step: tuple[Graph, TypedGraph], split: Split, placement: tuple[Cluster, SolveOutcome], late: Late
+) -> _TriedSplit:
     """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
     (graph, shaped), (cluster, placed) = step, placement
     parts = build_worker_parts(shaped, split.division)
     order = _order(placed, cluster, split)
     made = build_split_step(graph, parts, order)
-    costs = modelled(made, cluster)
+    costs = model_costs(made, cluster)
     problem = formulate(made, costs, cluster, Settings())
-    bench = Bench.of(made, problem)
-    known = carried(_named_anew(placed.plan), made, problem, cluster)
+    bench = CandidateEvaluator.of(made, problem)
+    known = carry_over(_rename_ops(placed.plan), made, problem, cluster)
     carried_over = bench.ordered("start", known.rule, known.device, known.rank)
-    start = best([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
-    return _Tried(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
+    start = shortest_fitting([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
+    return _TriedSplit(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
 
 
-def _named_anew(plan: Plan) -> Plan:
+def _rename_ops(plan: Plan) -> Plan:
     """A plan as if its ops were those that the first worker does."""
     return replace(plan, names=tuple(f"w0/{name}" for name in plan.names))
 
 
-def idle_beside(placed: Outcome, cluster: Cluster) -> Floats:
+def idle_ticks(placed: SolveOutcome, cluster: Cluster) -> Floats:
     """[n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
     run, fast = placed.plan.schedule, _fast(cluster)
     lanes = np.flatnonzero(fast[placed.problem.location])
@@ -247,18 +251,18 @@ def _fast(cluster: Cluster) -> Bools:
     return np.array([device.name in names for device in cluster.devices])
 
 
-def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> CutGain:
+def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim, workers: int) -> CutGain:
     """What links send in the time that is saved by cutting each op, but for starting kernels."""
     run, tick_s = placed.plan.schedule, placed.plan.tick_s
     took, fast = run.finish - run.start, np.flatnonzero(_fast(cluster)).tolist()
     idle = np.where(_fast(cluster)[placed.problem.location[run.device]], took, 0)
-    idle = idle if aim.alone else idle_beside(placed, cluster)
+    idle = idle if aim.alone else idle_ticks(placed, cluster)
     some = took[took > 0]
     started = float(np.percentile(some, 25)) if len(some) else 0.0
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
     at_least = np.where(idle >= aim.share * run.makespan, idle, 0)
     seconds = at_least * shrinks * tick_s * (1 - 1 / workers)
-    reached, latency = min(_reached(cluster, a, fast, workers) for a in fast)
+    reached, latency = min(_link_reach(cluster, a, fast, workers) for a in fast)
     worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
     transfer = int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0
     return replace(_feeding(cluster, fast, reached), worth=worth, transfer=transfer)
@@ -267,7 +271,7 @@ def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> CutGain:
 def _gain_of_cuts(division: Division, cluster: Cluster) -> CutGain:
     """That of ops which a division cuts: nothing but their part in what is cut beside them."""
     fast = np.flatnonzero(_fast(cluster)).tolist()
-    reached, _ = min(_reached(cluster, a, fast, division.workers) for a in fast)
+    reached, _ = min(_link_reach(cluster, a, fast, division.workers) for a in fast)
     return replace(_feeding(cluster, fast, reached), worth=[int(cut) for cut in cut_ops(division.ways)])
 
 
@@ -277,13 +281,13 @@ def _feeding(cluster: Cluster, fast: Sequence[int], reached: float) -> CutGain:
     return CutGain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
 
 
-def _reached(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:
+def _link_reach(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:
     """(seconds of each byte, latency) from a device to the farthest of so many with it."""
     paths = [cluster.paths[a][b] for b in fast if b != a]
     return sorted((0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in paths)[workers - 2]
 
 
-def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
+def _order(placed: SolveOutcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
     """Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
 
     Of those equally near, who idled most meanwhile. So a cut in fewer parts than there are accelerators stays within a
@@ -302,7 +306,7 @@ def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
     return tuple(cluster.devices[location].name for location in (first, *rest))
 
 
-def _places(tried: _Tried, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
+def _places(tried: _TriedSplit, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
     """[p] the accelerator of each part, counted as workers are; its worker's for what a host runs."""
     number = {name: at for at, name in enumerate(accelerators_of(cluster))}
     home = [number[name] for name in tried.order]

@@ -10,8 +10,8 @@ from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
 from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError
-from pesto.core.quantities import counted
-from pesto.inputs.cluster_file import cluster_names, described, load_cluster
+from pesto.core.quantities import plural
+from pesto.inputs.cluster_file import cluster_names, describe_cluster, load_cluster
 from pesto.reporting.show.cluster_page import cluster_object, cluster_page
 from pesto.reporting.show.facts.catalogue import clusters_object, models_object, solvers_object
 from pesto.reporting.show.lines import paragraph
@@ -61,7 +61,7 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
     if as_toml and (show is None or as_json):
         raise UsageError("--toml prints the file of one cluster - give it with --show NAME, and without --json")
     if show is not None:
-        one = described(show)
+        one = describe_cluster(show)
         if as_toml:
             click.echo(one.text, nl=False)
         else:
@@ -71,7 +71,7 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
         click.echo(to_json(clusters_object()))
         return
     found = [load_cluster(name) for name in cluster_names()]
-    listed = [(c.name, f"{_devices(c)}; {counted(len(c.links), 'link')}") for c in found]
+    listed = [(c.name, f"{_devices(c)}; {plural(len(c.links), 'link')}") for c in found]
     click.echo("\n".join(align_rows(listed, "<", (17,))))
 
 
@@ -122,5 +122,5 @@ def studies_command(*, as_json: bool) -> None:
         click.echo(to_json({"studies": rows}))
         return
     for s, (cells, limits_s) in zip(studies, sizes, strict=True):
-        most = f"{counted(cells, 'cell')}, {limits_s / 60:.0f} min of limits"
+        most = f"{plural(cells, 'cell')}, {limits_s / 60:.0f} min of limits"
         click.echo(paragraph(f"{s.spec.name}: {s.spec.title} ({most}). {s.about}", 2))

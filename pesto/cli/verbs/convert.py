@@ -9,7 +9,7 @@ from pesto.cli.outputs import check_outputs
 from pesto.core.errors import UsageError
 from pesto.core.files import graph_file
 from pesto.core.graph import Graph
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.core.source import GRAPH_DEF, Source
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
@@ -114,11 +114,11 @@ def _shapes(file: Path | None, source: Source, out: Path, *, quiet: bool) -> Non
     check_outputs([out], [source.file] if source.file else [], as_json=False)
     shaped = load_shapes(source)
     save_typed_graph(shaped, out)
-    kinds = counted(len(shaped.signatures), "kind")
+    kinds = plural(len(shaped.signatures), "kind")
     if not quiet:
-        click.echo(paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} of {kinds} -> {out}", 2))
+        click.echo(paragraph(f"{shaped.source}: {plural(shaped.ops, 'op')} of {kinds} -> {out}", 2))
 
 
 def _line(graph: Graph, out: Path) -> str:
-    edges = f"{counted(len(graph.src), 'data edge')}, {counted(len(graph.control_src), 'control edge')}"
-    return paragraph(f"{graph.source}: {counted(graph.ops, 'op')}, {edges} -> {out}", 2)
+    edges = f"{plural(len(graph.src), 'data edge')}, {plural(len(graph.control_src), 'control edge')}"
+    return paragraph(f"{graph.source}: {plural(graph.ops, 'op')}, {edges} -> {out}", 2)

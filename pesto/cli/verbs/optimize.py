@@ -8,7 +8,7 @@ from pesto.cli.options import source_options
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import check_writable, write_atomic
 from pesto.core.source import EVERYTHING, Source
-from pesto.inputs.first_look import first_look
+from pesto.inputs.precheck import precheck
 from pesto.reporting.show.lines import command, paragraph
 
 MOST_NAMED = 4
@@ -35,7 +35,7 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     if source.file is not None and out.resolve() == source.file.resolve():
         raise UsageError(f"{out} is the graph itself - give the result a file of its own")
     check_writable(out)
-    first_look(source)
+    precheck(source)
     from pesto.tf.tensorflow_start import load_tensorflow
 
     load_tensorflow()

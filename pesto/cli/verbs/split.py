@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.weighing.timed_split import (
+from pesto.choosing.strategy_choice.timed_split import (
     TimedSplit,
     accelerators_for,
     check_objective,
     refuse_short,
-    ruled,
-    timed,
+    rules_for,
+    time_split,
 )
 from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
 from pesto.core.errors import UsageError
-from pesto.core.files.disk import check_there, write_atomic
+from pesto.core.files.disk import check_exists, write_atomic
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
@@ -114,9 +114,11 @@ def split_command(
     check_objective(objective, rules, machine)
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
-    rules = ruled(rules, objective, (graph, machine), prod(factors))
+    rules = rules_for(rules, objective, (graph, machine), prod(factors))
     found = divide_with_or_without_halo(shaped, factors, method, rules, seconds=time_limit)
-    clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
+    clocked = (
+        time_split(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
+    )
     _write(shaped, found, (out, time_limit), (picture, form))
     if export:
         click.echo(EXPORTS[export](shaped, found.division), nl=False)
@@ -172,7 +174,7 @@ def _named(file: str | None, source: Source) -> Source:
     """The step that the argument or the options name."""
     if file is None:
         return source
-    check_there(file)
+    check_exists(file)
     if source.file is not None:
         raise UsageError(f"{file} and --graph {source.file} are two steps - name one of them")
     return replace(source, file=Path(file))

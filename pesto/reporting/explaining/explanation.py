@@ -8,7 +8,7 @@ from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import brief, duration, percent
+from pesto.core.quantities import duration, percent, shorten
 from pesto.reporting.explaining.bottlenecks import Bottleneck, find_bottlenecks, split_saves
 from pesto.reporting.explaining.explained_step import ExplainedStep, Price
 from pesto.reporting.explaining.improvements import Improvement, find_improvements
@@ -58,7 +58,7 @@ class Explanation:
     def __repr__(self) -> str:
         """One line, without arrays."""
         compute = percent(self.path.ticks["compute"] / max(1, self.step_ticks))
-        first = f", {shown(brief(self.blockers[0].op), 80)} holds up most" if self.blockers else ""
+        first = f", {shown(shorten(self.blockers[0].op), 80)} holds up most" if self.blockers else ""
         return f"Explanation(step {duration(self.step_s)}, {compute} of its path compute{first})"
 
     def _repr_html_(self) -> str:

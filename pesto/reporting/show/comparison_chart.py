@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pesto.choosing.comparison.contest import Comparison, Entry
+from pesto.choosing.comparison.contest import Comparison, MethodEntry
 from pesto.reporting.show.drawing import BLUE, INK, RED, drawing_style, figure_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def draw(contest: Comparison, form: str) -> bytes:
         return figure_bytes(canvas, form, "pesto compare")
 
 
-def _uses(axis: "Axes", entries: list[Entry]) -> None:
+def _uses(axis: "Axes", entries: list[MethodEntry]) -> None:
     """Two marks a method."""
     at = range(len(entries))
     axis.plot([100 * e.device_use for e in entries], at, "o", color=_FITS, label="devices, mean")
@@ -40,7 +40,7 @@ def _uses(axis: "Axes", entries: list[Entry]) -> None:
     _plain(axis)
 
 
-def _seconds(axis: "Axes", entries: list[Entry]) -> None:
+def _seconds(axis: "Axes", entries: list[MethodEntry]) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.plot([max(entry.seconds, 1e-3) for entry in entries], range(len(entries)), "s", color=_BOUND)
@@ -51,7 +51,7 @@ def _seconds(axis: "Axes", entries: list[Entry]) -> None:
     _plain(axis)
 
 
-def _times(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
+def _times(axis: "Axes", contest: Comparison, entries: list[MethodEntry]) -> None:
     ms = [(entry.makespan_s or 0.0) * 1e3 for entry in entries]
     _bars(axis, entries, ms)
     axis.set_yticks(range(len(entries)), labels=[entry.method for entry in entries])
@@ -63,7 +63,7 @@ def _times(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
     axis.margins(x=0.12)
 
 
-def _peaks(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
+def _peaks(axis: "Axes", contest: Comparison, entries: list[MethodEntry]) -> None:
     devices = contest.cluster.devices
     shares = [
         max(100.0 * int(p) / d.memory_bytes for p, d in zip(e.candidate.peak, devices, strict=True))
@@ -75,7 +75,7 @@ def _peaks(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
     axis.set_title("fullest device, % of its memory", loc="left", fontsize=9)
 
 
-def _bars(axis: "Axes", entries: list[Entry], values: list[float]) -> None:
+def _bars(axis: "Axes", entries: list[MethodEntry], values: list[float]) -> None:
     for k, (entry, value) in enumerate(zip(entries, values, strict=True)):
         fits = entry.fits
         axis.barh(

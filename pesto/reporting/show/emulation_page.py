@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pesto.core.graph import FUNCTION, SESSION
-from pesto.core.plans.ways import GRAPHDEF
-from pesto.core.quantities import counted, duration, percent
+from pesto.core.plans.execution_modes import GRAPHDEF
+from pesto.core.quantities import duration, percent, plural
 from pesto.reporting.show.lines import fact, paragraph
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def page(run: "EmulationResult", rivals: Sequence[Rival], source: str, what: str
         "of": _WAYS[run.how.way],
         "clock": _clock(run),
         "step": f"{duration(run.step_s)} emulated, {duration(run.predicted_s)} predicted ({signed_percent(run.error)})",
-        "order": f"{counted(len(run.op_inversions), 'op')} and {counted(len(run.link_inversions), 'transfer')} "
+        "order": f"{plural(len(run.op_inversions), 'op')} and {plural(len(run.link_inversions), 'transfer')} "
         f"of one link out of the plan's order{''.join(f'; {line}' for line in first)}",
         "starts": f"ops begin {percent(run.drift_max)} of the step from the planned start at most, "
         f"{percent(run.drift_mean)} on average; {run.unchained} of {run.ops} ops are in no chain",
@@ -93,11 +93,11 @@ def page(run: "EmulationResult", rivals: Sequence[Rival], source: str, what: str
         f"({duration(run.unordered_step_s)} emulated)",
     }
     if run.starved:
-        threads, often = counted(run.threads, "thread"), counted(run.starved, "time")
+        threads, often = plural(run.threads, "thread"), plural(run.starved, "time")
         facts["careful"] = (
             f"{threads} {'was' if run.threads == 1 else 'were'} too few {often}: some functions began late"
         )
-    head = paragraph(f"{source}: an emulation of {counted(run.ops, 'op')}", 2)
+    head = paragraph(f"{source}: an emulation of {plural(run.ops, 'op')}", 2)
     lines = [head, *(fact(k, text) for k, text in facts.items())]
     return "\n".join([*lines, *(_ranking(rivals) if rivals else [])])
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from pesto.core.errors import InputError
-from pesto.core.files.disk import gzipped, read_bytes, say_writing, write_atomic
+from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
 from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, encode_json, shown
 from pesto.core.files.labels import check_labels
 from pesto.split.files.edge_check import check_fed
@@ -98,7 +98,7 @@ class _TypedGraphObject(msgspec.Struct, kw_only=True):
 
 def save_typed_graph(shaped: TypedGraph, path: str | os.PathLike[str]) -> None:
     """Write the file atomically, gzipped if its name ends in .gz; FileError, or InputError as `dumps_typed_graph`."""
-    say_writing(path, shaped.ops)
+    log_writing(path, shaped.ops)
     data = dumps_typed_graph(shaped)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.core.errors import InputError, MismatchError, VerificationError
-from pesto.core.files.labels import apart
+from pesto.core.files.labels import short_fingerprints
 from pesto.core.graph import Graph
 from pesto.core.plans.control_edges import chain, neighbours
+from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.plan import Plan, refuse_outdated
-from pesto.core.plans.unlike import unlike
 from pesto.core.problem import constants_first
 from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED
 from solvers.arrays import Bools, Ints, bools, ints
@@ -114,7 +114,7 @@ class StepPlacement:
 def place_trace(
     plan: Plan, graph: Graph, targets: Mapping[str, str], apart: Bools | None = None, *, order: bool = True
 ) -> StepPlacement:
-    """`plan` over `graph`, a trace of the same step; `apart` marks ops that must stay out of the chains.
+    """`plan` over `graph`, a trace of the same step; `short_fingerprints` marks ops that must stay out of the chains.
 
     MismatchError when the trace is of another graph, VerificationError when the plan tears ops apart that share a
     variable or goes against the trace's edges. With `order` False there are no chains.
@@ -154,11 +154,11 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
     """
     made = plan.provenance
     if made.graph_fingerprint != graph.fingerprint():
-        planned, here = apart(made.graph_fingerprint, graph.fingerprint())
+        planned, here = short_fingerprints(made.graph_fingerprint, graph.fingerprint())
         raise MismatchError(
             f"the plan is for {made.graph_source} ({planned}, {len(plan.names)} ops), this step is "
             f"{graph.source} ({here}, {graph.ops} ops): "
-            f"{unlike(plan.names, made.graph_batch, graph)} - plan this step"
+            f"{differences(plan.names, made.graph_batch, graph)} - plan this step"
         )
     if len(plan.names) != graph.ops:
         raise MismatchError(

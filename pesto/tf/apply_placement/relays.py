@@ -12,7 +12,7 @@ import numpy as np
 
 from pesto.core.plans.control_edges import chain
 from pesto.core.plans.plan import Plan
-from pesto.core.problem import copied
+from pesto.core.problem import copied_constants
 from pesto.tf.apply_placement.branches import conditional_ops
 from pesto.tf.apply_placement.placement import CARRIED, ConstantCopy, SendRelay, StepPlacement, place_trace
 from pesto.tf.apply_placement.send_turns import send_turns
@@ -83,9 +83,9 @@ def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, l
 
 
 def small_constants(trace: StepTrace) -> frozenset[str]:
-    """Names of those of which every device that reads them gets a copy (`pesto.core.problem.copied`)."""
+    """Names of those of which every device that reads them gets a copy (`pesto.core.problem.copied_constants`)."""
     graph = trace.graph
-    return frozenset(graph.names[op] for op in graph.tensor_op[copied(graph)].tolist())
+    return frozenset(graph.names[op] for op in graph.tensor_op[copied_constants(graph)].tolist())
 
 
 def count_sends(placement: StepPlacement, trace: StepTrace, names: Collection[str]) -> int:

@@ -9,8 +9,8 @@ import tensorflow as tf
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import SESSION
+from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.ways import GRAPHDEF
 from pesto.tf.apply_placement.placement import FED, StepPlacement
 from pesto.tf.apply_placement.relays import place_with_relays
 from pesto.tf.apply_placement.step_graph import StepTrace, trace_step

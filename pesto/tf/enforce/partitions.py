@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pesto.core.errors import VerificationError
 from pesto.core.plans.control_edges import neighbours
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.tf.apply_placement.branches import MERGES
 from pesto.tf.apply_placement.chain_places import places_of
 from pesto.tf.apply_placement.placement import CARRIED, FED, StepPlacement
@@ -156,8 +156,8 @@ class Findings:
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             raise VerificationError(
-                f"TensorFlow does not run the step as planned: {counted(len(self.moves), 'op')} moved, "
-                f"{counted(len(self.inversions), 'pair')} out of order, {len(self.absent)} missing: "
+                f"TensorFlow does not run the step as planned: {plural(len(self.moves), 'op')} moved, "
+                f"{plural(len(self.inversions), 'pair')} out of order, {len(self.absent)} missing: "
                 f"{'; '.join(wrong[:3])}{more} - {self.remedy}"
             )
         return self

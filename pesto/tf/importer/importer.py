@@ -11,7 +11,7 @@ from pesto.core.errors import InputError
 from pesto.core.files.json import quoted
 from pesto.core.files.reading import report_phase
 from pesto.core.graph import FUNCTION, SESSION, Graph
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.tf.importer import datatypes, devices
 from pesto.tf.importer.opcosts import CostEstimator, OpCosts, warn_assumed
 from pesto.tf.importer.shapes import known_nodes
@@ -49,7 +49,7 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
     """
     if batch is not None and batch < 1:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
-    report_phase(f"reading {counted(len(captured.graph_def.node), 'op')}")
+    report_phase(f"reading {plural(len(captured.graph_def.node), 'op')}")
     nodes = _check_names(known_nodes(captured, batch))
     costs, group, edges = (
         CostEstimator().costs(nodes),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pesto.core.files.json import shown
-from pesto.core.graph import LOOP, Graph, launched
+from pesto.core.graph import LOOP, Graph, kernel_counts
 from pesto.tf.nodes.colocation import number_groups
 from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.trip_counts import scalar_constant
@@ -91,7 +91,7 @@ def _kernels(graph: Graph, node_of: Ints, times: Ints, folded_: Bools) -> Ints:
     rows[node_of] = graph.kernels
     rows[folded_] = 0
     rows[folded_, 0] = LOOP
-    rows[folded_, 1] = _sums(node_of, launched(graph.kernels, graph.launches) * times, count)[folded_]
+    rows[folded_, 1] = _sums(node_of, kernel_counts(graph.kernels, graph.launches) * times, count)[folded_]
     return rows
 
 

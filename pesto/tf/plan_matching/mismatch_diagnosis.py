@@ -8,8 +8,8 @@ import tensorflow as tf
 from pesto.core.errors import MismatchError, PestoError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
+from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.unlike import unlike
 from pesto.core.source import cut_by
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.batch_dimension import has_open_batch
@@ -207,8 +207,8 @@ def unmatched_step_error(graph: Graph, plans: Sequence[Plan], label: str, inputs
     made = plan.provenance
     given = ", ".join(_shape(spec) for spec in tf.nest.flatten(inputs) if isinstance(spec, tf.TensorSpec))
     return UnmatchedStepError(
-        f"{label} trains variables and is of no plan: {unlike(plan.names, made.graph_batch, graph)} (this step has "
-        f"{graph.ops} ops and as inputs {given or 'none'}, the plan of {shown(made.graph_source)} has "
+        f"{label} trains variables and is of no plan: {differences(plan.names, made.graph_batch, graph)} (this step "
+        f"has {graph.ops} ops and as inputs {given or 'none'}, the plan of {shown(made.graph_source)} has "
         f"{len(plan.names)} ops) - {_remedy(plan)}plan this step (pesto.record takes it from the program itself), or "
         "run it outside pesto.apply",
         graph,

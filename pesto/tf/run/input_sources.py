@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.tf.nodes.needed_nodes import StepNodes, needed_names, producer
 
 _TAKES = {
@@ -125,7 +125,7 @@ class BatchesEndedError(Exception):
         # runs that other programs disturbed are repeated
         least = max(warm + steps, had + 1)
         super().__init__(
-            f"its dataset or queue ended after {counted(had, 'step')}, and this needs batches for at least {least}"
+            f"its dataset or queue ended after {plural(had, 'step')}, and this needs batches for at least {least}"
             f"{more} - end the dataset in .repeat(){fewer}"
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pesto.core.quantities import brief
+from pesto.core.quantities import shorten
 from pesto.tf.run.constant_values import constant_value, trace_origin, value_interval
 from pesto.tf.run.function_scopes import FunctionScope, ScopeTensor
 from pesto.tf.variables.variables import declared_shape
@@ -48,7 +48,7 @@ class ReachedInput:
     @property
     def called(self) -> str:
         """Type and name of the node, for people."""
-        return f"{self.node.op} {brief(self.node.name)}"
+        return f"{self.node.op} {shorten(self.node.name)}"
 
     @property
     def inputs(self) -> list[ScopeTensor]:

@@ -9,7 +9,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from pesto.core.errors import InputError
-from pesto.core.files.confined import confined
+from pesto.core.files.confinement import is_confined
 from pesto.core.files.json import shown
 from pesto.tf.nodes.external_ops import refuse_external_ops
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
@@ -49,6 +49,6 @@ def read_graph_def(path: Path) -> Any:
         raise InputError(f"{where}: not {kind}: {shown(error)} - export the graph again") from error
     if not graph_def.node:
         raise InputError(f"{where}: the graph has no ops - export the graph again")
-    if confined():
+    if is_confined():
         refuse_external_ops(graph_def, where)
     return graph_def

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.core.plans.unlike import PART
+from pesto.core.plans.graph_differences import PART
 from pesto.tf.nodes.branch_division import BranchDivision, copy_node, redirect_inputs, replace_branches
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import producer

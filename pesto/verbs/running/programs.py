@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pesto.core.arguments import expect_count, expect_names
 from pesto.core.plans.plan import Plan
-from pesto.inputs.given import given_plan
+from pesto.inputs.caller_values import as_plan
 from pesto.tf.tensorflow_start import load_tensorflow
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def apply(
     from pesto.tf.enforce.single_use_context import SingleUseContext
 
     options = ApplyOptions(devices=devices, order=order, trace=trace)
-    return SingleUseContext("pesto.apply", context.apply(tuple(given_plan(plan) for plan in plans), options))
+    return SingleUseContext("pesto.apply", context.apply(tuple(as_plan(plan) for plan in plans), options))
 
 
 def place(
@@ -56,7 +56,7 @@ def place(
     from pesto.tf.enforce import context
     from pesto.tf.enforce.apply_options import ApplyOptions
 
-    return context.place(fn, given_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
+    return context.place(fn, as_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
 
 def pipeline(
@@ -80,7 +80,7 @@ def pipeline(
     from pesto.tf.enforce import pipelined_step
     from pesto.tf.enforce.apply_options import ApplyOptions
 
-    return pipelined_step.pipeline(step, given_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
+    return pipelined_step.pipeline(step, as_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
 
 def rewrite(
@@ -105,7 +105,7 @@ def rewrite(
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
     options = ApplyOptions(devices=devices, order=order, trace=trace)
-    return rewritten(graph_def, given_plan(plan), options, expect_names("keep", keep))
+    return rewritten(graph_def, as_plan(plan), options, expect_names("keep", keep))
 
 
 def record(*, batch: int | None = None) -> AbstractContextManager["RecordedSteps"]:

@@ -10,9 +10,9 @@ import pytest
 
 import pesto as library
 from pesto.core.errors import Exit, UsageError
-from pesto.core.files.labels import apart
+from pesto.core.files.labels import short_fingerprints
 from pesto.core.source import Source
-from pesto.inputs.load import Recorded, source_of
+from pesto.inputs.load import RecordedSource, source_of
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs.jobs.checks import named_source
 from pesto.verbs.jobs.request import JobSource
@@ -73,7 +73,7 @@ def test_files_give_the_batch_of_their_step(pesto, tmp_path):
 )
 def test_a_given_batch_wins(made, given, batch):
     """The file's own size, or the model's that it names, stands in for one that is left out."""
-    assert source_of(Recorded(made, 6), given, "the step", "then").batch == batch
+    assert source_of(RecordedSource(made, 6), given, "the step", "then").batch == batch
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_split_has_the_shapes_of_its_feeds(pesto, tmp_path, without_rank):
 
 def test_recorded_shapes_are_of_feeds_that_have_none_given():
     """One that is given wins, by feed; a built-in model and a graph file take none."""
-    recorded = Recorded("file a.pb", None, ("x=6,4", "y="))
+    recorded = RecordedSource("file a.pb", None, ("x=6,4", "y="))
     named = source_of(recorded, Source(file=Path("a.pb"), shape=("x=8,4",)), "the graph", "then")
     assert named.shapes == {"x": (8, 4), "y": ()}
     for other in (Source(model="nmt"), Source(file=Path("a.json"))):
@@ -139,8 +139,8 @@ def test_a_job_has_the_shapes_of_its_feeds():
 def test_fingerprints_that_begin_alike_are_whole():
     """Two short fingerprints never read alike unless the whole ones are."""
     one, other = "0123456789abcdef", "0123456789abcdee"
-    assert apart(one, other) == (one, other)
-    assert apart(one, "f" + other) == ("0123456789ab", "f0123456789a")
+    assert short_fingerprints(one, other) == (one, other)
+    assert short_fingerprints(one, "f" + other) == ("0123456789ab", "f0123456789a")
 
 
 @pytest.mark.parametrize(("width", "kind"), [pytest.param(16, "plan", marks=pytest.mark.slow), (2048, "split")])

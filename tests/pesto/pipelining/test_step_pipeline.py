@@ -49,9 +49,9 @@ def test_a_chain_has_all_the_work(make_graph):
     """Ticks and bytes of layers add up to those of the step."""
     graph = make_graph(training_step(4, layers=8).ops)
     cluster, parts = load_cluster("v100x2-nvlink"), step_parts(graph)
-    from pesto.core.costs.analytical import modelled
+    from pesto.core.costs.analytical import model_costs
 
-    costs = modelled(graph, cluster)
+    costs = model_costs(graph, cluster)
     found = build_step_chain(graph, parts, fold(graph, parts), costs, cluster, batches=4)
     ticks = np.ceil(np.round(costs.compute_s[:, 1] * 1e9, 3))
     assert found.chain.forward.sum() == ticks[parts.part == 1].sum()

@@ -12,7 +12,7 @@ from pesto.core.plans.order_worth import OrderWorth
 from pesto.core.plans.plan import Plan
 from pesto.core.quantities import duration
 from pesto.core.simulator import Timeline
-from pesto.planning.solving.flow import Outcome
+from pesto.planning.solving.flow import SolveOutcome
 from pesto.reporting.explaining.waits import KINDS, Waits, critical_path
 from pesto.reporting.show.facts.enforced_step import enforced_line
 from pesto.reporting.show.facts.idle_devices import idle_devices
@@ -150,7 +150,7 @@ def _coarse(plan: Plan) -> str:
     return f"{c.nodes} nodes; {c.solver} {c.version}: {c.status}, {step}, bound {bound} of the coarse graph alone"
 
 
-def report_solve(outcome: Outcome, cluster: Cluster, label: str, stages_s: dict[str, float]) -> ReportedPlan:
+def report_solve(outcome: SolveOutcome, cluster: Cluster, label: str, stages_s: dict[str, float]) -> ReportedPlan:
     """The plan of a solve, with what its file does not keep: seconds, trust, ties."""
     notes = [trust_line(outcome.trust)] if outcome.trust else []
     notes += [enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced else []

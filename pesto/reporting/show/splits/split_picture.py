@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pesto.core.quantities import brief, size
+from pesto.core.quantities import shorten, size
 from pesto.reporting.show.drawing import COLOURS, INK, drawing_style, figure_bytes
 from pesto.split.division import Division
 from pesto.split.pieces import Box, worker_boxes
@@ -38,7 +38,7 @@ def draw(shaped: TypedGraph, division: Division, form: str) -> bytes:
 def _grid(panel: "Axes", row: VariableRow, division: Division) -> None:
     """One variable: its two dimensions that are cut, or its last two; drawn to the panel's size, not to scale."""
     panel.set_title(
-        f"{brief(row.name, 32)}\n{'x'.join(map(str, row.shape)) or 'a number'}, {size(whole_bytes(row))}\n"
+        f"{shorten(row.name, 32)}\n{'x'.join(map(str, row.shape)) or 'a number'}, {size(whole_bytes(row))}\n"
         f"{layout_words(row.layouts, division.factors)}",
         fontsize=7, loc="left",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pesto.core.quantities import brief, counted, size
+from pesto.core.quantities import plural, shorten, size
 from pesto.reporting.show.table import align_rows
 from pesto.split.split_search import Split, strategies_by_class, strategies_by_type
 from pesto.split.typed_graph import TypedGraph
@@ -36,7 +36,7 @@ def tables(shaped: TypedGraph, split: Split) -> list[str]:
     rows = variable_rows(shaped, split.division)
     told = [
         (
-            brief(row.name),
+            shorten(row.name),
             "x".join(map(str, row.shape)) or "a number",
             layout_words(row.layouts, split.division.factors),
             size(row.worker_bytes),
@@ -48,6 +48,6 @@ def tables(shaped: TypedGraph, split: Split) -> list[str]:
         *align_rows([("class", "ops", "of them cut"), *kinds], "<>>", (24, 6)),
         "",
         *align_rows([("variable", "shape", "cut along", "a worker"), *told], "<<<>"),
-        *([f"and {counted(more, 'more variable')} in the JSON"] if more else []),
+        *([f"and {plural(more, 'more variable')} in the JSON"] if more else []),
         "",
     ]

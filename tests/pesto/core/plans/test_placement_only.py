@@ -16,12 +16,12 @@ from pesto.cli.main import pesto
 from pesto.core.cluster import Path as Link
 from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.plans.plan import _order
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.load import plan_source
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.tf.run.run_options import RunOptions
 from solvers.timing.replay import fifo
 
@@ -162,8 +162,8 @@ def test_plans_of_steps_with_many_ties_are_the_run_itself(make_graph, make_clust
             for k in range(30)
         ]  # fmt: skip
         graph = make_graph(ops)
-        problem = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
-        bench = Bench.of(graph, problem)
+        problem = build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+        bench = CandidateEvaluator.of(graph, problem)
         device = rng.integers(1, 3, len(ops))
         listed = bench.placed("any", "", device)
         run = bench.unordered(listed)

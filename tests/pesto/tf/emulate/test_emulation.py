@@ -14,10 +14,10 @@ import pytest
 from pesto.cli.main import main
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.graph import FUNCTION, SESSION
-from pesto.core.plans import ways
+from pesto.core.plans import execution_modes
+from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import save
-from pesto.core.plans.ways import GRAPHDEF
 from pesto.core.problem import TICK_S
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
@@ -132,7 +132,7 @@ def test_what_is_replayed_of_a_way_is_what_its_executor_does(seed: int) -> None:
     for way in (SESSION, GRAPHDEF, FUNCTION):
         work = build_work(enforce_step(step, moved, way=way, order=True), predicted)
         ran = emulation.run_work(work, timeline.makespan_s, EmulationOptions(way=way))
-        replayed = ways.enforced(graph, timeline, plan.rank, way=way).makespan_s
+        replayed = execution_modes.predict_mode(graph, timeline, plan.rank, way=way).makespan_s
         assert ran.step_s == pytest.approx(replayed, abs=TICK_S / 2), way
 
 

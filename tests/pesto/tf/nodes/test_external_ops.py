@@ -8,7 +8,7 @@ from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
 from pesto.core.errors import InputError
-from pesto.core.files.confined import confined_to
+from pesto.core.files.confinement import confine_to
 from pesto.tf.nodes.external_ops import EXTERNAL
 from pesto.tf.sources.graphdefs import read_graph_def
 
@@ -39,6 +39,6 @@ def test_a_graph_that_reads_a_file_is_no_job(tmp_path, within):
     assert within == "function" or y.shape == (3, 4)
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "step.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    with confined_to(tmp_path / "jobs"), pytest.raises(InputError, match="the op ReadFile reads files"):
+    with confine_to(tmp_path / "jobs"), pytest.raises(InputError, match="the op ReadFile reads files"):
         read_graph_def(tmp_path / "jobs" / "step.pb")
     assert read_graph_def(tmp_path / "jobs" / "step.pb").node

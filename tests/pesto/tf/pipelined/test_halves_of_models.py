@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, optimizers
 
-from pesto.core.micro_batches.recognised import Recognised, recognised
+from pesto.core.micro_batches.recognition import RecognisedStep, recognise_micro_batches
 from pesto.core.micro_batches.step_parts import BACKWARD, FORWARD
 from pesto.core.source import Cut, function_label
 from pesto.tf.importer.importer import build_graph
@@ -73,10 +73,10 @@ MODELS = {
 }
 
 
-def found(name: str) -> Recognised:
+def found(name: str) -> RecognisedStep:
     label = function_label(f"model:{name}", BATCH, Cut(PIECES))
     graph = build_graph(capture_keras(MODELS[name](), BATCH, source=label, cut=Cut(PIECES)))
-    known = recognised(graph)
+    known = recognise_micro_batches(graph)
     assert known is not None
     return known
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pesto as face
-from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.errors import InputError
 from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -147,7 +147,7 @@ def test_own_batch_is_given_by_the_iterator(program: Any) -> None:
 
 def test_profile_measures_the_read(program: Any) -> None:
     graph, step = named_sources.load_runnable(program("argument"))
-    measured = profiler.profile(graph, step, iterations=2, watch=Watch(keep=True))
+    measured = profiler.profile(graph, step, iterations=2, watch=DisturbanceWatch(keep=True))
     assert measured.seconds[graph.names.index("IteratorGetNext")] > 0
 
 

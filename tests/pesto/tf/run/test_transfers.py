@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pesto.core.costs.calibration import calibrate
-from pesto.core.costs.disturbance import Watch
+from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.errors import InputError, NothingFoundError
 from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -15,7 +15,7 @@ from pesto.tf.run import transfers  # noqa: E402  # after the quiet load
 from pesto.tf.run.transfers import FEW, MANY, DevicePair, measure_transfers, tf_device  # noqa: E402
 
 PAIR = DevicePair(one="cpu:0", other="cpu:1", cpus=2)
-UNSEEN = Watch(look=lambda: None)
+UNSEEN = DisturbanceWatch(look=lambda: None)
 SIZES = (4, 16, 64, 256, 1024, 4096)
 
 
