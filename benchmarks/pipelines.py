@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from pesto.core.costs.analytical import modelled
+from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import PestoError
 from pesto.core.graph import Graph
 from pesto.core.micro_batches.step_parts import AFTER, step_parts
@@ -27,7 +27,7 @@ from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.staged_step import MappedSchedule
 from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
-from pesto.planning.solving.candidates import Bench
+from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate, solve
 from solvers import relative_gap
 from solvers.arrays import ints, rank_of
@@ -93,20 +93,20 @@ def serial(graph: Graph, name: str, batches: int, seconds: float) -> float:
     """Milliseconds of all batches one after the other, placed and ordered as one is; infinite where none fits."""
     cluster, parts = load_cluster(name), step_parts(graph)
     try:
-        plan = solve(graph, cluster, modelled(graph, cluster), Settings(time_limit_s=seconds), lambda _: None).plan
+        plan = solve(graph, cluster, model_costs(graph, cluster), Settings(time_limit_s=seconds), lambda _: None).plan
         step = unroll(graph, parts, batches)
-        problem = formulate(step.graph, modelled(step.graph, cluster), cluster, Settings())
+        problem = formulate(step.graph, model_costs(step.graph, cluster), cluster, Settings())
     except PestoError:
         return float("inf")
     location = plan.schedule.device[step.op]
-    known = formulate(graph, modelled(graph, cluster), cluster, Settings())
+    known = formulate(graph, model_costs(graph, cluster), cluster, Settings())
     device = devices_at(problem, ints(known.location[location]))
     after = (parts.part[step.op] == AFTER) & ~step.sums
     key = np.maximum(step.batch, 0) * (graph.ops + 1) + plan.rank[step.op]
     order = topological_order(problem.tasks, problem.src, problem.dst)
     key = after_all(order, problem.src, problem.dst, ints(np.where(after, batches * (graph.ops + 1), key)))
     rank = rank_of(ints(np.lexsort((rank_of(order), key))))
-    result = Bench.of(step.graph, problem).ordered("serial", "one after the other", device, rank)
+    result = CandidateEvaluator.of(step.graph, problem).ordered("serial", "one after the other", device, rank)
     return result.makespan * 1e-6 if result.fits else float("inf")
 
 

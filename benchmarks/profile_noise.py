@@ -13,7 +13,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from pesto.core.costs.disturbance import Watch, watched
+from pesto.core.costs.disturbance import DisturbanceWatch, run_undisturbed
 from pesto.core.source import Source
 from pesto.tf import named_sources
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -65,8 +65,8 @@ def _row(runs: "object", iterations: int) -> list[float]:
         runs.untraced()
         return time.perf_counter() - began
 
-    keep = Watch(keep=True)
-    result, steps = watched(runs.traced, iterations, keep), watched(untraced, iterations, keep)
+    keep = DisturbanceWatch(keep=True)
+    result, steps = run_undisturbed(runs.traced, iterations, keep), run_undisturbed(untraced, iterations, keep)
     samples = profiler.op_seconds(np.array(result.samples))
     each = (samples.min(axis=0), profiler.lower_decile(samples), np.median(samples, axis=0),
             profiler.trimmed_mean(samples)[0], samples.mean(axis=0))  # fmt: skip

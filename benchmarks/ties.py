@@ -26,8 +26,8 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.planning.solving.candidates import Bench, Candidate
-from pesto.planning.solving.flow import Outcome, solve
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.flow import SolveOutcome, solve
 from solvers.timing.replay import prepare
 from solvers.timing.turns import drawn
 
@@ -66,34 +66,34 @@ def rows(graph: Graph, cluster: Cluster, given: Any) -> Iterator[list[str]]:
 @contextmanager
 def pricing(*, there_is: bool) -> Iterator[list[float]]:
     """Solves inside price plans, or do not; the value gets the CPU seconds of each time."""
-    priced, spent = Bench.priced, list[float]()
+    priced, spent = CandidateEvaluator.priced, list[float]()
 
-    def timed(bench: Bench, candidate: Candidate, *given: Any, **more: Any) -> Candidate:
+    def timed(bench: CandidateEvaluator, candidate: Candidate, *given: Any, **more: Any) -> Candidate:
         began = time.thread_time()
         result = priced(bench, candidate, *given, **more) if there_is else candidate
         spent.append(time.thread_time() - began)
         return result
 
-    Bench.priced = timed  # type: ignore[method-assign]
+    CandidateEvaluator.priced = timed  # type: ignore[method-assign]
     try:
         yield spent
     finally:
-        Bench.priced = priced  # type: ignore[method-assign]
+        CandidateEvaluator.priced = priced  # type: ignore[method-assign]
 
 
-def spread(outcome: Outcome, result: list[int]) -> list[str]:
+def spread(outcome: SolveOutcome, result: list[int]) -> list[str]:
     """The prediction, and the least and the most that was found, as differences from it."""
     step = outcome.plan.schedule.makespan
     return [f"{step * TICK_S * 1e3:.3f} ms", *(f"{ticks / step - 1:+.2%}" for ticks in (min(result), max(result)))]
 
 
-def devices(outcome: Outcome, orders: int) -> list[int]:
+def devices(outcome: SolveOutcome, orders: int) -> list[int]:
     """Steps where devices that ask in one tick are served in random orders."""
     run = outcome.plan.schedule.device, outcome.plan.rank
     return [ticks for ticks, _ in drawn(prepare(outcome.problem), *run, count=orders, seed=SEED)]
 
 
-def transfers(outcome: Outcome, orders: int) -> list[int]:
+def transfers(outcome: SolveOutcome, orders: int) -> list[int]:
     """Steps where the tensors of each op are sent in random orders: a simulation asks in the order of their numbers."""
     problem, plan = outcome.problem, outcome.plan
     result = []

@@ -4,16 +4,16 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pesto.choosing.whatif.grid import Grid, Point
-from pesto.choosing.whatif.points import Sweep, Task, sweep
-from pesto.choosing.whatif.rerun import bench_of
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid
+from pesto.choosing.whatif.points import Sweep, SweepTask, sweep
+from pesto.choosing.whatif.rerun import evaluator_of
 from pesto.choosing.whatif.scaled import accelerators
 from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan import Plan
 from pesto.inputs.load import load_costs
-from pesto.planning.solving.flow import Outcome, solve
+from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.tracker import Incumbent
-from pesto.planning.solving.trust import Errors, remade, trust
+from pesto.planning.solving.trust import ErrorModel, measure_trust, remake_candidates
 from pesto.reporting.show import sweep_chart
 from pesto.reporting.show.markdown import head, ms, row
 from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
@@ -63,7 +63,9 @@ def started(key: Key, settings: CellSettings) -> Found:
     }
 
 
-def _solved(at: StepOnCluster, settings: CellSettings, start: Plan | None) -> tuple[Outcome, list[tuple[float, float]]]:
+def _solved(
+    at: StepOnCluster, settings: CellSettings, start: Plan | None
+) -> tuple[SolveOutcome, list[tuple[float, float]]]:
     """A solve, and (CPU seconds, step) of each better plan on its way."""
     heard: list[tuple[float, float]] = []
     began = time.process_time()
@@ -87,8 +89,8 @@ def starts(done: Mapping[Key, CellResult]) -> Iterator[str]:
 def swept(key: Key, settings: CellSettings) -> Found:
     """The rows of a sweep; its picture stands beside the graphs."""
     at = step(key[0], key[1], settings)
-    grid = Grid(base=Point(devices=len(accelerators(at.cluster))), values=AXES)
-    task = Task(
+    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(at.cluster))), values=AXES)
+    task = SweepTask(
         graph=at.graph, cluster=at.cluster, costs=lambda machine: load_costs(at.graph, machine, None),
         settings=settings.settings, grid=grid,
     )  # fmt: skip
@@ -127,15 +129,15 @@ def sweep_table(done: Mapping[Key, CellResult]) -> Iterator[str]:
 def doubted(key: Key, settings: CellSettings) -> Found:
     """The shortest quick candidate and its rivals at each noise, and what the draws take."""
     at = step(key[0], key[1], settings)
-    bench = bench_of(at.graph, at.cluster, at.costs, per_edge=False)
-    list(remade(bench, at.cluster))  # compiles, or reads what was compiled
+    bench = evaluator_of(at.graph, at.cluster, at.costs, per_edge=False)
+    list(remake_candidates(bench, at.cluster))  # compiles, or reads what was compiled
     began = time.process_time()
-    made = list(remade(bench, at.cluster))
+    made = list(remake_candidates(bench, at.cluster))
     rivals_cpu_s, rows = time.process_time() - began, []
     best = min((c for c in made if c.fits), key=lambda c: c.makespan)
     for noise in NOISES:
         began = time.process_time()
-        result = trust(bench, at.cluster, best, made, Errors(noise=noise, draws=100))
+        result = measure_trust(bench, at.cluster, best, made, ErrorModel(noise=noise, draws=100))
         took, plan = time.process_time() - began, result.plan
         rival, spread = next(iter(result.rivals.items()))
         most = max((result.kinds | result.links).items(), key=lambda each: each[1], default=("-", 0.0))

@@ -25,7 +25,7 @@ from pesto.pipelining.schedules import (
 )
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
 from pesto.pipelining.step_search import SearchedStep, best_replicated, search_step
-from pesto.planning.solving.candidates import Candidate, best
+from pesto.planning.solving.candidates import Candidate, shortest_fitting
 from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
@@ -245,7 +245,7 @@ class _StepPipeliner:
             if chosen.candidate is not None and not chosen.fits:
                 raise NothingFoundError(f"{name} does not fit: {self._lack(chosen.candidate)}")
             return chosen
-        quickest = best(each.candidate for each in mapped_schedules if each.candidate)
+        quickest = shortest_fitting(each.candidate for each in mapped_schedules if each.candidate)
         if quickest is None:
             raise self._unfit(mapped_schedules)
         return next(each for each in mapped_schedules if each.candidate is quickest)

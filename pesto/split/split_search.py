@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from pesto.core.errors import NothingFoundError, UsageError
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
 from pesto.split.methods.cut import CutChoice, CutTask, solve_labelling
@@ -255,4 +255,4 @@ def strategies_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int
 
 def _listed(ways: Counter[str], limit: int = 3) -> str:
     told = [f"{name} {many}" for name, many in ways.most_common(limit)]
-    return ", ".join([*told, *([counted(len(ways) - limit, "other way")] if len(ways) > limit else [])])
+    return ", ".join([*told, *([plural(len(ways) - limit, "other way")] if len(ways) > limit else [])])

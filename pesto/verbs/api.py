@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from pesto.choosing.comparison.contest import Comparison, Entrants, Entry, chosen_methods, compete
-from pesto.choosing.whatif.grid import Grid, Point, chosen_values
-from pesto.choosing.whatif.points import Sweep, Task
+from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, chosen_values
+from pesto.choosing.whatif.points import Sweep, SweepTask
 from pesto.choosing.whatif.points import sweep as swept
-from pesto.choosing.whatif.rerun import Simulation, rerun, trusted
+from pesto.choosing.whatif.rerun import Simulation, add_trust, rerun
 from pesto.choosing.whatif.scaled import accelerators
-from pesto.core.arguments import expect, expect_count, expect_names, expect_path, hearing, maybe_path
+from pesto.core.arguments import expect, expect_count, expect_listener, expect_names, expect_path, optional_path
 from pesto.core.cluster import Cluster
 from pesto.core.costs import measured as measured_costs
 from pesto.core.costs.measured import Profile
@@ -22,15 +22,15 @@ from pesto.core.graph import Graph
 from pesto.core.option import with_options_of
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import PER_EDGE, Plan, verify
-from pesto.core.plans.statements import needed, unconfirmed
+from pesto.core.plans.statements import needed_costs, unconfirmed_statements
 from pesto.core.settings import Settings, SettingsOptions
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
+from pesto.inputs.caller_values import GRAPH, as_cluster, as_cluster_and_costs, as_costs, as_plan
 from pesto.inputs.from_networkx import graph_from_networkx
-from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent, Watch
-from pesto.planning.solving.trust import Errors
+from pesto.planning.solving.trust import ErrorModel
 from pesto.reporting.explaining.explain_api import ExplainContext, explain
 from pesto.verbs.plan_step import plan_step
 from pesto.verbs.requests import Context, SolveRequest
@@ -70,7 +70,8 @@ def load_graph(
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
     """
     source = Source(
-        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        file=optional_path("file", file), model=model, variant=variant,
+        saved_model=optional_path("saved_model", saved_model),
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
         micro_batches=micro_batches, shape=expect_names("shape", shape),
     )  # fmt: skip
@@ -82,7 +83,7 @@ def load_cluster(cluster: str | Path) -> Cluster:
 
     UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
     """
-    return given_cluster(cluster)
+    return as_cluster(cluster)
 
 
 @with_options_of(Settings)
@@ -113,7 +114,7 @@ def solve(
     request = SolveRequest(
         source=graph, cluster=cluster, costs=costs, start=start, beside=beside, settings=Settings(**settings)
     )  # fmt: skip
-    context = _Watched(hearing("on_incumbent", on_incumbent))
+    context = _Watched(expect_listener("on_incumbent", on_incumbent))
     expect("graph", graph, Graph, GRAPH)
     found = plan_step(request, context)
     for remark in found.outcome.remarks:
@@ -147,13 +148,13 @@ def check(
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
     or the costs have to be given.
     """
-    found = given_plan(plan)
-    machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    if costs is None and (wanted := needed(found)):
+    found = as_plan(plan)
+    machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    if costs is None and (wanted := needed_costs(found)):
         raise UsageError(f"the plan rests on {wanted} as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
     verify(found, graph, flow.formulate(graph, op_costs, machine, settings, found.pins), machine)
-    return unconfirmed(found, graph, machine, op_costs)
+    return unconfirmed_statements(found, graph, machine, op_costs)
 
 
 def simulate(
@@ -177,10 +178,10 @@ def simulate(
     a device, InfeasibleError when the variables alone exceed its memory; and what `check` raises, where the plan's own
     cluster and costs are at hand.
     """
-    errors, found = None if noise is None else Errors(noise=noise, draws=draws, seed=seed), given_plan(plan)
+    errors, found = None if noise is None else ErrorModel(noise=noise, draws=draws, seed=seed), as_plan(plan)
     _check_own(found, graph, cluster, costs)
-    machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    return trusted(rerun(found, graph, machine, op_costs), errors)
+    machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    return add_trust(rerun(found, graph, machine, op_costs), errors)
 
 
 def _check_own(
@@ -189,8 +190,8 @@ def _check_own(
     """Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be."""
     made = plan.provenance
     own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
-    priced = costs if needed(plan) else None
-    if own is not None and (priced is None or on_cluster(graph, own, priced)[1].source == made.costs):
+    priced = costs if needed_costs(plan) else None
+    if own is not None and (priced is None or as_cluster_and_costs(graph, own, priced)[1].source == made.costs):
         check(plan, graph, cluster=own, costs=priced)
 
 
@@ -200,7 +201,7 @@ def compare(
     cluster: str | Path | Cluster = "v100x2-nvlink",
     costs: str | Path | Profile | None = None,
     methods: str | Iterable[str] = "all",
-    on_entry: Callable[[Entry], None] | None = None,
+    on_entry: Callable[[MethodEntry], None] | None = None,
     time_limit_s: float = 30.0,
     solver: str = "cpsat",
     headroom: float = 0.1,
@@ -214,9 +215,9 @@ def compare(
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """
-    names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
+    names, hear = chosen_methods(methods), expect_listener("on_entry", on_entry)
     settings = Settings(time_limit_s=time_limit_s, solver=solver, headroom=headroom, seed=seed)
-    machine, op_costs = on_cluster(graph, cluster, costs)
+    machine, op_costs = as_cluster_and_costs(graph, cluster, costs)
     return compete(graph, machine, op_costs, settings, hear, entrants=Entrants(names))
 
 
@@ -242,13 +243,13 @@ def sweep(
     A point without a plan is a row that says why. UsageError when no axis has a value, or one is out of range.
     """
     expect("cross", cross, bool, "True or False")
-    hear = hearing("on_point", on_point)
+    hear = expect_listener("on_point", on_point)
     values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
     settings = Settings(time_limit_s=time_limit_s, seed=seed)
-    machine, _ = on_cluster(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
-    grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
-    task = Task(
-        graph=graph, cluster=machine, costs=lambda at: given_costs(graph, at, costs), settings=settings, grid=grid
+    machine, _ = as_cluster_and_costs(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
+    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=values, cross=cross)
+    task = SweepTask(
+        graph=graph, cluster=machine, costs=lambda at: as_costs(graph, at, costs), settings=settings, grid=grid
     )
     return swept(task, hear)
 
@@ -290,11 +291,12 @@ def profile(
     """
     expect_count("iterations", iterations, 2)
     source = Source(
-        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        file=optional_path("file", file), model=model, variant=variant,
+        saved_model=optional_path("saved_model", saved_model),
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
         shape=expect_names("shape", shape),
     )  # fmt: skip
-    given = feeds if isinstance(feeds, Mapping) else maybe_path("feeds", feeds)
+    given = feeds if isinstance(feeds, Mapping) else optional_path("feeds", feeds)
     return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed, feeds=given)
 
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.weighing.asked_cuts import cuts_of
-from pesto.choosing.weighing.choice import Choice, choose
+from pesto.choosing.strategy_choice.choice import StrategyChoice, choose
+from pesto.choosing.strategy_choice.requested_cuts import cuts_of
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps, save
 from pesto.core.source import Source
-from pesto.inputs.given import given_costs
+from pesto.inputs.caller_values import as_costs
 from pesto.inputs.load import load_both, load_graph
-from pesto.planning.solving.flow import Outcome, solve
+from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.kinds_page import choice_object, choice_page
 from pesto.reporting.show.report.html_report import html_report
@@ -42,7 +42,7 @@ class Solved:
     request: SolveRequest
     graph: Graph
     cluster: Cluster
-    outcome: Outcome
+    outcome: SolveOutcome
     stages_s: dict[str, float]
     """Seconds of each stage; the caller adds those of writing."""
 
@@ -104,7 +104,7 @@ class Chosen:
     graph: Graph
     shapes: TypedGraph | str
     """Shapes of the step's ops, or why there are none."""
-    choice: Choice
+    choice: StrategyChoice
 
     @property
     def interrupted(self) -> bool:
@@ -164,7 +164,7 @@ def plan_step(request: SolveRequest, context: Context) -> Solved:
     graph = request.source if isinstance(request.source, Graph) else _read(request.source, context)
     loaded = time.perf_counter()
     cluster = _cluster(request)
-    costs = given_costs(graph, cluster, request.costs)
+    costs = as_costs(graph, cluster, request.costs)
     costed = time.perf_counter()
     spent_s = context.counted_s((started_s or 0.0) + costed - loaded, request.settings)
     before = request.earlier()._replace(spent_s=spent_s)
@@ -192,7 +192,7 @@ def choose_kind(request: SolveRequest, context: Context) -> Chosen:
     context.begin_reading()
     graph, shapes = load_both(request.source, quiet=context.quiet)
     context.accept(graph)
-    costs = given_costs(graph, cluster, None)
+    costs = as_costs(graph, cluster, None)
     with context.watching() as watch:
         left = replace(settings, time_limit_s=settings.time_limit_s - counted_s)
         choice = choose((graph, shapes), cluster, costs, left, watch, cuts=cuts)

@@ -14,9 +14,9 @@ from pesto.core.option import option
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.given import given_cluster, given_plan
-from pesto.planning.solving.ahead import beside
-from pesto.planning.solving.flow import Earlier
+from pesto.inputs.caller_values import as_cluster, as_plan
+from pesto.planning.solving.background_compiler import shared_compiler
+from pesto.planning.solving.flow import EarlierPlans
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.split.typed_graph import TypedGraph
 
@@ -53,14 +53,14 @@ class SolveRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the request with the cluster and the plans in place of their names; errors as of `pesto.load_plan`."""
         return msgspec.structs.replace(
             self,
-            cluster=given_cluster(self.cluster),
-            start=None if self.start is None else given_plan(self.start, "start"),
-            beside=None if self.beside is None else given_plan(self.beside, "beside"),
+            cluster=as_cluster(self.cluster),
+            start=None if self.start is None else as_plan(self.start, "start"),
+            beside=None if self.beside is None else as_plan(self.beside, "beside"),
         )
 
-    def earlier(self) -> Earlier:
+    def earlier(self) -> EarlierPlans:
         """Return the plans that the solve begins from and keeps to, of a request that is opened."""
-        return Earlier(
+        return EarlierPlans(
             start=self.start if isinstance(self.start, Plan) else None,
             beside=self.beside if isinstance(self.beside, Plan) else None,
         )
@@ -74,7 +74,7 @@ class Context:
 
     def begin_reading(self) -> None:
         """Report that the step is being read; meanwhile compile what its solve needs."""
-        beside()
+        shared_compiler()
 
     def accept(self, step: Step) -> Step:
         """Return the step that was read; PestoError where it may not be planned here."""

@@ -12,34 +12,34 @@ from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.core.graph import Graph
 from pesto.core.memory.peaks import shortage
+from pesto.core.plans.execution_modes import ModePrediction, loss_remedy, predict_intended_mode
 from pesto.core.plans.order_worth import OrderWorth, order_worth
 from pesto.core.plans.plan import Plan, verify
-from pesto.core.plans.shared_variables import Beside, pinned_beside
-from pesto.core.plans.warm_start import carried
-from pesto.core.plans.ways import Enforced, as_meant, remedy
-from pesto.core.problem import build
+from pesto.core.plans.shared_variables import CompanionPlan, shared_pins
+from pesto.core.plans.warm_start import carry_over
+from pesto.core.problem import build_problem
 from pesto.core.quantities import size
 from pesto.core.settings import NEAR, Settings
 from pesto.core.simulator import Timeline
 from pesto.planning.coarsen import Coarsening, Removed
-from pesto.planning.solving.ahead import COARSE, FIRST, SEARCH, beside
-from pesto.planning.solving.background_bound import strengthened
+from pesto.planning.solving.background_bound import strengthen_bound
+from pesto.planning.solving.background_compiler import COARSE, FIRST, SEARCH, shared_compiler
 from pesto.planning.solving.baselines import MOST_TASKS, RIVALS, baselines
-from pesto.planning.solving.candidates import Bench, Candidate, Turns
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, LinkTieRuns
+from pesto.planning.solving.colocation_ties import ColocationTie, find_ties
 from pesto.planning.solving.contributions import Contribution
-from pesto.planning.solving.exact import LATE_S, Exact, exact, exact_seconds
+from pesto.planning.solving.exact import LATE_S, ExactOutcome, exact_seconds, solve_coarse
+from pesto.planning.solving.exact_with_memory import REASON as LIVES
+from pesto.planning.solving.exact_with_memory import exact_with_memory
 from pesto.planning.solving.interrupt import hold, release
-from pesto.planning.solving.levels import Level, levels
-from pesto.planning.solving.living import REASON as LIVES
-from pesto.planning.solving.living import living
+from pesto.planning.solving.multilevel import Level, multilevel
 from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.planning.solving.repair import computed, repaired, repairs
-from pesto.planning.solving.search import Search
+from pesto.planning.solving.repair import cpu_deadline, repair_candidate, repairs
+from pesto.planning.solving.search import AnnealingSearch
 from pesto.planning.solving.search_graphs import MOST
-from pesto.planning.solving.ties import Tie, ties
+from pesto.planning.solving.small_exact import full_graph_level, full_graph_run, is_small, proven_bound
 from pesto.planning.solving.tracker import Stage, Tracker, Watch
-from pesto.planning.solving.trust import Trust, in_a_solve, least_p90, trust
-from pesto.planning.solving.whole import is_small, proven, whole, whole_run
+from pesto.planning.solving.trust import Trust, least_p90, measure_trust, solve_error_model
 from pesto.planning.solving.windows import engine_of
 from solvers import FAILED, Limit, Problem, Status
 from solvers.api import WINDOWS
@@ -61,25 +61,25 @@ exact solver on the coarse graph, or a small one itself, expanded; `search` anne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class SolveOutcome:
     """A verified plan and how it was found."""
 
     plan: Plan
     problem: Problem
     candidates: dict[str, Candidate | None]
     """By the names of CANDIDATES; None where none was found, and no `start` where none was given."""
-    exact: Exact | None
+    exact: ExactOutcome | None
     """What the exact solver did; None where it did not run, or was cut off without an answer."""
     order: OrderWorth
     """What enforcing the plan's order is worth."""
-    ties: tuple[Tie, ...]
+    ties: tuple[ColocationTie, ...]
     """The ops that tie most of the variables to one device, and what they cost."""
-    enforced: Enforced | None
+    enforced: ModePrediction | None
     """What the step takes in the way in which it is meant to be run; None where the graph does not say which, and where
     the time limit was over before."""
     remedy: str
     """What to do about that, where it is more than LOSS of the step more; else empty."""
-    turns: Turns
+    turns: LinkTieRuns
     """What the plan's step is where links serve devices that ask at once in other orders."""
     trust: Trust | None
     """What the plan and its best rivals come to where times are wrong; None where these could not be added up, and
@@ -110,7 +110,7 @@ class Outcome:
         return (*map(str, self.ties), *lost, *costs, *left_out)
 
 
-class Earlier(NamedTuple):
+class EarlierPlans(NamedTuple):
     """Plans that were made before a solve, and how much of its time."""
 
     start: Plan | None = None
@@ -121,7 +121,7 @@ class Earlier(NamedTuple):
     """Seconds of the time limit that were used before; with `math.inf` only what is always made is made."""
 
 
-NOTHING = Earlier()
+NOTHING = EarlierPlans()
 """No plan, and no time."""
 
 
@@ -131,8 +131,8 @@ def solve(
     costs: Costs,
     settings: Settings,
     watch: Watch,
-    earlier: Earlier = NOTHING,
-) -> Outcome:
+    earlier: EarlierPlans = NOTHING,
+) -> SolveOutcome:
     """The best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one, and better bound.
 
     A stage yields candidates; the tracker keeps the best, the bound and the clock. What the first plan needs is
@@ -140,40 +140,42 @@ def solve(
     all that is alive, cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short;
 
     SolverError where the exact solver is not installed; UsageError when `start` knows none of the ops; for a plan to
-    stay beside what `pinned_beside` raises. Ctrl-C ends
+    stay beside what `shared_pins` raises. Ctrl-C ends
     the search with the best plan; before there is one, KeyboardInterrupt.
     """
     settings.check_installed()
     release()
-    kept = None if earlier.beside is None else _kept(earlier.beside, graph, cluster)
+    kept = None if earlier.beside is None else _shared_pins(earlier.beside, graph, cluster)
     tracker, done, closing_s, compiled = Tracker(watch), None, 0.0, True
     _compile_first(tracker)
     tracker.limit(settings.time_limit_s, earlier.spent_s)
     with tracker.timed("problem"):
         problem = formulate(graph, costs, cluster, settings, {} if kept is None else kept.variables)
-        bench = Bench.of(graph, problem, per_edge=settings.per_edge)
+        bench = CandidateEvaluator.of(graph, problem, per_edge=settings.per_edge)
         tracker.price, tracker.bound = bench.priced, FullBound(*quick_bounds.best(problem))
         given = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound,
                             exact=None, beside=kept)  # fmt: skip
-        tracker.make = partial(_made, bench, tracker, given)
+        tracker.make = partial(_make_verified, bench, tracker, given)
     if earlier.start is not None:
-        tracker.run("start", older(earlier.start, bench, cluster))
+        tracker.run("start", carry_start(earlier.start, bench, cluster))
     with tracker.interruptible():
-        rivals, spent = _late(tracker, settings, _RIVALS), _spent(tracker, settings)
+        rivals, spent = _is_late(tracker, settings, _RIVALS), _is_spent(tracker, settings)
         planning = tracker.run("baselines", baselines(bench, cluster, rivals, spent, _list_s(tracker, settings)))
         closing_s = tracker.elapsed_s
-        compiled = tracker.proven or beside().need(*COARSE, late=_spent(tracker, settings, _QUICK))
+        compiled = tracker.proven or shared_compiler().need(*COARSE, late=_is_spent(tracker, settings, _QUICK))
         needless = tracker.proven or spent()
         if compiled and not needless:
-            level, ladder = tracker.run("coarsen", levels(bench, planning, settings, _late(tracker, settings, _QUICK)))
-            tracker.run("repair", repairs(bench, tracker, settings, _spent(tracker, settings, _ENGINES)))
+            level, ladder = tracker.run(
+                "coarsen", multilevel(bench, planning, settings, _is_late(tracker, settings, _QUICK))
+            )
+            tracker.run("repair", repairs(bench, tracker, settings, _is_spent(tracker, settings, _ENGINES)))
             _share_out(tracker, settings, closing_s)
             compiled = _ready_to_search(tracker, settings)
         if compiled and not needless:
-            with strengthened(problem, tracker, settings):
+            with strengthen_bound(problem, tracker, settings):
                 rounds = _rounds(bench, planning, ladder, tracker, settings)
                 if not _at_once(problem, tracker, settings):
-                    done = _exactly(bench, level, tracker, settings, rounds)
+                    done = _solve_exactly(bench, level, tracker, settings, rounds)
                     _go_on(done)
                 if rounds is not None:
                     if done is not None and done.useless:
@@ -181,14 +183,14 @@ def solve(
                     tracker.run("search", rounds.other_rounds())
     hold()
     with tracker.timed("verify"):
-        chosen = _chosen(bench, cluster, tracker, settings) or _nothing_fits(tracker, cluster, done)
+        chosen = _choose(bench, cluster, tracker, settings) or _nothing_fits(tracker, cluster, done)
         given = replace(given, bound=tracker.bound, exact=done)
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
     return replace(_outcome(plan, bench, tracker, given, closing_s), compiled=compiled)
 
 
-def _made(bench: Bench, tracker: Tracker, given: SolveRecord, candidate: Candidate) -> Plan:
+def _make_verified(bench: CandidateEvaluator, tracker: Tracker, given: SolveRecord, candidate: Candidate) -> Plan:
     """Make a verified plan of a candidate, as the solve's would be if it ended with that; errors as of `verify`."""
     if given.settings.placement_only:
         candidate = bench.unordered(candidate)
@@ -200,24 +202,24 @@ def _made(bench: Bench, tracker: Tracker, given: SolveRecord, candidate: Candida
 
 def _compile_first(tracker: Tracker) -> None:
     """Wait for what the first plan needs; that is a stage where there is something to wait for."""
-    if beside().lacks(*FIRST):
+    if shared_compiler().lacks(*FIRST):
         with tracker.timed("compiling"):
-            beside().need(*FIRST)
+            shared_compiler().need(*FIRST)
 
 
 def _ready_to_search(tracker: Tracker, settings: Settings) -> bool:
     """Return whether what engines need is compiled; waits for it in the time limit, or without a limit for no plan."""
-    return settings.time_limit_s == 0 or beside().need(*SEARCH, late=_spent(tracker, settings, _ENGINES))
+    return settings.time_limit_s == 0 or shared_compiler().need(*SEARCH, late=_is_spent(tracker, settings, _ENGINES))
 
 
-def _kept(other: Plan, graph: Graph, cluster: Cluster) -> Beside:
-    """Return where the plan of another step keeps the variables that `graph` shares; errors as of `pinned_beside`."""
+def _shared_pins(other: Plan, graph: Graph, cluster: Cluster) -> CompanionPlan:
+    """Return where the plan of another step keeps the variables that `graph` shares; errors as of `shared_pins`."""
     made = other.provenance
-    pins = pinned_beside((other.held, other.variable_devices(), made.graph_source), graph, cluster)
-    return Beside(source=made.graph_source, fingerprint=made.graph_fingerprint, variables=pins)
+    pins = shared_pins((other.held, other.variable_devices(), made.graph_source), graph, cluster)
+    return CompanionPlan(source=made.graph_source, fingerprint=made.graph_fingerprint, variables=pins)
 
 
-def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
+def _choose(bench: CandidateEvaluator, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
     """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer.
 
     Without an order, the one of the shortest placement, first in, first out, in which all then are.
@@ -228,22 +230,22 @@ def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
     if best is None or not settings.robust:
         return best
     near = tracker.near(NEAR, bench.priced_well)
-    chosen = least_p90(bench, cluster, near, in_a_solve(bench, settings))
+    chosen = least_p90(bench, cluster, near, solve_error_model(bench, settings))
     tracker.candidates[chosen.name] = chosen
     return chosen
 
 
-def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candidate | None:
+def _without_order(bench: CandidateEvaluator, tracker: Tracker, settings: Settings) -> Candidate | None:
     """The shortest candidate when all are first in, first out; where none fits so, the nearest with ops moved."""
     found = tracker.candidates
     found.update({name: bench.unordered(c) for name, c in found.items()})
     if found and tracker.best is None:
         tracker.nearest = min(found.values(), key=lambda c: c.short)
-        moved = repaired(
+        moved = repair_candidate(
             bench,
             tracker.nearest,
             name="repaired",
-            late=never if settings.deterministic else computed(),
+            late=never if settings.deterministic else cpu_deadline(),
             headroom=settings.headroom,
             timing=partial(fifo, prepared=bench.prepared),
         )
@@ -267,14 +269,14 @@ _LEAST, _LEAST_S = 0.25, 1.0
 """Share of the time limit, and seconds at most, that engines get however long the quick candidates took."""
 
 
-def _late(tracker: Tracker, settings: Settings, share: float) -> Late:
+def _is_late(tracker: Tracker, settings: Settings, share: float) -> Late:
     """Return whether more than a share of the time is over; False where work is counted instead."""
     return never if settings.deterministic else partial(tracker.past, share, HURRY_S)
 
 
-def _spent(tracker: Tracker, settings: Settings, share: float = 1.0) -> Late:
+def _is_spent(tracker: Tracker, settings: Settings, share: float = 1.0) -> Late:
     """Return whether a plan fits and more than a share of the time is over: what can be left out then is."""
-    late = _late(tracker, settings, share)
+    late = _is_late(tracker, settings, share)
     return lambda: tracker.best is not None and late()
 
 
@@ -294,47 +296,49 @@ def _share_out(tracker: Tracker, settings: Settings, closing_s: float) -> None:
 
 
 def _rounds(
-    bench: Bench, planning: Problem, ladder: Sequence[Coarsening], tracker: Tracker, settings: Settings
-) -> Search | None:
+    bench: CandidateEvaluator, planning: Problem, ladder: Sequence[Coarsening], tracker: Tracker, settings: Settings
+) -> AnnealingSearch | None:
     """The search, before its first round; None where nothing is to be searched."""
     if not settings.search or bench.problem.tasks > MOST_TASKS:
         return None
-    found = Search(bench, planning, ladder, tracker, settings)
-    found.begins_s, found.spent = _begins_s(tracker, settings), _spent(tracker, settings)
+    found = AnnealingSearch(bench, planning, ladder, tracker, settings)
+    found.begins_s, found.spent = _engine_start_s(tracker, settings), _is_spent(tracker, settings)
     return found
 
 
-def _hurried(tracker: Tracker, settings: Settings, closing_s: float) -> bool:
+def _is_hurried(tracker: Tracker, settings: Settings, closing_s: float) -> bool:
     """Return whether less time is left than half of what was kept for the end, or the solve was interrupted."""
     used = 1.0 - closing_s / 2 / max(settings.time_limit_s, closing_s, 1e-9)
-    return tracker.interrupted or _late(tracker, settings, used)()
+    return tracker.interrupted or _is_late(tracker, settings, used)()
 
 
-def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord, closing_s: float) -> Outcome:
+def _outcome(
+    plan: Plan, bench: CandidateEvaluator, tracker: Tracker, given: SolveRecord, closing_s: float
+) -> SolveOutcome:
     names = CANDIDATES if "start" in tracker.candidates else CANDIDATES[1:]
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
-        tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
-    trusted, ordered, over = None, not plan.placement_only, _spent(tracker, given.settings, _OVER)()
+        tied = find_ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
+    trusted, ordered, over = None, not plan.placement_only, _is_spent(tracker, given.settings, _OVER)()
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
-        errors = in_a_solve(bench, given.settings, hurried=_hurried(tracker, given.settings, closing_s))
+        errors = solve_error_model(bench, given.settings, hurried=_is_hurried(tracker, given.settings, closing_s))
         if not over:
-            trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
+            trusted = measure_trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
     with tracker.timed("trust"):
         planned = Timeline(problem=problem, schedule=plan.schedule)
-        meant = None if over else as_meant(bench.graph, planned, plan.rank, order=ordered)
+        meant = None if over else predict_intended_mode(bench.graph, planned, plan.rank, order=ordered)
         worth = order_worth(problem, plan.schedule.device, plan.rank)
     asked = {"exact": given.settings.solver, "windows": engine_of(given.settings)}
-    return Outcome(
+    return SolveOutcome(
         plan=plan,
         problem=problem,
         ties=tied,
         candidates={name: tracker.candidates.get(name) for name in names},
         exact=given.exact,
         enforced=meant,
-        remedy=remedy(meant, bench.graph, planned, plan.rank) if meant else "",
+        remedy=loss_remedy(meant, bench.graph, planned, plan.rank) if meant else "",
         order=worth,
-        turns=chosen.turns or Turns(tried=0, least=chosen.makespan),
+        turns=chosen.turns or LinkTieRuns(tried=0, least=chosen.makespan),
         trust=trusted,
         stages_s=tracker.stages_s,
         first=tracker.ledger.first or 0,
@@ -344,9 +348,9 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord, clo
     )
 
 
-def older(start: Plan, bench: Bench, cluster: Cluster) -> Stage[None]:
+def carry_start(start: Plan, bench: CandidateEvaluator, cluster: Cluster) -> Stage[None]:
     """`start`: the plan that the solve begins from, carried over to this graph and cluster."""
-    known = carried(start, bench.graph, bench.problem, cluster)
+    known = carry_over(start, bench.graph, bench.problem, cluster)
     yield bench.ordered("start", known.rule, known.device, known.rank)
 
 
@@ -356,7 +360,9 @@ def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
     return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
 
 
-def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, rounds: Search | None) -> Exact | None:
+def _solve_exactly(
+    bench: CandidateEvaluator, level: Level, tracker: Tracker, settings: Settings, rounds: AnnealingSearch | None
+) -> ExactOutcome | None:
     """What the exact solver did: on the graph itself where that is small, with a bound of it, else on the coarse one.
 
     By the clock, the first round of search comes before it where there is a plan to begin from, and it is not started
@@ -379,7 +385,7 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
     if rounds is not None and tracker.best is not None and not settings.deterministic:
         now, kept_s = limited(), 0.0
         if not _too_short(tracker, settings, now.time_limit_s):
-            kept_s = whole_run(bench.problem, now, 0).seconds if small else exact_seconds(now)
+            kept_s = full_graph_run(bench.problem, now, 0).seconds if small else exact_seconds(now)
         tracker.run("search", rounds.first_round(kept_s))
     if enough() and (settings.gap > 0 or not settings.deterministic):
         return None
@@ -387,33 +393,37 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
     if _too_short(tracker, settings, now.time_limit_s):
         return None
     if not small:
-        return tracker.run("solve", exact(bench, living(bench, level, tracker), now, enough=enough))
-    run = whole_run(bench.problem, now, tracker.lower_bound if tracker.best is not None else 0)
-    posed = living(bench, whole(bench, tracker.best), tracker)
-    done = tracker.run("solve", exact(bench, posed, now, run, enough))
-    tracker.strengthen(proven(done, tracker.bound), by="exact")
-    if tracker.best is None and not _stopped(done):
-        _go_on(tracker.run("solve", exact(bench, level, limited(), enough=enough)))
+        return tracker.run("solve", solve_coarse(bench, exact_with_memory(bench, level, tracker), now, enough=enough))
+    run = full_graph_run(bench.problem, now, tracker.lower_bound if tracker.best is not None else 0)
+    posed = exact_with_memory(bench, full_graph_level(bench, tracker.best), tracker)
+    done = tracker.run("solve", solve_coarse(bench, posed, now, run, enough))
+    tracker.strengthen(proven_bound(done, tracker.bound), by="exact")
+    if tracker.best is None and not _was_interrupted(done):
+        _go_on(tracker.run("solve", solve_coarse(bench, level, limited(), enough=enough)))
     return done
 
 
 def _too_short(tracker: Tracker, settings: Settings, seconds: float) -> bool:
     """Return whether a plan fits, and a process would take these seconds to start."""
-    return tracker.best is not None and settings.solver in WINDOWS and seconds <= _STARTS * _begins_s(tracker, settings)
+    return (
+        tracker.best is not None
+        and settings.solver in WINDOWS
+        and seconds <= _STARTS * _engine_start_s(tracker, settings)
+    )
 
 
-def _begins_s(tracker: Tracker, settings: Settings) -> float:
+def _engine_start_s(tracker: Tracker, settings: Settings) -> float:
     """Return about how long an engine takes to begin: as making coarse graphs did; 0 unless half the time is over."""
-    return tracker.stages_s["coarsen"] if _late(tracker, settings, _QUICK)() else 0.0
+    return tracker.stages_s["coarsen"] if _is_late(tracker, settings, _QUICK)() else 0.0
 
 
-def _go_on(done: Exact | None) -> None:
+def _go_on(done: ExactOutcome | None) -> None:
     """KeyboardInterrupt where Ctrl-C ended the exact solver, which keeps what it had: nothing further is begun."""
-    if done is not None and _stopped(done):
+    if done is not None and _was_interrupted(done):
         raise KeyboardInterrupt
 
 
-def _stopped(done: Exact) -> bool:
+def _was_interrupted(done: ExactOutcome) -> bool:
     return done.interrupted or done.result.limit is Limit.INTERRUPT
 
 
@@ -425,13 +435,13 @@ def formulate(
     `pins` are devices of variables, by name, as of `Plan.pins`. InfeasibleError, with the bytes short, when the
     variables alone cannot fit.
     """
-    problem = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge, pins=pins)
+    problem = build_problem(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge, pins=pins)
     if quick_bounds.memory_proof(problem) is not None:
         raise InfeasibleError(f"the variables do not fit: {shortage(graph, problem, cluster)} - {_LARGER}")
     return problem
 
 
-def _nothing_fits(tracker: Tracker, cluster: Cluster, done: Exact | None) -> Candidate:
+def _nothing_fits(tracker: Tracker, cluster: Cluster, done: ExactOutcome | None) -> Candidate:
     """Say that the exact solver failed, that no plan can fit, or how far the nearest candidate is from fitting."""
     if done is not None and done.result.status in FAILED:
         result = done.result

@@ -6,12 +6,12 @@ from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.distribution import VERSION
 from pesto.core.graph import Graph
-from pesto.core.plans.plan import FCFS, PER_DEVICE, PER_EDGE, Coarse, Plan, Provenance
-from pesto.core.plans.shared_variables import OF_PINNED, Beside, Held
+from pesto.core.plans.plan import FCFS, PER_DEVICE, PER_EDGE, CoarseSolve, Plan, Provenance
+from pesto.core.plans.shared_variables import OF_PINNED, CompanionPlan, StepVariables
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import Candidate
-from pesto.planning.solving.exact import Exact
+from pesto.planning.solving.exact import ExactOutcome
 from solvers import ANSWERED
 from solvers.bounds.evidence import FullBound
 
@@ -32,9 +32,9 @@ class SolveRecord:
     settings: Settings
     bound: tuple[int, str] | FullBound
     """Ticks of the full graph's lower bound, its name, and the evidence of one beyond the quick ones."""
-    exact: Exact | None
+    exact: ExactOutcome | None
     """What the exact solver did; None when it did not run."""
-    beside: Beside | None = None
+    beside: CompanionPlan | None = None
     """The other step's plan whose variables stay in place; None without one."""
 
 
@@ -51,7 +51,7 @@ def make_plan(record: SolveRecord, chosen: Candidate, candidates: dict[str, Cand
         tick_s=TICK_S,
         peak_bytes={d.name: int(p) for d, p in zip(devices, chosen.peak, strict=True)},
         provenance=_provenance(record, chosen, candidates),
-        held=Held.of(record.graph),
+        held=StepVariables.of(record.graph),
         beside=record.beside,
         feed_shapes=record.graph.feed_shapes,
     )
@@ -78,21 +78,21 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
         links=FCFS,
         transfers=PER_EDGE if record.settings.per_edge else PER_DEVICE,
         coarse=_coarse(record.exact) if record.exact is not None else None,
-        settings=_asked(record.settings),
+        settings=_requested_options(record.settings),
         pesto_version=VERSION,
     )
 
 
-def _asked(settings: Settings) -> dict[str, float | int | str | bool]:
+def _requested_options(settings: Settings) -> dict[str, float | int | str | bool]:
     """The options by their names; later ones only where they differ from their defaults: other plans stay equal."""
     usual = asdict(Settings())
     return {name: value for name, value in asdict(settings).items() if name in _ALWAYS or value != usual[name]}
 
 
-def _coarse(exact: Exact) -> Coarse:
+def _coarse(exact: ExactOutcome) -> CoarseSolve:
     """What the exact solver did on the coarse graph."""
     coarsening, result = exact.coarsening, exact.result
-    return Coarse(
+    return CoarseSolve(
         nodes=coarsening.nodes,
         reason=coarsening.reason,
         solver=result.solver,

@@ -11,12 +11,12 @@ from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import PER_EDGE, Plan
-from pesto.core.plans.statements import needed
+from pesto.core.plans.statements import needed_costs
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import named_by
-from pesto.inputs.given import given_costs, given_plan, on_cluster
+from pesto.inputs.caller_values import as_cluster_and_costs, as_costs, as_plan
 from pesto.inputs.load import load_graph, plan_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining import explanation
@@ -40,12 +40,12 @@ def explain(
 
     UsageError when the plan has no such op, with the nearest names; what `check` raises.
     """
-    result = given_plan(plan)
+    result = as_plan(plan)
     expect("op", op, str | None, "the name of an op")
-    machine, _ = on_cluster(graph, plan_cluster(result) if cluster is None else cluster, costs)
-    if costs is None and (wanted := needed(result)):
+    machine, _ = as_cluster_and_costs(graph, plan_cluster(result) if cluster is None else cluster, costs)
+    if costs is None and (wanted := needed_costs(result)):
         raise UsageError(f"the plan rests on {wanted} as costs")
-    return explanation.explain(result, graph, machine, lambda at: given_costs(graph, at, costs), op=op)
+    return explanation.explain(result, graph, machine, lambda at: as_costs(graph, at, costs), op=op)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +72,9 @@ class ExplainContext:
         if self.graph is None:
             return {}
         graph = self.graph
-        machine, costs = on_cluster(graph, plan_cluster(plan) if self.cluster is None else self.cluster, self.costs)
+        machine, costs = as_cluster_and_costs(
+            graph, plan_cluster(plan) if self.cluster is None else self.cluster, self.costs
+        )
         settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
         timeline = Timeline(problem=formulate(graph, costs, machine, settings), schedule=plan.schedule)
         result = explain_waits(timeline, plan.rank)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.planning.solving.ties import LOOPS, cut, ties
+from pesto.planning.solving.colocation_ties import LOOPS, find_ties, split_op
 from pesto.reporting.explaining.explained_step import ExplainedStep
 from solvers import Problem
 from solvers.arrays import Ints, ints
@@ -46,12 +46,12 @@ class TiedGroup:
 def find_tied_groups(step: ExplainedStep) -> tuple[TiedGroup, ...]:
     """The groups that hold several variables and much of their bytes, or much work; most work first, MOST at most."""
     graph, problem = step.bench.graph, step.timeline.problem
-    whole = {graph.names.index(tie.op): tie for tie in ties(graph, problem, step.makespan, timed=False)}
+    whole = {graph.names.index(tie.op): tie for tie in find_ties(graph, problem, step.makespan, timed=False)}
     result = []
     for member in _large(step):
         op = next((k for k in whole if k in member), int(member[np.argmax(step.took[member])]))
         tie = whole.get(op)
-        freed = cut(graph, problem, op) if tie and tie.type not in LOOPS else _freed(problem, member)
+        freed = split_op(graph, problem, op) if tie and tie.type not in LOOPS else _freed(problem, member)
         result.append(_told(step, member, op, (freed, tie.remedy if tie else "")))
     return tuple(result)
 

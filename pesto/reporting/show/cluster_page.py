@@ -5,7 +5,7 @@ from typing import Any
 from pesto.core.cluster import Cluster, Path
 from pesto.core.costs.presets import PRESETS
 from pesto.core.quantities import size
-from pesto.inputs.cluster_file import Described
+from pesto.inputs.cluster_file import ClusterDescription
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.table import align_rows
 
@@ -14,7 +14,7 @@ UNSAID = "the cluster's file, which names no source"
 """Source of numbers whose file does not name one."""
 
 
-def cluster_page(described: Described) -> str:
+def cluster_page(described: ClusterDescription) -> str:
     """All of a cluster, for people."""
     cluster = described.cluster
     ways = _ways(cluster)
@@ -38,7 +38,7 @@ def cluster_page(described: Described) -> str:
     return "\n".join([*lines, *(f"  {line}" for line in align_rows(paths, "<<<"))])
 
 
-def cluster_object(described: Described) -> dict[str, Any]:
+def cluster_object(described: ClusterDescription) -> dict[str, Any]:
     """The same as one JSON object."""
     cluster = described.cluster
     return {

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.comparison.contest import Comparison, Entry
+from pesto.choosing.comparison.contest import Comparison, MethodEntry
 from pesto.choosing.comparison.methods import METHODS
 from pesto.core.cluster import Cluster
-from pesto.core.quantities import change, counted, duration, size_unit, time_unit
+from pesto.core.quantities import change, duration, plural, size_unit, time_unit
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.table import align_rows
@@ -40,7 +40,7 @@ def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
     }
 
 
-def _row(contest: Comparison, entry: Entry, plans: dict[str, Path]) -> dict[str, Any]:
+def _row(contest: Comparison, entry: MethodEntry, plans: dict[str, Path]) -> dict[str, Any]:
     result = entry.candidate
     names = [d.name for d in contest.cluster.devices]
     none = result is None
@@ -62,7 +62,7 @@ def _row(contest: Comparison, entry: Entry, plans: dict[str, Path]) -> dict[str,
     }
 
 
-def _throughput(contest: Comparison, entry: Entry) -> float | None:
+def _throughput(contest: Comparison, entry: MethodEntry) -> float | None:
     """Examples a second, predicted; None where no batch size is known, or nothing runs."""
     batch, step = contest.shape.batch, entry.makespan_s
     return batch / step if batch is not None and step and entry.fits else None
@@ -83,7 +83,7 @@ def page(contest: Comparison, plans: Path | None) -> str:
     entries = contest.ranked()
     words = _WORDS + ("; *: ops moved, or run in another order, to fit" if any(e.mended for e in entries) else "")
     lines = [
-        paragraph(f"{contest.graph.source}: {counted(contest.graph.ops, 'op')} on {contest.cluster.name}", 2),
+        paragraph(f"{contest.graph.source}: {plural(contest.graph.ops, 'op')} on {contest.cluster.name}", 2),
         fact("costs", costs_text(contest.costs.basis, contest.costs.source, contest.costs.said)),
         fact("lower bound", f"{duration(contest.lower_bound_s)} {_bounded(entries)} ({contest.lower_bound_name})"),
         fact("step", _offered(contest)),
@@ -99,13 +99,13 @@ def page(contest: Comparison, plans: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _bounded(entries: list[Entry]) -> str:
+def _bounded(entries: list[MethodEntry]) -> str:
     """Note that the bound is of whole ops: tensors that are cut may take less."""
     whole = all(entry.split is None and entry.rival is None for entry in entries)
     return "on the full graph" if whole else "for whole ops on the full graph"
 
 
-def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:
+def _table(cluster: Cluster, entries: list[MethodEntry]) -> list[str]:
     """Head, units and a row for each entry; a column's unit is that of its largest value."""
     steps = [entry.makespan_s for entry in entries if entry.makespan_s is not None]
     best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s is not None), default=None)
@@ -118,7 +118,7 @@ def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:
     return align_rows([head, units, *(_cells(cluster, entry, best, ones) for entry in entries)], "<>")
 
 
-def _cells(cluster: Cluster, entry: Entry, best: float | None, ones: tuple[float, int, int]) -> tuple[str, ...]:
+def _cells(cluster: Cluster, entry: MethodEntry, best: float | None, ones: tuple[float, int, int]) -> tuple[str, ...]:
     """A row; `ones` are what one of the units of time, peak and cut is."""
     result = entry.candidate
     if result is None or entry.makespan_s is None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from pesto.core.cluster import Cluster, Device
 from pesto.core.costs import ORIGINS, Costs
-from pesto.core.costs.listed import Listed, Sum, form_name, summed
+from pesto.core.costs.cost_listing import CostListing, CostSum, form_name, sum_costs
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
-from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.quantities import duration, percent, plural, size
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.table import Column, Table, align_rows, to_csv
@@ -30,7 +30,7 @@ class OpTimes:
     graph: Graph
     cluster: Cluster
     costs: Costs
-    found: Listed
+    found: CostListing
     by: str | None
     """type or scope; None for op by op."""
 
@@ -40,9 +40,9 @@ class OpTimes:
         return float(self.found.seconds.sum())
 
     @property
-    def sums(self) -> list[Sum]:
+    def sums(self) -> list[CostSum]:
         """By type or scope."""
-        return summed(self.graph, self.found, self.by or "")
+        return sum_costs(self.graph, self.found, self.by or "")
 
 
 def as_object(times: OpTimes) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def page(times: OpTimes, rest: str = "") -> str:
     """A total, the longest ops or sums, and how many more there are; `rest` goes on with where these are found."""
     graph, costs, result = times.graph, times.costs, times.found
     lines = [
-        fact("graph", f"{shown(graph.source)}, {counted(graph.ops, 'op')}"),
+        fact("graph", f"{shown(graph.source)}, {plural(graph.ops, 'op')}"),
         fact("costs", costs_text(costs.basis, costs.source, costs.said)),
         fact("devices", _devices(times)),
-        fact("total", f"{duration(times.total_s)} for {counted(len(result.op), 'op')}, one after the other"),
+        fact("total", f"{duration(times.total_s)} for {plural(len(result.op), 'op')}, one after the other"),
         "",
         *(_op_lines(times, rest) if times.by is None else _sum_lines(times, rest)),
     ]
@@ -90,7 +90,7 @@ def _devices(times: OpTimes) -> str:
     for d in times.found.device.tolist():
         count[d] = count.get(d, 0) + 1
     said = [(times.cluster.devices[d], n) for d, n in sorted(count.items(), key=lambda pair: -pair[1])]
-    text = ", ".join(f"{counted(n, 'op')} on {shown(d.name)} ({_speed(d)})" for d, n in said)
+    text = ", ".join(f"{plural(n, 'op')} on {shown(d.name)} ({_speed(d)})" for d, n in said)
     left = times.graph.ops - len(times.found.op)
     return f"{text or 'none'}{f'; {left} cannot run there' if left else ''}"
 
@@ -156,7 +156,7 @@ def _rows(times: OpTimes, limit: int | None = None, *, at_speed_one: bool = Fals
         )
 
 
-def _summed_row(row: Sum) -> tuple[Any, ...]:
+def _summed_row(row: CostSum) -> tuple[Any, ...]:
     return row.label, row.ops, row.flops, row.bytes, row.seconds
 
 

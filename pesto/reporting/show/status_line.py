@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from pesto.core.quantities import duration, percent
-from pesto.planning.solving.ahead import beside
+from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.planning.solving.tracker import Incumbent
 from pesto.reporting.show.lines import COLUMNS, columns, paragraph
 from pesto.reporting.show.screen import Screen
@@ -139,7 +139,7 @@ class LiveLine(StatusLine):
 
     def _waits_for(self) -> str:
         """Text shown before there is a best plan; "" for nothing."""
-        return beside().standing
+        return shared_compiler().standing
 
     def _standing(self, bound: float, bound_by: str = "") -> str:
         """Best, bound and gap."""

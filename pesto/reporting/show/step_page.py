@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pesto.core.errors import describe_error
-from pesto.core.quantities import brief, counted, size
+from pesto.core.quantities import plural, shorten, size
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.tf.step_facts import ColocationTie, StepFacts, StepFeed
 
@@ -46,14 +46,14 @@ def _tie(tie: ColocationTie) -> dict[str, Any]:
 def page(facts: StepFacts) -> str:
     """A page for people."""
     rows = [
-        paragraph(f"{facts.source}: {counted(facts.ops, 'op')}", 2),
+        paragraph(f"{facts.source}: {plural(facts.ops, 'op')}", 2),
         *(fact("input", _shaped(feed)) for feed in (facts.feeds or ())[:MOST]),
         *_more("input", len(facts.feeds or ())),
         fact("batch", _batch(facts)),
         fact("variables", f"{facts.variables}, {size(facts.variable_bytes)}"),
         *([] if facts.updated is None else [fact("trains", _updates(facts))]),
         *([fact("optimizer", facts.optimizer)] if facts.optimizer else []),
-        *([fact("ends with", ", ".join(map(brief, facts.ends)))] if 0 < len(facts.ends) <= MOST else []),
+        *([fact("ends with", ", ".join(map(shorten, facts.ends)))] if 0 < len(facts.ends) <= MOST else []),
         *_ties("tied", [tie for tie in facts.ties if tie.variables != 1]),
         *_around_one([tie for tie in facts.ties if tie.variables == 1]),
         *_ties("holds", facts.holders),
@@ -66,7 +66,7 @@ def page(facts: StepFacts) -> str:
 
 def _shaped(feed: StepFeed) -> str:
     shape = "of unknown rank" if feed.shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in feed.shape)}]"
-    return f"{brief(feed.name)}: {feed.dtype} {shape}"
+    return f"{shorten(feed.name)}: {feed.dtype} {shape}"
 
 
 def _batch(facts: StepFacts) -> str:
@@ -81,7 +81,7 @@ def _batch(facts: StepFacts) -> str:
         text = f"{facts.batch}, where the graph leaves it open"
     if facts.size_ops:
         text += (
-            f"; {counted(facts.size_ops, 'op')} read its size as the step runs, and others reckon with it: a fixed "
+            f"; {plural(facts.size_ops, 'op')} read its size as the step runs, and others reckon with it: a fixed "
             "batch is shorter - give an example batch, or a signature with its size"
         )
     return text
@@ -96,7 +96,7 @@ def _updates(facts: StepFacts) -> str:
 
 def _ties(label: str, ties: Sequence[ColocationTie]) -> Iterable[str]:
     for tie in ties[:MOST]:
-        held = f"{counted(tie.variables, 'variable')}, {size(tie.variable_bytes)}" if tie.variables else "no variable"
+        held = f"{plural(tie.variables, 'variable')}, {size(tie.variable_bytes)}" if tie.variables else "no variable"
         yield fact(label, f"{f'{tie.ops} ops, ' if tie.ops > 1 else ''}{held}: {tie.why}")
     yield from _more(label, len(ties))
 
@@ -105,16 +105,16 @@ def _around_one(ties: Sequence[ColocationTie]) -> Iterable[str]:
     """Groups that hold no two variables together."""
     if ties:
         many = f"{len(ties)} groups, each around a variable of its own, the largest " if len(ties) > 1 else ""
-        yield fact("tied", f"{many}{counted(ties[0].ops, 'op')}, {size(ties[0].variable_bytes)}: {ties[0].why}")
+        yield fact("tied", f"{many}{plural(ties[0].ops, 'op')}, {size(ties[0].variable_bytes)}: {ties[0].why}")
 
 
 def _pinned(facts: StepFacts) -> str:
     """Ops of each device, those with most first, and how many may run anywhere."""
     result = sorted((-many, device) for device, many in facts.pinned.items() if many)
-    told = [f"{counted(-many, 'op')} to {brief(device)}" for many, device in result]
+    told = [f"{plural(-many, 'op')} to {shorten(device)}" for many, device in result]
     rest = [f"{len(told) - MOST} more devices"] if len(told) > MOST else []
     free = facts.ops - sum(facts.pinned.values())
-    return f"{', '.join([*told[:MOST], *rest])}; {counted(free, 'op') if free else 'none'} without"
+    return f"{', '.join([*told[:MOST], *rest])}; {plural(free, 'op') if free else 'none'} without"
 
 
 def _more(label: str, count: int) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from pesto.choosing.whatif.grid import AXES
-from pesto.choosing.whatif.points import Row, Step, Sweep
+from pesto.choosing.whatif.points import PlacedStep, Sweep, SweepRow
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawing_style, figure_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def draw(sweep: Sweep, form: str) -> bytes:
 def _methods(panel: "Axes", sweep: Sweep, axis: str) -> None:
     """The plan, Expert and one device, and the bound; hollow where the memory does not suffice."""
     rows = sweep.on(axis)
-    plans = [None if row.plan is None else Step(seconds=row.plan.makespan_s, fits=True) for row in rows]
+    plans = [None if row.plan is None else PlacedStep(seconds=row.plan.makespan_s, fits=True) for row in rows]
     _curve(panel, rows, axis, ("one device", _SINGLE, "^", [row.single for row in rows]))
     _curve(panel, rows, axis, ("Expert", _EXPERT, "s", [row.expert for row in rows]))
     _curve(panel, rows, axis, ("this plan", _PLAN, "o", plans))
@@ -63,7 +63,7 @@ def _methods(panel: "Axes", sweep: Sweep, axis: str) -> None:
             panel.annotate(row.status, where, xycoords=at_foot, rotation=90, ha="center", color=_EXPERT)
 
 
-def _curve(panel: "Axes", rows: list[Row], axis: str, what: tuple[str, str, str, list[Step | None]]) -> None:
+def _curve(panel: "Axes", rows: list[SweepRow], axis: str, what: tuple[str, str, str, list[PlacedStep | None]]) -> None:
     label, colour, marker, steps = what
     known = [(getattr(row.point, axis), step) for row, step in zip(rows, steps, strict=True) if step is not None]
     panel.plot([at for at, _ in known], [step.seconds * 1e3 for _, step in known], color=colour, linewidth=1.4)
@@ -93,9 +93,9 @@ def _savings(panel: "Axes", sweep: Sweep, axis: str) -> None:
     panel.margins(y=0.18)
 
 
-def _groups(sweep: Sweep, axis: str) -> dict[str, list[Row]]:
+def _groups(sweep: Sweep, axis: str) -> dict[str, list[SweepRow]]:
     """Rows by the values of the other axes, each group along this one."""
-    result: dict[str, list[Row]] = {}
+    result: dict[str, list[SweepRow]] = {}
     others = [other for other in AXES if other in sweep.grid.values and other != axis]
     for row in sweep.on(axis):
         result.setdefault(row.point.text(others), []).append(row)

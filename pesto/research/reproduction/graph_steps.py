@@ -7,13 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pesto.choosing.whatif.grid import Point
-from pesto.choosing.whatif.scaled import accelerators, scaled
+from pesto.choosing.whatif.grid import ClusterPoint
+from pesto.choosing.whatif.scaled import accelerators, scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
-from pesto.core.problem import build
+from pesto.core.problem import build_problem
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, WorkCell
 from solvers import Problem
@@ -34,7 +34,7 @@ class StepOnCluster(NamedTuple):
 
     def problem(self) -> Problem:
         """The full graph in ticks; variables alone are memory, as in `pesto.planning.solving.flow`."""
-        return build(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
+        return build_problem(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
 
 
 def model_name(model: str, settings: CellSettings) -> str:
@@ -63,7 +63,7 @@ def machine(name: str, **changed: float) -> Cluster:
     preset, _, count = name.partition(":")
     result = load_cluster(preset)
     devices = int(count) if count else len(accelerators(result))
-    return scaled(result, Point(devices=devices, **changed)) if count or changed else result
+    return scale_cluster(result, ClusterPoint(devices=devices, **changed)) if count or changed else result
 
 
 @lru_cache(maxsize=2)

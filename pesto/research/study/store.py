@@ -18,14 +18,14 @@ import msgspec
 
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.json import quoted, shown
-from pesto.core.files.lock import Kind
-from pesto.core.files.sqlite import explained
+from pesto.core.files.lock import LockKind
+from pesto.core.files.sqlite import explain_errors
 from pesto.research.study.cell_answer import FAILED, SCHEMA, CellAnswer
 from pesto.research.study.cells import StudyCell, canonical
 from pesto.research.study.schema import TABLES, check_tables
 from pesto.research.study.spec import Study
 
-LOCK = Kind("study", "run", "give another --db")
+LOCK = LockKind("study", "run", "give another --db")
 """Lock of a study's file, held by its writer."""
 _SET_ASIDE = """
 UPDATE cells SET ordinal = aside.place
@@ -170,7 +170,7 @@ def opened(path: Path) -> Iterator[StudyStore]:
 
     InputError when the file is something else or of another version; FileError when it cannot be read or written.
     """
-    with explained(path, "give another --db", InputError):
+    with explain_errors(path, "give another --db", InputError):
         connection = sqlite3.connect(path, timeout=30, isolation_level=None)
         try:
             _prepare(connection, path)

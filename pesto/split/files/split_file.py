@@ -14,7 +14,7 @@ from pesto.core.distribution import VERSION
 from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import Amount, Count, DocumentKind, Outline, decode_document, encode_json, quoted, shown
-from pesto.core.files.labels import apart, check_labels
+from pesto.core.files.labels import check_labels, short_fingerprints
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE
@@ -315,7 +315,7 @@ def division_of(split_file: SplitFile, shaped: TypedGraph) -> Division:
 
 def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
     if split_file.fingerprint != shaped.fingerprint:
-        of_split, here = apart(split_file.fingerprint, shaped.fingerprint)
+        of_split, here = short_fingerprints(split_file.fingerprint, shaped.fingerprint)
         other, remedy = "", "split this step, or give the split's own"
         if None not in (split_file.batch, shaped.batch) and split_file.batch != shaped.batch:
             other = f" with batch={shaped.batch}, not {split_file.batch}"

@@ -10,10 +10,10 @@ from pesto.core.errors import InputError
 from pesto.core.files.disk import write_atomic
 from pesto.core.files.json import encode_json
 from pesto.core.graph import Graph
-from pesto.core.quantities import counted
+from pesto.core.quantities import plural
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.planning.solving.ahead import beside
+from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.verbs.jobs.given_files import Given
 from pesto.verbs.jobs.incumbent_file import IncumbentFile
 from pesto.verbs.jobs.request import BlobFile, JobRequest
@@ -37,7 +37,7 @@ class Work(Context):
     def begin_reading(self) -> None:
         """Say that the graph is being read, while what its solve needs is compiled."""
         self.telling.begins("reading the graph")
-        beside()
+        shared_compiler()
 
     def graph(self, source: Source | None = None) -> Graph:
         """The step's graph, or that of another source; InputError for one of more ops than the job may have."""
@@ -49,7 +49,7 @@ class Work(Context):
         most = self.request.limits.nodes
         if most is not None and graph.ops > most:
             raise InputError(
-                f"{graph.source}: {counted(graph.ops, 'op')}, this job may have {most} - ask for more nodes, "
+                f"{graph.source}: {plural(graph.ops, 'op')}, this job may have {most} - ask for more nodes, "
                 "or give a smaller step"
             )
         return graph

@@ -17,7 +17,7 @@ from pesto.core.errors import Exit
 from pesto.core.executing.executor import Executor
 from pesto.core.files import lock
 from pesto.core.files.json import shown
-from pesto.core.quantities import counted, percent
+from pesto.core.quantities import percent, plural
 from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.table import align_rows
@@ -89,7 +89,7 @@ def run_command(
     cells = cells_of(loaded)
     path = db if db is not None else Path(f"{loaded.spec.name}.sqlite")
     real = lock.real_path(path)
-    with lock.held(real, store.LOCK), store.opened(real) as file:
+    with lock.hold_lock(real, store.LOCK), store.opened(real) as file:
         file.sync(loaded, cells, VERSION)
         again = file.retry_failed() if retry_failed else 0
         before = file.tally()
@@ -126,9 +126,9 @@ def status_command(*, db: Path, as_json: bool) -> None:
 
 def _executor(kind: str, jobs: int | None) -> Executor:
     if kind == "ray":
-        from pesto.core.executing.ray_apart import RayApart
+        from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster
 
-        return RayApart(jobs)
+        return ReconnectingRayCluster(jobs)
     from pesto.core.executing.pool import Pool, default_jobs
 
     return Pool(jobs if jobs is not None else default_jobs())
@@ -194,12 +194,12 @@ def _ended(path: Path, cells: Sequence[StudyCell], tally: store.StudyTally, *, a
 def _line(name: str, tally: store.StudyTally) -> str:
     counts = Counter(done=tally.done, running=tally.running, pending=tally.pending)
     states = ", ".join(f"{n} {state}" for state, n in counts.items())
-    return f"{name}: {counted(sum(counts.values()), 'cell')}: {states}"
+    return f"{name}: {plural(sum(counts.values()), 'cell')}: {states}"
 
 
 def _former(tally: store.StudyTally) -> str:
     return (
-        f"beside them {counted(tally.former_done + tally.former_pending, 'cell')} of a former version of the study: "
+        f"beside them {plural(tally.former_done + tally.former_pending, 'cell')} of a former version of the study: "
         f"{tally.former_done} done, {tally.former_pending} that will not be run"
     )
 

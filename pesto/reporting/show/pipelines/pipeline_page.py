@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.core.quantities import counted, percent
+from pesto.core.quantities import percent, plural
 from pesto.pipelining.pipeline import AT_ONCE, Pipeline
 from pesto.pipelining.schedules import ChainSchedule
 from pesto.reporting.show.facts.artifact_keys import PATTERN, artifact_keys
@@ -54,8 +54,8 @@ def pipeline_page(pipeline: Pipeline, name: str) -> str:
     idle = request.devices - len({row["device"] for row in stages})
     ran = ("schedule", "period", "", f"step of {request.batches}", "fullest device", "")
     lines = [
-        fact("chain", f"{name}: {counted(request.chain.layers, 'layer')} on {_devices(request.machines)}"),
-        *([fact("idle", counted(idle, "device"))] if idle else []),
+        fact("chain", f"{name}: {plural(request.chain.layers, 'layer')} on {_devices(request.machines)}"),
+        *([fact("idle", plural(idle, "device"))] if idle else []),
         "",
         *align_rows(_table(request.machines, stages), "<" + 7 * ">"),
         "",
@@ -69,7 +69,7 @@ def pipeline_page(pipeline: Pipeline, name: str) -> str:
 def _proven(pipeline: Pipeline) -> list[str]:
     request, chosen = pipeline.request, pipeline.chosen
     at_once = ", each half at once" if pipeline.stage_bound.name == AT_ONCE else ""
-    many, below = counted(request.batches, "micro-batch", "micro-batches"), ticks_text(pipeline.step_bound.value)
+    many, below = plural(request.batches, "micro-batch", "micro-batches"), ticks_text(pipeline.step_bound.value)
     return [
         fact("period", f"{ticks_text(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
         fact("bound", f"{bound_text(pipeline.bound)} of all stages: {percent(pipeline.gap)} above it"),
@@ -163,8 +163,8 @@ def _devices(machines: Machines) -> str:
     if machines.equal:
         memory = machines.memory
         room = "without a limit of memory" if memory is None else f"of {memory[0]} bytes each"
-        return f"{counted(machines.devices, 'device')} {room}"
-    return f"{counted(machines.devices, 'unequal device')}, named in its file"
+        return f"{plural(machines.devices, 'device')} {room}"
+    return f"{plural(machines.devices, 'unequal device')}, named in its file"
 
 
 def _table(machines: Machines, stages: list[dict[str, Any]]) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.core.micro_batches.step_parts import FORWARD
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import brief, counted, duration, durations, percent, size
+from pesto.core.quantities import duration, durations, percent, plural, shorten, size
 from pesto.pipelining.staged_step import MappedSchedule
 from pesto.pipelining.step_pipeline import StepPipeline
 from pesto.pipelining.step_search import SEARCH
@@ -62,8 +62,8 @@ def step_page(pipeline: StepPipeline, out: Path | None) -> str:
     """Stages, the schedules beside each other, and what is proven; times and bytes."""
     stages, graph, idle = _stages(pipeline), pipeline.staged.step.graph, _idle(pipeline)
     lines = [
-        fact("step", f"{graph.source}: {counted(graph.ops, 'op')} in all"),
-        fact("cluster", f"{pipeline.staged.cluster.name}: {counted(len(pipeline.accelerators), 'stage device')}"),
+        fact("step", f"{graph.source}: {plural(graph.ops, 'op')} in all"),
+        fact("cluster", f"{pipeline.staged.cluster.name}: {plural(len(pipeline.accelerators), 'stage device')}"),
         *([fact("unused", f"{', '.join(idle)}: there are fewer stages")] if idle else []),
         "",
         *align_rows([("layers", "device", "load", "weights", "in flight", "most", "begins with"),
@@ -79,7 +79,7 @@ def step_page(pipeline: StepPipeline, out: Path | None) -> str:
 
 
 def _said(pipeline: StepPipeline, out: Path | None) -> list[str]:
-    many, schedule = counted(pipeline.request.batches, "micro-batch", "micro-batches"), pipeline.chosen.schedule
+    many, schedule = plural(pipeline.request.batches, "micro-batch", "micro-batches"), pipeline.chosen.schedule
     by = f"{schedule.name} and search" if pipeline.search else schedule.name
     shared = schedule.shared
     lines = [
@@ -126,7 +126,7 @@ def _updates(pipeline: StepPipeline) -> list[str]:
         return [fact("updates", f"behind every {every} micro-batches, which changes what is computed: {said}")]
     stages = [int(flight[a : b + 1].max()) for a, b in pipeline.chosen.schedule.rows[:, :2].tolist()]
     by = ", ".join(str(min(many, pipeline.request.batches) - 1) for many in stages)
-    said = f"gradients are those of weights up to {counted(max(late, default=0), 'update')} late, by stage {by}"
+    said = f"gradients are those of weights up to {plural(max(late, default=0), 'update')} late, by stage {by}"
     return [fact("updates", f"behind every micro-batch, which changes what is computed: {said}")]
 
 
@@ -166,8 +166,8 @@ def _far(pipeline: StepPipeline) -> list[str]:
         return []
     far = [(op, {int(allocation.device[layer]) for layer in layers}) for op, layers in staged.chain.far]
     names = [staged.names[op] for op, devices in far if len(devices) > 1]
-    shown = ", ".join(brief(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
-    many = counted(len(names), "variable is", "variables are")
+    shown = ", ".join(shorten(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    many = plural(len(names), "variable is", "variables are")
     return (
         [fact("shared", f"{many} read on several devices, on one of them and sent once a step: {shown}")]
         if names
@@ -215,7 +215,7 @@ def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
     layers = f"{stage['first']} to {stage['last']}" if stage["first"] < stage["last"] else str(stage["first"])
     return (
         layers, stage["device"], duration(stage["load_s"]), size(stage["weights_bytes"]), str(stage["in_flight"]),
-        size(stage["bytes"]), brief(stage["begins_with"], 32),
+        size(stage["bytes"]), shorten(stage["begins_with"], 32),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
-from pesto.core.quantities import brief, counted, duration, percent, time_unit
+from pesto.core.quantities import duration, percent, plural, shorten, time_unit
 from pesto.reporting.explaining.name_scopes import GRADIENT
 from pesto.reporting.show.drawing import COLOURS, GREY, INK, drawing_style, figure_bytes
 from pesto.reporting.show.plan_graph.box_layout import APART, WIDTH, BoxLayout, lay_out
@@ -104,7 +104,7 @@ def _short(label: str, limit: int) -> str:
     for k in range(len(parts) - 1):
         if len(mark + "/".join(parts)) > limit and not any(map(str.isdigit, parts[k])):
             parts[k] = parts[k][:3]
-    return brief(mark + "/".join(parts), limit)
+    return shorten(mark + "/".join(parts), limit)
 
 
 def _edges(axis: "Axes", boxes: Boxes, page: BoxLayout) -> str:
@@ -162,7 +162,7 @@ def _words(axis: "Axes", plan: Plan, boxes: Boxes, page: BoxLayout, said: str) -
     head = f"{where}: {step} a step, by {shown(made.chosen, 30)}"
     axis.text(-_MARGIN + 0.15, -_HEAD + 0.2, head, fontsize=11, va="top", color=INK, weight="bold")
     lines = [
-        f"{counted(len(page.shown), 'box', 'boxes')}: {what}" + (f" ({left} more take no time)" if left else "")
+        f"{plural(len(page.shown), 'box', 'boxes')}: {what}" + (f" ({left} more take no time)" if left else "")
         + f"; height: time, the highest {duration(page.longest_s)}; from left to right, and down each column, in order "
         "of time",
         f"arrows: tensors to another device, in the colour of the one that sends, wider for more bytes ({said}); "

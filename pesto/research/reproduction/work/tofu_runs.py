@@ -5,19 +5,19 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from pesto.choosing.weighing.timed_split import timed
+from pesto.choosing.strategy_choice.timed_split import time_split
 from pesto.core.cluster import Cluster
 from pesto.core.errors import InfeasibleError
 from pesto.core.graph import Graph
-from pesto.core.problem import TICK_S, build
+from pesto.core.problem import TICK_S, build_problem
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_costs, load_shaped
 from pesto.planning.baselines.default import framework_default
 from pesto.planning.baselines.layer_balanced import layers_of
 from pesto.planning.baselines.places import accelerators
-from pesto.planning.baselines.scopes import follow, together
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.baselines.scopes import fill_from_neighbours, unify_groups
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from pesto.research.reproduction.graph_steps import StepOnCluster, machine
@@ -113,7 +113,7 @@ def compared(key: Key, settings: CellSettings) -> Found:
 def in_turn(graph: Graph, problem: Problem, cluster: Cluster) -> Ints:
     """Layer k on the k-th GPU, round after round (Tofu, 6.1); what is of no layer follows what feeds it."""
     targets, layer = accelerators(problem, cluster), layers_of(graph)
-    wish = together(problem, follow(problem, np.where(layer < 0, -1, layer % len(targets))))
+    wish = unify_groups(problem, fill_from_neighbours(problem, np.where(layer < 0, -1, layer % len(targets))))
     return devices_at(problem, np.array(targets)[wish])
 
 
@@ -173,7 +173,7 @@ def _cut(shaped: TypedGraph, method: str) -> Split:
 
 
 def _split_run(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster) -> Candidate:
-    result = timed(graph, shaped, split, cluster, Settings())
+    result = time_split(graph, shaped, split, cluster, Settings())
     return _ordered(result.bench, result.candidate)
 
 
@@ -181,12 +181,12 @@ def _whole_run(at: StepOnCluster, place: Place) -> Candidate:
     try:
         problem = formulate(at.graph, at.costs, at.cluster, Settings())
     except InfeasibleError:
-        problem = build(at.graph, at.costs, at.cluster, memory=at.graph.param_bytes)
-    bench = Bench.of(at.graph, problem)
+        problem = build_problem(at.graph, at.costs, at.cluster, memory=at.graph.param_bytes)
+    bench = CandidateEvaluator.of(at.graph, problem)
     return _ordered(bench, bench.placed("", "list order", place(at.graph, problem, at.cluster)))
 
 
-def _ordered(bench: Bench, listed: Candidate) -> Candidate:
+def _ordered(bench: CandidateEvaluator, listed: Candidate) -> Candidate:
     """The same in the shortest of three orders that fits; in the leanest where none does."""
     device = listed.timeline.schedule.device
     others = (
