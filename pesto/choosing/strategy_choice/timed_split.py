@@ -8,18 +8,18 @@ from math import prod
 
 import numpy as np
 
-from pesto.choosing.weighing.one_board import accelerators_of
+from pesto.choosing.strategy_choice.one_board import accelerators_of
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.analytical import modelled
-from pesto.core.costs.presets import speeds
+from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.presets import device_preset
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.core.graph import Graph
-from pesto.core.problem import TICK_S, build
+from pesto.core.problem import TICK_S, build_problem
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.planning.solving.candidates import Bench, Candidate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.split.first_cuts import first_cuts
 from pesto.split.geometry import Shape
@@ -50,7 +50,7 @@ class TimedSplit:
     """A part each op, pinned to its worker's device (`pesto.split.split_step`)."""
     costs: Costs
     """Modelled, whatever the whole step's costs are: nobody has measured the parts."""
-    bench: Bench
+    bench: CandidateEvaluator
     candidate: Candidate
     """In list order; where that needs more memory than there is and first in, first out does not, the latter."""
     proof: str
@@ -88,17 +88,17 @@ def factorings(workers: int) -> tuple[Shape, ...]:
     return tuple(dict.fromkeys([(workers,), tuple(primes), *fewer]))
 
 
-def all_timed(
+def time_with_first_cuts(
     step: tuple[Graph, TypedGraph], split: Split, cluster: Cluster, settings: Settings
 ) -> tuple[TimedSplit, ...]:
     """A split's step, and those of its first cuts alone, on as few accelerators as these are for."""
     graph, shaped = step
     many = len(split.division.factors)
     fewer = [first_cuts(shaped, split, cuts) for cuts in range(1, many)] if len(split.cuts) == many else []
-    return tuple(timed(graph, shaped, each, cluster, settings) for each in (split, *fewer))
+    return tuple(time_split(graph, shaped, each, cluster, settings) for each in (split, *fewer))
 
 
-def cut_and_timed(
+def cut_and_time(
     step: tuple[Graph, TypedGraph], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
     seconds: float,
 ) -> Iterator[tuple[TimedSplit, ...]]:  # fmt: skip
@@ -111,19 +111,19 @@ def cut_and_timed(
     """
     began, fixed = time.monotonic(), settings.deterministic
     least = divide(step[1], factors, method, Rules(), seconds=seconds, deterministic=fixed)
-    found = list(all_timed(step, least, cluster, settings))
+    found = list(time_with_first_cuts(step, least, cluster, settings))
     yield tuple(found)
     took = time.monotonic() - began
     left = seconds if fixed else min(seconds - took, _AGAIN * took)
     if METHODS[method].priced and left > 0:
         with suppress(PestoError):
-            rules = priced(step[0], cluster, prod(factors))
+            rules = priced_rules(step[0], cluster, prod(factors))
             split = divide(step[1], factors, method, rules, seconds=left, deterministic=fixed)
-            found += all_timed(step, split, cluster, settings)
+            found += time_with_first_cuts(step, split, cluster, settings)
     elif METHODS[method].priced:
         with suppress(PestoError):
             split = divide(step[1], factors, "data-parallel", Rules(), seconds=QUICK_S)
-            found += all_timed(step, split, cluster, settings)
+            found += time_with_first_cuts(step, split, cluster, settings)
     ways = dict.fromkeys(each.split.division.factors for each in found)
     yield tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
 
@@ -136,21 +136,21 @@ def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> No
         raise UsageError("a halo and a limit of memory count bytes - leave them out, or the objective at bytes")
 
 
-def ruled(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
+def rules_for(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
     """The rules, with prices of a step on a cluster where seconds are the objective."""
     graph, cluster = on
     if objective != SECONDS or graph is None or cluster is None:
         return rules
-    return replace(priced(graph, cluster, workers), replicate=rules.replicate)
+    return replace(priced_rules(graph, cluster, workers), replicate=rules.replicate)
 
 
-def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:
+def priced_rules(graph: Graph, cluster: Cluster, workers: int) -> Rules:
     """Rules by which a step is cut to take few seconds on the first accelerators of a cluster, all modelled."""
     first = set(accelerators_of(cluster)[:workers])
     fast = [at for at, device in enumerate(cluster.devices) if device.name in first]
     paths = [path for a in fast for b in fast if (path := cluster.paths[a][b]) is not None and a != b]
     per_byte = max([path.s_per_byte for path in paths], default=0.0) or _LEAST_S_PER_BYTE
-    took = np.nan_to_num(modelled(graph, cluster).compute_s[:, fast]).max(axis=1)
+    took = np.nan_to_num(model_costs(graph, cluster).compute_s[:, fast]).max(axis=1)
     some, at_once = took[took > 0], max(1, workers - 1)
     start = float(np.percentile(some, 25)) if len(some) else 0.0
     feed_s, copy_s = feed_s_per_byte(cluster, fast)
@@ -172,12 +172,12 @@ def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float
     """
     hosts = [at for at, device in enumerate(cluster.devices) if device.kind == "cpu" and at not in fast]
     paths = [[path.s_per_byte for host in hosts if (path := cluster.paths[host][at]) is not None] for at in fast]
-    cores = [speeds(cluster.devices[host]) for host in hosts]
+    cores = [device_preset(cluster.devices[host]) for host in hosts]
     copied = [2 / (core.bandwidth * core.bandwidth_efficiency) for core in cores]  # read and written
     return max((min(each) for each in paths if each), default=0.0), max(copied, default=0.0)
 
 
-def timed(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
+def time_split(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
     """A split's step on a cluster, worker w on its w-th accelerator.
 
     Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
@@ -186,7 +186,7 @@ def timed(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, sett
     step = build_split_step(graph, build_worker_parts(shaped, split.division), accelerators_of(cluster))
     name = f"split {'x'.join(map(str, split.division.factors))}"
     cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
-    found = run(step, cluster, settings, (name, f"{cuts}, in list order"))
+    found = run_pinned(step, cluster, settings, (name, f"{cuts}, in list order"))
     other = found.candidate
     if not other.fits and not found.proof:
         other = replace(found.bench.unordered(other), rule=f"{cuts}, first in, first out")
@@ -198,26 +198,26 @@ def timed(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, sett
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
+class PinnedRun:
     """A graph of pinned ops, run in list order."""
 
     costs: Costs
-    bench: Bench
+    bench: CandidateEvaluator
     candidate: Candidate
     proof: str
     """Why nothing can fit the memory; empty where something may."""
 
 
-def run(step: Graph, cluster: Cluster, settings: Settings, called: tuple[str, str]) -> Run:
+def run_pinned(step: Graph, cluster: Cluster, settings: Settings, called: tuple[str, str]) -> PinnedRun:
     """The run of pinned ops on modelled costs; `called` is its name and rule."""
-    costs, proof = modelled(step, cluster), ""
+    costs, proof = model_costs(step, cluster), ""
     try:
         problem = formulate(step, costs, cluster, settings)
     except InfeasibleError as infeasible:
-        problem, proof = build(step, costs, cluster, memory=step.param_bytes), str(infeasible)
-    bench = Bench.of(step, problem)
+        problem, proof = build_problem(step, costs, cluster, memory=step.param_bytes), str(infeasible)
+    bench = CandidateEvaluator.of(step, problem)
     device = devices_at(problem, np.zeros(problem.tasks, dtype=np.int64))
-    return Run(costs=costs, bench=bench, candidate=bench.placed(*called, device), proof=proof)
+    return PinnedRun(costs=costs, bench=bench, candidate=bench.placed(*called, device), proof=proof)
 
 
 def quickest(found: Sequence[TimedSplit]) -> TimedSplit:

@@ -8,12 +8,12 @@ from typing import Any
 from pesto.core.plans.order_worth import OrderWorth
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import counted, duration, durations, percent, size
+from pesto.core.quantities import duration, durations, percent, plural, size
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.planning.solving.candidates import Candidate
-from pesto.planning.solving.flow import UNCOMPILED, Outcome
-from pesto.planning.solving.ties import LOOPS, Tie
+from pesto.planning.solving.colocation_ties import LOOPS, ColocationTie
+from pesto.planning.solving.flow import UNCOMPILED, SolveOutcome
 from pesto.reporting.show.facts.artifact_keys import plan_keys
 from pesto.reporting.show.facts.contribution_lines import contribution_keys, contribution_lines
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
@@ -31,7 +31,9 @@ _HARDLY = 0.0005
 """Share of the step that is not worth a line."""
 
 
-def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: Path | None = None) -> dict[str, Any]:
+def as_object(
+    outcome: SolveOutcome, stages_s: dict[str, float], out: Path, report: Path | None = None
+) -> dict[str, Any]:
     """The keys of `pesto solve --json`; seconds of seconds, bytes of bytes, None where there is no value."""
     plan, made = outcome.plan, outcome.plan.provenance
     return {
@@ -68,13 +70,13 @@ def _written(out: Path, report: Path | None) -> dict[str, str | None]:
     return {"plan": str(out), "report": None if report is None else str(report)}
 
 
-def _promised(outcome: Outcome) -> dict[str, Any]:
+def _promised(outcome: SolveOutcome) -> dict[str, Any]:
     """Predicted step under other link tie-breaking, and in the way in which it will be run."""
     turns = {"tried": outcome.turns.tried, "least_s": outcome.turns.least * TICK_S}
     return {"turns": turns, **enforced_keys(outcome.enforced), "remedy": outcome.remedy or None}
 
 
-def _spent(outcome: Outcome, stages_s: dict[str, float]) -> dict[str, Any]:
+def _spent(outcome: SolveOutcome, stages_s: dict[str, float]) -> dict[str, Any]:
     """Contributions of engines, and the seconds of the stages."""
     return {
         "contributions": contribution_keys(outcome.first, outcome.contributions),
@@ -82,7 +84,7 @@ def _spent(outcome: Outcome, stages_s: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _tie(tie: Tie) -> dict[str, Any]:
+def _tie(tie: ColocationTie) -> dict[str, Any]:
     """An op that ties variables to one device; what it costs is modelled."""
     cut_s = None if tie.cut_ticks is None else tie.cut_ticks * TICK_S
     return {
@@ -108,7 +110,7 @@ def _orders(order: OrderWorth) -> dict[str, float]:
     }
 
 
-def _coarse(outcome: Outcome) -> dict[str, Any] | None:
+def _coarse(outcome: SolveOutcome) -> dict[str, Any] | None:
     """The exact solver's own result: its bound holds for the coarse graph only."""
     plan, removed = outcome.plan, outcome.removed
     c = plan.provenance.coarse
@@ -133,13 +135,17 @@ def _coarse(outcome: Outcome) -> dict[str, Any] | None:
 
 
 def page(
-    outcome: Outcome, stages_s: dict[str, float], out: Path, following: Iterable[object], report: Path | None = None
+    outcome: SolveOutcome,
+    stages_s: dict[str, float],
+    out: Path,
+    following: Iterable[object],
+    report: Path | None = None,
 ) -> str:
     """A page for people: who was beaten by how much, the bound, what was written, and the command to follow."""
     plan, made = outcome.plan, outcome.plan.provenance
     bound = duration(made.lower_bound_ticks * plan.tick_s)
     lines = [
-        paragraph(f"{made.graph_source}: {counted(len(plan.names), 'op')} on {made.cluster}", 2),
+        paragraph(f"{made.graph_source}: {plural(len(plan.names), 'op')} on {made.cluster}", 2),
         fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs.said)),
         *([fact("batch", open_batch(plan))] if open_batch(plan) else []),
         "",
@@ -214,7 +220,7 @@ def source_words(source: Source) -> list[object]:
     return words + [word for feed in source.shape for word in ("--shape", feed)]
 
 
-def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
+def _rows(outcome: SolveOutcome) -> list[tuple[str, str, str]]:
     """Name, time and rank of each candidate."""
     result = {name: c for name, c in outcome.candidates.items() if c is not None}
     took = dict(zip(result, durations([c.makespan * TICK_S for c in result.values()]), strict=True))
@@ -223,7 +229,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     ]
 
 
-def _mark(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
+def _mark(name: str, candidate: Candidate | None, outcome: SolveOutcome) -> str:
     if candidate is None:
         return ""
     best, took = outcome.plan.schedule.makespan, candidate.makespan
@@ -255,17 +261,17 @@ def _left(order: OrderWorth) -> str:
     )
 
 
-def _turns(outcome: Outcome) -> list[str]:
+def _turns(outcome: SolveOutcome) -> list[str]:
     """Lines on how link tie-breaking changes the step where no order decides it."""
     turns, step = outcome.turns, outcome.plan.schedule.makespan
     if turns.least >= step or turns.least > (1 - _HARDLY) * step:
         return []
     less, least = percent(1 - turns.least / step), duration(turns.least * TICK_S)
-    text = f"the step time is the longest of {counted(turns.tried, 'order')}, the shortest is {least} ({less} less)"
+    text = f"the step time is the longest of {plural(turns.tried, 'order')}, the shortest is {least} ({less} less)"
     return [fact("turns", f"no order says whom a link serves first of devices that ask at once: {text}")]
 
 
-def _coarse_lines(outcome: Outcome) -> list[str]:
+def _coarse_lines(outcome: SolveOutcome) -> list[str]:
     plan, removed = outcome.plan, outcome.removed
     c = plan.provenance.coarse
     if c is None or removed is None:
@@ -273,14 +279,14 @@ def _coarse_lines(outcome: Outcome) -> list[str]:
     made = "none" if c.makespan_ticks is None else duration(c.makespan_ticks * plan.tick_s)
     bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
-    batches = f"in {counted(removed.batches, 'batch', 'batches')}, at most {percent(removed.most)} in one"
+    batches = f"in {plural(removed.batches, 'batch', 'batches')}, at most {percent(removed.most)} in one"
     if c.nodes == len(plan.names):
         by = f"{c.solver} {c.version}"
         text = f"{by} on the graph itself: {c.status}, {made}, bound {bound} ({c.bound_by or 'trivial'}){detail}"
         return [fact("exact solver", text)]
     text = (
-        f"{counted(c.nodes, 'node')} ({c.reason}), {percent(removed.share)} of "
-        f"{counted(removed.edges, 'edge')} removed {batches}; "
+        f"{plural(c.nodes, 'node')} ({c.reason}), {percent(removed.share)} of "
+        f"{plural(removed.edges, 'edge')} removed {batches}; "
         f"{c.solver} {c.version}: {c.status}, {made}, bound {bound} "
         f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
     )

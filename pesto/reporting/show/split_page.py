@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.weighing.timed_split import TimedSplit
+from pesto.choosing.strategy_choice.timed_split import TimedSplit
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import counted, duration, percent, size
+from pesto.core.quantities import duration, percent, plural, size
 from pesto.reporting.show.facts.artifact_keys import SPLIT, artifact_keys
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.reporting.show.splits.split_tables import tables, tables_object
@@ -64,7 +64,7 @@ def split_page(
     factors = "x".join(map(str, split.division.factors))
     rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in strategies_by_type(shaped, split))]
     lines = [
-        paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),
+        paragraph(f"{shaped.source}: {plural(shaped.ops, 'op')} in {factors} parts", 2),
         *align_rows(rows, "<><", (24, 6)),
         "",
         *tables(shaped, split),

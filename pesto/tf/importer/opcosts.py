@@ -9,7 +9,7 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.core.graph import launched
+from pesto.core.graph import kernel_counts
 from pesto.tf.importer import devices
 from pesto.tf.importer.branch_shapes import FunctionShapes, argument_stand_in
 from pesto.tf.importer.datatypes import compute_dtype, dominant_dtype
@@ -165,7 +165,7 @@ class CostEstimator:
                 int(costs.moved.sum()),
                 bool(costs.runs_on[plain, devices.KINDS.index("gpu")].all()),
                 dominant_dtype(costs.dtypes, costs.flops.tolist()),
-                int(launched(costs.kernels, costs.launches).sum()),
+                int(kernel_counts(costs.kernels, costs.launches).sum()),
                 bool(costs.data_sized.any()),
                 len(_unknown(inner, costs.launches)) + int(costs.unknown.sum()),
             )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pesto.core.costs.disturbance import NAMED, Watch, Watched, watched
+from pesto.core.costs.disturbance import NAMED, DisturbanceWatch, WatchedRuns, run_undisturbed
 from pesto.core.costs.gpu_clocks import gpu_clocks
 from pesto.core.costs.measured import Noise, Profile
 from pesto.core.errors import UsageError
@@ -46,7 +46,7 @@ def profile(
     iterations: int = 100,
     warmup: int = 5,
     seed: int = 0,
-    watch: Watch | None = None,
+    watch: DisturbanceWatch | None = None,
 ) -> Profile:
     """Seconds of each op of `graph` over `iterations` traced runs of `step`, whose op names are the graph's.
 
@@ -60,7 +60,7 @@ def profile(
     if iterations < 1 or warmup < 0:
         raise UsageError(f"profile: {iterations} iterations after {warmup} - give at least 1")
     kind, device = _device()
-    watch = Watch() if watch is None else watch
+    watch = DisturbanceWatch() if watch is None else watch
     try:
         with v1.Session(graph=step.graph, config=single_thread_config()) as session:
             session.run(step.graph.get_operation_by_name(step.init))
@@ -68,7 +68,7 @@ def profile(
             # The first runs compile kernels, fill caches and choose algorithms; they would dominate the mean of a short
             # profile.
             warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
-            watched_runs = watched(runs.traced, iterations, watch)
+            watched_runs = run_undisturbed(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
     except (tf.errors.OpError, BatchesEndedError, ValueError, KeyError, TypeError) as error:
         raise explain_failure("profile", graph.source, error) from error
@@ -144,7 +144,9 @@ def _gets_quicker(took: list[float]) -> bool:
     return len(took) < 10 or min(took[-5:]) < 0.95 * min(took[-10:-5])
 
 
-def _noise(watched_runs: Watched[Samples], seconds: Floats, low: Floats, watch: Watch, clocks: str) -> Noise:
+def _noise(
+    watched_runs: WatchedRuns[Samples], seconds: Floats, low: Floats, watch: DisturbanceWatch, clocks: str
+) -> Noise:
     """Summarise the noise of the runs for readers of the profile; both columns as in the profile."""
     total = float(np.nansum(low))
     others = watched_runs.others

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from pesto.core.costs.calibration import LOW, SIZES, Samples
-from pesto.core.costs.disturbance import Watch, Watched, watched
+from pesto.core.costs.disturbance import DisturbanceWatch, WatchedRuns, run_undisturbed
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.tf.session_config import disable_optimizers
@@ -51,19 +51,24 @@ class DevicePair:
 
 
 def measure_transfers(
-    pair: DevicePair, watch: Watch, passes: int, *, sizes: Sequence[int] = SIZES, clock: Clock = time.perf_counter
-) -> tuple[Samples, Samples, Watched[Taken]]:
+    pair: DevicePair,
+    watch: DisturbanceWatch,
+    passes: int,
+    *,
+    sizes: Sequence[int] = SIZES,
+    clock: Clock = time.perf_counter,
+) -> tuple[Samples, Samples, WatchedRuns[Taken]]:
     """Samples one way and back, in `passes` over all sizes that nobody disturbed, and what others did meanwhile.
 
     A chain passes a tensor of the one device to the other so many times, each time in answer to the one before: seconds
     of a transfer are those of a link of the chain, less those of a chain that stays on the device and of the answer.
-    InputError where TensorFlow cannot do so, NothingFoundError as of `watched`.
+    InputError where TensorFlow cannot do so, NothingFoundError as of `run_undisturbed`.
     """
     try:
         with v1.Session(graph=tf.Graph(), config=_config(pair)) as session, session.graph.as_default():
             chains = _TransferChains(pair, session, clock)
             few = [chains.few(size) for size in sizes]
-            watched_passes = watched(
+            watched_passes = run_undisturbed(
                 lambda: np.array([chains.row(s, f) for s, f in zip(sizes, few, strict=True)]), passes, watch
             )
     except (tf.errors.OpError, ValueError, RuntimeError) as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.core.graph import Variable, numbered
+from pesto.core.graph import Variable, unique_name
 from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.sizes import Shape
@@ -89,7 +89,7 @@ def named_variables(nodes: StepNodes) -> tuple[tuple[Variable, ...], list[int]]:
             key = shared_key(node)
             of[i] = place.setdefault(key, len(place))
             if of[i] == len(variables):
-                name = numbered(key[1].decode(errors="replace"), taken)
+                name = unique_name(key[1].decode(errors="replace"), taken)
                 dtype = tf.as_dtype(node.attr["dtype"].type).base_dtype.name
                 variables.append(Variable(name, dtype, declared_shape(node)))
     return tuple(variables), of

@@ -6,7 +6,7 @@ import pytest
 
 from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing import ray_reconnecting
-from pesto.core.executing.executor import WorkResult, WorkFiles, WorkFailure, WorkItem
+from pesto.core.executing.executor import WorkFailure, WorkFiles, WorkItem, WorkResult
 from pesto.core.executing.ray_cluster import _cpus_per_work
 from pesto.core.executing.ray_files import FileCopies, write_results
 from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster

@@ -18,7 +18,7 @@ from numba.core.registry import cpu_target
 from pesto.cli.main import main
 from pesto.cli.verbs import solve
 from pesto.planning.solving import interrupt
-from pesto.planning.solving.exact import Running
+from pesto.planning.solving.exact import SolverThread
 from pesto.verbs import plan_step
 from solvers import Limit, Options, api
 from solvers.instances.plain import chain
@@ -195,10 +195,10 @@ def test_a_signal_behind_the_last_answer_of_a_solver_is_not_lost() -> None:
     """It came while that was taken in: the solver had ended by itself, so its result tells of no interruption."""
     problem = chain(3)
     answer = api.solve(problem, "list")
-    with Running(problem, "list", Options(), by=lambda *_, **__: answer) as running:
+    with SolverThread(problem, "list", Options(), by=lambda *_, **__: answer) as running:
         assert not list(running.schedules())  # it has ended
         raise KeyboardInterrupt
     assert running.interrupted and running.result().limit is not Limit.INTERRUPT
-    with Running(problem, "list", Options(), by=lambda *_, **__: answer) as running:
+    with SolverThread(problem, "list", Options(), by=lambda *_, **__: answer) as running:
         assert not list(running.schedules())
     assert not running.interrupted
