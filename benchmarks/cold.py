@@ -18,8 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pesto.cli.read_step import read_step
-
+from pesto.cli.terminal import read_step
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs

@@ -63,7 +63,7 @@ def test_a_gap_that_is_reached_ends_everything(case):
     assert solve(*case, replace(QUICK, gap=0.99), nobody).candidates["search"] is None
 
 
-@pytest.mark.parametrize("where", ["Grounds", "walk_all"])
+@pytest.mark.parametrize("where", ["SearchGraphs", "walk_all"])
 def test_a_search_that_fails_loses_no_plan(case, monkeypatch, caplog, where):
     """The plan of the other candidates is verified and returned, with a warning."""
 
