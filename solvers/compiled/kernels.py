@@ -17,7 +17,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 from numba.core.options import DefaultOptions
@@ -74,7 +74,32 @@ def _compiled(function: F, **options: bool | str) -> F:
     except RuntimeError:  # neither the packages' folders nor the user's own can be written
         numba.config.CACHE_DIR = str(private_folder())
         compiled = compile_it(function)
+    _recompile_where_unreadable(compiled)
     return compiled
+
+
+def _recompile_where_unreadable(dispatcher: Any) -> None:
+    """Have numba compile again where its cache names a class that another version of the sources had.
+
+    numba compares the time of a function's own file alone; a class that was renamed in another file would end the
+    program with an AttributeError as the cache is read.
+    """
+    cache = dispatcher._cache._cache_file
+    load_index, load_data = cache._load_index, cache._load_data
+
+    def load_readable_index() -> Any:
+        try:
+            return load_index()
+        except (AttributeError, ImportError):
+            return {}
+
+    def load_readable_data(name: str) -> Any:
+        try:
+            return load_data(name)
+        except (AttributeError, ImportError) as error:
+            raise FileNotFoundError(name) from error  # numba compiles again where a file is gone
+
+    cache._load_index, cache._load_data = load_readable_index, load_readable_data
 
 
 @functools.cache

@@ -1,6 +1,10 @@
 """Where compiled code lies when neither the packages' folders nor the user's own can be written; what is spliced."""
 
+import importlib
+import pickletools
 import runpy
+import sys
+from pathlib import Path
 
 import numba
 import pytest
@@ -74,3 +78,18 @@ def test_what_is_spliced_is_not_compiled_by_itself(tmp_path):
     found = runpy.run_path(str(tmp_path / "kernels_of_a_test.py"))
     assert (found["outer"](3), found["outer"](-3)) == (7, 1) and not found["inner"].overloads
     assert found["inner"](3) == 6 and len(found["inner"].overloads) == 1
+
+
+def test_a_cache_that_names_a_class_which_is_gone_is_compiled_again(tmp_path, monkeypatch):
+    """As after an upgrade in place that renamed a class of another file."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "from solvers.compiled.kernels import routine\n\n@routine\ndef twice(x):\n    return 2 * x\n"
+    (tmp_path / "module_of_a_cache.py").write_text(text)
+    kernel = importlib.import_module("module_of_a_cache").twice
+    assert kernel(3) == 6
+    index = Path(kernel._cache._cache_file._index_path)
+    version = pickletools.genops(index.read_bytes())
+    end = next(position for code, _, position in version if code.name == "STOP") + 1
+    index.write_bytes(index.read_bytes()[:end] + b"csolvers.compiled.kernels\nGone\n.")
+    del sys.modules["module_of_a_cache"]
+    assert importlib.import_module("module_of_a_cache").twice(4) == 8
