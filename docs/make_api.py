@@ -25,7 +25,7 @@ PARTS = (
     "pesto.core.simulator:Timeline",
     "pesto.inputs.attribute_values:Pick", "pesto.planning.solving.trust:Trust",
     "pesto.planning.solving.trust:StepSpread",
-    "pesto.core.plans.lane_chart:LaneChart", "pesto.reporting.explaining.explanation:Explanation",
+    "pesto.core.plans.plan:LaneChart", "pesto.reporting.explaining.explanation:Explanation",
     "pesto.reporting.explaining.path_sums:PathSums", "pesto.reporting.explaining.bottlenecks:Bottleneck",
     "pesto.reporting.explaining.improvements:Improvement", "pesto.reporting.explaining.tied_groups:TiedGroup",
     "pesto.reporting.explaining.op_facts:OpFacts", "pesto.reporting.explaining.op_facts:Move",

@@ -2,20 +2,121 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
+from solvers.arrays import Ints, bools
 from solvers.bounds import quick_bounds
 from solvers.bounds.distances import DistanceArguments
-from solvers.bounds.energy import overloaded
-from solvers.bounds.probing import probed
+from solvers.bounds.loads import device_weights
 from solvers.bounds.relations import separated
-from solvers.bounds.schedule_facts import ScheduleFacts, known_within
-from solvers.bounds.windows import dense, distances_of, informed
-from solvers.problem import Problem
+from solvers.bounds.schedule_facts import ScheduleFacts, known_within, united
+from solvers.bounds.windows import dense, distances_of, informed, settled
+from solvers.compiled.kernels import routine
+from solvers.problem import FORBIDDEN, Problem
 from solvers.structure.paths import paths_of
 from solvers.structure.units import units_of
+
+# Energetic reasoning: the work that windows force into an interval, against what the devices can do there.
+
+MOST = 400
+"""Tasks at most: O(n^3 m)."""
+
+
+def overloaded(known: ScheduleFacts) -> bool:
+    """Return True if an interval holds more work than the devices can do: a proof that no schedule is so short."""
+    p = known.problem
+    if p.tasks > MOST:
+        return False
+    able = p.allowed & known.able[:, p.location]
+    head, took, finish = known.head, known.took, known.upper - known.tail
+    starts, ends = np.unique([head, finish - took]), np.unique([finish, head + took])
+    for weight in device_weights(p, known.paths):
+        # Whoever can be where it weighs nothing may weigh nothing.
+        confined = (took > 0) & ~(able & (weight == 0)).any(axis=1)
+        ticks = np.where(able, p.duration, FORBIDDEN)[confined][:, weight > 0]
+        alike = np.unique(np.vstack([weight[weight > 0], ticks]), axis=1)
+        jobs = (head[confined], finish[confined], np.ascontiguousarray(alike[1:]))
+        if len(ticks) and _overloaded(jobs, np.ascontiguousarray(alike[0]), (starts, ends), int(weight.sum())):
+            return True
+    return False
+
+
+@routine
+def _overloaded(jobs: tuple[Ints, Ints, Ints], weight: Ints, times: tuple[Ints, Ints], total: int) -> bool:
+    for a in times[0]:
+        for b in times[1]:
+            if b > a and _need(jobs, weight, a, b, total * (b - a)):
+                return True
+    return False
+
+
+@routine
+def _need(jobs: tuple[Ints, Ints, Ints], weight: Ints, a: int, b: int, most: int) -> bool:
+    """Return True if more than `most` is needed within [a, b]."""
+    head, finish, ticks = jobs
+    need = 0
+    for x in range(len(head)):
+        if head[x] >= b or finish[x] <= a:
+            continue
+        least = most + 1
+        for device in range(len(weight)):
+            took = ticks[x, device]
+            if took >= 0:
+                inside = max(0, min(took, b - a, head[x] + took - a, b - finish[x] + took))
+                least = min(least, weight[device] * inside)
+        need += least
+        # Most intervals are far from full or far too full: the sum is given up as soon as it decides.
+        if need > most:
+            return True
+    return False
+
+
+# Probing: of two tasks that an edge joins, both at one location, and at two; what leaves no schedule is out.
+
+
+def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
+    """Return the facts of `informed` for a `dense` problem, strengthened by refuting either case of each edge.
+
+    None as in `informed`. Edges with the least time to spare come first, until nothing changes, or until the clock
+    (`time.monotonic`) is at `ends`.
+    """
+    known = informed(problem, upper, ends)
+    while known is not None:
+        # Facts found at one edge help at the others, so all edges are probed again until a whole round finds nothing.
+        before = known
+        for edge in _by_slack(known).tolist():
+            if known is None or time.monotonic() >= ends:
+                return known
+            known = _probe(known, int(problem.src[edge]), int(problem.dst[edge]))
+        if known is before:
+            return known
+    return None
+
+
+def _by_slack(known: ScheduleFacts) -> Ints:
+    """The edges with a payload between two units."""
+    p = known.problem
+    slack = -(known.head + known.took)[p.src] - (known.took + known.tail)[p.dst]
+    edges = np.flatnonzero(p.payload >= 0)
+    return edges[np.argsort(slack[edges], kind="stable")]
+
+
+def _probe(known: ScheduleFacts, one: int, two: int) -> ScheduleFacts | None:
+    if known.unit[one] == known.unit[two] or known.apart[one, two]:
+        return known
+    together = united(known, np.array([one]), np.array([two]))
+    together = together and settled(together)
+    pair = known.apart.copy()
+    pair[one, two] = pair[two, one] = True
+    apart = settled(replace(known, apart=bools(pair)))
+    if together is None:
+        return apart
+    return together if apart is None else known
+
 
 _FAST = (
     quick_bounds.critical_path,

@@ -6,12 +6,173 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
-from solvers.search.anneal_kernel import Cooling, anneal
-from solvers.search.ordering import Orders
-from solvers.search.simulation import NEVER
-from solvers.search.walk_state import BEST, COST, begin_at, lane_for
+from solvers.arrays import Floats, Ints, ints, rank_of
+from solvers.compiled.kernels import inlined, kernel, spliced
+from solvers.problem import Problem
+from solvers.search.changes import undo
+from solvers.search.moves import propose
+from solvers.search.network import MoveClusters, SearchNetwork
+from solvers.search.simulation import NEVER, STOPPED, simulate
+from solvers.search.state import RunBounds
+from solvers.search.walk_state import (
+    BEST,
+    COST,
+    OVER,
+    STATES,
+    TAKEN,
+    TRIED,
+    Lane,
+    accept,
+    begin_at,
+    lane_for,
+    overload,
+    trace_critical,
+    uniform,
+)
 from solvers.search.workspace import Solution, Workspace
+from solvers.timing.loop import Prepared
+from solvers.timing.replay import bottom_levels, prepare, replay
+
+# Simulated annealing over placements and priorities, compiled (Kirkpatrick, Gelatt & Vecchi 1983).
+
+_FRESH = 64
+"""Accepted changes after which the critical chain is traced again."""
+
+
+class Cooling(NamedTuple):
+    """One stretch of an annealing."""
+
+    steps: int
+    hot: float
+    """Ticks by which what is worse is accepted with probability 1/e as the stretch begins."""
+    cold: float
+    """Ticks by which what is worse is accepted with probability 1/e as the stretch ends."""
+    kinds: Floats
+    """[KINDS] cumulated shares of the kinds of moves."""
+    levels: Floats
+    """[k] cumulated shares of the partitions."""
+
+
+@kernel
+def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling) -> None:
+    """Try so many changes. One that takes bytes off where there are too many is accepted whatever it costs."""
+    stale, heat = 0, cooling.hot
+    factor = (cooling.cold / cooling.hot) ** (1.0 / max(cooling.steps, 1))
+    for _ in range(cooling.steps):
+        heat *= factor
+        lane.tally[TRIED] += 1
+        kind = _share(cooling.kinds, uniform(lane))
+        level = _share(cooling.levels, uniform(lane))
+        changed = propose(net, sets, lane, kind, level)
+        # The Metropolis test, turned around: the random number is drawn first and gives a limit on the makespan, so
+        # that the simulation can stop as soon as the change is sure to be rejected.
+        limit = lane.tally[COST] + np.int64(-np.log(1.0 - uniform(lane)) * heat)
+        over = overload(lane)
+        if over < lane.tally[OVER]:
+            limit = NEVER
+        # The greatest load of a device is a lower bound on the makespan: above the limit, no simulation is needed.
+        if not changed or over > lane.tally[OVER] or _most(lane.choice.load) > limit:
+            undo(net, lane)
+            continue
+        run = RunBounds(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
+        cost = simulate(net, lane.choice, lane.trial, lane.work, lane.saved, run)
+        if cost == STOPPED or cost > limit:
+            undo(net, lane)
+            continue
+        lane.tally[TAKEN] += 1
+        better = cost < lane.tally[BEST]
+        accept(lane, cost)
+        stale += 1
+        # Tracing the critical chain walks the whole chain; a chain that is some changes old still points at good moves.
+        if better or stale >= _FRESH:
+            trace_critical(net, lane)
+            stale = 0
+
+
+@inlined
+def _share(cumulated: Floats, at: float) -> int:
+    """Whose share a number in [0, 1) is in."""
+    k = 0
+    while k < len(cumulated) - 1 and cumulated[k] <= at:
+        k += 1
+    return k
+
+
+@spliced
+def _most(load: Ints) -> int:
+    most = load[0]
+    for d in range(1, len(load)):
+        most = max(most, load[d])
+    return int(most)
+
+
+# Better orders for a placement: list scheduling forwards and backwards, and compaction.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Orders:
+    """Improves the order of a placement by list scheduling."""
+
+    arena: Workspace
+    mirror: Problem
+    """The problem in reverse, without links: each edge carries a payload of its own."""
+    backward: Prepared
+
+    @classmethod
+    def of(cls, arena: Workspace) -> "Orders":
+        """Everything that does not depend on the placement."""
+        mirror = _mirrored(arena.problem)
+        return cls(arena=arena, mirror=mirror, backward=prepare(mirror))
+
+    def improved(self, spot: Solution) -> Solution:
+        """The best of a placement's own order and four others.
+
+        Idle devices start, of their ready tasks, the first by the order as it is, by bottom level under the placement,
+        or by a schedule made backwards from the end ("forward-backward improvement", Li and Willis 1992; Tormos and
+        Lova 2001), the latter twice.
+        """
+        device = self.arena.devices(spot.at)
+        place = rank_of(spot.order)
+        level = bottom_levels(self.arena.problem, device=device)
+        found = [spot, self._listed(spot.at, device, place)]
+        found.append(self._listed(spot.at, device, rank_of(np.lexsort((self.arena.topological, -level)))))
+        for _ in range(2):
+            best = min(found, key=lambda each: each.makespan)
+            found.append(self._listed(best.at, device, self._backwards(device, best)))
+        return min(found, key=lambda each: each.makespan)
+
+    def _listed(self, at: Ints, device: Ints, priority: Ints) -> Solution:
+        order = self.arena.order_of(self.arena.run(device, priority, strict=False))
+        return Solution(at=at, order=order, makespan=self.arena.run(device, rank_of(order)).makespan)
+
+    def _backwards(self, device: Ints, spot: Solution) -> Ints:
+        """[n] priorities: how late each task can start when all is listed from the end."""
+        finish = self.arena.schedule(spot).finish
+        place = rank_of(spot.order)
+        late = replay(self.mirror, device, rank_of(np.lexsort((-place, -finish))), strict=False, prepared=self.backward)
+        return ints(rank_of(np.lexsort((place, -late.finish))))
+
+
+def _mirrored(p: Problem) -> Problem:
+    """Time runs backwards; a payload is sent back by each of its readers, whatever the others do."""
+    carried = np.flatnonzero(p.payload >= 0)
+    payload = np.full(p.edges, -1, dtype=np.int64)
+    payload[carried] = np.arange(len(carried))
+    return Problem(
+        duration=p.duration,
+        location=p.location,
+        memory=p.memory,
+        capacity=p.capacity,
+        src=p.dst,
+        dst=p.src,
+        payload=payload,
+        producer=p.dst[carried],
+        transfer=p.transfer[p.payload[carried]],
+        path_class=p.path_class.T,
+        path_links=np.full_like(p.path_links, -1),
+        group=p.group,
+    )
+
 
 _KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
 """Shares of the kinds of moves, in the order of `solvers.search.moves`."""

@@ -4,28 +4,182 @@ An engine's answer for a window is a placement and an order of its tasks. They t
 plan is run again, and is kept where it takes no longer: what a window leaves out of account costs a try, never a tick.
 """
 
+import importlib
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
+from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.base import Report
 from solvers.bounds import quick_bounds
 from solvers.bounds.solver import compile_ahead
 from solvers.instances.plain import chain
+from solvers.milp.polish.attempt import STEP, RunSlice, attempt
+from solvers.milp.solver import Milp
+from solvers.milp.vendor import RunRequest
 from solvers.problem import Problem
 from solvers.progress import SolveMonitor
-from solvers.result import SEEDS, Limit, Options, Result
+from solvers.result import SEEDS, Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.windows.engines import CPSAT, Engine, WindowResult, engine
-from solvers.windows.excerpt import Excerpt, excerpt_of
+from solvers.windows.excerpt import Excerpt, Span, excerpt_of
 from solvers.windows.standing import Standing, standing_of, tables_of
-from solvers.windows.window_kinds import Choices
+
+# Which window to open next: kinds of windows, their sizes, and how often each is drawn.
+
+_LEAST, _MOST = 6.0, 60.0
+"""Free tasks of a window."""
+_GROW, _SHRINK = 1.01, 0.9
+"""How the size of a kind follows each of its windows that was searched to its end, and each that was not."""
+_MEMORY = 0.95
+"""Weight of a kind's past after its next window (decay factor)."""
+_EVEN = 0.25
+"""Share of the draws that all kinds divide evenly."""
+_FEW = 3
+"""Locations up to which two of them are hardly fewer than all."""
+
+
+def period(standing: Standing, size: int, rng: np.random.Generator) -> Ints:
+    """Places of tasks that start one after the other, a critical one among them."""
+    n = len(standing.order)
+    middle = int(rank_of(standing.order)[rng.choice(standing.critical)])
+    first = min(max(middle - int(rng.integers(size)), 0), max(n - size, 0))
+    return np.arange(first, min(first + size, n))
+
+
+def stretch(standing: Standing, size: int, rng: np.random.Generator, wide: int) -> Ints:
+    """Choose the tasks with the least slack in a longer period, critical ones first; the others keep their order."""
+    places = period(standing, wide * size, rng)
+    tasks = standing.order[places]
+    spare = standing.makespan - standing.schedule.start[tasks] - standing.tail[tasks]
+    return np.sort(places[np.argsort(spare + rng.integers(0, 2, len(tasks)), kind="stable")[:size]])
+
+
+class WindowKind(NamedTuple):
+    """One way to choose tasks."""
+
+    draw: Callable[[Standing, int, np.random.Generator], Ints]
+    pair: bool = False
+    """True if only units at two of the locations may, and only between these."""
+
+
+KINDS = {
+    "period": WindowKind(period),
+    "pair": WindowKind(period, pair=True),
+    "stretch": WindowKind(partial(stretch, wide=3)),
+    "long": WindowKind(partial(stretch, wide=6)),
+}
+
+
+class _WindowStatistics:
+    """Success statistics of a kind."""
+
+    def __init__(self, size: float) -> None:
+        self.size, self.gain, self.effort = size, 1.0, 1.0
+
+
+class Choices:
+    """Draws windows, more often of kinds that pay. The same seed and outcomes give the same draws."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._records = {name: _WindowStatistics(float(size)) for name in KINDS}
+
+    def draw(self, standing: Standing) -> tuple[str, Span]:
+        """A kind, and what it sets free; the plan has a task."""
+        used = np.unique(standing.at).tolist()
+        names = [name for name in KINDS if len(used) > _FEW or not KINDS[name].pair]
+        paid = np.array([self._records[name].gain / self._records[name].effort for name in names])
+        share = _EVEN / len(names) + (1 - _EVEN) * paid / paid.sum()
+        name = names[int(self._rng.choice(len(names), p=share / share.sum()))]
+        kind = KINDS[name]
+        size = min(int(self._records[name].size), len(standing.order))
+        free = kind.draw(standing, size, self._rng)
+        places = frozenset(self._rng.choice(used, 2, replace=False).tolist()) if kind.pair else None
+        return name, Span(free, places)
+
+    def learn(self, name: str, *, closed: bool, better: bool, seconds: float) -> None:
+        """Take in how a window of a kind went: searched to its end, a shorter plan, in so many seconds."""
+        record = self._records[name]
+        record.size = min(max(record.size * (_GROW if closed else _SHRINK), _LEAST), _MOST)
+        record.gain = _MEMORY * record.gain + better
+        record.effort = _MEMORY * record.effort + seconds
+
+
+# Engines that search a window: CP-SAT, or any MILP vendor on any formulation, loaded on demand.
+
+CPSAT = "cpsat"
+_EFFORT = 0.05
+"""Deterministic seconds of CP-SAT a window."""
+_SLICE_S, _SETTLING = 1.0, 0.2
+"""Seconds of a vendor a window, and the part of them in which time windows are looked for."""
+
+
+class WindowResult(NamedTuple):
+    """The outcome of the search of one window."""
+
+    schedule: Schedule | None
+    """A valid schedule of it that is shorter, None where none was found."""
+    closed: bool
+    """True if the window was searched to its end."""
+    left: bool = False
+    """True if the engine did not end in time, and may still be at work in this process."""
+
+
+Search = Callable[[Problem, Schedule, float, int], WindowResult]
+"""Looks for a schedule of a small problem that is shorter than a valid one, within so many seconds, with a seed."""
+
+
+class Engine(NamedTuple):
+    """An engine for windows."""
+
+    search: Search
+    size: int
+    """Tasks of its first windows."""
+    lanes: int
+    """Windows at a time."""
+
+
+def engine(name: str, options: Options, cores: int) -> Engine:
+    """CP-SAT, or the vendor of that name; UnavailableError or ImportError where it is not here."""
+    if name == CPSAT:
+        shorter = importlib.import_module("solvers.cpsat.one_window").shorter
+
+        def by_cpsat(problem: Problem, start: Schedule, seconds: float, seed: int) -> WindowResult:
+            return WindowResult(*shorter(problem, start, effort=_EFFORT, seconds=seconds, seed=seed))
+
+        return Engine(by_cpsat, 14, min(options.workers, cores))
+    vendor: Milp = importlib.import_module(f"solvers.milp.vendors.{name}").solver()
+
+    def by_program(problem: Problem, start: Schedule, seconds: float, seed: int) -> WindowResult:
+        return _attempted(vendor, options.formulation, problem, start, seconds, seed)
+
+    # Of two runs of HiGHS in one process the second waits.
+    return Engine(by_program, 10, 1)
+
+
+def _attempted(
+    vendor: Milp, formulation: str, problem: Problem, start: Schedule, seconds: float, seed: int
+) -> WindowResult:
+    now = time.monotonic()
+    ask = RunRequest(seconds=min(seconds, _SLICE_S), gap=0.0, seed=seed, threads=1, start=None)
+    settle_by = now + _SETTLING * ask.seconds
+    part = RunSlice(settle_by=lambda: settle_by, ends=now + ask.seconds, ask=lambda: ask)
+    most = start.makespan - max(1, start.makespan // STEP)
+    if most < 0:
+        return WindowResult(None, closed=True)
+    found, outcome = attempt(problem, most, 0, (vendor.run, formulation), part)
+    closed = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    better = found if found is not None and found.makespan < start.makespan else None
+    return WindowResult(better, closed, outcome is not None and outcome.left)
+
 
 _LEAST_S = 0.02
 """Seconds that are too few for a window."""

@@ -9,8 +9,7 @@ import pytest
 
 from pesto.core.costs.analytical import model_costs
 from pesto.core.graph import Graph
-from pesto.core.memory.forwarding import IN_PLACE
-from pesto.core.memory.peaks import measure
+from pesto.core.memory.peaks import IN_PLACE, measure
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source

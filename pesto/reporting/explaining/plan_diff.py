@@ -13,9 +13,23 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import PER_EDGE, Plan, refuse_another_graph
 from pesto.core.plans.warm_start import device_successors
 from pesto.core.problem import payloads
-from pesto.reporting.explaining.inversions import inversions
 from pesto.reporting.explaining.name_scopes import name_scopes
 from solvers.arrays import Bools, Ints, bools
+
+# Pairs that stand the other way round in two orders of the same things.
+
+_FEW = 64
+
+
+def inversions(order: Ints) -> int:
+    """Pairs k < j with order[k] > order[j]. O(n log² n)."""
+    if len(order) <= _FEW:
+        return int(np.triu(order[:, None] > order[None, :]).sum())
+    half = len(order) // 2
+    first, second = order[:half], order[half:]
+    across = half - np.searchsorted(np.sort(first), second, side="right")
+    return inversions(first) + inversions(second) + int(across.sum())
+
 
 T = TypeVar("T")
 _NONE = (0, 0.0, 0)

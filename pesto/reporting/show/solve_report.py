@@ -1,29 +1,109 @@
 """Reports of a solve: one JSON object, or a page for people."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pesto.core.plans.order_worth import OrderWorth
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import duration, durations, percent, plural, size
+from pesto.core.quantities import duration, durations, percent, plural, shorten, size
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.planning.solving.candidates import Candidate
 from pesto.planning.solving.colocation_ties import LOOPS, ColocationTie
+from pesto.planning.solving.contributions import Contribution
 from pesto.planning.solving.flow import UNCOMPILED, SolveOutcome
+from pesto.reporting.explaining.name_scopes import name_scopes
 from pesto.reporting.show.facts.artifact_keys import plan_keys
-from pesto.reporting.show.facts.contribution_lines import contribution_keys, contribution_lines
 from pesto.reporting.show.facts.costs_note import costs_text, note_key
 from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
 from pesto.reporting.show.facts.idle_devices import idle_devices
-from pesto.reporting.show.facts.layers_line import layers_lines
 from pesto.reporting.show.facts.open_batch import open_batch, open_batch_key
 from pesto.reporting.show.facts.trust_lines import trust_keys, trust_line
 from pesto.reporting.show.lines import command, fact, paragraph
 from pesto.reporting.show.table import align_rows
+
+# Contributions of a solve's engines, as keys and as lines.
+
+
+def contribution_keys(first: int, contributions: Sequence[Contribution]) -> dict[str, Any]:
+    """The first plan that fits, and by engine what was gained from it on, in seconds; together, the plan's step."""
+    return {
+        "first_s": first * TICK_S,
+        "engines": [
+            {
+                "engine": one.engine,
+                "solver": one.solver or None,
+                "gained_s": one.gained * TICK_S,
+                "bound_raised_s": one.raised * TICK_S,
+                "cpu_s": round(one.cpu_s, 4),
+            }
+            for one in contributions
+        ],
+    }
+
+
+def contribution_lines(first: int, contributions: Sequence[Contribution]) -> list[str]:
+    """Two lines: what was gained by whom, and the CPU seconds of each."""
+    gains = [f"{_name(one)} {_signed(one.gained)}" for one in contributions if one.gained]
+    gains += [f"bound raised by {duration(one.raised * TICK_S)} ({_name(one)})" for one in contributions if one.raised]
+    spent = [f"{_name(one)} {one.cpu_s:.2f}" for one in contributions]
+    return [
+        fact(
+            "gained", ", ".join([f"from {duration(first * TICK_S)} on: {gains[0]}", *gains[1:]]) if gains else "nothing"
+        ),
+        fact("CPU seconds", ", ".join(spent)),
+    ]
+
+
+def _name(one: Contribution) -> str:
+    return f"{one.engine} ({one.solver})" if one.solver else one.engine
+
+
+def _signed(ticks: int) -> str:
+    return f"{'-' if ticks < 0 else ''}{duration(abs(ticks) * TICK_S)}"
+
+
+# Which layers went where: scopes by the device that has most of their time.
+
+_MOST = 6
+"""Scopes that are named on one device."""
+_LEAST = 0.005
+"""Share of all time below which a scope is not named."""
+_WHOLE = 0.995
+"""Share of a scope's time on its device from which on it is not said."""
+
+
+def layers_lines(plan: Plan) -> list[str]:
+    """A line a device that computes; none where names have no scopes."""
+    s = plan.schedule
+    took = s.finish - s.start
+    scope, labels = name_scopes(plan.names, took)
+    if len(labels) < 2 or not took.sum():
+        return []
+    devices = list(dict.fromkeys(plan.lane_device))
+    at = np.array([devices.index(name) for name in plan.lane_device])[s.device]
+    time = np.zeros((len(labels), len(devices)))
+    np.add.at(time, (scope, at), took)
+    total, home = time.sum(axis=1), time.argmax(axis=1)
+    named = [k for k in np.argsort(-total, kind="stable").tolist() if total[k] >= _LEAST * took.sum()]
+    result = []
+    for d, device in enumerate(devices):
+        here = [k for k in named if home[k] == d]
+        said = [_said(labels[k], time[k, d] / total[k]) for k in here[:_MOST]]
+        more = [f"and {len(here) - _MOST} more"] if len(here) > _MOST else []
+        if said:
+            result.append(f"{device}: {', '.join(said + more)}")
+    return [fact("layers" if k == 0 else "", text) for k, text in enumerate(result)]
+
+
+def _said(label: str, share: float) -> str:
+    return shorten(label) if share >= _WHOLE else f"{shorten(label)} ({percent(share)} of it)"
+
 
 VERIFIED = "verified"
 """How the last lines of a page begin."""

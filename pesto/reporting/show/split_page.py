@@ -6,16 +6,63 @@ from typing import Any
 
 from pesto.choosing.strategy_choice.timed_split import TimedSplit
 from pesto.core.problem import TICK_S
-from pesto.core.quantities import duration, percent, plural, size
+from pesto.core.quantities import duration, percent, plural, shorten, size
 from pesto.reporting.show.facts.artifact_keys import SPLIT, artifact_keys
 from pesto.reporting.show.lines import fact, paragraph
-from pesto.reporting.show.splits.split_tables import tables, tables_object
 from pesto.reporting.show.table import align_rows
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import OpTypeRow
 from pesto.split.reduction_warnings import reduction_warnings
-from pesto.split.split_search import PARTIAL, Objective, Split, strategies_by_type
+from pesto.split.split_search import PARTIAL, Objective, Split, strategies_by_class, strategies_by_type
 from pesto.split.typed_graph import TypedGraph
+from pesto.split.variable_rows import layout_words, variable_rows
+
+# A split by class of op and by variable: lines of a page, and keys of JSON.
+
+_VARIABLES = 10
+"""Rows of variables on the page."""
+
+
+def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
+    """The keys `classes`, `types` and `variables` of `pesto split --json`; all rows."""
+    return {
+        "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in strategies_by_class(shaped, split)],
+        "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in strategies_by_type(shaped, split)],
+        "variables": [
+            {
+                "name": row.name,
+                "shape": list(row.shape),
+                "dtype": row.dtype,
+                "layouts": list(row.layouts),
+                "worker_bytes": row.worker_bytes,
+            }
+            for row in variable_rows(shaped, split.division)
+        ],
+    }
+
+
+def tables(shaped: TypedGraph, split: Split) -> list[str]:
+    """Classes of ops, and the variables of which a worker holds most; how many more there are."""
+    kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in strategies_by_class(shaped, split)]
+    rows = variable_rows(shaped, split.division)
+    told = [
+        (
+            shorten(row.name),
+            "x".join(map(str, row.shape)) or "a number",
+            layout_words(row.layouts, split.division.factors),
+            size(row.worker_bytes),
+        )
+        for row in rows[:_VARIABLES]
+    ]
+    more = len(rows) - len(told)
+    return [
+        *align_rows([("class", "ops", "of them cut"), *kinds], "<>>", (24, 6)),
+        "",
+        *align_rows([("variable", "shape", "cut along", "a worker"), *told], "<<<>"),
+        *([f"and {plural(more, 'more variable')} in the JSON"] if more else []),
+        "",
+    ]
+
 
 _WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
 

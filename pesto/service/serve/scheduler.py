@@ -11,27 +11,122 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from pesto.core.errors import Exit, FileError, describe_error
+from pesto.core.executing.backoff import Backoff
 from pesto.core.executing.executor import Executor, ProgressMessage, WorkFailure, WorkResult
 from pesto.core.executing.executor import WorkEvent as Heard
 from pesto.core.files.disk import make_folder, sync_folder
 from pesto.reporting.show.screen import one_line
 from pesto.service.protocol.job_states import State
-from pesto.service.serve.due import UNWRITTEN, Dues
 from pesto.service.serve.histogram import JOB_S, Histogram
-from pesto.service.serve.job_room import JobRoom
 from pesto.service.serve.job_work import event_of, job_work, outcome_of
 from pesto.service.serve.retention import STALE_S, Retention
 from pesto.service.serve.serve_config import ServeConfig
-from pesto.service.serve.store.group_commit import Writer
+from pesto.service.serve.store.database import UncertainError
+from pesto.service.serve.store.group_commit import Act, Writer
 from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.service.serve.tokens import Departure, Doorkeeper
 from pesto.verbs.jobs.incumbent_file import left_summary
+
+# What is to be written and is not yet: done in its order, and kept while the disk is full or the database away.
+
+T = TypeVar("T")
+UNWRITTEN = "the database cannot be written to"
+AGAIN_S = 1.0
+"""Seconds between two tries to write."""
+
+
+class _Due(NamedTuple):
+    act: Act
+    then: Callable[[Any], None]
+
+
+class Dues:
+    """Of one thread. Who waits for none of it goes on with other things meanwhile, as workers do."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer, self._due = writer, deque[_Due]()
+        self._failed = -AGAIN_S
+        self.trouble = ""
+        """Why jobs wait, for everybody; empty while everything can be written."""
+
+    def add(self, act: Callable[..., T], then: Callable[[T], None] = lambda _: None) -> None:
+        """One more act, after all before; `then` hears what it gave."""
+        self._due.append(_Due(act, then))
+
+    def work(self) -> bool:
+        """Do what is due, unless that failed a moment ago; whether all of it is done."""
+        if time.monotonic() < self._failed + AGAIN_S:
+            return False
+        try:
+            self.finish()
+        except FileError as error:
+            if self._failed < 0:
+                _LOG.warning("%s; jobs wait until it can be written", error)
+            self._failed, self.trouble = time.monotonic(), UNWRITTEN
+            return False
+        self._failed, self.trouble = -AGAIN_S, ""
+        return True
+
+    def finish(self) -> None:
+        """Do what is due. FileError where it cannot be done now; what is not done stays due."""
+        while self._due:
+            act, then = self._due[0]
+            try:
+                given = self._writer.do(act)
+            except UncertainError as lost:
+                self._due[0] = _Due(lost.again(act), then)
+                raise
+            self._due.popleft()
+            then(given)
+
+
+# Whether folders for jobs can be made: a full or read-only disk has jobs wait, and ends nothing.
+
+
+class JobRoom:
+    """Tries the folder of all jobs again, with pauses, after a folder could not be made there."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of all jobs."""
+        self._folder, self._backoff = folder, Backoff()
+        self.trouble = ""
+        """Why no folder can be made, without its name, for everybody; empty while one can."""
+
+    def there(self) -> bool:
+        """Return whether folders can be made, as far as is known; after a failure one is tried now and then."""
+        if not self.trouble:
+            return True
+        return not self._backoff.left_s and self.tried()
+
+    def tried(self) -> bool:
+        """Return whether a folder like a job's can be made now."""
+        probe = self._folder / f".probe-{os.urandom(8).hex()}"
+        try:
+            make_folder(probe / "1")
+        except FileError as error:
+            self._failed(error)
+            return False
+        finally:
+            shutil.rmtree(probe, ignore_errors=True)
+        if self.trouble:
+            _LOG.warning("folders for jobs can be made again")
+        self.trouble = ""
+        self._backoff.worked()
+        return True
+
+    def _failed(self, error: FileError) -> None:
+        if not self.trouble:
+            _LOG.error("%s; jobs wait until folders can be made", error)
+        reason = getattr(error.__cause__, "strerror", None) or "the disk refuses it"
+        self.trouble = f"no folder for a job can be made: {reason.lower()}"
+        self._backoff.failed()
+
 
 _LOG = logging.getLogger(__name__)
 _COLLECT_S = 1.0

@@ -1,6 +1,7 @@
 """A service from its start to its end: the folder's lock, the store, workers, and HTTP on one socket."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,7 +17,6 @@ from pesto.core.files.json import shown
 from pesto.service.serve.access_log import AccessLog
 from pesto.service.serve.blobs import Blobs
 from pesto.service.serve.histogram import RequestTimes
-from pesto.service.serve.open_files import raised_file_limit
 from pesto.service.serve.scheduler import Scheduler
 from pesto.service.serve.serve_config import LOOPBACK, ServeConfig
 from pesto.service.serve.service import Service
@@ -26,6 +26,25 @@ from pesto.service.serve.tokens import Doorkeeper, listed
 from pesto.service.serve.watchers import Watchers
 from pesto.service.serve.webhooks import Webhooks
 from pesto.verbs.jobs.job_entry import READY
+
+# How many files a server may have open, connections among them.
+
+MOST_FILES = 1 << 16
+"""Above which the limit is not raised."""
+
+
+def raised_file_limit() -> int:
+    """Raise the limit of open files as far as this process may; what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # a system may refuse what it has said that it allows
+        return soft
+    return wanted
+
 
 NICENESS = 5
 """Of workers, so that requests are answered while all cores solve."""

@@ -11,8 +11,30 @@ from tensorflow.core.protobuf import saved_model_pb2
 from pesto.core.errors import InputError
 from pesto.core.files.confinement import is_confined
 from pesto.core.files.json import shown
-from pesto.tf.nodes.external_ops import refuse_external_ops
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
+
+# Ops by which a graph reads files or calls other hosts as soon as TensorFlow infers its shapes.
+
+EXTERNAL = frozenset(
+    {
+        "CacheDataset", "Copy", "CopyHost", "DebugIdentity", "DebugNanCount", "DebugNumericSummary",
+        "GenerateVocabRemapping", "ImmutableConst", "InitializeTableFromTextFile", "MatchingFiles", "ReadFile",
+        "RegisterDataset", "RegisterDatasetV2", "SnapshotChunkDataset", "SnapshotDataset", "SnapshotDatasetReader",
+        "SnapshotDatasetV2",
+    }
+)  # fmt: skip
+"""Stateless op types that access files or hosts; TensorFlow does not evaluate stateful ones on import."""
+
+
+def refuse_external_ops(graph_def: Any, where: str) -> None:
+    """InputError for a graph, or a function in it, with such an op."""
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            if node.op in EXTERNAL:
+                raise InputError(
+                    f"{where}: the op {node.op} reads files or calls other hosts, which no job may - export the graph "
+                    "with a placeholder in its place"
+                )
 
 
 def saved_program(folder: Path) -> Any:

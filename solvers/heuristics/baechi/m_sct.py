@@ -20,10 +20,10 @@ Transformer than with the rules of the released code.
 
 import numpy as np
 
-from solvers.arrays import Ints
-from solvers.heuristics.baechi.favourite import favourites
+from solvers.arrays import Floats, Ints
+from solvers.compiled.kernels import routine
 from solvers.heuristics.baechi.fusion import fused
-from solvers.heuristics.baechi.graph import OperatorGraph
+from solvers.heuristics.baechi.graph import OperatorGraph, OperatorWeights, weights_of
 from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.list_state import ListRules
 from solvers.heuristics.baechi.m_etf import require_room
@@ -31,6 +31,60 @@ from solvers.heuristics.baechi.order import ordered
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
+
+# Favourite children of SCT: from the linear program, or greedily.
+
+THRESHOLD = 0.1
+"""x_ij below which j is the favourite child of i: `sct_threshold` of Baechi's released code."""
+_SHARE = 0.5
+"""Share of the given seconds that the linear program may take."""
+_PER_SECOND = 400_000_000
+"""Squared operators in a second of the quickest large program that was measured; most take much longer."""
+_TOLERANCE = 1e-6
+
+
+def favourites(g: OperatorGraph, options: Options, threshold: float = THRESHOLD) -> Ints:
+    """[k] the favourite child of each operator, -1 for none: by the program, or greedily where that takes too long."""
+    w, seconds = weights_of(g), _SHARE * options.seconds
+    if within_reach(g, seconds):
+        # Not before: it loads the solver.
+        from solvers.heuristics.baechi.linear_program import shares
+
+        found = shares(g, w, seconds, deterministic=options.deterministic)
+        if found is not None:
+            return rounded(g, found[0], threshold)
+    return greedy(g, w)
+
+
+def rounded(g: OperatorGraph, share: Floats, threshold: float) -> Ints:
+    """[k] the favourite child of each operator whose x = 1 - `share`, [e], is below a threshold of at most 1/2."""
+    chosen = np.flatnonzero(share > 1 - threshold + _TOLERANCE)
+    child = np.full(len(g.duration), -1, dtype=np.int64)
+    child[g.src[chosen]] = g.dst[chosen]
+    return child
+
+
+def within_reach(g: OperatorGraph, seconds: float) -> bool:
+    """Return True if there is hope that the program is solved in so many seconds."""
+    return len(g.duration) ** 2 <= _PER_SECOND * seconds
+
+
+def greedy(g: OperatorGraph, w: OperatorWeights) -> Ints:
+    """[k] the favourite child of each operator when edges are taken by falling communication. O(e log e)."""
+    edge = np.flatnonzero(w.open)
+    edge = edge[np.argsort(-w.comm[edge], kind="stable")]
+    return _greedy(len(w.took), g.src[edge], g.dst[edge])
+
+
+@routine
+def _greedy(count: int, src: Ints, dst: Ints) -> Ints:
+    child = np.full(count, -1, dtype=np.int64)
+    taken = np.zeros(count, dtype=np.bool_)
+    for k in range(len(src)):
+        if child[src[k]] < 0 and not taken[dst[k]]:
+            child[src[k]] = dst[k]
+            taken[dst[k]] = True
+    return child
 
 
 def place(problem: Problem, options: Options) -> Placement:

@@ -23,6 +23,7 @@ Interchangeable locations and devices are named in the order of first use (`solv
 beside this, with numbers, is in docs/internals/solvers.md.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,18 +32,172 @@ from solvers.arrays import Floats, Ints
 from solvers.milp.formulations import MakespanLimits, NoScheduleError
 from solvers.milp.linear import Linear, LinearBuilder
 from solvers.milp.separate import with_rows
-from solvers.milp.tight.labels import names_of
-from solvers.milp.tight.lanes import LaneJobs, lanes_of
-from solvers.milp.tight.load_cuts import add_loads
-from solvers.milp.tight.orders import PairOrder, add_order, order_of, overlapping
-from solvers.milp.tight.pairs import MOST, pairs_of
+from solvers.milp.tight.lanes import Activity, LaneJob, LaneJobs, lanes_of
+from solvers.milp.tight.pairs import MOST, ActivityPair, pairs_of
 from solvers.milp.tight.places import places_of
 from solvers.milp.tight.time_windows import windows_of
-from solvers.milp.tight.times import ProgramDraft, draft_of
+from solvers.milp.tight.times import AffineSum, ProgramDraft, alone, draft_of
 from solvers.milp.tight.transfers import PayloadCrossing, crossings_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.symmetry import Symmetry, symmetry_of
+
+# Which of two activities is first on a lane that both may use: binaries only where that is open.
+
+_OVERLAP = 1e-5
+"""Units of time by which two activities overlap at least where their pair is separated."""
+_THERE = 0.5
+"""Least value of h[i,d] + h[j,d] - 1 that counts as both being on a lane."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairOrder:
+    """A pair of activities with its columns."""
+
+    pair: ActivityPair
+    forth: int | None
+    """Column a[i,j]; None where the order is not open."""
+    back: int | None
+    """Column a[j,i]; None where it is 1 - a[i,j], or not open."""
+
+
+def order_of(draft: ProgramDraft, pair: ActivityPair) -> PairOrder:
+    """The columns of a pair."""
+    forth = draft.rows.binary() if pair.open else None
+    back = draft.rows.binary() if pair.open and not pair.sure else None
+    return PairOrder(pair=pair, forth=forth, back=back)
+
+
+def add_order(draft: ProgramDraft, lanes: LaneJobs, order: PairOrder) -> None:
+    """The rows of a pair."""
+    one, two = lanes.activities[order.pair.one], lanes.activities[order.pair.two]
+    if order.forth is None:
+        _settle(draft, one, two, order.pair)
+        return
+    first = alone(order.forth)
+    second = AffineSum(terms=((order.forth, -1.0),), constant=1.0) if order.back is None else alone(order.back)
+    _apart(draft, one, two, first)
+    _apart(draft, two, one, second)
+    if order.back is None:
+        return
+    draft.rows.row([*first.terms, *second.terms], at_most=1.0)
+    for m in order.pair.meetings:
+        chosen = [*(first.terms if m.forth else ()), *(second.terms if m.back else ())]
+        draft.rows.row([*chosen, *((c, -a) for c, a in m.both.terms)], at_least=m.both.constant)
+
+
+def _settle(draft: ProgramDraft, one: Activity, two: Activity, pair: ActivityPair) -> None:
+    """At most one of the two can be first, whatever the lane."""
+    for m in pair.meetings:
+        together = AffineSum(terms=(), constant=1.0) if m.sure else m.both
+        if m.forth:
+            _apart(draft, one, two, together)
+        elif m.back:
+            _apart(draft, two, one, together)
+        else:
+            draft.rows.row(m.both.terms, at_most=1.0)
+
+
+def _apart(draft: ProgramDraft, before: Activity, then: Activity, holds: AffineSum) -> None:
+    """`before` finishes by the start of `then` where `holds` is 1."""
+    most = (before.latest - then.earliest) / draft.unit
+    slack = tuple((column, -coefficient * most) for column, coefficient in holds.terms)
+    draft.after(then.start.plus(slack, (1.0 - holds.constant) * most), before.finish)
+
+
+def overlapping(orders: Iterable[PairOrder], lanes: LaneJobs, values: Floats) -> list[PairOrder]:
+    """The pairs that are on one lane at the same time in a point [c]."""
+    start = np.array([_value(a.start, values) for a in lanes.activities])
+    finish = np.array([_value(a.finish, values) for a in lanes.activities])
+    return [
+        order
+        for order in orders
+        if min(finish[order.pair.one], finish[order.pair.two]) - _OVERLAP
+        > max(start[order.pair.one], start[order.pair.two])
+        and any(_value(m.both, values) > _THERE for m in order.pair.meetings)
+    ]
+
+
+def _value(expression: AffineSum, values: Floats) -> float:
+    return expression.constant + sum(coefficient * float(values[column]) for column, coefficient in expression.terms)
+
+
+# Load cuts: what a lane does between the least head and the least tail of some of its activities fits there.
+
+CUTS = 8
+"""Sets of activities for each lane, beside all of them."""
+_TRIED = 8
+"""Pairs of a head and a tail that are looked at for each of these: several may give the same set."""
+
+
+def add_loads(draft: ProgramDraft, lanes: LaneJobs, least: int) -> None:
+    """For each lane and sets J of activities,  min head + sum over J of ticks * (it is there) + min tail <= C."""
+    for jobs in lanes.jobs:
+        for head, tail in _ends(jobs, least):
+            terms = [
+                (column, ticks / draft.unit)
+                for job in jobs
+                if job.head >= head and job.tail >= tail
+                for column, ticks in job.columns
+            ]
+            if sum(t for _, t in terms):
+                draft.rows.row(
+                    [*((c, -t) for c, t in terms), (draft.makespan, 1.0)], at_least=(head + tail) / draft.unit
+                )
+
+
+def _ends(jobs: list[LaneJob], least: int) -> list[tuple[int, int]]:
+    """Pairs of a head and a tail: all activities first, then those between with most work for the time that is left."""
+    if not jobs:
+        return []
+    head = np.array([j.head for j in jobs])
+    ticks = np.array([max(t for _, t in j.columns) for j in jobs])
+    tail = np.array([j.tail for j in jobs])
+    heads, row = np.unique(head, return_inverse=True)
+    tails, column = np.unique(tail, return_inverse=True)
+    work = np.zeros((len(heads), len(tails)))
+    np.add.at(work, (row, column), ticks)
+    work = work[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1]
+    ends = heads[:, None] + tails[None, :]
+    # A set of which nothing is on the lane must not say more than is known of C.
+    score = np.where(ends <= least, ends + work / 2, -1.0)
+    score[0, 0] += np.where(score[0, 0] < 0, 0.0, score.max() + 1)
+    chosen: dict[bytes, tuple[int, int]] = {}
+    for place in np.argsort(-score, axis=None, kind="stable")[: _TRIED * CUTS].tolist():
+        h, t = int(heads[place // len(tails)]), int(tails[place % len(tails)])
+        if score.flat[place] >= 0 and len(chosen) <= CUTS:
+            chosen.setdefault(((head >= h) & (tail >= t)).tobytes(), (h, t))
+    return list(chosen.values())
+
+
+# Names of the tight program's columns that people can read.
+
+
+def names_of(draft: ProgramDraft, crossings: list[PayloadCrossing], orders: list[PairOrder]) -> list[str]:
+    """[c] by the letters of `solvers.milp.tight.program`, with what each stands for.
+
+    C_max, S_op3, x_op3_loc1 (of the first of the tasks that share a location), y_op3_dev1, T_data4_to1, w_data4_to1_0,
+    op3_before_op5. Locations and devices that are alike are numbered in the order of their first use.
+    """
+    found = {draft.makespan: "C_max"}
+    found |= {column: f"S_op{task}" for task, column in enumerate(draft.start)}
+    for task, (at, on) in enumerate(zip(draft.places.at, draft.places.on, strict=True)):
+        for place, x in at.items():
+            found.setdefault(x, f"x_op{task}_loc{place}")
+        for device, y in on.items():
+            found.setdefault(y, f"y_op{task}_dev{device}")
+    label = [f"op{task}" for task in range(len(draft.start))]
+    for c in crossings:
+        label.append(f"data{c.payload}_to{c.to}")
+        found[c.start] = f"T_{label[-1]}"
+        found |= {variant.column: f"w_{label[-1]}_{k}" for k, variant in enumerate(c.variants)}
+    for order in orders:
+        one, two = label[order.pair.one], label[order.pair.two]
+        for column, name in ((order.forth, f"{one}_before_{two}"), (order.back, f"{two}_before_{one}")):
+            if column is not None:
+                found[column] = name
+    return [found[column] for column in range(len(found))]
+
 
 GRID = 10_000
 """Steps that a unit of time is rounded to in a rough schedule, so that noise does not invert what starts together."""

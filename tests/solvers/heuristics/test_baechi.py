@@ -16,10 +16,10 @@ from solvers.arrays import Ints, rank_of
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.baechi import m_etf, m_sct, m_topo
-from solvers.heuristics.baechi.favourite import favourites, greedy
 from solvers.heuristics.baechi.fusion import fused
 from solvers.heuristics.baechi.graph import OperatorGraph, graph_of, weights_of
 from solvers.heuristics.baechi.list_pass import schedule
+from solvers.heuristics.baechi.m_sct import favourites, greedy
 from solvers.heuristics.baechi.order import ordered
 from solvers.heuristics.methods import NoRoomError
 from solvers.instances.random import Features, generate
@@ -278,7 +278,7 @@ sys.path.insert(0, sys.argv[1])
 from test_baechi import in_order, make, whole
 from exhaustive import exhaustive
 from solvers.heuristics.baechi import m_sct
-from solvers.heuristics.baechi.favourite import favourites, rounded
+from solvers.heuristics.baechi.m_sct import favourites, rounded
 from solvers.heuristics.baechi.graph import weights_of
 from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.linear_program import shares

@@ -17,7 +17,7 @@ from solvers.instances.random import generate
 from solvers.milp.linear import LinearBuilder
 from solvers.milp.vendor import LOST, RunRequest
 from solvers.milp.vendors import cbc, cbc_program
-from solvers.milp.vendors.cbc_log import CbcLog
+from solvers.milp.vendors.cbc import CbcLog
 from solvers.milp.vendors.relay import CallbackRelay
 from solvers.process.registry import SolverEntry
 

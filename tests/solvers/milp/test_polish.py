@@ -17,8 +17,7 @@ from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.milp.polish import attempt as attempting
 from solvers.milp.polish import polish as polishing
-from solvers.milp.polish.neighbourhoods import connected, in_a_row, in_order, restricted
-from solvers.milp.polish.polish import PolishSettings, polish
+from solvers.milp.polish.polish import PolishSettings, connected, in_a_row, in_order, polish, restricted
 from solvers.milp.vendor import RunRequest, VendorOutcome, left_behind
 from solvers.result import Limit, Options, Status
 

@@ -11,8 +11,7 @@ from solvers.checker import check
 from solvers.instances.machines import on_equal_gpus
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.tight.lanes import LaneJob
-from solvers.milp.tight.load_cuts import CUTS, _ends
-from solvers.milp.tight.program import build
+from solvers.milp.tight.program import CUTS, _ends, build
 from solvers.milp.tight.times import _reduced
 from solvers.problem import FORBIDDEN
 

@@ -17,7 +17,7 @@ import pytest
 from solvers.milp.linear import INFINITY, LinearBuilder
 from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors import cbc
-from solvers.milp.vendors.cbc_log import CbcLog
+from solvers.milp.vendors.cbc import CbcLog
 from solvers.milp.vendors.mps import mps_file, write_mps
 from solvers.milp.vendors.relay import CallbackRelay
 

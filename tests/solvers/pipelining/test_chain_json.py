@@ -19,9 +19,8 @@ from pesto.core.errors import InputError
 from pesto.core.files.chain_file import load_chain, save_chain
 from solvers.pipelining import chain_json
 from solvers.pipelining.chain import Chain
-from solvers.pipelining.chain_json import MOST_LAYERS, ChainInstance, dumps_chain, loads_chain
+from solvers.pipelining.chain_json import MOST_LAYERS, ChainInstance, DeviceEntry, LinkEntry, dumps_chain, loads_chain
 from solvers.pipelining.contiguous import best_cuts
-from solvers.pipelining.unequal.machines_json import DeviceEntry, LinkEntry
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "chain-file.md"
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/chain-1.json").read_text())

@@ -13,11 +13,9 @@ from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
-from solvers.search.anneal_kernel import Cooling, anneal
-from solvers.search.annealing import PointValue, Temperature, Walk
+from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, anneal
 from solvers.search.changes import undo
 from solvers.search.moves import KINDS, propose
-from solvers.search.ordering import Orders
 from solvers.search.parallel import WalkBudget, walk_all
 from solvers.search.solver import LocalSearch
 from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for

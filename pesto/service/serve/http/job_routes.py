@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from litestar import Response, Router, delete, get, post, route
@@ -18,20 +18,84 @@ from pesto.service.protocol.job_states import FINAL, State
 from pesto.service.protocol.replies import Cancelled, JobReply, JobsReply, Submitted
 from pesto.service.serve.blobs import Uploader, chunks_of
 from pesto.service.serve.http.caller import Caller, Who
-from pesto.service.serve.http.job_reply import job_reply
 from pesto.service.serve.http.refused import refusals
-from pesto.service.serve.notify_address import check_url
+from pesto.service.serve.notify_address import check_url, origin_of
 from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.job_list import CURSOR, JobFilter
-from pesto.service.serve.store.job_records import Submission
+from pesto.service.serve.store.job_records import Job, Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.waiting import Waiting
 from pesto.service.serve.store.webhook_queue import MOST_UNTOLD, untold_webhooks
 from pesto.service.serve.tokens import MACHINE, Quota
 from pesto.verbs.jobs.checks import checked
-from pesto.verbs.jobs.request import JobRequest, Kind, blobs_of, jobs_of, resolved
+from pesto.verbs.jobs.request import JobRequest, Kind, blobs_of, digests_of, jobs_of, kept_request, resolved
+
+# A stored job as the service's answer describes it.
+
+
+def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
+    """Return a job as it is told, with its place in the queue; `whole`: and with its request."""
+    asked = kept_request(job.request) if job.request else None
+    came = job.outcome if job.state in FINAL else None
+    there = None if job.expired else job.outcome
+    return JobReply(
+        id=job.id,
+        number=job.number,
+        kind=job.kind,
+        label=job.label,
+        source=job.model or _file_name(asked),
+        variant=(asked.source.variant if asked is not None and asked.source is not None else None) or "",
+        cluster=_cluster(asked),
+        settings={} if asked is None else asked.settings.given(),
+        reads={} if asked is None else digests_of(asked),
+        request=_request(asked) if whole and asked is not None else None,
+        priority=job.priority,
+        state=job.state,
+        place=place,
+        stage=job.stage,
+        best_s=job.best_s,
+        bound_s=job.bound_s,
+        gap=job.gap,
+        attempt=job.attempt,
+        deaths=job.deaths,
+        events=job.events,
+        who=job.token,
+        created=job.created,
+        started=job.started,
+        finished=job.finished,
+        seconds=job.seconds,
+        exit_code=None if came is None else came.exit_code,
+        error=None if came is None else came.error,
+        where=None if came is None else came.where,
+        remedy=None if came is None else came.remedy,
+        result={} if came is None else came.result,
+        files=() if there is None else there.files,
+        digests={} if there is None else there.digests,
+        expired=job.expired,
+    )
+
+
+def _request(asked: JobRequest) -> dict[str, Any]:
+    """What was asked for, without the part of an address that only its receiver should know."""
+    if asked.notify is not None:
+        asked = msgspec.structs.replace(asked, notify=origin_of(asked.notify))
+    found: dict[str, Any] = msgspec.to_builtins(asked)
+    return found
+
+
+def _file_name(asked: JobRequest | None) -> str:
+    """The name of the file that a job is about, or the digest of one without a name."""
+    about = None if asked is None else asked.source or asked.plan
+    return "" if about is None else about.name or about.blob or ""
+
+
+def _cluster(asked: JobRequest | None) -> str:
+    if asked is None or asked.cluster is None:
+        return ""
+    return asked.cluster if isinstance(asked.cluster, str) else asked.cluster.name or asked.cluster.blob
+
 
 PAGE = 50
 """Jobs of a page, where no other number is asked for."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.planning.coarsen.coarsening import Caps, Coarsening
-from pesto.planning.coarsen.limits import WHOLE, scale
+from pesto.planning.coarsen.merge import WHOLE, scale
 from pesto.planning.coarsen.quotient import quotient
 from solvers.instances.machines import on_equal_gpus
 

@@ -7,8 +7,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from pesto.planning.coarsen.limits import WHOLE
 from pesto.planning.coarsen.match import Joining, MergeLimits, UniteLimits, along_edges, among_siblings, match
+from pesto.planning.coarsen.merge import WHOLE
 from pesto.planning.coarsen.quotient import Quotient, quotient
 from pesto.planning.coarsen.topological_levels import earliest_levels, latest_levels, longest_paths, phased_levels
 from solvers.compiled.dag import heights, topological_order

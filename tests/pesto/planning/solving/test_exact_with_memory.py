@@ -12,8 +12,7 @@ from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.exact import _exact_input
 from pesto.planning.solving.exact_with_memory import exact_with_memory
-from pesto.planning.solving.flow import solve
-from pesto.planning.solving.small_exact import full_graph_level
+from pesto.planning.solving.flow import full_graph_level, solve
 from solvers import Footprint, Options, Schedule, Status, api, check
 from solvers.instances.machines import on_equal_gpus
 

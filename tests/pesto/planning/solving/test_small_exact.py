@@ -15,8 +15,7 @@ from pesto.core.plans.plan import verify
 from pesto.core.plans.solver_claim import best_bound, claimant
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.small_exact import full_graph_run, is_small
+from pesto.planning.solving.flow import formulate, full_graph_run, is_small, solve
 from solvers.bounds.evidence import Evidence, FullBound
 from solvers.bounds.full import full_bound
 from tests.oracles.exhaustive import exhaustive

@@ -19,12 +19,14 @@ from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.op_kinds import OTHER, ErrorSources, kind_of
 from pesto.planning.solving.trust import (
     DRAWS,
+    OTHER,
     ErrorModel,
+    ErrorSources,
     _draw_steps,
     factors,
+    kind_of,
     least_p90,
     measure_trust,
     remake_candidates,

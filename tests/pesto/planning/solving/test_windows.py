@@ -13,7 +13,7 @@ from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.contributions import ENGINES, ContributionLedger
 from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.windows import WindowTurns
-from pesto.reporting.show.facts.contribution_lines import contribution_keys, contribution_lines
+from pesto.reporting.show.solve_report import contribution_keys, contribution_lines
 from solvers import Limit, Progress, Result, Status
 from solvers.checker import check
 

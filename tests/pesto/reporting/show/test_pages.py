@@ -13,10 +13,9 @@ from click.testing import CliRunner
 from pesto.cli.main import VERBS, pesto
 from pesto.core.plans.order_worth import OrderWorth
 from pesto.planning.solving.flow import CANDIDATES
-from pesto.reporting.show.facts.layers_line import layers_lines
 from pesto.reporting.show.lines import COLUMNS, command, fact, paragraph
 from pesto.reporting.show.solve_glossary import LINES, WORDS
-from pesto.reporting.show.solve_report import _order
+from pesto.reporting.show.solve_report import _order, layers_lines
 from pesto.verbs import api
 
 LONG = "layer_with_a_long_name/" * 12

@@ -29,9 +29,7 @@ from pesto.core.settings import Settings
 from pesto.inputs.caller_values import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.waits import TRANSFER, explain_waits
-from pesto.reporting.show.report.column_encoding import since_alike, varints
-from pesto.reporting.show.report.html_report import SCRIPTS, html_report
-from pesto.reporting.show.report.op_names import build_name_tree
+from pesto.reporting.show.report.html_report import SCRIPTS, build_name_tree, html_report, since_alike, varints
 from pesto.reporting.show.report.plan_facts import ReportedPlan
 from solvers.memory.usage import over_time
 

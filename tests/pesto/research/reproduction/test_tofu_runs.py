@@ -15,7 +15,7 @@ from pesto.research.reproduction.cached_cells import CellSettings
 from pesto.research.reproduction.cell_lists import RNN, TOFU_FAMILIES, WRN
 from pesto.research.reproduction.printed_numbers import load_printed
 from pesto.research.reproduction.work import tofu_runs
-from pesto.research.reproduction.work.low_memory_order import lean_order
+from pesto.research.reproduction.work.tofu_runs import lean_order
 from solvers.memory.usage import usage
 
 ASKED = CellSettings(graphs=Path(), drawn=Path(), seconds=1.0, tiny=False)

@@ -14,7 +14,7 @@ from live_service import live_service
 from serving import SOLVE
 
 from pesto.core.errors import UsageError
-from pesto.service.serve import open_files
+from pesto.service.serve import server
 from pesto.service.serve.http import connections, limited_protocol
 from pesto.service.serve.http.connections import Gate, address_of, gate_for
 from pesto.service.serve.http.limited_protocol import LimitedProtocol
@@ -298,9 +298,9 @@ def test_connections_leave_room_for_other_files(monkeypatch, caplog):
     limits = [256, 1 << 20]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
     monkeypatch.setattr(resource, "setrlimit", lambda _, given: limits.__setitem__(slice(2), given))
-    assert open_files.raised_file_limit() == limits[0] == 1 << 16
+    assert server.raised_file_limit() == limits[0] == 1 << 16
     limits[:] = [256, 256]
-    assert open_files.raised_file_limit() == 256
+    assert server.raised_file_limit() == 256
     assert gate_for(ServeConfig(), 256)._most == 256 - connections.SPARE_FILES - connections.RESERVE
     assert "ulimit -n" in caplog.text
     assert gate_for(ServeConfig(connections=50), 1024)._most == 50

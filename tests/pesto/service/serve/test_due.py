@@ -3,8 +3,8 @@
 import pytest
 
 from pesto.core.errors import FileError
-from pesto.service.serve import due
-from pesto.service.serve.due import Dues
+from pesto.service.serve import scheduler
+from pesto.service.serve.scheduler import Dues
 from pesto.service.serve.store.database import UncertainError
 
 
@@ -33,15 +33,15 @@ def added(dues, names):
 
 def test_acts_wait_in_their_order_and_are_tried_again_after_a_while(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(due.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(scheduler.time, "monotonic", lambda: now[0])
     disk = Disk(full=2)
     dues = Dues(disk)
     heard = added(dues, "ab")
     assert [dues.work(), dues.work(), disk.full] == [False, False, 1]  # a second has not passed: it is not tried
-    now[0] += due.AGAIN_S
+    now[0] += scheduler.AGAIN_S
     assert [dues.work(), disk.full, disk.done] == [False, 0, []]
     heard += added(dues, "c")
-    now[0] += due.AGAIN_S
+    now[0] += scheduler.AGAIN_S
     assert dues.work()
     assert (disk.done, heard[:2]) == (["a", "b", "c"], ["A", "B"])
     assert dues.work()  # nothing is due

@@ -9,7 +9,7 @@ from fake_jobs import FakeJobs
 from serving import serving, submitted, told
 
 from pesto.service.serve import scheduler
-from pesto.service.serve.store.reader import Reader
+from pesto.service.serve.store.opening import Reader
 
 
 @pytest.fixture

@@ -9,11 +9,15 @@ from pesto.verbs import api
 
 tf = load_tensorflow()
 
-from pesto.tf.apply_placement.implied_waits import implied_by_chain  # noqa: E402
 from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
 from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
-from pesto.tf.enforce.edits import apply_edits, compute_edits, without_implied  # noqa: E402
+from pesto.tf.enforce.edits import (  # noqa: E402
+    apply_edits,
+    compute_edits,
+    implied_by_chain,
+    without_implied,
+)
 from pesto.tf.enforce.functions import order_all_neighbours  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 

@@ -29,7 +29,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.apply_placement.send_turns import send_turns  # noqa: E402
+from pesto.tf.apply_placement.relays import send_turns  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine  # noqa: E402
 from pesto.tf.enforce.removed_names import rename_nodes  # noqa: E402

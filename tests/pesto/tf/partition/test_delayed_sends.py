@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 from pesto.tf.nodes.needed_nodes import producer  # noqa: E402
 from pesto.tf.partition import part_nodes  # noqa: E402
-from pesto.tf.partition.delayed_sends import AHEAD, GAP, delayed_sends, levels  # noqa: E402
+from pesto.tf.partition.part_nodes import AHEAD, GAP, delayed_sends, levels  # noqa: E402
 from pesto.tf.partition.partitioned import partition  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
