@@ -24,7 +24,10 @@ class SolveMonitor:
         if options.start is not None:
             self.better_schedule(options.start)
         if not problem.tasks:
-            self.better_schedule(_nothing())
+            empty = np.zeros(0, dtype=np.int64)
+            names = ("device", "start", "finish", "sent_payload", "sent_to", "sent_start", "sent_finish")
+            nothing = Schedule(**dict.fromkeys(names, empty))
+            self.better_schedule(nothing)
 
     @property
     def elapsed(self) -> float:
@@ -120,9 +123,3 @@ class SolveMonitor:
             detail=detail,
             bound_by=self.bound_by,
         )
-
-
-def _nothing() -> Schedule:
-    empty = np.zeros(0, dtype=np.int64)
-    names = ("device", "start", "finish", "sent_payload", "sent_to", "sent_start", "sent_finish")
-    return Schedule(**dict.fromkeys(names, empty))

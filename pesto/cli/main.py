@@ -142,21 +142,17 @@ class _OneLine(logging.Formatter):
         return one_line(super().format(record))
 
 
-def _log_to_stderr() -> None:
-    """Show this project's own warnings, and which large files are read and written; nobody else's."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLine("pesto: %(levelname)s: %(message)s"))
-    logging.getLogger("pesto").addHandler(handler)
-    logging.getLogger(PROGRESS).setLevel(logging.INFO)
-
-
 def main() -> None:
     """Run the command line and exit with one of `pesto.core.errors.Exit`."""
     install()
     atexit.register(gc.freeze)  # an ending interpreter searches all objects for cycles: a quarter of a second of a core
     # click completes in bytes, for a shell
     with watch_signals(), nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():
-        _log_to_stderr()
+        # Show this project's own warnings, and which large files are read and written; nobody else's.
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_OneLine("pesto: %(levelname)s: %(message)s"))
+        logging.getLogger("pesto").addHandler(handler)
+        logging.getLogger(PROGRESS).setLevel(logging.INFO)
         code = _run()
     sys.exit(code)
 

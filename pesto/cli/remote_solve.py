@@ -40,27 +40,23 @@ def solve_there(
         if not quiet:
             aside(f"job {name} at {server[0]}")
         ended = watch(client, name, quiet=quiet)
-        _written(client, name, ended, solve, beside)
+        # The plan and what goes with it, or the split; the job's own error where there is neither.
+        found = next((file for file in (PLAN, SPLIT) if file in ended.get("files", ())), None)
+        if found is None:
+            code, error = ended.get("exit_code", Exit.BUG), ended.get("error") or f"job {name} left no plan"
+            raise failed(code, error, ended.get("remedy"), ended.get("where"))
+        write_atomic(solve.out, client.file(name, found))
+        if beside.report is not None:
+            write_atomic(beside.report, client.file(name, REPORT))
+        if beside.part is not None:
+            write_atomic(beside.part, part_json(load(solve.out)))
+        if beside.cdep is not None:
+            write_atomic(beside.cdep, cdep_json(load(solve.out), load_graph(solve.source, quiet=True)))
         _say(client, name, solve, beside, as_json=as_json)
     if ended["exit_code"]:
         if ended.get("error") and not as_json:  # an earlier attempt found what is written
             raise failed(ended["exit_code"], ended["error"], ended.get("remedy"), ended.get("where"))
         raise click.exceptions.Exit(ended["exit_code"])
-
-
-def _written(client: Client, name: str, ended: dict[str, Any], solve: Solve, beside: Beside) -> None:
-    """The plan and what goes with it, or the split; the job's own error where there is neither."""
-    found = next((file for file in (PLAN, SPLIT) if file in ended.get("files", ())), None)
-    if found is None:
-        code, error = ended.get("exit_code", Exit.BUG), ended.get("error") or f"job {name} left no plan"
-        raise failed(code, error, ended.get("remedy"), ended.get("where"))
-    write_atomic(solve.out, client.file(name, found))
-    if beside.report is not None:
-        write_atomic(beside.report, client.file(name, REPORT))
-    if beside.part is not None:
-        write_atomic(beside.part, part_json(load(solve.out)))
-    if beside.cdep is not None:
-        write_atomic(beside.cdep, cdep_json(load(solve.out), load_graph(solve.source, quiet=True)))
 
 
 def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bool) -> None:

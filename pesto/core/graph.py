@@ -172,7 +172,16 @@ class Graph:
         _shapes(self)
         _indices(self)
         _numbers(self)
-        _structure(self)
+        if len({variable.name for variable in self.variables}) != len(self.variables):
+            raise InputError("graph: two variables have one name - give each a name of its own")
+        if len(set(self.names)) != self.ops:
+            seen: set[str] = set()
+            twice = next(n for n in self.names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+            raise InputError(f"graph: two ops are named {twice!r}")
+        if len(topological_order(self.ops, self.edge_src, self.edge_dst)) != self.ops:
+            cycle = [self.names[i] for i in find_cycle(self.ops, self.edge_src, self.edge_dst)]
+            shown = [*cycle[:8], *(["..."] if len(cycle) > 8 else []), cycle[0]]
+            raise InputError(f"graph: a cycle of {len(cycle)} ops: {' -> '.join(shown)}")
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -249,7 +258,9 @@ class Graph:
         """
         import networkx as nx
 
-        _without_commas(self)
+        for label in (*self.kinds, *self.dtypes):
+            if "," in label:
+                raise InputError(f"graph: {label!r} has a comma, which separates kinds and data types - rename it")
         said = {
             "source": self.source, "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
             "kinds": ",".join(self.kinds),
@@ -276,12 +287,6 @@ def kernel_counts(kernels: Ints, launches: Bools) -> Ints:
 def _drop_unset(said: dict[str, Any]) -> dict[str, Any]:
     """What says something."""
     return {key: value for key, value in said.items() if value is not None and value != ""}
-
-
-def _without_commas(g: Graph) -> None:
-    for label in (*g.kinds, *g.dtypes):
-        if "," in label:
-            raise InputError(f"graph: {label!r} has a comma, which separates kinds and data types - rename it")
 
 
 def _node_columns(g: Graph) -> dict[str, list[Any]]:
@@ -371,10 +376,6 @@ def _pins(g: Graph) -> Ints:
     return np.array([*numbers, -1], dtype=np.int64)[g.device_of]
 
 
-def _sorted(values: Ints) -> bool:
-    return bool((np.diff(values) >= 0).all())
-
-
 def _shapes(g: Graph) -> None:
     n, e, k = g.ops, len(g.src), len(g.kinds)
     want = {
@@ -400,7 +401,7 @@ def _indices(g: Graph) -> None:
         bad = np.flatnonzero((values < (-1 if name in _MAY_BE_NONE else 0)) | (values >= limit))
         if len(bad):
             raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} points at nothing (0..{limit - 1} exist)")
-    if not _sorted(g.tensor_op):
+    if not bool((np.diff(g.tensor_op) >= 0).all()):
         raise InputError("graph: tensors must be listed in the order of the ops that produce them")
     wrong = np.flatnonzero(g.tensor_op[g.tensor] != g.src)
     if len(wrong):
@@ -438,16 +439,3 @@ def _kernels(rows: Ints) -> None:
     bad = np.flatnonzero(beyond | wrong.any(axis=1))
     if len(bad):
         raise InputError(f"graph: kernels[{bad[0]}] = {rows[bad[0]].tolist()} - it is no form with its sizes")
-
-
-def _structure(g: Graph) -> None:
-    if len({variable.name for variable in g.variables}) != len(g.variables):
-        raise InputError("graph: two variables have one name - give each a name of its own")
-    if len(set(g.names)) != g.ops:
-        seen: set[str] = set()
-        twice = next(n for n in g.names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise InputError(f"graph: two ops are named {twice!r}")
-    if len(topological_order(g.ops, g.edge_src, g.edge_dst)) != g.ops:
-        cycle = [g.names[i] for i in find_cycle(g.ops, g.edge_src, g.edge_dst)]
-        shown = [*cycle[:8], *(["..."] if len(cycle) > 8 else []), cycle[0]]
-        raise InputError(f"graph: a cycle of {len(cycle)} ops: {' -> '.join(shown)}")

@@ -5,7 +5,7 @@ It shares no code with the solvers' compiled event loop, so that each can be hel
 
 import bisect
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -253,7 +253,7 @@ class _Simulation:
         return end
 
     def schedule(self) -> Schedule:
-        sent = _columns(self.sent)
+        sent = np.array(self.sent, dtype=np.int64).reshape(-1, 4).T
         start = np.array(self.start, dtype=np.int64)
         return Schedule(
             device=self.device,
@@ -264,7 +264,3 @@ class _Simulation:
             sent_start=sent[2],
             sent_finish=sent[3],
         )
-
-
-def _columns(rows: Sequence[tuple[int, int, int, int]]) -> Ints:
-    return np.array(rows, dtype=np.int64).reshape(-1, 4).T

@@ -98,7 +98,24 @@ class Source:
             expect(name, getattr(self, name), str | None, "a name")
         for name in self.fetch:
             expect("fetch", name, str, "names of ops")
-        self._check_sizes()
+        if self.batch is not None:
+            expect_count("batch", self.batch)
+        if self.micro_batches is not None:
+            expect_count("micro_batches", self.micro_batches)
+        expect_count("updates_each", self.every)
+        if self.pieces and self.batch:
+            check_cut(self.batch, self.pieces, f"function {self.function}")
+        if self.pieces and self.every > 1:
+            # UsageError for an update behind so many micro-batches that these are not twice as many, or are no
+            # multiple.
+            pieces = self.pieces
+            every = self.every
+            if pieces % every or pieces < 2 * every:
+                fitting = sorted({max(2, pieces // every) * every, max(2, -(-pieces // every)) * every})
+                raise UsageError(
+                    f"an update behind every {every} of {pieces} micro-batches - give {' or '.join(map(str, fitting))} "
+                    "micro-batches, two or more times as many as an update has, or fewer an update"
+                )
         given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
         if len(given) != 1:
             found = "several graphs" if given else "no graph"
@@ -120,17 +137,6 @@ class Source:
         if self.batch and own:
             raise UsageError("a batch goes with TensorFlow's graphs; the project's file has its sizes - leave it out")
         return self
-
-    def _check_sizes(self) -> None:
-        if self.batch is not None:
-            expect_count("batch", self.batch)
-        if self.micro_batches is not None:
-            expect_count("micro_batches", self.micro_batches)
-        expect_count("updates_each", self.every)
-        if self.pieces and self.batch:
-            check_cut(self.batch, self.pieces, f"function {self.function}")
-        if self.pieces and self.every > 1:
-            _check_updates(self.pieces, self.every)
 
 
 def feed_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -179,16 +185,6 @@ def check_cut(batch: int, pieces: int, label: str) -> None:
         raise UsageError(
             f"{label}: a batch of {batch} cannot be cut into {pieces} equal micro-batches - give a batch of "
             f"{' or '.join(map(str, fitting))}, or another number of micro-batches"
-        )
-
-
-def _check_updates(pieces: int, every: int) -> None:
-    """UsageError for an update behind so many micro-batches that these are not twice as many, or are no multiple."""
-    if pieces % every or pieces < 2 * every:
-        fitting = sorted({max(2, pieces // every) * every, max(2, -(-pieces // every)) * every})
-        raise UsageError(
-            f"an update behind every {every} of {pieces} micro-batches - give {' or '.join(map(str, fitting))} "
-            "micro-batches, two or more times as many as an update has, or fewer an update"
         )
 
 

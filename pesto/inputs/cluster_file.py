@@ -189,7 +189,38 @@ def parse(data: bytes, where: str, source: str) -> Cluster:
     if file.format_version != VERSION:
         raise InputError(f"{where}: format_version {file.format_version} is not known - this version reads {VERSION}")
     try:
-        devices = _devices(file)
+        # The CPUs of the hosts first, then the devices in the order of the file.
+        hosts = [h.name for h in file.hosts]
+        if not hosts or len(set(hosts)) != len(hosts):
+            raise InputError(f"hosts: give one at least, and each its own name; found {hosts}")
+        if len(hosts) + sum(d.count for d in file.devices) > MOST_DEVICES:
+            raise InputError(f"devices: more than {MOST_DEVICES} - lower a count")
+        found: list[Device] = []
+        numbered: Counter[str] = Counter()
+        cpus = [
+            Devices(preset=h.cpu, memory_gib=h.memory_gib, host=h.name, kind="cpu", cores=h.cores) for h in file.hosts
+        ]
+        for entry in (*cpus, *file.devices):
+            for _ in range(entry.count):
+                label = entry.preset or entry.name or "device"
+                if entry.host is None and len(hosts) > 1:
+                    raise InputError(f"devices: {label} has no host - set host to one of {', '.join(hosts)}")
+                host = entry.host if entry.host is not None else hosts[0]
+                if host not in hosts:
+                    raise InputError(f"devices: no host is named {host!r} - {toml.suggest(host, hosts)}")
+                known = preset(entry.preset) if entry.preset is not None else None
+                kind = entry.kind or (known.kind if known else "gpu")
+                memory = entry.memory_gib or (known.memory_gib if known else 0)
+                if not memory:
+                    raise InputError(f"devices: {label} has no memory_gib - give the GiB of one device")
+                device = Device(
+                    name=f"{kind}:{numbered[kind]}", kind=kind, preset=label, host=hosts.index(host),
+                    memory_bytes=int(memory * 2**30), speed=entry.speed, cores=entry.cores, rates=_rates(entry, label),
+                )  # fmt: skip
+                device_preset(device)
+                numbered[device.kind] += 1
+                found.append(device)
+        devices = tuple(found)
         links: dict[str, int] = {}
         paths = _paths(file, devices, links)
         name = file.name or FilePath(where).stem
@@ -201,44 +232,6 @@ def parse(data: bytes, where: str, source: str) -> Cluster:
 def _folder() -> FilePath:
     """Where the presets are."""
     return FilePath(__file__).parents[1] / "configs" / "clusters"
-
-
-def _devices(file: File) -> tuple[Device, ...]:
-    """The CPUs of the hosts first, then the devices in the order of the file."""
-    hosts = [h.name for h in file.hosts]
-    if not hosts or len(set(hosts)) != len(hosts):
-        raise InputError(f"hosts: give one at least, and each its own name; found {hosts}")
-    if len(hosts) + sum(d.count for d in file.devices) > MOST_DEVICES:
-        raise InputError(f"devices: more than {MOST_DEVICES} - lower a count")
-    found: list[Device] = []
-    numbered: Counter[str] = Counter()
-    cpus = [Devices(preset=h.cpu, memory_gib=h.memory_gib, host=h.name, kind="cpu", cores=h.cores) for h in file.hosts]
-    for entry in (*cpus, *file.devices):
-        for _ in range(entry.count):
-            device = _device(entry, hosts, numbered)
-            numbered[device.kind] += 1
-            found.append(device)
-    return tuple(found)
-
-
-def _device(entry: Devices, hosts: list[str], numbered: Counter[str]) -> Device:
-    label = entry.preset or entry.name or "device"
-    if entry.host is None and len(hosts) > 1:
-        raise InputError(f"devices: {label} has no host - set host to one of {', '.join(hosts)}")
-    host = entry.host if entry.host is not None else hosts[0]
-    if host not in hosts:
-        raise InputError(f"devices: no host is named {host!r} - {toml.suggest(host, hosts)}")
-    known = preset(entry.preset) if entry.preset is not None else None
-    kind = entry.kind or (known.kind if known else "gpu")
-    memory = entry.memory_gib or (known.memory_gib if known else 0)
-    if not memory:
-        raise InputError(f"devices: {label} has no memory_gib - give the GiB of one device")
-    found = Device(
-        name=f"{kind}:{numbered[kind]}", kind=kind, preset=label, host=hosts.index(host),
-        memory_bytes=int(memory * 2**30), speed=entry.speed, cores=entry.cores, rates=_rates(entry, label),
-    )  # fmt: skip
-    device_preset(found)
-    return found
 
 
 def _rates(entry: Devices, label: str) -> Rates | None:

@@ -36,10 +36,7 @@ def parse_dot(data: bytes, what: str) -> Any:
         said = heard.getvalue().strip().splitlines()
         why = shown(said[-1], 120) if said else f"{len(found or ())} graphs"
         raise InputError(f"{what}: no single graph in DOT: {why} - correct it there")
-    return _graph(found[0])
-
-
-def _graph(top: Any) -> Any:
+    top = found[0]
     import networkx as nx
 
     kinds = (nx.DiGraph, nx.Graph) if top.obj_dict.get("strict") else (nx.MultiDiGraph, nx.MultiGraph)

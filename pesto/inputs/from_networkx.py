@@ -91,7 +91,18 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
     UsageError for what is no graph of networkx. Parallel edges without `output` are one, their bytes added; the log
     says so.
     """
-    _check_graph(graph)
+    import networkx as nx
+
+    expect("graph", graph, nx.Graph, "a networkx.DiGraph or networkx.MultiDiGraph")
+    if not graph.is_directed():
+        raise InputError(
+            "the graph is undirected: nothing says which end of an edge comes first - make it a networkx.DiGraph, each "
+            "edge from what writes to what reads"
+        )
+    if not len(graph):
+        raise InputError("the graph has no nodes - add at least one")
+    if len(graph) > MAX_OPS:
+        raise InputError(f"{len(graph)} nodes, at most {MAX_OPS} are read - coarsen the graph first")
     if reading.order_only:
         graph = graph.copy()
         for *_, data in graph.edges(data=True):
@@ -138,21 +149,6 @@ def _make_graph(said: dict[str, Any], ops: list[OpRecord], kinds: list[str], sou
 def _graph_name(graph: Any) -> str:
     said = graph.graph.get("source") or graph.graph.get("name")
     return shown(said) if said else "a graph of networkx"
-
-
-def _check_graph(graph: Any) -> None:
-    import networkx as nx
-
-    expect("graph", graph, nx.Graph, "a networkx.DiGraph or networkx.MultiDiGraph")
-    if not graph.is_directed():
-        raise InputError(
-            "the graph is undirected: nothing says which end of an edge comes first - make it a networkx.DiGraph, each "
-            "edge from what writes to what reads"
-        )
-    if not len(graph):
-        raise InputError("the graph has no nodes - add at least one")
-    if len(graph) > MAX_OPS:
-        raise InputError(f"{len(graph)} nodes, at most {MAX_OPS} are read - coarsen the graph first")
 
 
 def _names(graph: Any) -> dict[Any, str]:

@@ -50,7 +50,13 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
         graph = load_graph(replace(source, micro_batches=None), quiet=quiet)
         return unroll(graph, step_parts(graph), source.micro_batches).graph
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        return _load_graph_file(source.file)
+        # The graph in the project's own file; UsageError for one that other programs write.
+        file = source.file
+        if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
+            raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
+        refuse_onnx(file)
+        with reading(f"reading {shown(file.name)}"):
+            return graph_file.load(file)
     precheck(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
@@ -123,15 +129,6 @@ def load_shapes(source: Source) -> "TypedGraph":
 
         return typed_graph_file.load_typed_graph(source.file)
     return load_shaped(source, quiet=True)[1]
-
-
-def _load_graph_file(file: Path) -> Graph:
-    """The graph in the project's own file; UsageError for one that other programs write."""
-    if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
-        raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
-    refuse_onnx(file)
-    with reading(f"reading {shown(file.name)}"):
-        return graph_file.load(file)
 
 
 def inspect_source(source: Source) -> StepFacts:

@@ -102,7 +102,14 @@ def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Outp
                 f"{one.edge}: output {shown(one.label, 60)} has {one.size} bytes, {before.size} on {before.edge} - "
                 "give both the same bytes, or outputs of their own"
             )
-    sizes, dtypes = _listed_outputs(name, said)
+    # The bytes and data types that a node's `outputs` and `dtypes` give, read or not.
+    node = f"node {quoted(name)}"
+    sizes = (
+        [count(size, node, "outputs") for size in parts(said["outputs"], node, "outputs")] if "outputs" in said else []
+    )
+    dtypes = parts(said["dtypes"], node, "dtypes") if "dtypes" in said else []
+    if len(dtypes) not in (0, len(sizes)):
+        raise InputError(f"{node}: {len(dtypes)} dtypes of {len(sizes)} outputs - give each output its own, or none")
     place = _places(name, sorted(made), len(sizes) if "outputs" in said else None)
     sizes += [0] * (max(place.values(), default=-1) + 1 - len(sizes))
     dtypes += [""] * (len(sizes) - len(dtypes))
@@ -113,18 +120,6 @@ def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Outp
         reference = f"{name}:{place[one.output]}"
         if one.label is not None or reference not in found.inputs[one.by]:
             found.inputs[one.by].append(reference)
-
-
-def _listed_outputs(name: str, said: dict[str, Any]) -> tuple[list[int], list[str]]:
-    """The bytes and data types that a node's `outputs` and `dtypes` give, read or not."""
-    node = f"node {quoted(name)}"
-    sizes = (
-        [count(size, node, "outputs") for size in parts(said["outputs"], node, "outputs")] if "outputs" in said else []
-    )
-    dtypes = parts(said["dtypes"], node, "dtypes") if "dtypes" in said else []
-    if len(dtypes) not in (0, len(sizes)):
-        raise InputError(f"{node}: {len(dtypes)} dtypes of {len(sizes)} outputs - give each output its own, or none")
-    return sizes, dtypes
 
 
 def _places(name: str, outputs: list[tuple[bool, int, str]], listed: int | None) -> dict[tuple[bool, int, str], int]:

@@ -26,7 +26,13 @@ def precheck(source: Source) -> None:
 
         look(source.file, () if source.fetch == EVERYTHING else source.fetch)
     if source.saved_model is not None:
-        _folder(source.saved_model)
+        folder = source.saved_model
+        if not folder.is_dir():
+            raise FileError(f"{folder}: no such folder - name the one that the SavedModel was written to")
+        if not any((folder / f"saved_model.{ending}").exists() for ending in ("pb", "pbtxt")):
+            raise FileError(
+                f"{folder}: no saved_model.pb is in it - name the folder that the SavedModel was written to"
+            )
     if source.function is not None:
         _callable(source.function)
 
@@ -46,10 +52,3 @@ def _callable(reference: str) -> None:
         f"function {shown(reference)}: the name of a module is wanted, not its path - give {shown(name)}, for example "
         f"{there}pesto inspect {shlex.quote(name)}"
     )
-
-
-def _folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise FileError(f"{folder}: no such folder - name the one that the SavedModel was written to")
-    if not any((folder / f"saved_model.{ending}").exists() for ending in ("pb", "pbtxt")):
-        raise FileError(f"{folder}: no saved_model.pb is in it - name the folder that the SavedModel was written to")

@@ -71,9 +71,16 @@ def _within_memory(trace: Trace, staged: StagedStep, options: PipelineOptions) -
                 raise
             break  # what was laid out says how much is needed
         if tried and _same(schedule, tried[-1][2].schedule):
-            memory = min(memory, _fullest(schedule) - 1)
+            # Bytes of its fullest device, by the chain.
+            if schedule.peaks is None:
+                raise ValueError("a schedule that was chosen was measured")
+            fullest = int(schedule.peaks.max())
+            memory = min(memory, fullest - 1)
             continue
-        late = _lateness(staged, schedule)
+        # By how much each variable is late by a schedule.
+        if schedule.in_flight is None:
+            raise ValueError("a schedule that was chosen was measured")
+        late = weight_staleness(staged.chain, staged.one, schedule.in_flight, staged.step.batches, staged.every)
         result = tried[-1][1] if tried and tried[-1][1].late == late else _traced(trace, staged, late)
         laid = result.map_schedule(schedule)
         if laid.candidate is None:
@@ -143,20 +150,6 @@ def _same(one: ChainSchedule, other: ChainSchedule) -> bool:
     if one.allocation is None or other.allocation is None or one.name != other.name:
         return False
     return one.period == other.period and bool((one.allocation.device == other.allocation.device).all())
-
-
-def _fullest(schedule: ChainSchedule) -> int:
-    """Bytes of its fullest device, by the chain."""
-    if schedule.peaks is None:
-        raise ValueError("a schedule that was chosen was measured")
-    return int(schedule.peaks.max())
-
-
-def _lateness(staged: StagedStep, schedule: ChainSchedule) -> tuple[int, ...]:
-    """By how much each variable is late by a schedule."""
-    if schedule.in_flight is None:
-        raise ValueError("a schedule that was chosen was measured")
-    return weight_staleness(staged.chain, staged.one, schedule.in_flight, staged.step.batches, staged.every)
 
 
 def _traced(trace: Trace, staged: StagedStep, late: tuple[int, ...]) -> StagedStep:

@@ -93,7 +93,13 @@ def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline
     """
     release()
     check_name(name, NAMES, k=request.k, contiguous=request.contiguous)
-    _countable(request)
+    # InputError where ticks are none, or too many for 64 bits at the end of the step, or of a batch's way.
+    chain = request.chain
+    ticks = request.machines.most_ticks(chain)
+    if not chain.loads.any():
+        raise InputError("no layer takes any ticks - give the times of the halves in a smaller unit")
+    if ticks * 8 * (max(request.batches, request.k) + min(request.devices, chain.layers) + 4) > COUNTED:
+        raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
     request = request.begun()
     result, interrupted = gather_schedules(_made(request), partial(_enough, name))
     hold()
@@ -137,16 +143,6 @@ def _floors(schedules: list[ChainSchedule], chosen: ChainSchedule) -> list[Perio
 def _enough(name: str | None, each: ChainSchedule) -> bool:
     """Return True if it may be the one that is chosen."""
     return each.period is not None and (each.fits if name is None else each.name == name)
-
-
-def _countable(request: PipelineRequest) -> None:
-    """InputError where ticks are none, or too many for 64 bits at the end of the step, or of a batch's way."""
-    chain = request.chain
-    ticks = request.machines.most_ticks(chain)
-    if not chain.loads.any():
-        raise InputError("no layer takes any ticks - give the times of the halves in a smaller unit")
-    if ticks * 8 * (max(request.batches, request.k) + min(request.devices, chain.layers) + 4) > COUNTED:
-        raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
 
 
 def _chosen(request: PipelineRequest, schedules: list[ChainSchedule], name: str | None) -> ChainSchedule:
@@ -258,7 +254,12 @@ def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction |
     bound = best(of_machines(chain, request.machines, model)).value
     free = _least(thinner, with_less)
     if free != bound and not request.contiguous:
-        free = _least(free, _freely(request, joint, thin))
+        # The period of FREE; None where none is found, or none can be shorter than that of contiguous stages.
+        made = next(each for each in all_schedules(request, joint, thin) if each.name == FREE)
+        if made.interrupted:
+            raise KeyboardInterrupt
+        freely = made.period if made.fits else None
+        free = _least(free, freely)
     return {
         "fixed": None if fixed is None else fixed.period,
         "joint": known,
@@ -266,14 +267,6 @@ def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction |
         FREE: None if request.contiguous else free,
         "bound": bound,
     }
-
-
-def _freely(request: PipelineRequest, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
-    """The period of FREE; None where none is found, or none can be shorter than that of contiguous stages."""
-    made = next(each for each in all_schedules(request, joint, thin) if each.name == FREE)
-    if made.interrupted:
-        raise KeyboardInterrupt
-    return made.period if made.fits else None
 
 
 def _least(*periods: Fraction | None) -> Fraction | None:

@@ -344,20 +344,14 @@ def _two_each(request: PipelineRequest, device: list[int], make: Callable[[list[
     cuts = [list(least.layers)]
     shares = equal_shares(request.chain, request.machines, device)
     made = [make(each) for each in (cuts if shares in cuts else [*cuts, shares])]
-    return _bounded(request, _shortest(made), least.bound)
-
-
-def _bounded(request: PipelineRequest, schedule: ChainSchedule, bound: int) -> ChainSchedule:
-    """With the ticks a micro-batch of the busiest device, and what no other cuts are below."""
-    if schedule.allocation is None:
-        return schedule
-    sums = np.bincount(schedule.allocation.device, weights=request.seen(schedule.allocation).loads)
-    return replace(schedule, load=int(sums.max()), load_bound=bound)
-
-
-def _shortest(schedules: list[ChainSchedule]) -> ChainSchedule:
-    """The shortest of those that fit, else of all; the first of equal ones."""
-    return min(schedules, key=lambda each: (not each.fits, each.period or Fraction(0)))
+    # The shortest of those that fit, else of all; the first of equal ones.
+    shortest = min(made, key=lambda each: (not each.fits, each.period or Fraction(0)))
+    # With the ticks a micro-batch of the busiest device, and what no other cuts are below.
+    bound = least.bound
+    if shortest.allocation is None:
+        return shortest
+    sums = np.bincount(shortest.allocation.device, weights=request.seen(shortest.allocation).loads)
+    return replace(shortest, load=int(sums.max()), load_bound=bound)
 
 
 def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":

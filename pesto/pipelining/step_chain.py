@@ -74,14 +74,33 @@ def build_step_chain(
     A variable that is read on both sides of a cut is sent once a step.
     """
     fast = accelerators(cluster)
-    seconds = _seconds(costs, fast)
+    # [n] of each op on one accelerator; none of what runs elsewhere.
+    known = costs.compute_s[:, fast]
+    seconds = np.where(np.isnan(known).all(axis=1), 0.0, np.nan_to_num(known).max(axis=1))
     inner = (parts.part == FORWARD) | (parts.part == BACKWARD)
     load = np.bincount(folded.place[inner], weights=seconds[inner], minlength=folded.places).astype(np.float64)
-    crossing = _Crossing(graph, parts, folded, _slowest_s(graph, cluster, fast), batches)
+    # [t] seconds of each tensor between the neighbours where it takes longest.
+    pairs = list(zip(fast[:-1].tolist(), fast[1:].tolist(), strict=True))
+    paths = [path for a, b in pairs for path in (cluster.paths[a][b], cluster.paths[b][a]) if path is not None]
+    result = np.zeros(len(graph.tensor_op))
+    for path in paths:
+        result = np.maximum(result, transfer_s(path, graph.tensor_bytes))
+    crossing = _Crossing(graph, parts, folded, result, batches)
     ends = _ends(load, crossing.seconds(dear=True))
     layer_of = np.searchsorted(ends, np.arange(folded.places))
     layer, home = ints(layer_of[folded.place]), ints(layer_of[folded.home])
-    weight = _weights(graph, parts, layer)
+    # [n] backward ops from which nothing leads to an earlier layer's, for which nothing of it waits either.
+    offset, edge = adjacency(graph.ops, graph.edge_src)
+    head = graph.edge_dst[edge].tolist()
+    backward = (parts.part == BACKWARD).tolist()
+    waited = [False] * graph.ops
+    at = layer.tolist()
+    bounds = offset.tolist()
+    for op in topological_order(graph.ops, graph.edge_src, graph.edge_dst)[::-1].tolist():
+        if backward[op]:
+            heads = [to for to in head[bounds[op] : bounds[op + 1]] if backward[to]]
+            waited[op] = any(waited[to] or at[to] < at[op] for to in heads)
+    weight = bools(np.array(backward) & ~np.array(waited))
     chain, once = _chain(graph, parts, (layer, home, weight), seconds, (crossing, ends))
     return StepChain(
         chain=chain, layer=layer, home=home, weight=weight, once=once, far=_far(graph, parts, layer),
@@ -110,22 +129,6 @@ def _chain(
         weight_gradient=total(layer, ticks * (backward & weight)),
     )  # fmt: skip
     return chain, total(home, ticks * (parts.part == AFTER))
-
-
-def _seconds(costs: Costs, fast: Ints) -> Floats:
-    """[n] of each op on one accelerator; none of what runs elsewhere."""
-    known = costs.compute_s[:, fast]
-    return np.where(np.isnan(known).all(axis=1), 0.0, np.nan_to_num(known).max(axis=1))
-
-
-def _slowest_s(graph: Graph, cluster: Cluster, fast: Ints) -> Floats:
-    """[t] seconds of each tensor between the neighbours where it takes longest."""
-    pairs = list(zip(fast[:-1].tolist(), fast[1:].tolist(), strict=True))
-    paths = [path for a, b in pairs for path in (cluster.paths[a][b], cluster.paths[b][a]) if path is not None]
-    result = np.zeros(len(graph.tensor_op))
-    for path in paths:
-        result = np.maximum(result, transfer_s(path, graph.tensor_bytes))
-    return result
 
 
 class _Crossing:
@@ -168,21 +171,6 @@ def _ends(load: Floats, dear: Floats) -> Ints:
     order = np.lexsort((dear, share))
     first = np.unique(share[order], return_index=True)[1]
     return ints(np.sort(order[first]))
-
-
-def _weights(graph: Graph, parts: StepParts, layer: Ints) -> Bools:
-    """[n] backward ops from which nothing leads to an earlier layer's, for which nothing of it waits either."""
-    offset, edge = adjacency(graph.ops, graph.edge_src)
-    head = graph.edge_dst[edge].tolist()
-    backward = (parts.part == BACKWARD).tolist()
-    waited = [False] * graph.ops
-    at = layer.tolist()
-    bounds = offset.tolist()
-    for op in topological_order(graph.ops, graph.edge_src, graph.edge_dst)[::-1].tolist():
-        if backward[op]:
-            heads = [to for to in head[bounds[op] : bounds[op + 1]] if backward[to]]
-            waited[op] = any(waited[to] or at[to] < at[op] for to in heads)
-    return bools(np.array(backward) & ~np.array(waited))
 
 
 def _kept(graph: Graph, parts: StepParts) -> Ints:

@@ -9,7 +9,7 @@ from pesto.core.micro_batches.unrolling import MicroBatched
 from pesto.pipelining.step_chain import StepChain
 from pesto.pipelining.unrolled import Unrolled
 from solvers import Problem
-from solvers.arrays import Bools, Ints, bools, ints, rank_of
+from solvers.arrays import Ints, bools, ints, rank_of
 from solvers.compiled.dag import after_all, topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.pipelining.chain import BACKWARD as WHOLE
@@ -53,11 +53,8 @@ def op_devices(
     own = (step.batch >= 0) & (part != BEFORE) & ((part != AFTER) | step.sums) & ~(step.sums & homes.sums)
     home = chain.home[step.op]
     at = np.where(own, blocks[home, batch], homes.device[home])
-    return devices_at(problem, _together(problem, step, accelerators[at]))
-
-
-def _together(problem: Problem, step: MicroBatched, location: Ints) -> Ints:
-    """[n'] the location of each group's variable, or first op, for all of the group."""
+    # [n'] the location of each group's variable, or first op, for all of the group.
+    location = accelerators[at]
     grouped = np.flatnonzero(problem.group >= 0)
     held = step.graph.param_bytes[grouped] > 0
     listed = grouped[np.argsort(~held, kind="stable")]
@@ -66,7 +63,8 @@ def _together(problem: Problem, step: MicroBatched, location: Ints) -> Ints:
     of[group] = location[listed[first]]
     result = location.copy()
     result[grouped] = of[problem.group[grouped]]
-    return ints(result)
+    together = ints(result)
+    return devices_at(problem, together)
 
 
 def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled, problem: Problem) -> Ints:
@@ -90,7 +88,15 @@ def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled,
     order = topological_order(problem.tasks, problem.src, problem.dst)
     key = after_all(order, problem.src, problem.dst, ints(key))
     if step.updates_each:
-        key = _before_use(problem, order, bools(part == BEFORE), key)
+        # [n'] keys; what is done `once` comes right before the first op that needs it: versions of weights are held.
+        once = bools(part == BEFORE)
+        by = np.argsort(problem.src, kind="stable")
+        first = np.searchsorted(problem.src[by], np.arange(problem.tasks + 1))
+        result = key.copy()
+        for op in order[::-1].tolist():
+            if once[op] and first[op] < first[op + 1]:
+                result[op] = result[problem.dst[by[first[op] : first[op + 1]]]].min()
+        key = ints(result)
     return rank_of(ints(np.lexsort((rank_of(order), key))))
 
 
@@ -108,14 +114,3 @@ def _updates(run: Unrolled, start: Ints, *, apart: bool) -> Ints:
     latest = np.zeros((int(device.max()) + 1, run.batches), dtype=np.int64)
     np.maximum.at(latest, (run.resource[done], run.batch[done]), run.start[done])
     return ints(2 * latest[device, np.arange(run.batches)] + 1)
-
-
-def _before_use(problem: Problem, order: Ints, once: Bools, key: Ints) -> Ints:
-    """[n'] keys; what is done `once` comes right before the first op that needs it: versions of weights are held."""
-    by = np.argsort(problem.src, kind="stable")
-    first = np.searchsorted(problem.src[by], np.arange(problem.tasks + 1))
-    result = key.copy()
-    for op in order[::-1].tolist():
-        if once[op] and first[op] < first[op + 1]:
-            result[op] = result[problem.dst[by[first[op] : first[op + 1]]]].min()
-    return ints(result)

@@ -182,7 +182,11 @@ class _StepPipeliner:
         laid, self.interrupted = gather_schedules(self._all(self.request), self._enough)
         result, memory = {each.schedule.name: each for each in laid}, self.staged.memory
         for _ in range(_TIGHTER):
-            over = [each.candidate.short for each in result.values() if each.candidate and _surprised(each)]
+            over = [
+                each.candidate.short
+                for each in result.values()
+                if each.candidate and (each.schedule.fits and not each.fits)
+            ]
             if not over:
                 break
             memory = max(0, memory - max(over))
@@ -267,11 +271,6 @@ class _StepPipeliner:
             f"{device.name} lacks {size(int(over[at]))} - give devices of {int(candidate.peak[at])} bytes "
             f"({size(int(candidate.peak[at]))}), more of them, or a smaller batch"
         )
-
-
-def _surprised(mapped: MappedSchedule) -> bool:
-    """Return True if the chain has it within the memory, and op by op it is not."""
-    return mapped.schedule.fits and not mapped.fits
 
 
 def _ticks(mapped: MappedSchedule) -> int:

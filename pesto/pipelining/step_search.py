@@ -39,7 +39,14 @@ def best_replicated(staged: StagedStep) -> MappedSchedule:
     for shared, run in _divided(staged):
         if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
             break
-        result = staged.map_schedule(_schedule(shared, run))
+        schedule = ChainSchedule(
+            name=REPLICATED,
+            shared=shared,
+            run=run,
+            period=Fraction(run.step, run.batches),
+            in_flight=in_flight(shared, run),
+        )
+        result = staged.map_schedule(schedule)
         best = result if best is None else min(best, result, key=_worth)
     return best or MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="no stage can have several devices"))
 
@@ -54,16 +61,6 @@ def _divided(staged: StagedStep) -> list[tuple[Replicas, Unrolled]]:
             shared = place_replicas(chain, division, staged.cluster, staged.fast, in_turn=in_turn)
             result.append((shared, run_replicas(chain, shared, staged.step.batches)))
     return sorted(result, key=lambda each: each[1].step)
-
-
-def _schedule(shared: Replicas, run: Unrolled) -> ChainSchedule:
-    return ChainSchedule(
-        name=REPLICATED,
-        shared=shared,
-        run=run,
-        period=Fraction(run.step, run.batches),
-        in_flight=in_flight(shared, run),
-    )
 
 
 def _worth(mapped: MappedSchedule) -> tuple[bool, int]:

@@ -61,7 +61,13 @@ def part_spans(shape: Shape, need: Need, factors: Shape) -> tuple[Ints, Ints]:
     first = part_starts(shape, need.layouts, factors)
     size = np.broadcast_to(np.array(part_shape(shape, need.layouts, factors), dtype=np.int64), first.shape).copy()
     for d, step, low, many in need.rims:
-        begin = step * _place(d, need.layouts, factors) + low
+        # [K] which of its parts along a dimension each worker has.
+        layouts = need.layouts
+        result = np.zeros(prod(factors), dtype=np.int64)
+        for layout, k, digit in zip(layouts, factors, worker_digits(factors), strict=True):
+            if layout == d:
+                result = result * k + digit
+        begin = step * result + low
         first[:, d] = np.maximum(begin, 0)
         size[:, d] = np.minimum(begin + many, shape[d]) - first[:, d]
     return first, size
@@ -70,15 +76,6 @@ def part_spans(shape: Shape, need: Need, factors: Shape) -> tuple[Ints, Ints]:
 def largest_extents(shape: Shape, need: Need, factors: Shape) -> Shape:
     """The greatest extent that any worker's part has along each dimension."""
     return tuple(map(int, part_spans(shape, need, factors)[1].max(axis=0)))
-
-
-def _place(dimension: int, layouts: Layouts, factors: Shape) -> Ints:
-    """[K] which of its parts along a dimension each worker has."""
-    result = np.zeros(prod(factors), dtype=np.int64)
-    for layout, k, digit in zip(layouts, factors, worker_digits(factors), strict=True):
-        if layout == dimension:
-            result = result * k + digit
-    return result
 
 
 def worker_digits(factors: Shape) -> Ints:

@@ -61,7 +61,8 @@ def _ways(
     k, result = factors[-1], []
     for strategy in strategies(signature, k, halo=halo).found:
         parts = k * prod(f for name, f in zip(made_strategy.names, factors, strict=False) if name == strategy.name)
-        again = _again(signature, parts, strategy.name, halo=halo)
+        # The strategy of that name for all parts that its variable is cut into.
+        again = next((s for s in strategies(signature, parts, halo=halo).found if s.name == strategy.name), None)
         if again is not None and (
             not made_strategy.reducer or not again.reducer or made_strategy.reducer == again.reducer
         ):
@@ -92,11 +93,6 @@ def single_worker_strategy(signature: Signature, strategy: OpStrategy) -> OpStra
 def uncut_strategy(signature: Signature) -> OpStrategy:
     """The way of an op before any cut."""
     return OpStrategy((), ((),) * len(signature.inputs), ((),) * len(signature.outputs))
-
-
-def _again(signature: Signature, parts: int, name: str, *, halo: bool) -> Strategy | None:
-    """The strategy of that name for all parts that its variable is cut into."""
-    return next((s for s in strategies(signature, parts, halo=halo).found if s.name == name), None)
 
 
 def _extended(

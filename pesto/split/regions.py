@@ -62,7 +62,15 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
         return Strategies((), (Refusal("*", "it makes no elements"),))
     traced = trace(description, signature, halo=halo)
     extents = _extents(traced, signature)
-    _within(traced, extents, signature)
+    # ReadsBeyondError where an index leaves its dimension, of variables whose extents are known.
+    for read in (read for _, value in traced for read in value.reads if not read.padded):
+        for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
+            if index is None or any(name not in extents for name, _ in index.terms):
+                continue
+            low, high = _range(index, extents, spaced=read.spaced)
+            if low < 0 or high >= extent:
+                span = f"{low} to {high}"
+                raise ReadsBeyondError(f"input {read.tensor}, dimension {d} of {extent}: it reads {span}")
     asked = _DivisionRequest(k, traced, extents, signature, halo)
     made = [_cut(name, asked) for name in _variables(traced)]
     return Strategies(
@@ -98,18 +106,6 @@ def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
                 ):
                     result.setdefault(index.terms[0][0], extent)
     return result
-
-
-def _within(traced: Traced, extents: Mapping[str, int], signature: Signature) -> None:
-    """ReadsBeyondError where an index leaves its dimension, of variables whose extents are known."""
-    for read in (read for _, value in traced for read in value.reads if not read.padded):
-        for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
-            if index is None or any(name not in extents for name, _ in index.terms):
-                continue
-            low, high = _range(index, extents, spaced=read.spaced)
-            if low < 0 or high >= extent:
-                span = f"{low} to {high}"
-                raise ReadsBeyondError(f"input {read.tensor}, dimension {d} of {extent}: it reads {span}")
 
 
 def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[int, int]:

@@ -18,10 +18,9 @@ from pesto.split.methods.cut_methods import METHODS, CutMethod
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, cut_ops
 from pesto.split.ops.op_types import coverage
 from pesto.split.prices import Prices
-from pesto.split.program import CutGain, CutProgram, Rules, build_joint_program
+from pesto.split.program import CutGain, Rules, build_joint_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
-from solvers.arrays import Ints
 from solvers.labels.label_result import LabelResult
 from solvers.labels.narrowing import pinned
 
@@ -163,7 +162,12 @@ def divide_partly(
     """
     began = time.monotonic()
     made = build_joint_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
-    some = pinned(made.problem, _labels_of(made, start))
+    # [variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others.
+    labels = np.full(made.problem.variables, -1, dtype=np.int64)
+    for op, way in enumerate(start.ways if start else ()):
+        if made.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in made.ways[op]:
+            labels[made.op[op]] = made.ways[op].index(way)
+    some = pinned(made.problem, labels)
     answer = solve_labelling(some.problem, "exact", seconds, deterministic=deterministic)
     if answer.labels is None:
         return None
@@ -177,15 +181,6 @@ def divide_partly(
         parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
         rules=PARTIAL_RULES,
     )  # fmt: skip
-
-
-def _labels_of(program: CutProgram, start: Division | None) -> Ints:
-    """[variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others."""
-    labels = np.full(program.problem.variables, -1, dtype=np.int64)
-    for op, way in enumerate(start.ways if start else ()):
-        if program.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in program.ways[op]:
-            labels[program.op[op]] = program.ways[op].index(way)
-    return labels
 
 
 def _made(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> Division:

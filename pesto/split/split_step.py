@@ -87,7 +87,12 @@ class _StepBuilder:
         """The graph."""
         of, clones, g = self.op, self.clones, self.graph
         part, _, tensor = self.tensors
-        types, type_of = self._types()
+        known = (*self.graph.types, "Slice", "ConcatV2", "AddN")
+        distinct = tuple(dict.fromkeys(known))
+        column = ints([distinct.index(name) for name in known])
+        many = len(self.graph.types)
+        result = np.where(self.clones, self.graph.type_of[self.op], many - 1 + self.kind)
+        types, type_of = distinct, column[result]
         fast = self._fast()[of]
         cuts, share, divisors = self._shares()
         flops = np.where(clones, g.flops[of] / cuts[of], 0.0)
@@ -133,14 +138,6 @@ class _StepBuilder:
             else f"w{part.worker}/{names[part.op]}/{what[part.kind]}{number}"
             for number, part in enumerate(self.parts.parts)
         )
-
-    def _types(self) -> tuple[tuple[str, ...], Ints]:
-        known = (*self.graph.types, "Slice", "ConcatV2", "AddN")
-        distinct = tuple(dict.fromkeys(known))
-        column = ints([distinct.index(name) for name in known])
-        many = len(self.graph.types)
-        result = np.where(self.clones, self.graph.type_of[self.op], many - 1 + self.kind)
-        return distinct, column[result]
 
     def _fast(self) -> Bools:
         """[n] ops that an accelerator runs, with all of their group."""

@@ -179,20 +179,14 @@ def simulate(
     cluster and costs are at hand.
     """
     errors, found = None if noise is None else ErrorModel(noise=noise, draws=draws, seed=seed), as_plan(plan)
-    _check_own(found, graph, cluster, costs)
+    # Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be.
+    made = found.provenance
+    own = inputs.plan_cluster(found) if cluster is None or made.cluster_source.startswith("preset ") else None
+    priced = costs if needed_costs(found) else None
+    if own is not None and (priced is None or as_cluster_and_costs(graph, own, priced)[1].source == made.costs):
+        check(found, graph, cluster=own, costs=priced)
     machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
     return add_trust(rerun(found, graph, machine, op_costs), errors)
-
-
-def _check_own(
-    plan: Plan, graph: Graph, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
-) -> None:
-    """Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be."""
-    made = plan.provenance
-    own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
-    priced = costs if needed_costs(plan) else None
-    if own is not None and (priced is None or as_cluster_and_costs(graph, own, priced)[1].source == made.costs):
-        check(plan, graph, cluster=own, costs=priced)
 
 
 def compare(

@@ -54,7 +54,11 @@ class Auto:
         """The best schedule and bound of all that take part, within `options`."""
         watch = SolveMonitor(problem, options, report, solver="auto", version=_version())
         if problem.lives is not None:
-            return self._living(problem, options, report)
+            # With bytes that come and go: a list schedule, repaired, and the one engine that knows of them.
+            quick = replace(options, seconds=_HEURISTICS * options.seconds)
+            start = api.solve(problem, "list", quick, stop=self.stop).schedule
+            rest = replace(options, seconds=(1 - _HEURISTICS) * options.seconds, start=start)
+            return api.solve(problem, "cpsat", rest, report=report, stop=self.stop)
         proof = quick_bounds.memory_proof(problem)
         if proof is not None:
             return watch.infeasible(proof)
@@ -69,13 +73,6 @@ class Auto:
             threading.Thread(target=_halt_once, args=(race, self.stop), daemon=True).start()
         _run(race, lanes, watch)
         return race.result()
-
-    def _living(self, problem: Problem, options: Options, report: Report) -> Result:
-        """With bytes that come and go: a list schedule, repaired, and the one engine that knows of them."""
-        quick = replace(options, seconds=_HEURISTICS * options.seconds)
-        start = api.solve(problem, "list", quick, stop=self.stop).schedule
-        rest = replace(options, seconds=(1 - _HEURISTICS) * options.seconds, start=start)
-        return api.solve(problem, "cpsat", rest, report=report, stop=self.stop)
 
 
 def _version() -> str:

@@ -31,7 +31,11 @@ def follows(problem: Problem, evidence: Evidence) -> int:
     O(e l^2 + k (e + c)) for k anchors and c claims, and O(n) for each claim.
     """
     units = units_of(problem)
-    _suits(problem, units)
+    # Refuse a problem whose sums might not be exact.
+    sent = problem.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
+    ticks = float(problem.duration.max(axis=1, initial=0).sum(dtype=np.float64) + problem.locations * sent)
+    if not units.allowed.any(axis=1).all() or problem.locations > _LOCATIONS or ticks >= _MOST:
+        raise EvidenceError(f"evidence is for up to {_LOCATIONS} locations, {_MOST} ticks, and groups with a location")
     tasks = tasks_of(problem, units)
     anchors, claims = _read(problem, evidence, tasks.position)
     forward, backward = retraced(tasks, anchors, claims)
@@ -44,14 +48,6 @@ def follows(problem: Problem, evidence: Evidence) -> int:
     whole = forward.near[:, 0] + tasks.took + backward.near[:, -1]
     last = claims[(claims[:, 0] == 0) & (claims[:, 1] == len(anchors) + 1)]
     return int(max(whole.max(initial=0), last[:, 3].max(initial=0)))
-
-
-def _suits(p: Problem, units: Units) -> None:
-    """Refuse a problem whose sums might not be exact."""
-    sent = p.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
-    ticks = float(p.duration.max(axis=1, initial=0).sum(dtype=np.float64) + p.locations * sent)
-    if not units.allowed.any(axis=1).all() or p.locations > _LOCATIONS or ticks >= _MOST:
-        raise EvidenceError(f"evidence is for up to {_LOCATIONS} locations, {_MOST} ticks, and groups with a location")
 
 
 def _read(p: Problem, evidence: Evidence, position: Ints) -> tuple[Ints, Ints]:

@@ -72,7 +72,19 @@ def _ends(p: LocationPaths) -> tuple[Ints, Ints]:
 
 def link_weights(problem: Problem, paths: LocationPaths, c: Crossings) -> Iterator[Ints]:
     """[links] weights: 1 on the links between two sets of locations that a payload must join, then on each link."""
-    joined = _joined(problem, c)
+    # The links between the locations of a producer and those of a consumer that cannot meet, for SETS such pairs.
+    which = np.repeat(np.arange(len(c.payload)), c.last - c.first)
+    edge = np.arange(len(which)) - np.repeat(np.cumsum(c.last - c.first) - c.last, c.last - c.first)
+    one, two = c.able[c.unit[c.producer[c.payload[which]]]], c.able[c.unit[c.head[edge]]]
+    apart = ~(one & two).any(axis=1)
+    pairs = np.concatenate([one, two], axis=1)[apart]
+    example, name = distinct(pairs)
+    most = np.argsort(-np.bincount(name, minlength=len(example)), kind="stable")[:SETS]
+    found = []
+    for pair in pairs[example[most]]:
+        held = problem.holds[np.ix_(pair[: problem.locations], pair[problem.locations :])]
+        found.append(np.bincount(held[held >= 0], minlength=problem.links).clip(max=1))
+    joined = [*found, _any(found, problem.links).astype(np.int64)]
     each = np.flatnonzero(_any(joined, problem.links))[: 2 * SETS]
     longest, tried = horizon(paths, problem.transfer[c.payload] * problem.locations), set()
     for weight in (*joined, *(np.arange(problem.links) == each[:, None]).astype(np.int64)):
@@ -85,37 +97,16 @@ def _any(sets: list[Ints], links: int) -> Bools:
     return np.any([np.zeros(links, dtype=np.bool_), *(s > 0 for s in sets)], axis=0)
 
 
-def _joined(p: Problem, c: Crossings) -> list[Ints]:
-    """The links between the locations of a producer and those of a consumer that cannot meet, for SETS such pairs."""
-    which = np.repeat(np.arange(len(c.payload)), c.last - c.first)
-    edge = np.arange(len(which)) - np.repeat(np.cumsum(c.last - c.first) - c.last, c.last - c.first)
-    one, two = c.able[c.unit[c.producer[c.payload[which]]]], c.able[c.unit[c.head[edge]]]
-    apart = ~(one & two).any(axis=1)
-    pairs = np.concatenate([one, two], axis=1)[apart]
-    example, name = distinct(pairs)
-    most = np.argsort(-np.bincount(name, minlength=len(example)), kind="stable")[:SETS]
-    found = []
-    for pair in pairs[example[most]]:
-        held = p.holds[np.ix_(pair[: p.locations], pair[p.locations :])]
-        found.append(np.bincount(held[held >= 0], minlength=p.links).clip(max=1))
-    return [*found, _any(found, p.links).astype(np.int64)]
-
-
 def link_jobs(problem: Problem, c: Crossings, weight: Ints) -> Jobs:
     """The crossings as jobs: the least weighted ticks of each over the places of its producer and consumers."""
-    toll = _tolls(problem, weight)
+    # [l, l] the weight of all links of a path, each once.
+    toll = np.zeros((problem.locations, problem.locations), dtype=np.int64)
+    for column in range(problem.holds.shape[2]):
+        link = problem.holds[:, :, column]
+        fresh = (link >= 0) & ~(problem.holds[:, :, :column] == link[:, :, None]).any(axis=2)
+        toll += np.where(fresh, weight[link], 0)
     work = _work(c, toll, problem.transfer, problem.path_class)
     return Jobs(c.ready, work, c.rest)
-
-
-def _tolls(p: Problem, weight: Ints) -> Ints:
-    """[l, l] the weight of all links of a path, each once."""
-    toll = np.zeros((p.locations, p.locations), dtype=np.int64)
-    for column in range(p.holds.shape[2]):
-        link = p.holds[:, :, column]
-        fresh = (link >= 0) & ~(p.holds[:, :, :column] == link[:, :, None]).any(axis=2)
-        toll += np.where(fresh, weight[link], 0)
-    return toll
 
 
 @routine

@@ -32,7 +32,12 @@ def full_bound(problem: Problem, *, upper: int | None = None, seconds: float = 1
     """
     ends = time.monotonic() + seconds
     best = FullBound(*quick_bounds.best(problem))
-    if not _suits(problem):
+    # Return True if there are few enough tasks, locations and ticks, and each group can be somewhere.
+    sent = problem.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
+    ticks = float(problem.duration.max(axis=1, initial=0).sum(dtype=np.float64) + problem.locations * sent)
+    few = 0 < problem.tasks <= _TASKS and problem.locations <= _LOCATIONS and ticks < LONGEST
+    suits = few and bool(units_of(problem).allowed.any(axis=1).all())
+    if not suits:
         return best
     paths = paths_of(problem)
     net = net_of(problem, paths)
@@ -47,11 +52,3 @@ def full_bound(problem: Problem, *, upper: int | None = None, seconds: float = 1
             if found is not None and best.ticks < found.ticks < LONGEST:
                 best = FullBound(found.ticks, ANCHORED, found.evidence)
     return best
-
-
-def _suits(p: Problem) -> bool:
-    """Return True if there are few enough tasks, locations and ticks, and each group can be somewhere."""
-    sent = p.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
-    ticks = float(p.duration.max(axis=1, initial=0).sum(dtype=np.float64) + p.locations * sent)
-    few = 0 < p.tasks <= _TASKS and p.locations <= _LOCATIONS and ticks < LONGEST
-    return few and bool(units_of(p).allowed.any(axis=1).all())

@@ -36,7 +36,11 @@ def device_weights(problem: Problem, paths: LocationPaths) -> Iterator[Ints]:
     least = np.where(usable, problem.duration, NEVER).min(axis=1, initial=NEVER)
     example, which = distinct(usable)
     heaviest = np.argsort(-np.bincount(which, weights=least), kind="stable")[:SETS]
-    speed = _speeds(problem, usable, least)
+    # [m] relative speed of each device on the tasks that can use it, 1.._SPEEDS.
+    ratio, many = np.zeros(problem.devices), np.zeros(problem.devices)
+    _ratios(problem.duration, usable, least, ratio, many)
+    mean = ratio / np.maximum(many, 1)
+    speed = np.clip(np.rint(_SPEEDS * mean / max(mean.max(initial=0.0), 1e-9)), 1, _SPEEDS).astype(np.int64)
     longest, tried = horizon(paths, problem.duration), set()
     for row in (usable.any(axis=0), *usable[example[heaviest]]):
         for scaled in (row.astype(np.int64), np.where(row, speed, 0)):
@@ -44,14 +48,6 @@ def device_weights(problem: Problem, paths: LocationPaths) -> Iterator[Ints]:
             if weight.any() and weight.tobytes() not in tried and longest * float(weight.sum()) < NEVER:
                 tried.add(weight.tobytes())
                 yield weight
-
-
-def _speeds(p: Problem, usable: Bools, least: Ints) -> Ints:
-    """[m] relative speed of each device on the tasks that can use it, 1.._SPEEDS."""
-    ratio, many = np.zeros(p.devices), np.zeros(p.devices)
-    _ratios(p.duration, usable, least, ratio, many)
-    mean = ratio / np.maximum(many, 1)
-    return np.clip(np.rint(_SPEEDS * mean / max(mean.max(initial=0.0), 1e-9)), 1, _SPEEDS).astype(np.int64)
 
 
 @kernel

@@ -28,14 +28,25 @@ def proof(problem: Problem) -> str | None:
 
 def _proofs(p: Problem) -> Iterator[str]:
     units = units_of(p)
-    yield from _alone(p, units)
+    room = np.where(units.allowed, p.capacity, -1).max(axis=1, initial=-1)
+    for unit in np.flatnonzero(units.memory > room)[:1].tolist():
+        name = _named(p, units, unit)
+        if room[unit] < 0:
+            yield f"{name}: no location can run all of its tasks"
+        else:
+            need, most = int(units.memory[unit]), int(room[unit])
+            yield f"{name} needs {need} bytes, the largest location for it has {most}: {need - most} bytes short"
     yield from _sets(p, units)
     fitting, why = settled(p, units)
     if why:
         yield why
     else:
         yield from _sets(p, fitting)
-        yield from _search(p, fitting)
+        _, nodes = every_packing(fitting, p.capacity)
+        if nodes >= 0:
+            needy = fitting.memory[fitting.memory > 0].tolist()
+            what = f"{len(needy)} tasks and groups of {sum(needy)} bytes"
+            yield f"no packing of {what} into {p.locations} locations: none of {nodes} partial ones can be completed"
 
 
 def settled(p: Problem, units: Units) -> tuple[Units, str]:
@@ -87,17 +98,6 @@ def packed_bins(sizes: Ints, capacity: int) -> int:
     return int((above_half + -(-more // max(capacity, 1))).max())
 
 
-def _alone(p: Problem, units: Units) -> Iterator[str]:
-    room = np.where(units.allowed, p.capacity, -1).max(axis=1, initial=-1)
-    for unit in np.flatnonzero(units.memory > room)[:1].tolist():
-        name = _named(p, units, unit)
-        if room[unit] < 0:
-            yield f"{name}: no location can run all of its tasks"
-        else:
-            need, most = int(units.memory[unit]), int(room[unit])
-            yield f"{name} needs {need} bytes, the largest location for it has {most}: {need - most} bytes short"
-
-
 def _named(p: Problem, units: Units, unit: int) -> str:
     task = int(np.argmax(units.unit == unit))
     return f"group {p.group[task]}" if p.group[task] >= 0 else f"task {task}"
@@ -130,11 +130,3 @@ def _bins(capacity: Ints, memory: Ints) -> int:
     if most * (len(capacity) + 1) >= 2**62:
         return 0
     return packed_bins(np.concatenate([memory, most - capacity]), most)
-
-
-def _search(p: Problem, units: Units) -> Iterator[str]:
-    _, nodes = every_packing(units, p.capacity)
-    if nodes >= 0:
-        needy = units.memory[units.memory > 0].tolist()
-        what = f"{len(needy)} tasks and groups of {sum(needy)} bytes"
-        yield f"no packing of {what} into {p.locations} locations: none of {nodes} partial ones can be completed"

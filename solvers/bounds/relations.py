@@ -32,7 +32,11 @@ def separated(known: ScheduleFacts, found: Distances | None) -> ScheduleFacts | 
     if len(known.apart):
         apart |= known.apart
     np.fill_diagonal(apart, val=False)
-    apart = _of_units(known, apart)
+    # With every pair of tasks of two units of which some pair is one of `pairs`.
+    some = np.zeros((len(known.paths.units.allowed),) * 2, dtype=np.bool_)
+    one, two = np.nonzero(apart)
+    some[known.unit[one], known.unit[two]] = True
+    apart = some[known.unit[:, None], known.unit[None, :]]
     return None if apart.diagonal().any() else replace(known, apart=bools(apart))
 
 
@@ -141,14 +145,6 @@ def _too_far(known: ScheduleFacts, found: Distances, distance: Ints) -> Bools:
     head, took, tail = known.head, known.took, known.tail
     late = (between >= 0) & (between + (head + took)[None, :] + (took + tail)[:, None] > known.upper)
     return late | late.T
-
-
-def _of_units(known: ScheduleFacts, pairs: Bools) -> Bools:
-    """With every pair of tasks of two units of which some pair is one of `pairs`."""
-    some = np.zeros((len(known.paths.units.allowed),) * 2, dtype=np.bool_)
-    one, two = np.nonzero(pairs)
-    some[known.unit[one], known.unit[two]] = True
-    return some[known.unit[:, None], known.unit[None, :]]
 
 
 def _fits(known: ScheduleFacts, tasks: Bools, place: int) -> bool:

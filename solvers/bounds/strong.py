@@ -88,21 +88,18 @@ def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
     while known is not None:
         # Facts found at one edge help at the others, so all edges are probed again until a whole round finds nothing.
         before = known
-        for edge in _by_slack(known).tolist():
+        # The edges with a payload between two units.
+        p = known.problem
+        slack = -(known.head + known.took)[p.src] - (known.took + known.tail)[p.dst]
+        edges = np.flatnonzero(p.payload >= 0)
+        by_slack = edges[np.argsort(slack[edges], kind="stable")]
+        for edge in by_slack.tolist():
             if known is None or time.monotonic() >= ends:
                 return known
             known = _probe(known, int(problem.src[edge]), int(problem.dst[edge]))
         if known is before:
             return known
     return None
-
-
-def _by_slack(known: ScheduleFacts) -> Ints:
-    """The edges with a payload between two units."""
-    p = known.problem
-    slack = -(known.head + known.took)[p.src] - (known.took + known.tail)[p.dst]
-    edges = np.flatnonzero(p.payload >= 0)
-    return edges[np.argsort(slack[edges], kind="stable")]
 
 
 def _probe(known: ScheduleFacts, one: int, two: int) -> ScheduleFacts | None:

@@ -66,20 +66,19 @@ def settled(known: ScheduleFacts, ends: float = math.inf) -> ScheduleFacts | Non
             return None
         if max(unit_load(now.problem, before.paths), link_window(now.problem, before.paths)) > now.upper:
             return None
-        found = distances_of(before, _arguments(ends))
+        # All arguments, with no more effort than there is time for.
+        most = DistanceArguments()
+        left = ends - time.monotonic()
+        arguments = (
+            most
+            if left * _EFFORT_A_SECOND >= most.effort
+            else most._replace(effort=max(0, int(left * _EFFORT_A_SECOND)))
+        )
+        found = distances_of(before, arguments)
         now = _learned(before, found)
         if now is None or _closed(before, now, found):
             return now
     return now
-
-
-def _arguments(ends: float) -> DistanceArguments:
-    """All arguments, with no more effort than there is time for."""
-    most = DistanceArguments()
-    left = ends - time.monotonic()
-    return (
-        most if left * _EFFORT_A_SECOND >= most.effort else most._replace(effort=max(0, int(left * _EFFORT_A_SECOND)))
-    )
 
 
 def _learned(known: ScheduleFacts, found: Distances) -> ScheduleFacts | None:

@@ -42,7 +42,10 @@ class _BufferUse(NamedTuple):
 
 def add_lives(model: IntervalModel, lives: Footprint) -> None:
     """The rows and constraints of each location that all bytes together do not fit into."""
-    unit = _unit(model, lives)
+    # Bytes of a unit.
+    common = max(1, int(np.gcd.reduce(np.concatenate([lives.size, lives.scratch, lives.static]), initial=0)))
+    largest = min(int(model.problem.capacity.max(initial=0)), _most(lives))
+    unit = common * max(1, -(-largest // (common * max(_UNITS, _AREA // max(1, model.most)))))
     most = _most(lives)
     for place, capacity in enumerate(model.problem.capacity.tolist()):
         model.check()
@@ -54,13 +57,6 @@ def _most(f: Footprint) -> int:
     """More bytes than can be alive at one location: every buffer once, or once for each payload that brings it."""
     times = np.bincount(np.unique(np.stack([f.read_payload, f.read_buffer]), axis=1)[1], minlength=len(f.size))
     return sum((np.maximum(times, 1) * f.size).tolist()) + sum(f.scratch.tolist()) + sum(f.static.tolist())
-
-
-def _unit(model: IntervalModel, f: Footprint) -> int:
-    """Bytes of a unit."""
-    common = max(1, int(np.gcd.reduce(np.concatenate([f.size, f.scratch, f.static]), initial=0)))
-    largest = min(int(model.problem.capacity.max(initial=0)), _most(f))
-    return common * max(1, -(-largest // (common * max(_UNITS, _AREA // max(1, model.most)))))
 
 
 class _Location:

@@ -133,7 +133,18 @@ def build(
         symmetry=symmetry,
         check=check,
     )  # fmt: skip
-    _crossings(model, most)
+    # z and T for every payload and location that it may have to cross to.
+    p = model.problem
+    readers: list[set[int]] = [set() for _ in range(p.payloads)]
+    for payload, reader in zip(p.payload.tolist(), p.dst.tolist(), strict=True):
+        if payload >= 0:
+            readers[payload].add(reader)
+    for payload, tasks in enumerate(readers):
+        for to in sorted({place for task in tasks for place in model.at[task]}):
+            sources = [place for place in model.at[p.producer[payload]] if place != to]
+            model.check()
+            if sources:
+                model.crossings.append(_crossing(model, (payload, to), sources, tasks, most))
     for family in (_precedence, _devices, _links, _memory, _symmetry):
         family(model)
     cp.minimize(model.makespan)
@@ -168,21 +179,6 @@ def _end(cp: Any, start: Expression, choices: list[tuple[int, Literal]], most: i
     end = cp.new_int_var(0, most, "")
     cp.add(end == start + sum(ticks * literal for ticks, literal in choices))
     return end
-
-
-def _crossings(model: IntervalModel, most: int) -> None:
-    """z and T for every payload and location that it may have to cross to."""
-    p = model.problem
-    readers: list[set[int]] = [set() for _ in range(p.payloads)]
-    for payload, reader in zip(p.payload.tolist(), p.dst.tolist(), strict=True):
-        if payload >= 0:
-            readers[payload].add(reader)
-    for payload, tasks in enumerate(readers):
-        for to in sorted({place for task in tasks for place in model.at[task]}):
-            sources = [place for place in model.at[p.producer[payload]] if place != to]
-            model.check()
-            if sources:
-                model.crossings.append(_crossing(model, (payload, to), sources, tasks, most))
 
 
 def _crossing(

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from itertools import combinations
-from typing import Any
 
 from ortools.sat.python import cp_model
 
@@ -30,7 +29,16 @@ def shorter(
     model = build(problem, least=0, most=start.makespan - 1)
     _first_come(model)
     add_hint(model, start)
-    solver = _solver(seed, effort, seconds)
+    solver = cp_model.CpSolver()
+    p = solver.parameters
+    p.num_workers = 1
+    p.random_seed = seed
+    p.max_deterministic_time = effort
+    p.max_time_in_seconds = min(seconds, 1e9)
+    # As measured for the windows of `solvers.cpsat.descent`.
+    p.linearization_level = 0
+    p.cp_model_probing_level = 0
+    p.use_precedences_in_disjunctive_constraint = False
     found = solver.solve(model.cp)
     if found == cp_model.MODEL_INVALID:
         raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
@@ -59,17 +67,3 @@ def _first_come(model: IntervalModel) -> None:
             there = [literal, a.present, b.present]
             cp.add(early <= late).only_enforce_if(there)
             cp.add(x.start <= y.start).only_enforce_if(there)
-
-
-def _solver(seed: int, effort: float, seconds: float) -> Any:
-    solver = cp_model.CpSolver()
-    p = solver.parameters
-    p.num_workers = 1
-    p.random_seed = seed
-    p.max_deterministic_time = effort
-    p.max_time_in_seconds = min(seconds, 1e9)
-    # As measured for the windows of `solvers.cpsat.descent`.
-    p.linearization_level = 0
-    p.cp_model_probing_level = 0
-    p.use_precedences_in_disjunctive_constraint = False
-    return solver

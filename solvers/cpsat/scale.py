@@ -81,8 +81,5 @@ def scale(problem: Problem, start: Schedule | None, horizon: int) -> Scaled:
         duration=np.where(problem.allowed, -(-duration // factor), FORBIDDEN),
         transfer=-(-transfer // factor),
     )
-    return Scaled(problem=scaled, factor=factor, rounding=_rounding(problem, factor), horizon=serial(scaled))
-
-
-def _rounding(problem: Problem, factor: int) -> int:
-    return longest(problem, np.where(problem.allowed, -problem.duration % factor, 0), -problem.transfer % factor)
+    rounding = longest(problem, np.where(problem.allowed, -problem.duration % factor, 0), -problem.transfer % factor)
+    return Scaled(problem=scaled, factor=factor, rounding=rounding, horizon=serial(scaled))

@@ -57,7 +57,8 @@ def network_of(problem: Problem) -> ProblemTables:
     outputs: list[list[tuple[int, int]]] = [[] for _ in range(n)]
     readers: list[list[int]] = [[] for _ in range(problem.payloads)]
     # An edge may be given twice.
-    for tail, head, payload in sorted(set(_edges(problem))):
+    edges = list(zip(problem.src.tolist(), problem.dst.tolist(), problem.payload.tolist(), strict=True))
+    for tail, head, payload in sorted(set(edges)):
         inputs[head].append((tail, payload))
         outputs[tail].append((head, payload))
         if payload >= 0:
@@ -78,10 +79,6 @@ def network_of(problem: Problem) -> ProblemTables:
         location=problem.location.tolist(),
         path=[[_links(problem, a, b) for b in range(problem.locations)] for a in range(problem.locations)],
     )
-
-
-def _edges(p: Problem) -> list[tuple[int, int, int]]:
-    return list(zip(p.src.tolist(), p.dst.tolist(), p.payload.tolist(), strict=True))
 
 
 def _links(p: Problem, source: int, to: int) -> tuple[int, ...]:
@@ -135,7 +132,10 @@ def timeline_of(network: ProblemTables, schedule: Schedule) -> ActivityTimeline:
     finish = [*schedule.finish.tolist(), *schedule.sent_finish.tolist()]
     sent = {crossing: n + k for k, crossing in enumerate(crossings)}
     after = _followers(network, at, sent)
-    order = _in_time(network, start, finish, crossings)
+    # The activities by (start, finish); those of no time that tie, so that none precedes what it waits for.
+    position = [(place, 0) for place in network.position]
+    position += [(network.position[network.producer[payload]], 1) for payload, _ in crossings]
+    order = sorted(range(len(start)), key=lambda a: (start[a], finish[a], position[a]))
     _chain(after, order, [*((d,) for d in device), *(tuple(-1 - link for link in held) for held in links)])
     tail = [f - s for s, f in zip(start, finish, strict=True)]
     for activity in reversed(order):
@@ -164,15 +164,6 @@ def _followers(network: ProblemTables, at: list[int], sent: dict[tuple[int, int]
     for (payload, _), activity in sent.items():
         after[network.producer[payload]].append(activity)
     return after
-
-
-def _in_time(
-    network: ProblemTables, start: list[int], finish: list[int], crossings: list[tuple[int, int]]
-) -> list[int]:
-    """The activities by (start, finish); those of no time that tie, so that none precedes what it waits for."""
-    position = [(place, 0) for place in network.position]
-    position += [(network.position[network.producer[payload]], 1) for payload, _ in crossings]
-    return sorted(range(len(start)), key=lambda a: (start[a], finish[a], position[a]))
 
 
 def _chain(after: list[list[int]], order: list[int], holds: list[tuple[int, ...]]) -> None:

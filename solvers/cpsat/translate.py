@@ -5,7 +5,6 @@ from heapq import heapreplace
 
 import numpy as np
 
-from solvers.arrays import Ints
 from solvers.cpsat.model import Expression, IntervalModel
 from solvers.schedule import Schedule
 
@@ -61,19 +60,7 @@ def rough_schedule(model: IntervalModel, value: Callable[[Expression], int]) -> 
     finish = np.asarray([value(e) for e in model.end], dtype=np.int64)
     pool = np.asarray([next(q for q, y in on.items() if value(y)) for on in model.on], dtype=np.int64)
     sent = [c for c in model.crossings if value(c.present)]
-    return Schedule(
-        device=_devices(model, pool, start, finish),
-        start=start,
-        finish=finish,
-        sent_payload=[c.payload for c in sent],  # type: ignore[arg-type]
-        sent_to=[c.to for c in sent],  # type: ignore[arg-type]
-        sent_start=[value(c.start) for c in sent],  # type: ignore[arg-type]
-        sent_finish=[value(c.arrival) for c in sent],  # type: ignore[arg-type]
-    )
-
-
-def _devices(model: IntervalModel, pool: Ints, start: Ints, finish: Ints) -> Ints:
-    """A device of its pool for every task, by interval colouring: the one that has been free longest."""
+    # A device of its pool for every task, by interval colouring: the one that has been free longest.
     device = np.asarray([p.lead for p in model.pools], dtype=np.int64)[pool]
     free = [[(-1, d) for d in p.devices] for p in model.pools]
     for task in np.lexsort((finish, start)).tolist():
@@ -81,4 +68,12 @@ def _devices(model: IntervalModel, pool: Ints, start: Ints, finish: Ints) -> Int
         if len(waiting) > 1:
             device[task] = waiting[0][1]
             heapreplace(waiting, (int(finish[task]), waiting[0][1]))
-    return device
+    return Schedule(
+        device=device,
+        start=start,
+        finish=finish,
+        sent_payload=[c.payload for c in sent],  # type: ignore[arg-type]
+        sent_to=[c.to for c in sent],  # type: ignore[arg-type]
+        sent_start=[value(c.start) for c in sent],  # type: ignore[arg-type]
+        sent_finish=[value(c.arrival) for c in sent],  # type: ignore[arg-type]
+    )

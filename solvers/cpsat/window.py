@@ -56,10 +56,25 @@ class Window:
         self._places()
         self._tasks()
         self._edges()
-        self._kept_order()
+        t, last = self._t, dict[int, int]()
+        kept = (i for i, free in self._cut.active.items() if not free)
+        for task in sorted(kept, key=t.rank):
+            if t.device[task] in last:
+                self.cp.add(self._start[task] >= self._end[last[t.device[task]]])
+            last[t.device[task]] = task
         self._payloads()
         self._no_overlap()
-        self._memory()
+        # Add memory rows: the units that may move fit the room that the others leave at every location.
+        w, units = self._w, sorted(self._cut.free.units)
+        room = w.problem.capacity.tolist()
+        for unit, members in enumerate(w.members):
+            if unit not in self._cut.free.units:
+                room[self._t.at[members[0]]] -= w.held[unit]
+        for place, left in enumerate(room):
+            at = [(w.held[u], self._at[w.members[u][0]]) for u in units]
+            come = [(held, x[place]) for held, x in at if held and place in x]
+            if sum(held for held, _ in come) > left:
+                self.cp.add(sum(held * x for held, x in come) <= left)
         self.cp.minimize(self._makespan)
         for variable, value in self._hint.values():
             self.cp.add_hint(variable, value)
@@ -133,14 +148,6 @@ class Window:
             done = max([0, *(t.finish[i] for i, _ in self._w.inputs[task] if i not in cut.active)])
             if done > cut.begin:
                 self.cp.add(self._start[task] >= done)
-
-    def _kept_order(self) -> None:
-        t, last = self._t, dict[int, int]()
-        kept = (i for i, free in self._cut.active.items() if not free)
-        for task in sorted(kept, key=t.rank):
-            if t.device[task] in last:
-                self.cp.add(self._start[task] >= self._end[last[t.device[task]]])
-            last[t.device[task]] = task
 
     def _payloads(self) -> None:
         """Every payload with an open transfer, to every location where it may be needed."""
@@ -241,19 +248,6 @@ class Window:
             fixed = [a for a in self._cut.blocks[link] if t.finish[a] > first]
             blocks = [self.cp.new_fixed_size_interval_var(t.start[a], t.finish[a] - t.start[a], "") for a in fixed]
             self.cp.add_no_overlap([*(interval for _, interval in held), *blocks])
-
-    def _memory(self) -> None:
-        """Add memory rows: the units that may move fit the room that the others leave at every location."""
-        w, units = self._w, sorted(self._cut.free.units)
-        room = w.problem.capacity.tolist()
-        for unit, members in enumerate(w.members):
-            if unit not in self._cut.free.units:
-                room[self._t.at[members[0]]] -= w.held[unit]
-        for place, left in enumerate(room):
-            at = [(w.held[u], self._at[w.members[u][0]]) for u in units]
-            come = [(held, x[place]) for held, x in at if held and place in x]
-            if sum(held for held, _ in come) > left:
-                self.cp.add(sum(held * x for held, x in come) <= left)
 
     def answer(self, value: Callable[[Any], int]) -> Schedule:
         """Return the rough schedule of a solution: devices, the window's times, and later activities after these."""

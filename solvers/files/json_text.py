@@ -135,7 +135,17 @@ def decode_document(
     """
     text = _text(data)
     found = outline(text)
-    _check_kind(_decoded(text, _FormatHead, found), kind)
+    head = _decoded(text, _FormatHead, found)
+    if head.format != kind.format:
+        named = "no format is named" if head.format is None else f"format is '{shown(head.format)}'"
+        raise ValueError(f"{named}, expected '{kind.format}' - {kind.help}")
+    version = head.format_version
+    if type(version) is not int or version < 1:
+        raise ValueError(f"format_version must be an integer - write {kind.version}")
+    if not (kind.oldest or kind.version) <= version <= kind.version:
+        remedy = "update pesto" if version > kind.version else "write it anew"
+        known = f"{kind.oldest} to {kind.version}" if kind.oldest else str(kind.version)
+        raise ValueError(f"format_version {version} is not known, only {known} - {remedy}")
     if limit is not None and found is not None:
         limit(found)
     value = _decoded(text, as_type, found)
@@ -273,19 +283,6 @@ def _malformed(text: bytes, error: Exception, found: Outline | None) -> str:
     return (
         f"{where}: malformed JSON: {shown(reason)} - correct it there (NaN, comments and trailing commas are not JSON)"
     )
-
-
-def _check_kind(head: _FormatHead, kind: DocumentKind) -> None:
-    if head.format != kind.format:
-        named = "no format is named" if head.format is None else f"format is '{shown(head.format)}'"
-        raise ValueError(f"{named}, expected '{kind.format}' - {kind.help}")
-    version = head.format_version
-    if type(version) is not int or version < 1:
-        raise ValueError(f"format_version must be an integer - write {kind.version}")
-    if not (kind.oldest or kind.version) <= version <= kind.version:
-        remedy = "update pesto" if version > kind.version else "write it anew"
-        known = f"{kind.oldest} to {kind.version}" if kind.oldest else str(kind.version)
-        raise ValueError(f"format_version {version} is not known, only {known} - {remedy}")
 
 
 def _warn_unknown(text: bytes, found: Outline, as_type: Any, named: str) -> None:

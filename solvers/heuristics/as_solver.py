@@ -7,7 +7,7 @@ import numpy as np
 from solvers.base import Report, UnavailableError
 from solvers.bounds.quick_bounds import memory_proof
 from solvers.heuristics.incumbent import HeuristicRun, infeasible
-from solvers.heuristics.methods import PLACERS, NoRoomError, Placement
+from solvers.heuristics.methods import PLACERS, NoRoomError
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
 from solvers.timing.replay import replay
@@ -27,7 +27,12 @@ class PlacerSolver:
         incumbent = HeuristicRun(problem, options, report)
         try:
             placement = self._place(problem, options)
-            detail = _overflow(problem, placement)
+            # By how much the placement exceeds a capacity; empty when it does not.
+            used = np.zeros(problem.locations, dtype=np.int64)
+            np.add.at(used, problem.location[placement.device], problem.memory)
+            over = used - problem.capacity
+            at = int(over.argmax()) if problem.locations else 0
+            detail = f"memory: {over[at]} bytes too many at location {at}" if problem.locations and over[at] > 0 else ""
         except NoRoomError as short:
             placement, detail = None, f"memory: {short}"
         except ImportError as missing:
@@ -39,12 +44,3 @@ class PlacerSolver:
                 incumbent.offer(replay(problem, placement.device, placement.rank, prepared=incumbent.prepared))
         incumbent.bound()
         return incumbent.result(self._name, Limit.NONE, detail)
-
-
-def _overflow(problem: Problem, placement: Placement) -> str:
-    """By how much the placement exceeds a capacity; empty when it does not."""
-    used = np.zeros(problem.locations, dtype=np.int64)
-    np.add.at(used, problem.location[placement.device], problem.memory)
-    over = used - problem.capacity
-    at = int(over.argmax()) if problem.locations else 0
-    return f"memory: {over[at]} bytes too many at location {at}" if problem.locations and over[at] > 0 else ""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Ints
 from solvers.problem import FORBIDDEN, Problem
 
 
@@ -29,12 +29,30 @@ def heterogeneous(
     bytes_held[parts.op] = rng.integers(1, 100, parts.ops)
     dealt = np.bincount(np.arange(parts.ops) % gpus, weights=bytes_held[parts.op], minlength=gpus).astype(np.int64)
     host_or_gpu = np.arange(gpus + 1) > 0
-    path_class, path_links = _bus_and_pairs(host_or_gpu)
+    # Path classes and links: link 0 to and from the host, and one link for each two GPUs.
+    places = np.arange(len(host_or_gpu))
+    low, high = np.minimum(places[:, None], places), np.maximum(places[:, None], places)
+    both = host_or_gpu[:, None] & host_or_gpu
+    # Pairs (low, high) of GPUs are numbered 1, 2, ... row by row.
+    last = len(host_or_gpu) - 1
+    pair = 1 + (low - 1) * last - low * (low - 1) // 2 + (high - low - 1)
+    off = low != high
+    path_class, path_links = (
+        np.where(off, both.astype(np.int64), -1),
+        np.where(off, np.where(both, pair, 0), -1)[:, :, None],
+    )
     size = rng.integers(min(1, transfer), transfer + 1, len(producer))
     group = np.full(parts.tasks, -1)
     group[parts.op] = group[parts.launch] = np.arange(parts.ops)
+    ticks = np.full((parts.tasks, cores + 2 * gpus), FORBIDDEN)
+    ticks[: parts.inputs, :cores] = rng.integers(1, 7, (parts.inputs, 1))
+    ticks[-1, :cores] = 2
+    base = rng.integers(2, 13, (parts.ops, 1))
+    slow = np.arange(gpus) % 2 == 1
+    ticks[parts.op, cores : cores + gpus] = base + slow * -(-base // 2)
+    ticks[parts.launch, cores + gpus :] = 1
     return Problem(
-        duration=_durations(rng, parts, cores, gpus),
+        duration=ticks,
         location=np.concatenate([np.zeros(cores, dtype=np.int64), np.tile(np.arange(1, gpus + 1), 2)]),
         memory=bytes_held,
         capacity=np.append(0, dealt + dealt // 10),
@@ -81,26 +99,3 @@ def _edges(rng: np.random.Generator, parts: _TaskNumbers, width: int) -> tuple[I
     payload = np.full(len(src), -1, dtype=np.int64)
     producer, payload[: len(data)] = np.unique(data, return_inverse=True)
     return src, dst, payload, producer
-
-
-def _durations(rng: np.random.Generator, parts: _TaskNumbers, cores: int, gpus: int) -> Ints:
-    ticks = np.full((parts.tasks, cores + 2 * gpus), FORBIDDEN)
-    ticks[: parts.inputs, :cores] = rng.integers(1, 7, (parts.inputs, 1))
-    ticks[-1, :cores] = 2
-    base = rng.integers(2, 13, (parts.ops, 1))
-    slow = np.arange(gpus) % 2 == 1
-    ticks[parts.op, cores : cores + gpus] = base + slow * -(-base // 2)
-    ticks[parts.launch, cores + gpus :] = 1
-    return ticks
-
-
-def _bus_and_pairs(gpu: Bools) -> tuple[Ints, Ints]:
-    """Path classes and links: link 0 to and from the host, and one link for each two GPUs."""
-    places = np.arange(len(gpu))
-    low, high = np.minimum(places[:, None], places), np.maximum(places[:, None], places)
-    both = gpu[:, None] & gpu
-    # Pairs (low, high) of GPUs are numbered 1, 2, ... row by row.
-    last = len(gpu) - 1
-    pair = 1 + (low - 1) * last - low * (low - 1) // 2 + (high - low - 1)
-    off = low != high
-    return np.where(off, both.astype(np.int64), -1), np.where(off, np.where(both, pair, 0), -1)[:, :, None]

@@ -31,7 +31,23 @@ def transformer(
     """
     if layers < 1 or heads < 1:
         raise ValueError(f"at least 1 layer and 1 head, not {layers} and {heads}")
-    net = _forward(layers, heads)
+    # The embedding is task 0, the loss the last.
+    kinds = np.repeat([_QKV, _ATTENTION, _OUT, _ADD, _WIDEN, _NARROW, _SUM], [heads, heads, 1, 1, 1, 1, 1])
+    before = np.arange(layers) * len(kinds)
+    first = before + 1
+    head = first[:, None] + np.arange(heads)
+    out = first + 2 * heads
+    add, widen, narrow, last = (out + k for k in range(1, 5))
+    feeds = np.repeat(before[:, None], heads, axis=1)
+    pairs = [
+        (feeds, head), (head, head + heads), (head + heads, np.repeat(out[:, None], heads, axis=1)), (out, add),
+        (before, add), (add, widen), (widen, narrow), (narrow, last), (add, last), (last[-1:], last[-1:] + 1),
+    ]  # fmt: skip
+    net = _ForwardPass(
+        kind=np.concatenate([[_ENDS], np.tile(kinds, layers), [_ENDS]]),
+        src=np.concatenate([tail.ravel() for tail, _ in pairs]),
+        dst=np.concatenate([reader.ravel() for _, reader in pairs]),
+    )
     forward = len(net.kind)
     back = np.arange(forward - 1) + forward
     weight = np.flatnonzero(np.isin(net.kind, (_QKV, _OUT, _WIDEN, _NARROW, _ENDS)))
@@ -56,26 +72,6 @@ class _ForwardPass:
     kind: Ints
     src: Ints
     dst: Ints
-
-
-def _forward(layers: int, heads: int) -> _ForwardPass:
-    """The embedding is task 0, the loss the last."""
-    kinds = np.repeat([_QKV, _ATTENTION, _OUT, _ADD, _WIDEN, _NARROW, _SUM], [heads, heads, 1, 1, 1, 1, 1])
-    before = np.arange(layers) * len(kinds)
-    first = before + 1
-    head = first[:, None] + np.arange(heads)
-    out = first + 2 * heads
-    add, widen, narrow, last = (out + k for k in range(1, 5))
-    feeds = np.repeat(before[:, None], heads, axis=1)
-    pairs = [
-        (feeds, head), (head, head + heads), (head + heads, np.repeat(out[:, None], heads, axis=1)), (out, add),
-        (before, add), (add, widen), (widen, narrow), (narrow, last), (add, last), (last[-1:], last[-1:] + 1),
-    ]  # fmt: skip
-    return _ForwardPass(
-        kind=np.concatenate([[_ENDS], np.tile(kinds, layers), [_ENDS]]),
-        src=np.concatenate([tail.ravel() for tail, _ in pairs]),
-        dst=np.concatenate([reader.ravel() for _, reader in pairs]),
-    )
 
 
 def _sizes(kind: Ints, heads: int, op: int, transfer: int) -> tuple[Ints, Ints, Ints]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.arrays import Ints
 from solvers.labels.factor_graph import NEVER, FactorGraph
 from solvers.labels.subprocess_lp import LabelLimits, RelaxationResult, serve
 
@@ -63,12 +62,11 @@ def _solved(net: FactorGraph, model: Any, taken: list[Any], asked: tuple[LabelLi
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return RelaxationResult(None, bound, ended=False, fractional=0)
     values = np.array([solver.boolean_value(label) for label in taken])
-    return RelaxationResult(_labels(net, values), bound, ended=status == cp_model.OPTIMAL, fractional=0)
-
-
-def _labels(net: FactorGraph, values: Any) -> Ints:
-    """The label of each variable that is taken."""
-    return np.array([values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64)
+    # The label of each variable that is taken.
+    labels = np.array(
+        [values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64
+    )
+    return RelaxationResult(labels, bound, ended=status == cp_model.OPTIMAL, fractional=0)
 
 
 if __name__ == "__main__":

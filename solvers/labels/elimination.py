@@ -81,10 +81,6 @@ def eliminate(net: FactorGraph, cap: int) -> Elimination:
     gone = np.zeros(variables, dtype=np.bool_)
     gone[work.order[: work.size[3]]] = True
     kept = np.flatnonzero(~gone)
-    return Elimination(work, pool, int(work.size[4]), kept, _rest(work, pool, kept))
-
-
-def _rest(work: EliminationState, pool: Ints, kept: Ints) -> FactorGraph:
     left = np.flatnonzero(work.killer[: work.size[0]] < 0)
     number = np.full(len(work.head), -1)
     number[kept] = np.arange(len(kept))
@@ -92,7 +88,8 @@ def _rest(work: EliminationState, pool: Ints, kept: Ints) -> FactorGraph:
     label, first = runs(work.first, kept)
     begin = offsets(labels[work.a[left]] * labels[work.b[left]])
     pair = np.repeat(work.begin[left] - begin[:-1], np.diff(begin)) + np.arange(begin[-1])
-    return FactorGraph(first, work.cost[label], number[work.a[left]], number[work.b[left]], begin, pool[pair])
+    rest = FactorGraph(first, work.cost[label], number[work.a[left]], number[work.b[left]], begin, pool[pair])
+    return Elimination(work, pool, int(work.size[4]), kept, rest)
 
 
 @routine

@@ -88,7 +88,10 @@ def tidy(net: FactorGraph) -> tuple[FactorGraph, Ints] | None:
         return None
     if keep.all():
         return net, np.arange(len(keep))
-    return _keeping(net, keep), np.flatnonzero(keep)
+    sizes = np.add.reduceat(keep, net.first[:-1], dtype=np.int64) if len(net.first) > 1 else np.zeros(0, np.int64)
+    begin = offsets(sizes[net.a] * sizes[net.b])
+    keeping = FactorGraph(offsets(sizes), net.cost[keep], net.a, net.b, begin, _kept_pairs(net, keep, int(begin[-1])))
+    return keeping, np.flatnonzero(keep)
 
 
 def part_of(net: FactorGraph, variables: Ints, edges: Ints) -> FactorGraph:
@@ -105,12 +108,6 @@ def runs(begin: Ints, which: Ints) -> tuple[Ints, Ints]:
     lengths = np.diff(begin)[which]
     first = offsets(lengths)
     return np.repeat(begin[which] - first[:-1], lengths) + np.arange(first[-1]), first
-
-
-def _keeping(net: FactorGraph, keep: Bools) -> FactorGraph:
-    sizes = np.add.reduceat(keep, net.first[:-1], dtype=np.int64) if len(net.first) > 1 else np.zeros(0, np.int64)
-    begin = offsets(sizes[net.a] * sizes[net.b])
-    return FactorGraph(offsets(sizes), net.cost[keep], net.a, net.b, begin, _kept_pairs(net, keep, int(begin[-1])))
 
 
 @routine

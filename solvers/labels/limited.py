@@ -77,7 +77,14 @@ class _PriceSearch:
             if found is None or found.weight in (free.weight, light.weight):
                 break
             free, light = (found, light) if found.weight > self.at_most else (free, found)
-        self._fill(free, light)
+        # Give variables their heavier labels while there is room, the heaviest first, and choose all else anew.
+        first = self.problem.first[:-1]
+        more = self.weight[first + free.labels] - self.weight[first + light.labels]
+        labels, left = np.where(self._weighs(), light.labels, -1), self.at_most - light.weight
+        for v in np.argsort(-more, kind="stable").tolist():
+            if 0 < more[v] <= left:
+                labels[v], left = free.labels[v], left - more[v]
+        self._completed(labels)
         return LimitedResult(self._answer(), None)
 
     def _between(self, heavy: _PricedPoint, light: _PricedPoint) -> _PricedPoint | None:
@@ -85,14 +92,10 @@ class _PriceSearch:
         price = (light.value - heavy.value) / (heavy.weight - light.weight)
         if most(self.problem) + (price + 1) * self._dearest() > MOST:
             return None
-        of = self._fineness(price)
-        return self._priced(max(1, round(price * of)), of)
-
-    def _fineness(self, price: float) -> int:
         values, weights, of = most(self.problem), self._dearest(), _FINEST
         while of > 1 and of * (values + (price + 1) * weights) > MOST:
             of //= 2
-        return of
+        return self._priced(max(1, round(price * of)), of)
 
     def _dearest(self) -> int:
         first = self.problem.first[:-1]
@@ -129,16 +132,6 @@ class _PriceSearch:
         if weight <= self.at_most and (self.best is None or point.value < self.best.value):
             self.best = point
         return point
-
-    def _fill(self, heavy: _PricedPoint, light: _PricedPoint) -> None:
-        """Give variables their heavier labels while there is room, the heaviest first, and choose all else anew."""
-        first = self.problem.first[:-1]
-        more = self.weight[first + heavy.labels] - self.weight[first + light.labels]
-        labels, left = np.where(self._weighs(), light.labels, -1), self.at_most - light.weight
-        for v in np.argsort(-more, kind="stable").tolist():
-            if 0 < more[v] <= left:
-                labels[v], left = heavy.labels[v], left - more[v]
-        self._completed(labels)
 
     def _weighs(self) -> Bools:
         """[n] whether any label of a variable has a weight."""

@@ -41,7 +41,23 @@ class _NoListener:
 def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     """Solve the linear program, and with whole labels where its optimum is not whole."""
     unit = max(1, int(np.gcd.reduce(np.concatenate([_known(net.cost), _known(net.table)]), initial=0)))
-    linear = _linear(net, unit)
+    labels, variables = len(net.cost), len(net.first) - 1
+    row, column, entry = _entries(net)
+    order = np.argsort(row, kind="stable")
+    rows = int(row.max(initial=-1)) + 1
+    cost = np.concatenate([net.cost, net.table])
+    right = np.concatenate([np.ones(variables), np.zeros(rows - variables)])
+    linear = Linear(
+        cost=np.where(cost < NEVER, cost, 0) / unit,
+        lower=np.zeros(labels + len(net.table)),
+        upper=(cost < NEVER).astype(np.float64),
+        integer=np.zeros(labels + len(net.table), dtype=np.bool_),
+        offset=offsets(np.bincount(row, minlength=rows)),
+        column=column[order],
+        coefficient=entry[order],
+        row_lower=right,
+        row_upper=right,
+    )
     effort = budget.seconds if budget.deterministic else math.inf
     ask = RunRequest(seconds=budget.left_s, gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
     first = highs.run(linear, ask, _NoListener())
@@ -76,26 +92,6 @@ def _bound(outcome: VendorOutcome, unit: int) -> int:
 def _labels(net: FactorGraph, values: Floats) -> Ints:
     """The label of each variable that is taken."""
     return np.array([values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64)
-
-
-def _linear(net: FactorGraph, unit: int) -> Linear:
-    labels, variables = len(net.cost), len(net.first) - 1
-    row, column, entry = _entries(net)
-    order = np.argsort(row, kind="stable")
-    rows = int(row.max(initial=-1)) + 1
-    cost = np.concatenate([net.cost, net.table])
-    right = np.concatenate([np.ones(variables), np.zeros(rows - variables)])
-    return Linear(
-        cost=np.where(cost < NEVER, cost, 0) / unit,
-        lower=np.zeros(labels + len(net.table)),
-        upper=(cost < NEVER).astype(np.float64),
-        integer=np.zeros(labels + len(net.table), dtype=np.bool_),
-        offset=offsets(np.bincount(row, minlength=rows)),
-        column=column[order],
-        coefficient=entry[order],
-        row_lower=right,
-        row_upper=right,
-    )
 
 
 def _entries(net: FactorGraph) -> tuple[Ints, Ints, Floats]:

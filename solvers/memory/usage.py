@@ -159,20 +159,8 @@ def _uses(problem: Problem, f: Footprint, s: Schedule) -> _RowUses:
 def _shared(f: Footprint, s: Schedule, use: _RowUses) -> Ints:
     if not (f.reuses >= 0).any():
         return f.passes
-    taken, read = _taken_over(f, s, use, _row_roots(f, use, f.passes)), f.passes.copy()
-    read[taken] = f.reuses[taken]
-    return read
-
-
-def _row_roots(f: Footprint, use: _RowUses, read: Ints) -> Ints:
-    """[rows] the row whose bytes each row really uses, where buffers use those of a `read`, [b]."""
-    parent, others = np.arange(len(f.size) + len(use.copied)), np.flatnonzero(read >= 0)
-    parent[others] = use.row[read[others]]
-    return roots(parent)
-
-
-def _taken_over(f: Footprint, s: Schedule, use: _RowUses, root: Ints) -> Ints:
-    """The buffers that take over the bytes that they may reuse: at most one for each root."""
+    # The buffers that take over the bytes that they may reuse: at most one for each root.
+    root = _row_roots(f, use, f.passes)
     size = np.concatenate([f.size, f.size[use.source]])
     bytes_of = np.concatenate([root[use.row], root[use.source]])
     until = np.concatenate([s.finish[f.read_by], s.sent_finish[use.copied]])
@@ -189,7 +177,17 @@ def _taken_over(f: Footprint, s: Schedule, use: _RowUses, root: Ints) -> Ints:
     # Tasks of zero ticks can each find the other's read finished: the later buffer has it.
     chosen = np.full(len(root), -1, dtype=np.int64)
     chosen[of[takes]] = wants[takes]
-    return chosen[chosen >= 0]
+    taken_over = chosen[chosen >= 0]
+    taken, read = taken_over, f.passes.copy()
+    read[taken] = f.reuses[taken]
+    return read
+
+
+def _row_roots(f: Footprint, use: _RowUses, read: Ints) -> Ints:
+    """[rows] the row whose bytes each row really uses, where buffers use those of a `read`, [b]."""
+    parent, others = np.arange(len(f.size) + len(use.copied)), np.flatnonzero(read >= 0)
+    parent[others] = use.row[read[others]]
+    return roots(parent)
 
 
 def _levels(rows: AliveSpans, mine: Ints) -> tuple[Ints, Ints]:

@@ -70,7 +70,17 @@ class Milp:
             self._polish(watch, watch.best)
             if watch.within_gap:
                 return watch.result(Limit.GAP, "")
-        limits = _limits(watch)
+        # Return the bounds that a program of the problem is built from, with its deadline.
+        most = serial(watch.problem) if watch.best is None else watch.best.makespan
+        # A clock would make deterministic runs differ before their limit.
+        share = 1.0 if watch.options.deterministic else _SETTLING
+        now = time.monotonic()
+        limits = MakespanLimits(
+            least=min(watch.lower_bound, most),
+            most=most,
+            settle_by=now + share * watch.remaining,
+            build_by=now + watch.remaining,
+        )
         try:
             program = formulate(problem, options.formulation, limits)
             limits.check()
@@ -95,20 +105,6 @@ class Milp:
         ask = _ask(options, _SHARE * watch.remaining, _SHARE)
         search = PolishSettings(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
         polish(watch.problem, start, search, watch.better_schedule)
-
-
-def _limits(watch: SolveMonitor) -> MakespanLimits:
-    """Return the bounds that a program of the problem is built from, with its deadline."""
-    most = serial(watch.problem) if watch.best is None else watch.best.makespan
-    # A clock would make deterministic runs differ before their limit.
-    share = 1.0 if watch.options.deterministic else _SETTLING
-    now = time.monotonic()
-    return MakespanLimits(
-        least=min(watch.lower_bound, most),
-        most=most,
-        settle_by=now + share * watch.remaining,
-        build_by=now + watch.remaining,
-    )
 
 
 def _ask(options: Options, seconds: float, share: float) -> RunRequest:

@@ -77,33 +77,27 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
     total = machines.most_ticks(chain)
     if (known and known.optimal) or total > _MOST_TICKS:
         return known
-    used = _used(machines, chain.layers)
-    told = _asked(
-        seconds, **_ticks(chain, machines, used), weights=chain.weights,
-        start=np.full(chain.layers, -1) if known is None else np.searchsorted(used, known.allocation.device),
-        least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
-    )  # fmt: skip
-    return _judged(chain, machines, known, bound, told | {"used": used})
-
-
-def _used(machines: Machines, layers: int) -> Ints:
-    """Return the first devices of each kind, at most as many as there are layers: more are of no use."""
+    # Return the first devices of each kind, at most as many as there are layers: more are of no use.
+    layers = chain.layers
     kinds = machines.kinds()
-    return ints([d for d, kind in enumerate(kinds) if kinds[:d].count(kind) < layers])
-
-
-def _ticks(chain: Chain, machines: Machines, used: Ints) -> dict[str, Ints]:
-    """Return arrays by name: ticks of each layer and cut on these devices and links, and bytes of memory."""
+    used = ints([d for d, kind in enumerate(kinds) if kinds[:d].count(kind) < layers])
+    # Return arrays by name: ticks of each layer and cut on these devices and links, and bytes of memory.
     devices = used.tolist()
     speeds = sorted({machines.link(d, e) for d in devices for e in devices})
     memory = np.full(machines.devices, chain.weights.sum())
     memory = memory if machines.memory is None else np.minimum(memory, machines.memory)
     loads = [slower(chain.forward, speed) + slower(chain.backward, speed) for speed in machines.speed]
-    return {
+    ticks = {
         "loads": ints(loads)[used], "transfers": ints([slower(chain.transfers, speed) for speed in speeds]),
         "link": ints([[speeds.index(machines.link(d, e)) for e in devices] for d in devices]),
         "memory": memory[used], "kind": ints(machines.kinds())[used],
     }  # fmt: skip
+    told = _asked(
+        seconds, **ticks, weights=chain.weights,
+        start=np.full(chain.layers, -1) if known is None else np.searchsorted(used, known.allocation.device),
+        least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
+    )  # fmt: skip
+    return _judged(chain, machines, known, bound, told | {"used": used})
 
 
 def _judged(

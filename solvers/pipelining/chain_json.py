@@ -169,7 +169,19 @@ def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
             f"two of {len(found.layers)} layers - correct one of them"
         )
     try:
-        chain = _chain(found)
+        layers = found.layers
+        out = [x.activation_bytes if x.output_bytes is None else x.output_bytes for x in layers]
+        chain = Chain(
+            forward=_column([x.forward for x in layers]),
+            backward=_column([x.backward for x in layers]),
+            weights=_column([x.weights_bytes for x in layers]),
+            activation=_column([x.activation_bytes for x in layers]),
+            output=_column([found.input_bytes, *out]),
+            transfers=_column(found.transfers),
+            weight_gradient=_column(
+                [x.backward // 2 if x.weight_gradient is None else x.weight_gradient for x in layers]
+            ),
+        )  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{where}: {error} - correct the chain") from error
     check_label(found.name, f"{where}.name")
@@ -183,22 +195,6 @@ def _layer(forward: int, backward: int, weights: int, activation: int, output: i
         forward=forward, backward=backward, weights_bytes=weights, activation_bytes=activation,
         output_bytes=None if output == activation else output,
         weight_gradient=None if gradient == backward // 2 else gradient,
-    )  # fmt: skip
-
-
-def _chain(found: ChainDocument) -> Chain:
-    layers = found.layers
-    out = [x.activation_bytes if x.output_bytes is None else x.output_bytes for x in layers]
-    return Chain(
-        forward=_column([x.forward for x in layers]),
-        backward=_column([x.backward for x in layers]),
-        weights=_column([x.weights_bytes for x in layers]),
-        activation=_column([x.activation_bytes for x in layers]),
-        output=_column([found.input_bytes, *out]),
-        transfers=_column(found.transfers),
-        weight_gradient=_column(
-            [x.backward // 2 if x.weight_gradient is None else x.weight_gradient for x in layers]
-        ),
     )  # fmt: skip
 
 

@@ -53,7 +53,8 @@ class Cuts:
     @property
     def period(self) -> Fraction:
         """Ticks a batch, n T / k."""
-        return _period(self.T, self.keep)
+        keep = self.keep
+        return Fraction(self.T * keep[1], keep[0])
 
     @property
     def in_flight(self) -> Ints:
@@ -185,10 +186,6 @@ class _CutSearch:
             first.append(j)
             group.append(int(found.group[i, left]))
         return Cuts(first=ints(first), devices=self.devices, T=most, keep=keep, group=ints(group), bytes=ints(charged))
-
-
-def _period(ticks: int, keep: tuple[int, int]) -> Fraction:
-    return Fraction(ticks * keep[1], keep[0])
 
 
 def in_flight_of(group: Ints, keep: tuple[int, int]) -> Ints:

@@ -101,14 +101,34 @@ class ModuloTask:
                 f"an allocation of {len(question.allocation.device)} layers for {question.chain.layers} layers"
             )
         self.question = question
-        self.line = _line(question)
+        # Stages run at once where a device has one, if not asked for apart; else layers may take turns.
+        allocation = question.allocation
+        layer = np.arange(question.chain.layers)
+        finest = ints(np.column_stack([layer, layer, allocation.device]))
+        stages = allocation.stages if allocation.contiguous and not question.apart else finest
+        self.line = line_of(question.chain, allocation, stages, split=question.split)
         held, room = _held(question, self.line), _room(question)
         lacking = _least_bytes(question, self.line) - np.asarray(0 if question.memory is None else question.memory)
         self.misfit = ""
         if question.memory is not None and lacking.max() > 0:
             at = int(np.argmax(lacking > 0))
             self.misfit = f"device {at} lacks {lacking[at]} bytes for its weights and one batch"
-        self.asked = _asked(question, self.line, held, room)
+        line = self.line
+        of = {key: number for number, key in enumerate(line.ticks)}
+        waits = [(of[before], of[after]) for before, afters in line.after.items() for after in afters]
+        ticks, k = list(line.ticks.values()), question.k
+        most = max(1, k * sum(ticks)) if question.most is None else question.most
+        least = max(1, k * _load(line))
+        if question.flushed:
+            least = max(least, sum(ticks[of[key]] for key in of if key[0] != WEIGHT_GRADIENT))
+        else:
+            least = max(least, _little(ticks, waits, held, room, k))
+        self.asked = ChainSpec(
+            ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(),
+            summed=question.model is MemoryModel.PAPER, k=k,
+            least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
+            seed=question.seed,
+        )  # fmt: skip
 
     def refused(self) -> PeriodicResult:
         """Nothing fits."""
@@ -135,15 +155,6 @@ class ModuloTask:
 
     def _fraction(self, ticks: int) -> Fraction:
         return Fraction(ticks, 1 if self.question.flushed else self.question.k)
-
-
-def _line(question: PeriodicProblem) -> BatchLine:
-    """Stages run at once where a device has one, if not asked for apart; else layers may take turns."""
-    allocation = question.allocation
-    layer = np.arange(question.chain.layers)
-    finest = ints(np.column_stack([layer, layer, allocation.device]))
-    stages = allocation.stages if allocation.contiguous and not question.apart else finest
-    return line_of(question.chain, allocation, stages, split=question.split)
 
 
 def _least_bytes(question: PeriodicProblem, line: BatchLine) -> Ints:
@@ -225,26 +236,6 @@ def _room(question: PeriodicProblem) -> Ints:
     weights = np.zeros(devices, dtype=np.int64)
     np.add.at(weights, question.allocation.device, question.chain.weights)
     return ints(np.broadcast_to(np.asarray(0 if question.memory is None else question.memory), devices) - weights)
-
-
-def _asked(
-    question: PeriodicProblem, line: BatchLine, held: list[tuple[int, int, int, int, int, int]], room: Ints
-) -> ChainSpec:
-    of = {key: number for number, key in enumerate(line.ticks)}
-    waits = [(of[before], of[after]) for before, afters in line.after.items() for after in afters]
-    ticks, k = list(line.ticks.values()), question.k
-    most = max(1, k * sum(ticks)) if question.most is None else question.most
-    least = max(1, k * _load(line))
-    if question.flushed:
-        least = max(least, sum(ticks[of[key]] for key in of if key[0] != WEIGHT_GRADIENT))
-    else:
-        least = max(least, _little(ticks, waits, held, room, k))
-    return ChainSpec(
-        ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(),
-        summed=question.model is MemoryModel.PAPER, k=k,
-        least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
-        seed=question.seed,
-    )  # fmt: skip
 
 
 def _load(line: BatchLine) -> int:

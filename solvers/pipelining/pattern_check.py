@@ -101,8 +101,23 @@ def check(
         _rows(chain, allocation, pattern)
         times = _times(chain, pattern)
         _dependencies(chain, allocation, times)
-        _overlaps(chain, pattern)
-        in_flight = _in_flight(chain, pattern, times)
+        # No two operations on one resource at once, modulo T.
+        ticks = chain.ticks(pattern.kind, pattern.layer)
+        for resource in np.unique(pattern.resource).tolist():
+            rows = np.flatnonzero((pattern.resource == resource) & (ticks > 0))
+            rows = rows[np.argsort(pattern.t[rows], kind="stable")]
+            until = pattern.t[rows] + ticks[rows]
+            following = np.append(pattern.t[rows][1:], pattern.t[rows][:1] + pattern.T)
+            wrong = np.flatnonzero(until > following)
+            if len(wrong):
+                one, two = rows[wrong[0]], rows[(wrong[0] + 1) % len(rows)]
+                names = [f"{KINDS[pattern.kind[row]]} of layer {pattern.layer[row]}" for row in (one, two)]
+                raise _RefusalError("overlap", f"{names[0]} and {names[1]} overlap on resource {resource}")
+        found = []
+        for layer in range(chain.layers):
+            held = _HeldBytes(0, 1, times.start[FORWARD, layer], times.end[_release(times, layer)])
+            found.append(_fullest([held], pattern))
+        in_flight = ints(found)
         peaks = _peaks(chain, allocation, pattern, times, in_flight if model is MemoryModel.PAPER else None)
         _fits(peaks, memory)
     except _RefusalError as refused:
@@ -203,30 +218,7 @@ def _dependencies(chain: Chain, allocation: Allocation, times: _Times) -> None:
         if before != after and (times.end[before] > times.start[after]).any():
             text = f"{KINDS[after[0]]} of layer {after[1]} begins before {KINDS[before[0]]} of layer {before[1]} ends"
             raise _RefusalError("dependency", text)
-
-
-def _overlaps(chain: Chain, pattern: Pattern) -> None:
-    """No two operations on one resource at once, modulo T."""
-    ticks = chain.ticks(pattern.kind, pattern.layer)
-    for resource in np.unique(pattern.resource).tolist():
-        rows = np.flatnonzero((pattern.resource == resource) & (ticks > 0))
-        rows = rows[np.argsort(pattern.t[rows], kind="stable")]
-        until = pattern.t[rows] + ticks[rows]
-        following = np.append(pattern.t[rows][1:], pattern.t[rows][:1] + pattern.T)
-        wrong = np.flatnonzero(until > following)
-        if len(wrong):
-            one, two = rows[wrong[0]], rows[(wrong[0] + 1) % len(rows)]
-            names = [f"{KINDS[pattern.kind[row]]} of layer {pattern.layer[row]}" for row in (one, two)]
-            raise _RefusalError("overlap", f"{names[0]} and {names[1]} overlap on resource {resource}")
         # A row longer than T overlaps itself, which the comparison with its follower a period later shows.
-
-
-def _in_flight(chain: Chain, pattern: Pattern, times: _Times) -> Ints:
-    found = []
-    for layer in range(chain.layers):
-        held = _HeldBytes(0, 1, times.start[FORWARD, layer], times.end[_release(times, layer)])
-        found.append(_fullest([held], pattern))
-    return ints(found)
 
 
 def _peaks(chain: Chain, allocation: Allocation, pattern: Pattern, times: _Times, in_flight: Ints | None) -> Ints:

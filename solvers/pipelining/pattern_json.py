@@ -136,27 +136,23 @@ def loads_pattern(data: bytes) -> PatternInstance:
         raise ValueError(f"$.device: {len(found.device)} entries, expected {of.chain.layers} - correct it there")
     try:
         allocation = Allocation(device=_column(found.device), devices=found.devices)
-        pattern = _pattern(found, allocation)
+        # Its rows, on the devices and links that their layers have; ValueError for layers that there are not.
+        kind = _column([KINDS.index(row.kind) for row in found.rows])
+        layer = _column([row.layer for row in found.rows])
+        beyond = np.flatnonzero(layer + _is_send(kind) >= len(allocation.device))
+        if len(beyond):
+            row = found.rows[beyond[0]]
+            raise ValueError(f"rows[{beyond[0]}]: there is no {row.kind} of layer {row.layer}")
+        pattern = Pattern(
+            k=found.k, T=found.T, kind=kind, layer=layer, copy=_column([row.copy for row in found.rows]),
+            resource=_resources(allocation, kind, layer), t=_column([row.t for row in found.rows]),
+            shift=_column([row.shift for row in found.rows]),
+        )  # fmt: skip
     except ValueError as error:
         raise ValueError(f"$: {error} - correct it there") from error
     return PatternInstance(
         of=of, allocation=allocation, pattern=pattern, memory=found.memory_bytes, model=found.memory_model,
         peaks=_column(found.peak_bytes), schedule=found.schedule,
-    )  # fmt: skip
-
-
-def _pattern(found: _PatternDocument, allocation: Allocation) -> Pattern:
-    """Its rows, on the devices and links that their layers have; ValueError for layers that there are not."""
-    kind = _column([KINDS.index(row.kind) for row in found.rows])
-    layer = _column([row.layer for row in found.rows])
-    beyond = np.flatnonzero(layer + _is_send(kind) >= len(allocation.device))
-    if len(beyond):
-        row = found.rows[beyond[0]]
-        raise ValueError(f"rows[{beyond[0]}]: there is no {row.kind} of layer {row.layer}")
-    return Pattern(
-        k=found.k, T=found.T, kind=kind, layer=layer, copy=_column([row.copy for row in found.rows]),
-        resource=_resources(allocation, kind, layer), t=_column([row.t for row in found.rows]),
-        shift=_column([row.shift for row in found.rows]),
     )  # fmt: skip
 
 

@@ -266,10 +266,5 @@ class _Layers:
         if low == 0 or not self.rounded:
             return Fraction(low)
         # Sizes change where a D / T is whole, and are those of the step before until then.
-        steps = sorted({Fraction(d, n) for d in self.passing for n in _whole(d, low, high)})
+        steps = sorted({Fraction(d, n) for d in self.passing for n in range(max(1, -(-d // high)), (d - 1) // low + 1)})
         return next((step for step in steps if self.fit(step)), Fraction(high))
-
-
-def _whole(ticks: int, low: int, high: int) -> range:
-    """Every n with low < ticks / n <= high, and `low` > 0."""
-    return range(max(1, -(-ticks // high)), (ticks - 1) // low + 1)

@@ -71,7 +71,8 @@ class Judge:
         if lower_bound > self._bound:
             self._bound, self._bound_by, self._higher = lower_bound, bound_by or self._solver, True
         if self._best is not None and self._bound > self._best.makespan:
-            self.lie = self._above(self._best.makespan)
+            makespan = self._best.makespan
+            self.lie = f"a lower bound of {self._bound} above the makespan {makespan} of a valid schedule"
 
     def tell(self) -> bool:
         """Report what is new since the last call; False where no schedule or bound is, or after a lie."""
@@ -94,7 +95,10 @@ class Judge:
         if self.lie:
             return self.failed(Status.INVALID, self.lie)
         if status is Status.INFEASIBLE:
-            return self._infeasible()
+            proof = quick_bounds.memory_proof(self.problem) or nothing_fits(self.problem)
+            if proof:
+                return self._result(Status.INFEASIBLE, Limit.NONE, proof)
+            return self._result(Status.UNKNOWN, Limit.UNCONFIRMED, "said to be infeasible, which no proof confirms")
         if status in ANSWERED or status is Status.UNKNOWN:
             return self._answer(limit, detail)
         return self.failed(status, detail)
@@ -123,9 +127,6 @@ class Judge:
             return True
         return False
 
-    def _above(self, makespan: int) -> str:
-        return f"a lower bound of {self._bound} above the makespan {makespan} of a valid schedule"
-
     def _contradiction(self, status: Status, schedule: Schedule | None, lower_bound: int) -> str:
         if status in ANSWERED and schedule is None:
             return f'status "{status}" without a schedule'
@@ -134,12 +135,6 @@ class Judge:
         if status is Status.INFEASIBLE and self._best is not None:
             return f"infeasible, though a valid schedule of makespan {self._best.makespan} is known"
         return ""
-
-    def _infeasible(self) -> Result:
-        proof = quick_bounds.memory_proof(self.problem) or nothing_fits(self.problem)
-        if proof:
-            return self._result(Status.INFEASIBLE, Limit.NONE, proof)
-        return self._result(Status.UNKNOWN, Limit.UNCONFIRMED, "said to be infeasible, which no proof confirms")
 
     def _answer(self, limit: Limit, detail: str) -> Result:
         if self._best is None:

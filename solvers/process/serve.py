@@ -12,15 +12,20 @@ from solvers.files.npz import pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
 from solvers.process.registry import SolverEntry
-from solvers.result import Limit, Options, Result, Status
+from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 
 
 def serve() -> None:
     """Answer one request; an exception of the solver ends the process with its traceback on stderr."""
-    out = _private_stdout()
+    # The real stdout, which from now on only frames reach: prints, of native code too, go to stderr.
+    private = os.dup(1)
+    os.dup2(2, 1)
+    out = os.fdopen(private, "wb")
     entry, problem, options, begun = _request(sys.stdin.buffer)
-    _detach_stdin()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     writing = threading.Lock()
 
     def send(message: wire.Message, schedule: Schedule | None = None) -> None:
@@ -47,20 +52,16 @@ def serve() -> None:
     except (ImportError, UnavailableError) as error:
         send(_ended(Status.MISSING, str(error)))
     else:
-        send(_claimed(result), result.schedule)
-
-
-def _private_stdout() -> BinaryIO:
-    """The real stdout, which from now on only frames reach: prints, of native code too, go to stderr."""
-    private = os.dup(1)
-    os.dup2(2, 1)
-    return os.fdopen(private, "wb")
-
-
-def _detach_stdin() -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+        claimed = wire.EndedFrame(
+            status=result.status,
+            limit=result.limit,
+            lower_bound=result.lower_bound,
+            seconds=result.seconds,
+            version=result.version,
+            detail=result.detail,
+            bound_by=result.bound_by,
+        )
+        send(claimed, result.schedule)
 
 
 def _request(stream: BinaryIO) -> tuple[SolverEntry, Problem, Options, float]:
@@ -80,18 +81,6 @@ def _request(stream: BinaryIO) -> tuple[SolverEntry, Problem, Options, float]:
     )
     entry = SolverEntry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
     return entry, unpack_problem(body), options, request.begun
-
-
-def _claimed(result: Result) -> wire.EndedFrame:
-    return wire.EndedFrame(
-        status=result.status,
-        limit=result.limit,
-        lower_bound=result.lower_bound,
-        seconds=result.seconds,
-        version=result.version,
-        detail=result.detail,
-        bound_by=result.bound_by,
-    )
 
 
 def _ended(status: Status, detail: str) -> wire.EndedFrame:

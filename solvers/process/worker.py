@@ -34,7 +34,18 @@ def main() -> None:
     guard = os.getpid()
     child = os.fork()
     if child:
-        _guard(child)
+        # Wait for the child, kill what it leaves, end as it did.
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        ended = None
+        while ended != child:
+            ended, status = os.waitpid(-1, 0)
+        _kill_descendants()
+        if os.WIFSIGNALED(status):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), os.WTERMSIG(status))
+        os._exit(os.waitstatus_to_exitcode(status))
     for each in (signal.SIGTERM, signal.SIGCONT):
         signal.signal(each, signal.SIG_DFL)
     _die_with(guard, signal.SIGKILL)
@@ -56,21 +67,6 @@ def _die_with(parent: int, signum: signal.Signals) -> None:
     _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os._exit(128 + signum)
-
-
-def _guard(child: int) -> None:
-    """Wait for the child, kill what it leaves, end as it did."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    ended = None
-    while ended != child:
-        ended, status = os.waitpid(-1, 0)
-    _kill_descendants()
-    if os.WIFSIGNALED(status):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), os.WTERMSIG(status))
-    os._exit(os.waitstatus_to_exitcode(status))
 
 
 def _continued(parent: int, end: Handler, signum: int, frame: FrameType | None) -> None:

@@ -121,7 +121,25 @@ class Orders:
     @classmethod
     def of(cls, arena: Workspace) -> "Orders":
         """Everything that does not depend on the placement."""
-        mirror = _mirrored(arena.problem)
+        # Time runs backwards; a payload is sent back by each of its readers, whatever the others do.
+        p = arena.problem
+        carried = np.flatnonzero(p.payload >= 0)
+        payload = np.full(p.edges, -1, dtype=np.int64)
+        payload[carried] = np.arange(len(carried))
+        mirror = Problem(
+            duration=p.duration,
+            location=p.location,
+            memory=p.memory,
+            capacity=p.capacity,
+            src=p.dst,
+            dst=p.src,
+            payload=payload,
+            producer=p.dst[carried],
+            transfer=p.transfer[p.payload[carried]],
+            path_class=p.path_class.T,
+            path_links=np.full_like(p.path_links, -1),
+            group=p.group,
+        )
         return cls(arena=arena, mirror=mirror, backward=prepare(mirror))
 
     def improved(self, spot: Solution) -> Solution:
@@ -151,27 +169,6 @@ class Orders:
         place = rank_of(spot.order)
         late = replay(self.mirror, device, rank_of(np.lexsort((-place, -finish))), strict=False, prepared=self.backward)
         return ints(rank_of(np.lexsort((place, -late.finish))))
-
-
-def _mirrored(p: Problem) -> Problem:
-    """Time runs backwards; a payload is sent back by each of its readers, whatever the others do."""
-    carried = np.flatnonzero(p.payload >= 0)
-    payload = np.full(p.edges, -1, dtype=np.int64)
-    payload[carried] = np.arange(len(carried))
-    return Problem(
-        duration=p.duration,
-        location=p.location,
-        memory=p.memory,
-        capacity=p.capacity,
-        src=p.dst,
-        dst=p.src,
-        payload=payload,
-        producer=p.dst[carried],
-        transfer=p.transfer[p.payload[carried]],
-        path_class=p.path_class.T,
-        path_links=np.full_like(p.path_links, -1),
-        group=p.group,
-    )
 
 
 _KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
@@ -281,7 +278,11 @@ class Walk:
         self._stretches += 1
         if self._stretches % (_PAUSE * rarer):
             return False
-        self._reorder()
+        # Try other orders of the current placement.
+        now = self._now()
+        found = self._orders.improved(now)
+        if found.makespan < now.makespan:
+            begin_at(self._arena.network, self._lane, found.at.astype(np.int32), found.order.astype(np.int32))
         return self.pause()
 
     def pause(self) -> bool:
@@ -293,23 +294,21 @@ class Walk:
         if (weighed.over > 0).any():
             # What holds more than is allowed says nothing of what should be.
             if self._lane.tally[BEST] < NEVER:
-                self._forget(weighed.over)
+                # Placements may hold less; go on from the last point that fit, if any did.
+                over = weighed.over
+                lane = self._lane
+                self._shrink(lane.capacity, over)
+                if self._home is not None:
+                    home = self._home
+                    begin_at(self._arena.network, lane, home.at.astype(np.int32), home.order.astype(np.int32))
+                else:
+                    self._sorted()
             return False
         self._seen, self._home = best.makespan, best
         if self.kept is not None and self.kept.makespan <= weighed.makespan:
             return False
         self.kept = weighed
         return True
-
-    def _forget(self, over: Ints) -> None:
-        """Placements may hold less; go on from the last point that fit, if any did."""
-        lane = self._lane
-        self._shrink(lane.capacity, over)
-        if self._home is not None:
-            home = self._home
-            begin_at(self._arena.network, lane, home.at.astype(np.int32), home.order.astype(np.int32))
-        else:
-            self._sorted()
 
     def _shrink(self, capacity: Ints, over: Ints) -> None:
         """Allow less where there was too much, but not so little that it could not hold all: estimates may be high."""
@@ -329,10 +328,3 @@ class Walk:
         self._go(Solution(at=now.at, order=order, makespan=0))
         if lane.tally[COST] > now.makespan:
             self._go(now)
-
-    def _reorder(self) -> None:
-        """Try other orders of the current placement."""
-        now = self._now()
-        found = self._orders.improved(now)
-        if found.makespan < now.makespan:
-            begin_at(self._arena.network, self._lane, found.at.astype(np.int32), found.order.astype(np.int32))

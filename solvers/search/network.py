@@ -65,7 +65,12 @@ class MoveClusters(NamedTuple):
 def network_of(problem: Problem, units: Units) -> SearchNetwork:
     """Everything that search reads. O(e log e + n (m + l))."""
     p, n = problem, problem.tasks
-    device = _devices(p, units)
+    # [n, l] the device of a task at each location, -1 where its unit cannot be.
+    device = np.full((p.tasks, p.locations), -1, dtype=np.int64)
+    for place in range(p.locations):
+        there = devices_at(p, np.full(p.tasks, place))
+        able = units.allowed[units.unit, place] & (p.location[there] == place)
+        device[able, place] = there[able]
     used = np.unique(device[device >= 0])
     number = np.full(p.devices + 1, -1, dtype=np.int64)
     number[used] = np.arange(len(used))
@@ -93,16 +98,6 @@ def network_of(problem: Problem, units: Units) -> SearchNetwork:
         used=used,
         links=max(p.links, 1),
     )
-
-
-def _devices(p: Problem, units: Units) -> Ints:
-    """[n, l] the device of a task at each location, -1 where its unit cannot be."""
-    device = np.full((p.tasks, p.locations), -1, dtype=np.int64)
-    for place in range(p.locations):
-        there = devices_at(p, np.full(p.tasks, place))
-        able = units.allowed[units.unit, place] & (p.location[there] == place)
-        device[able, place] = there[able]
-    return device
 
 
 def clusters_of(units: Units, partitions: Sequence[Ints]) -> MoveClusters:

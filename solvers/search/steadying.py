@@ -42,7 +42,16 @@ def steadied(problem: Problem, prepared: Prepared, device: Ints, rank: Ints, eff
         if not len(asking):
             break
         trial.ran += 1
-        other = _moved(order, device, int(chance.choice(asking)), int(chance.integers(-_REACH, _REACH + 1)))
+        # The order with a task elsewhere in its device's sequence; nothing else of an order counts.
+        task = int(chance.choice(asking))
+        by = int(chance.integers(-_REACH, _REACH + 1))
+        places = np.flatnonzero(device[order] == device[task])
+        sequence: list[int] = order[places].tolist()
+        at = sequence.index(task)
+        sequence.insert(min(max(at + by, 0), len(sequence) - 1), sequence.pop(at))
+        moved = order.copy()
+        moved[places] = sequence
+        other = ints(moved)
         found = trial.spread(other, best.price)
         if found is not None:
             best, order, given = found, other, found.rank
@@ -87,14 +96,3 @@ class _MergeTrial:
             if ticks < 0 or 2 * longest - least >= below:
                 return None
         return _MergeSpread(longest, least, rank)
-
-
-def _moved(order: Ints, device: Ints, task: int, by: int) -> Ints:
-    """The order with a task elsewhere in its device's sequence; nothing else of an order counts."""
-    places = np.flatnonzero(device[order] == device[task])
-    sequence: list[int] = order[places].tolist()
-    at = sequence.index(task)
-    sequence.insert(min(max(at + by, 0), len(sequence) - 1), sequence.pop(at))
-    moved = order.copy()
-    moved[places] = sequence
-    return ints(moved)

@@ -124,12 +124,6 @@ def _equal_devices(p: Problem) -> list[Class]:
     return _classes(list(range(p.devices)), alike)
 
 
-def _equal_columns(matrix: Ints) -> Ints:
-    """[c] the first column that is equal to each."""
-    first: dict[bytes, int] = {}
-    return np.array([first.setdefault(column.tobytes(), k) for k, column in enumerate(matrix.T)], dtype=np.int64)
-
-
 def paths_of_links(p: Problem) -> list[frozenset[int]]:
     """The paths that hold each link, as numbers: from * locations + to."""
     found: list[set[int]] = [set() for _ in range(p.links)]
@@ -143,7 +137,13 @@ def _swap_of(p: Problem) -> Callable[[int, int], bool]:
     """Return a test of two locations: does swapping them, devices and links renamed, leave the problem as it is?"""
     devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
     off = ~np.eye(p.locations, dtype=bool)
-    ticks = np.where(off, _equal_columns(p.transfer)[p.path_class], -1)
+    # [c] the first column that is equal to each.
+    matrix = p.transfer
+    first: dict[bytes, int] = {}
+    equal_columns = np.array(
+        [first.setdefault(column.tobytes(), k) for k, column in enumerate(matrix.T)], dtype=np.int64
+    )
+    ticks = np.where(off, equal_columns[p.path_class], -1)
     near = _links_near(p)
 
     def alike(a: int, b: int) -> bool:

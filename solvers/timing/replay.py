@@ -103,7 +103,16 @@ def replay(
     else:
         done = run_waiting(g, state, outbox, device, order)
     if done < problem.tasks:
-        raise ValueError(_deadlock(problem, device, order, state))
+        # Name a task that its device must start next, and what it waits for.
+        waits = order[state.start[order] < 0]
+        first = waits[np.unique(device[waits], return_index=True)[1]]
+        task = int(first.min())
+        missing = problem.src[(problem.dst == task) & (state.start[problem.src] < 0)]
+        deadlock = (
+            f"the order contradicts the precedence: device {device[task]} must run task {task} next, "
+            f"which waits for task {missing[0]}"
+        )
+        raise ValueError(deadlock)
     return schedule_of(device, state)
 
 
@@ -207,18 +216,6 @@ def validated(p: Problem, device: Ints, rank: Ints) -> tuple[Ints, Ints]:
     if len(forbidden):
         raise ValueError(f"task {forbidden[0]} cannot run on device {device[forbidden[0]]}")
     return device, rank
-
-
-def _deadlock(p: Problem, device: Ints, order: Ints, state: LinkState) -> str:
-    """Name a task that its device must start next, and what it waits for."""
-    waits = order[state.start[order] < 0]
-    first = waits[np.unique(device[waits], return_index=True)[1]]
-    task = int(first.min())
-    missing = p.src[(p.dst == task) & (state.start[p.src] < 0)]
-    return (
-        f"the order contradicts the precedence: device {device[task]} must run task {task} next, "
-        f"which waits for task {missing[0]}"
-    )
 
 
 def schedule_of(device: Ints, state: LinkState) -> Schedule:

@@ -151,7 +151,11 @@ class _ExcerptWriter:
                 yield int(s.finish[tail])
                 continue
             sent = self._standing.crossing[payload, place]
-            yield int(s.sent_finish[sent] if sent >= 0 else s.finish[tail] + self._ticks(payload, int(at[tail]), place))
+            yield int(
+                s.sent_finish[sent]
+                if sent >= 0
+                else s.finish[tail] + int(self._p.transfer[payload, self._p.path_class[int(at[tail]), place]])
+            )
 
     def _after(self, task: int, place: int, device: int) -> Iterator[int]:
         """Ticks that are left when a task ends at a place, as what comes later has it."""
@@ -165,9 +169,6 @@ class _ExcerptWriter:
                 continue
             if payload < 0 or at[head] == place:
                 yield int(tail[head])
-
-    def _ticks(self, payload: int, source: int, to: int) -> int:
-        return int(self._p.transfer[payload, self._p.path_class[source, to]])
 
     def _edge(self, src: int, dst: int, payload: int) -> None:
         self._src.append(src)

@@ -244,7 +244,15 @@ class _Descent:
                     opened += 1
                 if not pending:
                     return
-                self._close(pending.popleft())
+                # Put what was found in its place, and keep what takes no longer.
+                window = pending.popleft()
+                searched, better = window.found.result(), False
+                nothing = searched.closed and searched.schedule is None
+                self._over = searched.left or (nothing and window.excerpt.whole)
+                if searched.schedule is not None:
+                    better = self._keep(*window.excerpt.back(searched.schedule, self._best))
+                seconds = time.monotonic() - window.began
+                self._choices.learn(window.kind, closed=searched.closed, better=better, seconds=seconds)
 
     @property
     def _goes_on(self) -> bool:
@@ -257,16 +265,6 @@ class _Descent:
         seconds = max(self._watch.remaining, _LEAST_S)
         found = lanes.submit(self._engine.search, excerpt.problem, excerpt.start, seconds, self._seed)
         return Opened(kind=kind, excerpt=excerpt, found=found, began=time.monotonic())
-
-    def _close(self, window: Opened) -> None:
-        """Put what was found in its place, and keep what takes no longer."""
-        searched, better = window.found.result(), False
-        nothing = searched.closed and searched.schedule is None
-        self._over = searched.left or (nothing and window.excerpt.whole)
-        if searched.schedule is not None:
-            better = self._keep(*window.excerpt.back(searched.schedule, self._best))
-        seconds = time.monotonic() - window.began
-        self._choices.learn(window.kind, closed=searched.closed, better=better, seconds=seconds)
 
     def _keep(self, device: Ints, order: Ints) -> bool:
         """Return True if the plan is shorter with that placement and order."""

@@ -253,7 +253,21 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
     except PestoError as error:
         refused = isinstance(error, (InfeasibleError, NothingFoundError))
         return _nothing(name, "refused" if refused else "failed", str(error)), False
-    entry = _measured_entry(case, candidate, plan, seconds)
+    timeline, graph = candidate.timeline, case.bench.graph
+    step = max(timeline.makespan_s, TICK_S)
+    computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
+    used = payloads(graph, per_edge=False)[1]
+    entry = MethodEntry(
+        method=candidate.name,
+        status="fits" if plan is not None else "oom",
+        seconds=seconds,
+        candidate=candidate,
+        plan=plan,
+        detail=candidate.rule if candidate.fits else f"{candidate.rule}; {shortfall(candidate, case.cluster)}",
+        cut_bytes=int(graph.tensor_bytes[used[timeline.schedule.sent_payload]].sum()),
+        device_use=float(timeline.busy_s[computing].mean() / step),
+        link_use=float(timeline.link_busy_s.max(initial=0.0) / step),
+    )
     split = proposal.cut.split if proposal.cut is not None else None
     return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
 
@@ -308,24 +322,6 @@ def _simulate(name: str, proposal: Proposal, case: Case) -> Candidate:
     for wrong in check(roomy, candidate.timeline.schedule):
         raise NoProposalError("failed", f"invalid: {wrong.kind}: {wrong.text}")
     return candidate
-
-
-def _measured_entry(case: Case, candidate: Candidate, plan: Plan | None, seconds: float) -> MethodEntry:
-    timeline, graph = candidate.timeline, case.bench.graph
-    step = max(timeline.makespan_s, TICK_S)
-    computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
-    used = payloads(graph, per_edge=False)[1]
-    return MethodEntry(
-        method=candidate.name,
-        status="fits" if plan is not None else "oom",
-        seconds=seconds,
-        candidate=candidate,
-        plan=plan,
-        detail=candidate.rule if candidate.fits else f"{candidate.rule}; {shortfall(candidate, case.cluster)}",
-        cut_bytes=int(graph.tensor_bytes[used[timeline.schedule.sent_payload]].sum()),
-        device_use=float(timeline.busy_s[computing].mean() / step),
-        link_use=float(timeline.link_busy_s.max(initial=0.0) / step),
-    )
 
 
 def _nothing(name: str, status: str, why: str) -> MethodEntry:

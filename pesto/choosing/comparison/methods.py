@@ -122,12 +122,7 @@ def _placer(name: str, row: Placer) -> Propose:
             return Proposal(device=found.device, rank=found.rank, rule=f"{name} on the full graph", seconds=seconds)
         raise NoProposalError("refused", f"memory: {why}")
 
-    return _guard(propose)
-
-
-def _guard(propose: Propose) -> Propose:
-    """Whatever one method does, the others go on."""
-
+    # Whatever one method does, the others go on.
     def safely(case: Case) -> Proposal:
         try:
             return propose(case)

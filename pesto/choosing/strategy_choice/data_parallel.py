@@ -21,7 +21,7 @@ from pesto.split.split_search import divide
 from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import CLONE, WorkerParts, build_worker_parts
-from solvers.arrays import Bools, Ints, bools, ints
+from solvers.arrays import bools, ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +61,12 @@ def data_parallel(
     found = run_pinned(
         build_split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order")
     )
-    gradients = _gradient_bytes(shaped, parameter_bytes(shaped, split.division).tolist())
+    # Bytes of one gradient for each variable with its slots: the largest of what lies alike.
+    held = parameter_bytes(shaped, split.division).tolist()
+    most: dict[int, int] = defaultdict(int)
+    for tie, size in zip(shaped.tie.tolist(), held, strict=True):
+        most[tie] = max(most[tie], size)
+    gradients = sum(most.values())
     return DataParallel(
         replica=found.candidate,
         ring_s=ring_s(cluster, devices, gradients),
@@ -73,10 +78,22 @@ def data_parallel(
 def replica_of(parts: WorkerParts) -> WorkerParts:
     """What the first worker does, of what it has itself; its partial sums are handed on as they are, for the ring."""
     first = np.array([part.worker == 0 for part in parts.parts])
-    mine = np.flatnonzero(first & ~_summing_parts(parts))
+    # [p] parts that sum the workers' partial results, or bring the sums: the ring does that.
+    ways = parts.division.ways
+    summing_parts = bools([part.kind != CLONE and PARTIAL in ways[part.op].gives[part.output] for part in parts.parts])
+    mine = np.flatnonzero(first & ~summing_parts)
     number = np.full(len(parts.parts), -1)
     number[mine] = np.arange(len(mine))
-    src, output = _forwarded_edges(parts, first, number >= 0)
+    # ([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from.
+    kept = number >= 0
+    src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
+    made_from: dict[int, int] = {}
+    for e in np.argsort(dst, kind="stable").tolist():
+        before = made_from.get(int(src[e]), -1)
+        if before >= 0:
+            src[e], output[e] = src[before], output[before]
+        if first[dst[e]] and not kept[dst[e]] and kept[src[e]]:
+            made_from.setdefault(int(dst[e]), e)
     data = (number[src] >= 0) & (number[parts.dst] >= 0)
     control = (number[parts.control_src] >= 0) & (number[parts.control_dst] >= 0)
     return replace(
@@ -93,33 +110,6 @@ def replica_of(parts: WorkerParts) -> WorkerParts:
         for_results=int(data.sum()),
         place=parts.place[mine],
     )
-
-
-def _summing_parts(parts: WorkerParts) -> Bools:
-    """[p] parts that sum the workers' partial results, or bring the sums: the ring does that."""
-    ways = parts.division.ways
-    return bools([part.kind != CLONE and PARTIAL in ways[part.op].gives[part.output] for part in parts.parts])
-
-
-def _forwarded_edges(parts: WorkerParts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
-    """([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from."""
-    src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
-    made_from: dict[int, int] = {}
-    for e in np.argsort(dst, kind="stable").tolist():
-        before = made_from.get(int(src[e]), -1)
-        if before >= 0:
-            src[e], output[e] = src[before], output[before]
-        if first[dst[e]] and not kept[dst[e]] and kept[src[e]]:
-            made_from.setdefault(int(dst[e]), e)
-    return src, output
-
-
-def _gradient_bytes(shaped: TypedGraph, held: list[int]) -> int:
-    """Bytes of one gradient for each variable with its slots: the largest of what lies alike."""
-    most: dict[int, int] = defaultdict(int)
-    for tie, size in zip(shaped.tie.tolist(), held, strict=True):
-        most[tie] = max(most[tie], size)
-    return sum(most.values())
 
 
 def ring_s(cluster: Cluster, devices: tuple[str, ...], size: int) -> float:

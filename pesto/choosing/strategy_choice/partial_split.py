@@ -221,7 +221,18 @@ def _try_split(
     """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
     (graph, shaped), (cluster, placed) = step, placement
     parts = build_worker_parts(shaped, split.division)
-    order = _order(placed, cluster, split)
+    # Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
+    run = placed.plan.schedule
+    at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.ways))
+    took = np.where(cut, run.finish - run.start, 0)
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    had = {location: int(took[at == location].sum()) for location in fast}
+    lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
+    free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
+    first = max(fast, key=lambda location: had[location])
+    far = {location: s_per_byte(cluster, first, location) for location in fast}
+    rest = sorted((each for each in fast if each != first), key=lambda each: (far[each], -free[each]))
+    order = tuple(cluster.devices[location].name for location in (first, *rest))
     made = build_split_step(graph, parts, order)
     costs = model_costs(made, cluster)
     problem = formulate(made, costs, cluster, Settings())
@@ -285,25 +296,6 @@ def _link_reach(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> 
     """(seconds of each byte, latency) from a device to the farthest of so many with it."""
     paths = [cluster.paths[a][b] for b in fast if b != a]
     return sorted((0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in paths)[workers - 2]
-
-
-def _order(placed: SolveOutcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
-    """Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
-
-    Of those equally near, who idled most meanwhile. So a cut in fewer parts than there are accelerators stays within a
-    board, and what is placed goes across.
-    """
-    run = placed.plan.schedule
-    at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.ways))
-    took = np.where(cut, run.finish - run.start, 0)
-    fast = np.flatnonzero(_fast(cluster)).tolist()
-    had = {location: int(took[at == location].sum()) for location in fast}
-    lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
-    free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
-    first = max(fast, key=lambda location: had[location])
-    far = {location: s_per_byte(cluster, first, location) for location in fast}
-    rest = sorted((each for each in fast if each != first), key=lambda each: (far[each], -free[each]))
-    return tuple(cluster.devices[location].name for location in (first, *rest))
 
 
 def _places(tried: _TriedSplit, cluster: Cluster, plan: Plan) -> tuple[int, ...]:

@@ -51,30 +51,27 @@ def _path(path: Path | None, speed: float) -> Path | None:
 def _resize(cluster: Cluster, count: int) -> Cluster:
     found = accelerators(cluster)
     if count < len(found):
-        return _cut(cluster, found[:count])
+        # The cluster with no accelerators but `kept`, and no hosts but theirs.
+        kept = found[:count]
+        hosts = {cluster.devices[k].host for k in kept}
+        gone = set(accelerators(cluster)) - set(kept)
+        stays = [k for k, device in enumerate(cluster.devices) if k not in gone and device.host in hosts]
+        paths = [[cluster.paths[a][b] for b in stays] for a in stays]
+        used = sorted({link for row in paths for path in row if path is not None for link in path.links})
+        number = {link: k for k, link in enumerate(used)}
+        return replace(
+            cluster,
+            devices=tuple(cluster.devices[k] for k in stays),
+            links=tuple(cluster.links[link] for link in used),
+            paths=tuple(
+                tuple(
+                    None if path is None else replace(path, links=tuple(number[link] for link in path.links))
+                    for path in row
+                )
+                for row in paths
+            ),
+        )
     return _extend(cluster, count - len(found)) if count > len(found) else cluster
-
-
-def _cut(cluster: Cluster, kept: list[int]) -> Cluster:
-    """The cluster with no accelerators but `kept`, and no hosts but theirs."""
-    hosts = {cluster.devices[k].host for k in kept}
-    gone = set(accelerators(cluster)) - set(kept)
-    stays = [k for k, device in enumerate(cluster.devices) if k not in gone and device.host in hosts]
-    paths = [[cluster.paths[a][b] for b in stays] for a in stays]
-    used = sorted({link for row in paths for path in row if path is not None for link in path.links})
-    number = {link: k for k, link in enumerate(used)}
-    return replace(
-        cluster,
-        devices=tuple(cluster.devices[k] for k in stays),
-        links=tuple(cluster.links[link] for link in used),
-        paths=tuple(
-            tuple(
-                None if path is None else replace(path, links=tuple(number[link] for link in path.links))
-                for path in row
-            )
-            for row in paths
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.comparison.contest import Comparison, Entrants, Hear, MethodEntry, chosen_methods, compete
+from pesto.choosing.comparison.contest import Entrants, Hear, MethodEntry, chosen_methods, compete
 from pesto.choosing.comparison.methods import METHODS
 from pesto.cli.options import (
     Duration,
@@ -104,7 +104,9 @@ def compare_command(
         answer(as_object(contest, saved))
     else:
         click.echo(page(contest, out if saved else None))
-    _end(contest)
+    if contest.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    contest.best()  # or the error that says why there is none
 
 
 def _read(source: Source, names: tuple[str, ...], *, quiet: bool) -> tuple[Graph, Entrants]:
@@ -140,9 +142,3 @@ def _brief(entry: MethodEntry) -> str:
     if entry.makespan_s is None:
         return f"{entry.status}: {entry.detail}"
     return f"{duration(entry.makespan_s):>13s}  {'' if entry.fits else 'OOM  '}placed in {entry.seconds:.2f} s"
-
-
-def _end(contest: Comparison) -> None:
-    if contest.interrupted or received():
-        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
-    contest.best()  # or the error that says why there is none

@@ -8,7 +8,6 @@ from pesto.cli.options import Existing, out_option, refuse, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.core.errors import UsageError
 from pesto.core.files import graph_file
-from pesto.core.graph import Graph
 from pesto.core.quantities import plural
 from pesto.core.source import GRAPH_DEF, Source
 from pesto.inputs.foreign_graph import load_foreign
@@ -81,7 +80,9 @@ def import_command(
         graph = load_graph(source)
     graph_file.save(graph, out)
     if not quiet:
-        click.echo(_line(graph, out))
+        edges = f"{plural(len(graph.src), 'data edge')}, {plural(len(graph.control_src), 'control edge')}"
+        line = paragraph(f"{graph.source}: {plural(graph.ops, 'op')}, {edges} -> {out}", 2)
+        click.echo(line)
 
 
 def _reading(attributes: dict[str, str], unit: str | None, duration: float | None, *, order_only: bool) -> Reading:
@@ -117,8 +118,3 @@ def _shapes(file: Path | None, source: Source, out: Path, *, quiet: bool) -> Non
     kinds = plural(len(shaped.signatures), "kind")
     if not quiet:
         click.echo(paragraph(f"{shaped.source}: {plural(shaped.ops, 'op')} of {kinds} -> {out}", 2))
-
-
-def _line(graph: Graph, out: Path) -> str:
-    edges = f"{plural(len(graph.src), 'data edge')}, {plural(len(graph.control_src), 'control edge')}"
-    return paragraph(f"{graph.source}: {plural(graph.ops, 'op')}, {edges} -> {out}", 2)

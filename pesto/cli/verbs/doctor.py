@@ -82,29 +82,26 @@ def _solvers() -> dict[str, str]:
         if why_not and SOLVERS[name].optional:
             found[name] = f"{_ABSENT}{why_not}"
             continue
-        result = solve(_two_tasks(), name, Options(seconds=20, workers=8))
+        none = np.zeros(0, dtype=np.int64)
+        two_tasks = Problem(
+            duration=np.full((2, 2), 3),
+            location=np.arange(2),
+            memory=np.zeros(2, dtype=np.int64),
+            capacity=np.ones(2, dtype=np.int64),
+            src=none,
+            dst=none,
+            payload=none,
+            producer=none,
+            transfer=np.zeros((0, 1), dtype=np.int64),
+            path_class=np.array([[-1, 0], [0, -1]]),
+            path_links=np.array([[[-1], [0]], [[1], [-1]]]),
+            group=np.full(2, -1),
+        )
+        result = solve(two_tasks, name, Options(seconds=20, workers=8))
         best = result.schedule.makespan if result.schedule is not None else None
         right = best == 3 or (best == 6 and (name == "single" or name in PLACERS))
         found[name] = "ok" if right else f"failed: {result.status}, makespan {best} {result.detail}"
     return found
-
-
-def _two_tasks() -> Problem:
-    none = np.zeros(0, dtype=np.int64)
-    return Problem(
-        duration=np.full((2, 2), 3),
-        location=np.arange(2),
-        memory=np.zeros(2, dtype=np.int64),
-        capacity=np.ones(2, dtype=np.int64),
-        src=none,
-        dst=none,
-        payload=none,
-        producer=none,
-        transfer=np.zeros((0, 1), dtype=np.int64),
-        path_class=np.array([[-1, 0], [0, -1]]),
-        path_links=np.array([[[-1], [0]], [[1], [-1]]]),
-        group=np.full(2, -1),
-    )
 
 
 def _tensorflow() -> str:

@@ -91,7 +91,11 @@ def sweep_command(
         answer(as_object(found))
     else:
         click.echo(page(found))
-    _end(found)
+    # End with the code of an interruption, or of what kept every point from a plan.
+    if found.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    if all(row.plan is None for row in found.rows):
+        raise no_plan_error(found)
 
 
 def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
@@ -102,11 +106,3 @@ def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
             aside(progress_line(found))
 
     return hear
-
-
-def _end(found: Sweep) -> None:
-    """End with the code of an interruption, or of what kept every point from a plan."""
-    if found.interrupted or received():
-        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
-    if all(row.plan is None for row in found.rows):
-        raise no_plan_error(found)

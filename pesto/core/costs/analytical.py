@@ -28,7 +28,12 @@ def model_costs(graph: Graph, cluster: Cluster) -> Costs:
     compute_s = np.full(can.shape, np.nan)
     alike: dict[tuple[str, str, Rates | None], Floats] = {}
     for d, device in enumerate(cluster.devices):
-        given = _given_seconds(graph, device)
+        # [n] seconds that the graph itself gives for a device, by preset before kind; NaN where it gives none.
+        given = np.full(graph.ops, np.nan)
+        for label in (device.kind, device.preset):
+            if label in graph.given_kinds:
+                column = graph.given_s[:, graph.given_kinds.index(label)]
+                given = np.where(np.isnan(column), given, column)
         known[:, d] = ~np.isnan(given)
         model = (device.kind, device.preset, device.rates)
         if model not in alike:
@@ -129,13 +134,3 @@ def _check_peaks(graph: Graph, device: Device, able: Preset) -> None:
 
 def _preset_names(device: Device) -> str:
     return device.preset if device.rates is None else f"{shown(device.preset)} with rates of its own"
-
-
-def _given_seconds(graph: Graph, device: Device) -> Floats:
-    """[n] seconds that the graph itself gives for a device, by preset before kind; NaN where it gives none."""
-    found = np.full(graph.ops, np.nan)
-    for label in (device.kind, device.preset):
-        if label in graph.given_kinds:
-            column = graph.given_s[:, graph.given_kinds.index(label)]
-            found = np.where(np.isnan(column), found, column)
-    return found

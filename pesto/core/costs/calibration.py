@@ -226,14 +226,12 @@ def _fit_stretches(
 ) -> tuple[tuple[tuple[float, float], ...], float]:
     """A line for each stretch, but for those that are nowhere the longest, and the mean error of their maximum."""
     found = [_fit_rounded(sizes[a:b], seconds[a:b]) for a, b in way]
-    kept = [one for one in found if not any(_is_above(other, one) for other in found)]
+    kept = [
+        one for one in found if not any((other != one and other[0] >= one[0] and other[1] >= one[1]) for other in found)
+    ]
     lines = tuple(sorted(dict.fromkeys(kept), key=lambda line: (line[1], line[0])))
     guess = np.max([latency_s + sizes * s_per_byte for latency_s, s_per_byte in lines], axis=0)
     return lines, float(np.mean(np.abs(guess / seconds - 1)))
-
-
-def _is_above(other: tuple[float, float], one: tuple[float, float]) -> bool:
-    return other != one and other[0] >= one[0] and other[1] >= one[1]
 
 
 def _fit_rounded(sizes: Ints, seconds: Floats) -> tuple[float, float]:

@@ -171,7 +171,10 @@ def run_undisturbed(run: Callable[[], T], count: int, watch: DisturbanceWatch) -
     runs = 0
     before = watch.look()
     while len(samples) < count:
-        made = _run_window(run, count - len(samples), watch)
+        most = count - len(samples)
+        began, made = watch.clock(), [run()]
+        while len(made) < most and watch.clock() - began < WINDOW_S:
+            made.append(run())
         runs += len(made)
         after = watch.look()
         if before is None or after is None:
@@ -187,13 +190,6 @@ def run_undisturbed(run: Callable[[], T], count: int, watch: DisturbanceWatch) -
         if runs >= PATIENCE * count or (runs >= count and not samples):
             raise _too_busy(total_load(refused), len(samples), runs, watch.cores)
     return WatchedRuns(samples=samples, runs=runs, others=total_load(calm) if calm else None)
-
-
-def _run_window(run: Callable[[], T], most: int, watch: DisturbanceWatch) -> list[T]:
-    began, made = watch.clock(), [run()]
-    while len(made) < most and watch.clock() - began < WINDOW_S:
-        made.append(run())
-    return made
 
 
 def _too_busy(others: OtherLoad, accepted: int, runs: int, cores: int) -> NothingFoundError:

@@ -11,7 +11,6 @@ from pesto.core.costs.presets import device_preset
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.quantities import percent, plural
-from solvers.arrays import Bools
 
 _AS = "float32"
 
@@ -24,7 +23,12 @@ def note_missing_peaks(graph: Graph, cluster: Cluster, costs: Costs) -> Costs:
     """
     seconds = np.nan_to_num(costs.compute_s, nan=np.inf)
     fastest = seconds.argmin(axis=1)
-    without = _lacks_peak(graph, cluster)[graph.dtype_of, fastest]
+    # [types + 1, d] whether a device has no peak for a data type; the last row, of what is not known, never.
+    devices = [device_preset(device) for device in cluster.devices]
+    lacks_peak = np.array(
+        [[bool(name) and bool(missing_precision(name, d)) for d in devices] for name in (*graph.dtypes, "")]
+    )
+    without = lacks_peak[graph.dtype_of, fastest]
     taken = without & (graph.flops > 0) & graph.launches & (costs.origin == MODELLED)
     if not taken.any():
         return costs
@@ -35,11 +39,3 @@ def note_missing_peaks(graph: Graph, cluster: Cluster, costs: Costs) -> Costs:
     share = percent(float(least[taken].sum() / least[np.isfinite(least)].sum()))
     note = f"{ops} ({share} of the time) costed as {_AS}"
     return replace(costs, note=f"{note}; {costs.note}" if costs.note else note)
-
-
-def _lacks_peak(graph: Graph, cluster: Cluster) -> Bools:
-    """[types + 1, d] whether a device has no peak for a data type; the last row, of what is not known, never."""
-    devices = [device_preset(device) for device in cluster.devices]
-    return np.array(
-        [[bool(name) and bool(missing_precision(name, d)) for d in devices] for name in (*graph.dtypes, "")]
-    )

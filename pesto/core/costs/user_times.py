@@ -95,7 +95,13 @@ def parse_user_times(data: bytes, where: str) -> UserTimes:
         raise InputError(f"{where}, line {lines.line_num}: not CSV: {shown(error)} - correct it there") from error
     if not rows:
         raise InputError(f"{where}: no row gives seconds or a scale - give one, such as 0.038 seconds for an op's name")
-    _require_distinct(rows, where)
+    seen: dict[tuple[str, str, str], TimeRow] = {}
+    for row in rows:
+        first = seen.setdefault((row.name, "" if row.name else row.type, row.device), row)
+        if first is not row:
+            raise InputError(
+                f"{where}, line {row.line}: {row.of} has a number in line {first.line} already - leave one"
+            )
     return UserTimes(rows=rows, where=where, source=f"{where} (sha256 {hashlib.sha256(data).hexdigest()[:8]})")
 
 
@@ -215,21 +221,6 @@ def _named_ops(graph: Graph, times: UserTimes) -> dict[str, int]:
 
 def _rows(lines: Iterator[list[str]], where: str) -> Iterator[TimeRow]:
     header = [cell.strip() for cell in next(lines, [])]
-    _check_header(header, where)
-    for number, cells in enumerate(lines, start=2):
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            raise InputError(
-                f"{where}, line {number}: {len(cells)} cells under {len(header)} columns - "
-                "separate with commas, and write decimals with a point"
-            )
-        row = _row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), number, where)
-        if row is not None:
-            yield row
-
-
-def _check_header(header: list[str], where: str) -> None:
     if not any(header):
         raise InputError(f"{where}: no line of column names - begin with one, such as name,seconds")
     for name in header:
@@ -245,6 +236,17 @@ def _check_header(header: list[str], where: str) -> None:
     for wanted in (("name", "type"), ("seconds", "scale")):
         if not set(wanted) & set(header):
             raise InputError(f"{where}: no column {wanted[0]!r} or {wanted[1]!r} - add one of them")
+    for number, cells in enumerate(lines, start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise InputError(
+                f"{where}, line {number}: {len(cells)} cells under {len(header)} columns - "
+                "separate with commas, and write decimals with a point"
+            )
+        row = _row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), number, where)
+        if row is not None:
+            yield row
 
 
 def _row(cell: dict[str, str], line: int, where: str) -> TimeRow | None:
@@ -273,13 +275,3 @@ def _number(text: str, column: str, most: float, where: str) -> float:
         unit = "seconds, such as 0.038 for 38 ms" if column == "seconds" else "a factor, such as 1.5"
         raise InputError(f"{where}: {column} is {quoted(text, 40)} - write {unit}, from 0 to {most:.0f}")
     return value
-
-
-def _require_distinct(rows: tuple[TimeRow, ...], where: str) -> None:
-    seen: dict[tuple[str, str, str], TimeRow] = {}
-    for row in rows:
-        first = seen.setdefault((row.name, "" if row.name else row.type, row.device), row)
-        if first is not row:
-            raise InputError(
-                f"{where}, line {row.line}: {row.of} has a number in line {first.line} already - leave one"
-            )

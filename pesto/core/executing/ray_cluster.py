@@ -102,7 +102,7 @@ class RayCluster:
         try:
             ray.init(
                 log_to_driver=False,
-                include_dashboard=False if _start_local_cluster() else None,
+                include_dashboard=False if (not os.environ.get("RAY_ADDRESS")) else None,
                 configure_logging=False,
             )
         except Exception as error:  # of whatever type Ray likes
@@ -338,7 +338,3 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
     except (OSError, OverflowError) as error:
         raise FileError(f"no Ray cluster: nobody answers at {shown(address)} - check RAY_ADDRESS") from error
-
-
-def _start_local_cluster() -> bool:
-    return not os.environ.get("RAY_ADDRESS")

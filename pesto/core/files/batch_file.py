@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from numpy.lib import format as npy
 from numpy.typing import NDArray
@@ -37,7 +37,13 @@ def read_batch(path: Path, check: Check) -> dict[str, NDArray[Any]]:
 
 def _array(archive: zipfile.ZipFile, name: str, path: Path, check: Check) -> NDArray[Any]:
     with archive.open(name) as file:
-        shape, dtype = _header(file)
+        read: Mapping[tuple[int, int], Any] = {
+            (1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0, (3, 0): npy.read_array_header_2_0,
+        }  # fmt: skip
+        version = npy.read_magic(file)
+        if version not in read:
+            raise ValueError(f"version {version} of the format")
+        shape, _, dtype = read[version](file)
     if dtype.hasobject:
         raise InputError(
             f"{shown(path)}: {shown(name.removesuffix(_END))} holds Python objects, which are not loaded - save an "
@@ -47,14 +53,3 @@ def _array(archive: zipfile.ZipFile, name: str, path: Path, check: Check) -> NDA
     with archive.open(name) as file:
         found: NDArray[Any] = npy.read_array(file, allow_pickle=False)
     return found
-
-
-def _header(file: BinaryIO | Any) -> tuple[tuple[int, ...], Any]:
-    read: Mapping[tuple[int, int], Any] = {
-        (1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0, (3, 0): npy.read_array_header_2_0,
-    }  # fmt: skip
-    version = npy.read_magic(file)
-    if version not in read:
-        raise ValueError(f"version {version} of the format")
-    shape, _, dtype = read[version](file)
-    return shape, dtype

@@ -74,7 +74,12 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     with _explain_errors("write", target):
         found = _inspect(target)
         if found is not None and not stat.S_ISREG(found.st_mode):
-            _write_stream(target, data)
+            # Appending keeps what the shell already sent to the same file; pipes and devices do not care.
+            descriptor = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                _write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
         else:
             _replace(Path(os.path.realpath(target)), data, found)
 
@@ -145,21 +150,16 @@ def _require(fine: bool, otherwise: int) -> None:
         raise OSError(otherwise, os.strerror(otherwise))
 
 
-def _write_stream(target: Path, data: bytes) -> None:
-    # Appending keeps what the shell already sent to the same file; pipes and devices do not care.
-    descriptor = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    try:
-        _write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
-
-
 def _replace(target: Path, data: bytes, found: os.stat_result | None) -> None:
     descriptor, temporary = _create(target.parent)
     try:
         try:
             if found is not None:
-                _keep_mode(descriptor, found)
+                # Only root may give files away, and some file systems have no modes: neither is a reason not to save.
+                with suppress(PermissionError):
+                    os.fchown(descriptor, found.st_uid, found.st_gid)
+                with suppress(PermissionError):
+                    os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o777)
             _write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
@@ -176,14 +176,6 @@ def _create(folder: Path) -> tuple[int, Path]:
     temporary = folder / f".pesto-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.open(temporary, flags, 0o666), temporary
-
-
-def _keep_mode(descriptor: int, found: os.stat_result) -> None:
-    # Only root may give files away, and some file systems have no modes: neither is a reason not to save.
-    with suppress(PermissionError):
-        os.fchown(descriptor, found.st_uid, found.st_gid)
-    with suppress(PermissionError):
-        os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o777)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -106,7 +106,9 @@ def to_graph(
     runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
     variables, variable_of = _variables(ops)
     param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
-    moved_bytes = _moved_bytes(ops, usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first))
+    usual = usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first)
+    said = _bytes("moved_bytes", (0 if op.moved_bytes is None else op.moved_bytes for op in ops))
+    moved_bytes = np.where([op.moved_bytes is None for op in ops], usual, said)
     try:
         return Graph(
             names=tuple(index), types=types, type_of=type_of,
@@ -280,11 +282,6 @@ def _runs_on(ops: list[OpRecord], kinds: list[str]) -> Bools:
             raise InputError(f"$.ops[{i}].runs_on: {problem} - use {shown(', '.join(kinds))} or add to $.kinds")
         table[row, [column[kind] for kind in listed]] = True
     return table[code]
-
-
-def _moved_bytes(ops: list[OpRecord], usual: Ints) -> Ints:
-    said = _bytes("moved_bytes", (0 if op.moved_bytes is None else op.moved_bytes for op in ops))
-    return np.where([op.moved_bytes is None for op in ops], usual, said)
 
 
 def _times(ops: list[OpRecord]) -> tuple[tuple[str, ...], Floats]:

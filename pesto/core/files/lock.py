@@ -76,7 +76,14 @@ def _open_locked(beside: Path, kind: LockKind) -> int | None:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _require_ours(descriptor, beside, kind)
+            # Mark a new lock; FileError for somebody's file, which is left as it is.
+            found = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
+            if not found:
+                os.pwrite(descriptor, kind.mark, 0)
+            elif found != kind.mark:
+                raise FileError(
+                    f"{shown(beside)} is in the way: it is no lock of a {kind.what} - move it, or {kind.remedy}"
+                )
             if _recorded_holder(descriptor, beside):
                 return descriptor
         except BlockingIOError:
@@ -86,15 +93,6 @@ def _open_locked(beside: Path, kind: LockKind) -> int | None:
             os.close(descriptor)
             raise
         os.close(descriptor)
-
-
-def _require_ours(descriptor: int, beside: Path, kind: LockKind) -> None:
-    """Mark a new lock; FileError for somebody's file, which is left as it is."""
-    found = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
-    if not found:
-        os.pwrite(descriptor, kind.mark, 0)
-    elif found != kind.mark:
-        raise FileError(f"{shown(beside)} is in the way: it is no lock of a {kind.what} - move it, or {kind.remedy}")
 
 
 def _recorded_holder(descriptor: int, beside: Path) -> bool:

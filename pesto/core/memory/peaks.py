@@ -144,8 +144,11 @@ def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch
 def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
     """For people: which kind of memory the variables exceed and by how much, or which group no device can hold."""
     for kind in sorted({d.kind for d in cluster.devices}, reverse=True):
+        # Bytes of the variables that only devices of `kind` may hold.
+        other = [d for d, at in enumerate(problem.location.tolist()) if cluster.devices[at].kind != kind]
+        confined_bytes = int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
         need, given = (
-            _confined_bytes(graph, problem, cluster, kind),
+            confined_bytes,
             [d.memory_bytes for d in cluster.devices if d.kind == kind],
         )
         if need > sum(given):
@@ -166,12 +169,6 @@ def _largest(graph: Graph, problem: Problem) -> str:
     return f"{size(int(held[largest]))} ({shorten(name)})"
 
 
-def _confined_bytes(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:
-    """Bytes of the variables that only devices of `kind` may hold."""
-    other = [d for d, at in enumerate(problem.location.tolist()) if cluster.devices[at].kind != kind]
-    return int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
-
-
 def _renamed_inputs(graph: Graph) -> tuple[Ints, Ints]:
     """(tensors that are their op's largest input under another name, the data edge of that input).
 
@@ -185,15 +182,7 @@ def _renamed_inputs(graph: Graph) -> tuple[Ints, Ints]:
     largest[graph.dst[by_size]] = by_size
     edge = largest[graph.tensor_op]
     same = graph.tensor_bytes == np.append(carried, -1)[edge]
-    kept = np.isin(graph.tensor_op, _reads_outliving_updates(graph))
-    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
-    again, by = updated_variables(graph)
-    passed, first = np.unique(np.append(made, again), return_index=True)
-    return ints(passed), ints(np.append(edge[made], by)[first])
-
-
-def _reads_outliving_updates(graph: Graph) -> Ints:
-    """Reads of variables with several updates whose readers need not be done when the next update comes."""
+    # Reads of variables with several updates whose readers need not be done when the next update comes.
     of, makes = np.full(graph.ops, -1), np.zeros(graph.ops, dtype=np.bool_)
     held = graph.param_bytes[graph.src] > COPIED
     of[graph.dst[held]], makes[graph.tensor_op] = graph.src[held], True
@@ -206,7 +195,12 @@ def _reads_outliving_updates(graph: Graph) -> Ints:
         _unordered_reads(graph, order, src[pair[its]], dst[pair[its]])
         for its in (of[src[pair]] == variable for variable in variables[count > 1].tolist())
     ]
-    return ints(np.concatenate([ints([]), *found]))
+    reads_outliving_updates = ints(np.concatenate([ints([]), *found]))
+    kept = np.isin(graph.tensor_op, reads_outliving_updates)
+    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
+    again, by = updated_variables(graph)
+    passed, first = np.unique(np.append(made, again), return_index=True)
+    return ints(passed), ints(np.append(edge[made], by)[first])
 
 
 def _unordered_reads(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:

@@ -71,7 +71,14 @@ class _PartFinder:
         each, after = self.each_or_after()
         part = np.where(after, AFTER, np.where(each, BACKWARD, BEFORE))
         part[self._forward(each, after)] = FORWARD
-        return self._with_sums(part)
+        g = self.graph
+        leaves = ((part[g.src] == FORWARD) | (part[g.src] == BACKWARD)) & (part[g.dst] == AFTER)
+        tensors = np.unique(g.tensor[leaves])
+        sizes = np.unique(g.param_bytes[g.param_bytes > 0])
+        dense = np.isin(g.tensor_bytes[tensors], sizes) | (g.tensor_bytes[tensors] <= 8)
+        added, joined = np.zeros((2, len(g.tensor_op)), dtype=np.bool_)
+        added[tensors[dense]], joined[tensors[~dense]] = True, True
+        return StepParts(part=ints(part), added=bools(added), joined=bools(joined))
 
     def each_or_after(self) -> tuple[Bools, Bools]:
         g = self.graph
@@ -174,16 +181,6 @@ class _PartFinder:
     def _likely(self, found: Bools, batch: Bools) -> bool:
         """Whether these can be the forward half of what is done for each batch."""
         return bool(_LEAST_FORWARD <= found.sum() / max(1, batch.sum()) <= _MOST_FORWARD)
-
-    def _with_sums(self, part: Ints) -> StepParts:
-        g = self.graph
-        leaves = ((part[g.src] == FORWARD) | (part[g.src] == BACKWARD)) & (part[g.dst] == AFTER)
-        tensors = np.unique(g.tensor[leaves])
-        sizes = np.unique(g.param_bytes[g.param_bytes > 0])
-        dense = np.isin(g.tensor_bytes[tensors], sizes) | (g.tensor_bytes[tensors] <= 8)
-        added, joined = np.zeros((2, len(g.tensor_op)), dtype=np.bool_)
-        added[tensors[dense]], joined[tensors[~dense]] = True, True
-        return StepParts(part=ints(part), added=bools(added), joined=bools(joined))
 
     def _edges(self, by: tuple[Ints, Ints], op: int) -> list[int]:
         return by[1][by[0][op] : by[0][op + 1]].tolist()

@@ -115,7 +115,10 @@ def loads(data: bytes, what: str) -> Plan:
         raise InputError(f"{what}: the columns of ops differ in length - the file is damaged")
     if len(found.lanes) != len(found.lane_device):
         raise InputError(f"{what}: lanes and lane_device differ in length - the file is damaged")
-    _check_range(found, what)
+    if any(not 0 <= d < len(found.lanes) for d in found.ops.device):
+        raise InputError(f"{what}: an op is on a device that the plan does not list - the file is damaged")
+    if not 0 < found.tick_s < 1:
+        raise InputError(f"{what}: tick_s is {found.tick_s} - it must lie between 0 and 1")
     try:
         return Plan(
             names=tuple(found.ops.name),
@@ -144,13 +147,6 @@ def _step_variables(found: _PlanFile, what: str) -> StepVariables:
     columns = zip(said.name, said.dtype, said.shape, strict=True)
     variables = (Variable(name, dtype, None if shape is None else tuple(shape)) for name, dtype, shape in columns)
     return StepVariables(variables=tuple(variables), op=tuple(said.op))
-
-
-def _check_range(found: _PlanFile, what: str) -> None:
-    if any(not 0 <= d < len(found.lanes) for d in found.ops.device):
-        raise InputError(f"{what}: an op is on a device that the plan does not list - the file is damaged")
-    if not 0 < found.tick_s < 1:
-        raise InputError(f"{what}: tick_s is {found.tick_s} - it must lie between 0 and 1")
 
 
 def _column(values: list[int]) -> Ints:

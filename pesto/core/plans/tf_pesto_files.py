@@ -25,11 +25,7 @@ def read_placement(
     Devices may be written as gpu:0, GPU:0 or /device:GPU:0. MismatchError when an op is not of this graph or is
     left out, InputError when a device is unknown, cannot run the op, or the order goes round in a circle.
     """
-    device = _devices(read_part(part), part, graph, problem, cluster)
-    return device, None if cdep is None else _rank(read_cdep(cdep), cdep, graph)
-
-
-def _devices(rows: dict[str, str], part: Path, graph: Graph, problem: Problem, cluster: Cluster) -> Ints:
+    rows = read_part(part)
     _known_ops(rows, part, graph)
     left_out = next((name for name in graph.names if name not in rows), None)
     if left_out is not None:
@@ -41,7 +37,8 @@ def _devices(rows: dict[str, str], part: Path, graph: Graph, problem: Problem, c
     if len(nowhere):
         name = graph.names[nowhere[0]]
         raise InputError(f"{part}: op {name!r} cannot run on {rows[name]} - place it where it has a kernel")
-    return devices_at(problem, location)
+    device = devices_at(problem, location)
+    return device, None if cdep is None else _rank(read_cdep(cdep), cdep, graph)
 
 
 def _location(text: str, index: dict[str, int], part: Path) -> int:

@@ -102,7 +102,13 @@ def device_successors(before: Sequence[str], after: Sequence[tuple[str, str]]) -
 def _placements(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple[str, Ints]]:
     """(how, [n] location of each op): every unit at its old location's successor, the rest by one of two rules."""
     units = placeable_units(problem)
-    voted = _majority_location(problem, units, at, len(home))
+    # [u] the old location of most of a unit's time, -1 for a unit of new ops alone.
+    olds = len(home)
+    member = np.flatnonzero(at >= 0)
+    votes = np.zeros((len(units.memory), olds))
+    took = np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
+    np.add.at(votes, (units.unit[member], at[member]), took[member] + 1.0)
+    voted = np.where(votes.any(axis=1), votes.argmax(axis=1), -1)
     wish = np.where(voted >= 0, home[voted], -1)
     fixed = np.where((wish >= 0) & units.allowed[np.arange(len(wish)), np.maximum(wish, 0)], wish, -1)
     first = np.full(len(wish), problem.tasks)
@@ -126,15 +132,6 @@ def _narrow_choices(units: Units, fixed: Ints, lost: Bools) -> Units:
     in_use: Bools = units.allowed & np.isin(np.arange(units.allowed.shape[1]), fixed)
     stays = in_use.any(axis=1) & ~lost
     return replace(units, allowed=np.where(stays[:, None], in_use, units.allowed))
-
-
-def _majority_location(problem: Problem, units: Units, at: Ints, olds: int) -> Ints:
-    """[u] the old location of most of a unit's time, -1 for a unit of new ops alone."""
-    member = np.flatnonzero(at >= 0)
-    votes = np.zeros((len(units.memory), olds))
-    took = np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
-    np.add.at(votes, (units.unit[member], at[member]), took[member] + 1.0)
-    return np.where(votes.any(axis=1), votes.argmax(axis=1), -1)
 
 
 class _GreedyInput(NamedTuple):

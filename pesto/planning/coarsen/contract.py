@@ -28,8 +28,10 @@ def contract(problem: Problem, node_of: Ints) -> Problem:
     src, dst = node_of[problem.producer[fine[chosen]]], node[chosen]
     bare_src, bare_dst = _bare(problem, node_of, src * count + dst, count)
     sent = bundle >= 0
+    total = np.zeros((count, problem.devices), dtype=np.int64)
+    _add_durations(problem.duration, node_of, total)
     return Problem(
-        duration=_durations(problem, node_of, count),
+        duration=total,
         location=problem.location,
         memory=_sums(node_of, problem.memory, count),
         capacity=problem.capacity,
@@ -82,12 +84,6 @@ def _bare(problem: Problem, node_of: Ints, carried: Ints, count: int) -> tuple[I
 def _split(pair: Ints, count: int) -> tuple[Ints, Ints]:
     first, second = np.divmod(pair, max(1, count))
     return first, second
-
-
-def _durations(problem: Problem, node_of: Ints, count: int) -> Ints:
-    total = np.zeros((count, problem.devices), dtype=np.int64)
-    _add_durations(problem.duration, node_of, total)
-    return total
 
 
 @kernel

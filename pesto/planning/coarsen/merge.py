@@ -216,7 +216,13 @@ class _Merging:
         if related and joining == Joining.WITHIN:
             near = roots(self.units)[q.nodes.unit]
         elif related:
-            near = _heaviest(q, after=levels is latest_levels)
+            # [n] the predecessor (or successor) with the largest transfer; -1 - node where there is none, to keep it
+            # apart.
+            after = levels is latest_levels
+            near = -1 - np.arange(q.size)
+            order = np.argsort(q.weight, kind="stable")
+            one, other = (q.src, q.dst) if after else (q.dst, q.src)
+            near[one[order]] = other[order]
         pairs = among_siblings(q, level, self.paths, self.limits, near)
         name = "related siblings" if related else "siblings"
         self._batch(f"{name}, {levels.__name__} levels, {joining.name.lower()}", level, pairs, joining)
@@ -228,7 +234,10 @@ class _Merging:
         if merged:
             cap = -1 if self.limits.time == WHOLE else self.limits.time
             self.rounds.append(Round(step=step, nodes=q.size, edges=len(q.src), merged=merged, cap=cap))
-            label = _labels(mate)
+            # [n] new node of each node when partners become one, in the order of their first members.
+            own = np.arange(len(mate))
+            first = np.where(mate >= 0, np.minimum(mate, own), own)
+            label = (np.cumsum(first == own) - 1)[first]
             self.quotient = q.merged(label, q.size - merged)
             self.paths = longest_paths(self.quotient)
             self.node_of = label[self.node_of]
@@ -247,19 +256,3 @@ class _Merging:
             return "uniting more would exceed the memory of a location"
         kinds = len(np.unique(q.nodes.kind))
         return f"tasks of {kinds} kinds of allowed devices alternate along its paths"
-
-
-def _heaviest(q: Quotient, *, after: bool) -> Ints:
-    """[n] the predecessor (or successor) with the largest transfer; -1 - node where there is none, to keep it apart."""
-    near = -1 - np.arange(q.size)
-    order = np.argsort(q.weight, kind="stable")
-    one, other = (q.src, q.dst) if after else (q.dst, q.src)
-    near[one[order]] = other[order]
-    return near
-
-
-def _labels(mate: Ints) -> Ints:
-    """[n] new node of each node when partners become one, in the order of their first members."""
-    own = np.arange(len(mate))
-    first = np.where(mate >= 0, np.minimum(mate, own), own)
-    return (np.cumsum(first == own) - 1)[first]

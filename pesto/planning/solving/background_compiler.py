@@ -52,9 +52,15 @@ class BackgroundCompiler:
         """Whether a stage waits for a part."""
         self._changed, self._over, self._here = threading.Condition(), False, os.getpid()
         # Its stdin ends with this process, whatever becomes of it, and with that it ends, too.
+        # This process's environment, with the project importable where it is not installed.
+        home = str(Path(__file__).parents[3])
+        paths = [home] if home != sysconfig.get_path("purelib") else []
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+        }
         self._process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            start_new_session=True, env=_environment(),
+            start_new_session=True, env=environment,
         )  # fmt: skip
         threading.Thread(target=self._read, daemon=True).start()
         atexit.register(self.end)
@@ -151,13 +157,6 @@ def _start() -> BackgroundCompiler | NothingToCompile:
         return NothingToCompile()
     # -P: a file in the working directory must not shadow a module.
     return BackgroundCompiler([sys.executable, "-P", "-m", "pesto.verbs.compiling"])
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, with the project importable where it is not installed."""
-    home = str(Path(__file__).parents[3])
-    paths = [home] if home != sysconfig.get_path("purelib") else []
-    return os.environ | {"PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def cache_folder() -> Path:

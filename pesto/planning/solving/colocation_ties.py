@@ -155,8 +155,9 @@ def _parts(graph: Graph, op: int) -> tuple[Ints, int]:
     return part - int(found[0] < 0), len(found) - int(found[0] < 0)
 
 
-def _gradients(graph: Graph, op: int, part: Ints) -> dict[int, int]:
-    """The piece that each gradient goes to, by its tensor: of one size they come in the order of the backward pass."""
+def _edges(graph: Graph, problem: Problem, op: int, piece: Ints, part: Ints) -> tuple[Ints, Ints, Ints]:
+    """(src, dst, payload) of the problem with an op in pieces: what waited for it waits for all, the first sends."""
+    # The piece that each gradient goes to, by its tensor: of one size they come in the order of the backward pass.
     read = np.unique(graph.tensor[(graph.dst == op) & (graph.group[graph.src] != graph.group[op])])
     found: dict[int, int] = {}
     for held in np.unique(graph.tensor_bytes[read][graph.tensor_bytes[read] > 0]).tolist():
@@ -164,12 +165,7 @@ def _gradients(graph: Graph, op: int, part: Ints) -> dict[int, int]:
         pieces = list(dict.fromkeys(part[handles].tolist()))[::-1]
         tensors = read[graph.tensor_bytes[read] == held].tolist()
         found.update(zip(tensors, pieces, strict=False))
-    return found
-
-
-def _edges(graph: Graph, problem: Problem, op: int, piece: Ints, part: Ints) -> tuple[Ints, Ints, Ints]:
-    """(src, dst, payload) of the problem with an op in pieces: what waited for it waits for all, the first sends."""
-    gradient, tensor = _gradients(graph, op, part), graph.tensor[kept_edges(graph, problem)]
+    gradient, tensor = found, graph.tensor[kept_edges(graph, problem)]
     into, out = problem.dst == op, problem.src == op
     rows = list(zip(*(a[~(into | out)].tolist() for a in (problem.src, problem.dst, problem.payload)), strict=True))
     for e in np.flatnonzero(into).tolist():

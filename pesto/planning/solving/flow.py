@@ -269,7 +269,22 @@ def _choose(bench: CandidateEvaluator, cluster: Cluster, tracker: Tracker, setti
     Without an order, the one of the shortest placement, first in, first out, in which all then are.
     """
     if settings.placement_only:
-        return _without_order(bench, tracker, settings)
+        # The shortest candidate when all are first in, first out; where none fits so, the nearest with ops moved.
+        found = tracker.candidates
+        found.update({name: bench.unordered(c) for name, c in found.items()})
+        if found and tracker.best is None:
+            tracker.nearest = min(found.values(), key=lambda c: c.short)
+            moved = repair_candidate(
+                bench,
+                tracker.nearest,
+                name="repaired",
+                late=never if settings.deterministic else cpu_deadline(),
+                headroom=settings.headroom,
+                timing=partial(fifo, prepared=bench.prepared),
+            )
+            found["repaired"] = bench.first_come(moved.name, moved.rule, moved.timeline.schedule.device)
+            tracker.nearest = min(tracker.nearest, found["repaired"], key=lambda c: c.short)
+        return tracker.best
     best = tracker.settle(bench.priced_well)
     if best is None or not settings.robust:
         return best
@@ -277,25 +292,6 @@ def _choose(bench: CandidateEvaluator, cluster: Cluster, tracker: Tracker, setti
     chosen = least_p90(bench, cluster, near, solve_error_model(bench, settings))
     tracker.candidates[chosen.name] = chosen
     return chosen
-
-
-def _without_order(bench: CandidateEvaluator, tracker: Tracker, settings: Settings) -> Candidate | None:
-    """The shortest candidate when all are first in, first out; where none fits so, the nearest with ops moved."""
-    found = tracker.candidates
-    found.update({name: bench.unordered(c) for name, c in found.items()})
-    if found and tracker.best is None:
-        tracker.nearest = min(found.values(), key=lambda c: c.short)
-        moved = repair_candidate(
-            bench,
-            tracker.nearest,
-            name="repaired",
-            late=never if settings.deterministic else cpu_deadline(),
-            headroom=settings.headroom,
-            timing=partial(fifo, prepared=bench.prepared),
-        )
-        found["repaired"] = bench.first_come(moved.name, moved.rule, moved.timeline.schedule.device)
-        tracker.nearest = min(tracker.nearest, found["repaired"], key=lambda c: c.short)
-    return tracker.best
 
 
 _RIVALS, _QUICK, _ENGINES = 0.25, 0.5, 0.75

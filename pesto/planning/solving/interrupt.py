@@ -131,16 +131,11 @@ def _report() -> None:
 
 def _must_delay(frame: FrameType | None) -> bool:
     """Return whether an import or a compilation is in progress that would stay broken, for DELAY_S at most."""
-    if not (_imports_anything(frame) or _is_unsafe(frame)):
+    if not ((frame is not None and frame.f_code.co_filename == _IMPORT_SYSTEM) or _is_unsafe(frame)):
         return False
     if _SignalState.delayed_since is None:
         _SignalState.delayed_since = time.monotonic()
     return time.monotonic() < _SignalState.delayed_since + DELAY_S
-
-
-def _imports_anything(frame: FrameType | None) -> bool:
-    """Return whether the import system itself runs: its locks and tables are consistent again in a moment."""
-    return frame is not None and frame.f_code.co_filename == _IMPORT_SYSTEM
 
 
 def _is_unsafe(frame: FrameType | None) -> bool:

@@ -116,7 +116,12 @@ class AnnealingSearch:
         so_far, settings, windows = self._so_far, self._settings, self.windows
         phase, turns = self._phases[at], len(self._phases) - 1 - max(at, _BEFORE)
         shares = [*(each.share for each in self._phases[at:]), turns * windows.weight]
-        starts = _distinct_candidates(so_far)[: _lanes(settings) if at == 0 else 1]
+        # All candidates, best first, no two equally long.
+        known = sorted(so_far.candidates.values(), key=lambda c: (not c.fits, c.makespan))
+        distinct_candidates = [
+            c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan
+        ]
+        starts = distinct_candidates[: _lanes(settings) if at == 0 else 1]
         begins = time.monotonic()
         if self._grounds is None:
             self._grounds = SearchGraphs(self._bench, self._planning, self._ladder, starts[0])
@@ -125,7 +130,14 @@ class AnnealingSearch:
         self.begins_s = began - begins
         if self.spent():
             return
-        for found in walk_all(lanes, _budget(self._bench, settings, shares, so_far.left_s - kept_s), self._over):
+        # The first of the rounds that are left gets its share of the seconds that are.
+        bench = self._bench
+        left = so_far.left_s - kept_s
+        planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
+        budget = WalkBudget(
+            seconds=left * shares[0] / sum(shares), stretches=planned, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE
+        )
+        for found in walk_all(lanes, budget, self._over):
             again = self._bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
             yield replace(again, turns=LinkTieRuns(tried=0, least=again.makespan))  # it was priced to be weighed
         best = so_far.best
@@ -150,19 +162,5 @@ def _begin_walks(
     return found
 
 
-def _budget(bench: CandidateEvaluator, settings: Settings, shares: list[float], left: float) -> WalkBudget:
-    """The first of the rounds that are left gets its share of the seconds that are."""
-    planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
-    return WalkBudget(
-        seconds=left * shares[0] / sum(shares), stretches=planned, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE
-    )
-
-
 def _lanes(settings: Settings) -> int:
     return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
-
-
-def _distinct_candidates(so_far: SoFar) -> list[Schedule]:
-    """All candidates, best first, no two equally long."""
-    known = sorted(so_far.candidates.values(), key=lambda c: (not c.fits, c.makespan))
-    return [c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan]

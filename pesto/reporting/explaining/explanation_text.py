@@ -25,7 +25,16 @@ def sentences(e: Explanation) -> Iterator[tuple[str, str]]:
         quick = f"; by the quick bounds, which those below are, {_time(e.quick_bound_ticks)}"
     yield "step", f"{_time(e.step_ticks)} predicted{order}; no plan takes less than {_time(e.bound_ticks)}{quick}"
     yield from _path(e)
-    yield from _blockers(e)
+    if not e.blockers:
+        yield (
+            "blockers",
+            f"no op of the path that takes {percent(LONG)} of the step or more lets other accelerators idle",
+        )
+    for each in e.blockers:
+        yield "blockers" if each is e.blockers[0] else "", _blocker(e, each)
+    if len(e.blockers) > 1:
+        saved = f"{_time(e.split_all_ticks)} ({percent(e.split_all_ticks / max(1, e.step_ticks))})"
+        yield "", f"all {len(e.blockers)} of them split save {saved} at most"
     for row in e.helps:
         yield "would help" if row is e.helps[0] else "", _help(e, row)
     if not e.ties:
@@ -33,7 +42,25 @@ def sentences(e: Explanation) -> Iterator[tuple[str, str]]:
     for tie in e.ties:
         yield "ties" if tie is e.ties[0] else "", _tie(e, tie)
     if e.op:
-        yield from _op(e, e.op)
+        op = e.op
+        yield (
+            "op",
+            f"{_named(op.op)} runs on {op.lane} from {_time(op.start)} to {_time(op.finish)}, slack {_time(op.slack)}",
+        )
+        yield "waited for", _waited(op)
+        more = len(op.followers) - _LISTED
+        listed = [*map(_named, op.followers[:_LISTED]), *([f"{more} more"] if more > 0 else [])]
+        yield "waits for it", f"{', '.join(listed) or 'no op'}; {plural(op.readers, 'op')} must come after it"
+        if op.group:
+            held = f" and {size(op.group_bytes)} of variables" if op.group_bytes else ""
+            members = ", ".join(map(_named, op.group[:_LISTED]))
+            yield "group", f"{plural(len(op.group), 'op')}{held} share its device, such as {members}"
+        yield (
+            "elsewhere",
+            f"it has kernels for {', '.join(op.kinds)}" + ("" if op.moves else "; there is no other device"),
+        )
+        for move in op.moves:
+            yield "", _move(e, move)
 
 
 def _time(ticks: int) -> str:
@@ -63,19 +90,6 @@ def _path(e: Explanation) -> Iterator[tuple[str, str]]:
     scopes = list(e.path.scopes.items())[:_SCOPES]
     if scopes:
         yield "scopes", "it computes " + ", ".join(f"{_time(took)} in {_named(scope)}" for scope, took in scopes)
-
-
-def _blockers(e: Explanation) -> Iterator[tuple[str, str]]:
-    if not e.blockers:
-        yield (
-            "blockers",
-            f"no op of the path that takes {percent(LONG)} of the step or more lets other accelerators idle",
-        )
-    for each in e.blockers:
-        yield "blockers" if each is e.blockers[0] else "", _blocker(e, each)
-    if len(e.blockers) > 1:
-        saved = f"{_time(e.split_all_ticks)} ({percent(e.split_all_ticks / max(1, e.step_ticks))})"
-        yield "", f"all {len(e.blockers)} of them split save {saved} at most"
 
 
 def _blocker(e: Explanation, each: Bottleneck) -> str:
@@ -113,24 +127,6 @@ def _tie(e: Explanation, tie: TiedGroup) -> str:
         f"of all work; free, they would save {gain} at most (bound {_time(tie.free_bound_ticks)})"
     )
     return f"{text} - {tie.remedy}" if tie.remedy else text
-
-
-def _op(e: Explanation, op: OpFacts) -> Iterator[tuple[str, str]]:
-    yield (
-        "op",
-        f"{_named(op.op)} runs on {op.lane} from {_time(op.start)} to {_time(op.finish)}, slack {_time(op.slack)}",
-    )
-    yield "waited for", _waited(op)
-    more = len(op.followers) - _LISTED
-    listed = [*map(_named, op.followers[:_LISTED]), *([f"{more} more"] if more > 0 else [])]
-    yield "waits for it", f"{', '.join(listed) or 'no op'}; {plural(op.readers, 'op')} must come after it"
-    if op.group:
-        held = f" and {size(op.group_bytes)} of variables" if op.group_bytes else ""
-        members = ", ".join(map(_named, op.group[:_LISTED]))
-        yield "group", f"{plural(len(op.group), 'op')}{held} share its device, such as {members}"
-    yield "elsewhere", f"it has kernels for {', '.join(op.kinds)}" + ("" if op.moves else "; there is no other device")
-    for move in op.moves:
-        yield "", _move(e, move)
 
 
 def _waited(op: OpFacts) -> str:

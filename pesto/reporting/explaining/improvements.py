@@ -40,7 +40,11 @@ class Improvement:
 def find_improvements(step: ExplainedStep, costly: str | None) -> tuple[Improvement, ...]:
     """Evaluate every change; `costly` is the scope to make faster, None if nothing computes."""
     rows = [_scope(step, costly)] if costly is not None else []
-    return (*rows, _links(step), _devices(step), _memory(step))
+    # Every transfer in half its time, latency included.
+    problem = step.timeline.problem
+    faster = replace(problem, transfer=ints(-(-problem.transfer // 2)))
+    links = _changed(step, LINKS, "links twice as fast", faster, "latency and bandwidth of all links")
+    return (*rows, links, _devices(step), _memory(step))
 
 
 def _scope(step: ExplainedStep, costly: str) -> Improvement:
@@ -49,13 +53,6 @@ def _scope(step: ExplainedStep, costly: str) -> Improvement:
     ticks = np.where(inside[:, None] & (problem.duration != FORBIDDEN), -(-problem.duration // 2), problem.duration)
     detail = f"its {int(inside.sum())} ops take half their time, forward and backward"
     return _changed(step, SCOPE, f"scope {costly} twice as fast", replace(problem, duration=ints(ticks)), detail)
-
-
-def _links(step: ExplainedStep) -> Improvement:
-    """Every transfer in half its time, latency included."""
-    problem = step.timeline.problem
-    faster = replace(problem, transfer=ints(-(-problem.transfer // 2)))
-    return _changed(step, LINKS, "links twice as fast", faster, "latency and bandwidth of all links")
 
 
 def _changed(step: ExplainedStep, what: str, change: str, problem: Problem, detail: str) -> Improvement:

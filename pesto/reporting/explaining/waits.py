@@ -85,9 +85,21 @@ def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
     ValueError where an activity overlaps what it waits for, or starts later than all of it.
     """
     network = _network(timeline, rank)
-    _tight(network)
+    # ValueError where an activity overlaps what it waits for, or starts later than all of it.
+    begun = np.zeros(len(network.start), dtype=np.int64)
+    np.maximum.at(begun, network.head, network.finish[network.tail])
+    wrong = np.flatnonzero(begun != network.start)
+    if len(wrong):
+        at, ends = int(wrong[0]), int(begun[wrong[0]])
+        raise ValueError(f"activity {at} starts at tick {network.start[at]}, what it waits for ends at {ends}")
     n, tight = timeline.problem.tasks, network.finish[network.tail] == network.start[network.head]
-    cause, before = _first_cause(network, tight & (network.head < n), n)
+    # ([n] cause, [n] activity) of each op that starts after 0: the first kind, and the longest of these.
+    edge = np.flatnonzero((tight & (network.head < n)) & (network.start[network.head] > 0))
+    tail, head, kind = network.tail[edge], network.head[edge], network.kind[edge]
+    by = np.lexsort((tail, network.start[tail], kind, head))
+    op, first = np.unique(head[by], return_index=True)
+    cause, before = np.full(n, BEGIN, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    cause[op], before[op] = kind[by[first]], tail[by[first]]
     sent, held = cause == TRANSFER, np.full(len(network.start) - n, -1, dtype=np.int64)
     by_link = tight & (network.kind == _LINK)
     held[network.head[by_link] - n] = network.tail[by_link] - n
@@ -174,27 +186,6 @@ def _on_links(timeline: Timeline, place: Ints) -> tuple[Ints, Ints]:
     held = p.holds[p.location[s.device[_senders(timeline)]], s.sent_to]
     row, column = np.nonzero(held >= 0)
     return _neighbours(held[row, column], p.tasks + row, place)
-
-
-def _tight(network: _ActivityGraph) -> None:
-    """ValueError where an activity overlaps what it waits for, or starts later than all of it."""
-    begun = np.zeros(len(network.start), dtype=np.int64)
-    np.maximum.at(begun, network.head, network.finish[network.tail])
-    wrong = np.flatnonzero(begun != network.start)
-    if len(wrong):
-        at, ends = int(wrong[0]), int(begun[wrong[0]])
-        raise ValueError(f"activity {at} starts at tick {network.start[at]}, what it waits for ends at {ends}")
-
-
-def _first_cause(network: _ActivityGraph, tight: Ints, n: int) -> tuple[Ints, Ints]:
-    """([n] cause, [n] activity) of each op that starts after 0: the first kind, and the longest of these."""
-    edge = np.flatnonzero(tight & (network.start[network.head] > 0))
-    tail, head, kind = network.tail[edge], network.head[edge], network.kind[edge]
-    by = np.lexsort((tail, network.start[tail], kind, head))
-    op, first = np.unique(head[by], return_index=True)
-    cause, before = np.full(n, BEGIN, dtype=np.int64), np.full(n, -1, dtype=np.int64)
-    cause[op], before[op] = kind[by[first]], tail[by[first]]
-    return cause, before
 
 
 def _slack(network: _ActivityGraph) -> Ints:

@@ -24,7 +24,11 @@ def cluster_page(described: ClusterDescription) -> str:
         for d in cluster.devices
     ]  # fmt: skip
     paths = [
-        (f"{cluster.devices[a].name} > {cluster.devices[b].name}", f"#{ways[_way(path)]}", _held(cluster, path))
+        (
+            f"{cluster.devices[a].name} > {cluster.devices[b].name}",
+            f"#{ways[_way(path)]}",
+            (", ".join(cluster.links[k] for k in path.links) or "nothing"),
+        )
         for a, b, path in _paths(cluster)
     ]
     sources = {d.preset: PRESETS[d.preset].source for d in cluster.devices if d.preset in PRESETS}
@@ -94,7 +98,3 @@ def _time(path: Path) -> str:
 def _line(latency_s: float, s_per_byte: float) -> str:
     rate = f" + bytes at {1e-9 / s_per_byte:.4g} GB/s" if s_per_byte else ", bytes free"
     return f"{latency_s * 1e6:.6g} us{rate}"
-
-
-def _held(cluster: Cluster, path: Path) -> str:
-    return ", ".join(cluster.links[k] for k in path.links) or "nothing"

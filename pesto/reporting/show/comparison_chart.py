@@ -24,20 +24,19 @@ def draw(contest: Comparison, form: str) -> bytes:
         _peaks(panels[1], contest, entries)
         _bars(panels[2], entries, [entry.cut_bytes / 1e9 for entry in entries])
         panels[2].set_title("crossing, GB", loc="left", fontsize=9)
-        _uses(panels[3], entries)
+        # Two marks a method.
+        axis = panels[3]
+        at = range(len(entries))
+        axis.plot([100 * e.device_use for e in entries], at, "o", color=_FITS, label="devices, mean")
+        axis.plot(
+            [100 * e.link_use for e in entries], at, "D", color=_OOM, markerfacecolor="none", label="busiest link"
+        )
+        axis.set_xlim(-3, 103)
+        axis.set_title("busy, %", loc="left", fontsize=9)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), fontsize=7, frameon=False, ncols=1)
+        _plain(axis)
         _seconds(panels[4], entries)
         return figure_bytes(canvas, form, "pesto compare")
-
-
-def _uses(axis: "Axes", entries: list[MethodEntry]) -> None:
-    """Two marks a method."""
-    at = range(len(entries))
-    axis.plot([100 * e.device_use for e in entries], at, "o", color=_FITS, label="devices, mean")
-    axis.plot([100 * e.link_use for e in entries], at, "D", color=_OOM, markerfacecolor="none", label="busiest link")
-    axis.set_xlim(-3, 103)
-    axis.set_title("busy, %", loc="left", fontsize=9)
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), fontsize=7, frameon=False, ncols=1)
-    _plain(axis)
 
 
 def _seconds(axis: "Axes", entries: list[MethodEntry]) -> None:

@@ -101,7 +101,9 @@ def _speed(device: Device) -> str:
 
 def _op_lines(times: OpTimes, rest: str) -> list[str]:
     rows, total = [*_rows(times, _LARGEST)], times.total_s or 1.0
-    usual = _usual(times)
+    # The preset of the device that most ops are listed on; of others it is said.
+    used = times.found.device.tolist()
+    usual = times.cluster.devices[max(set(used), key=used.count)].preset if used else ""
     lines = []
     for row in (dict(zip(_OPS, values, strict=True)) for values in rows):
         share = percent(row["seconds"] / total)
@@ -113,12 +115,6 @@ def _op_lines(times: OpTimes, rest: str) -> list[str]:
         lines.append(f"{duration(row['seconds']):>10s}  {share:>5s}  {shown(row['name'], 400)}")
         lines.append(paragraph("." * _INDENT + text, _INDENT).replace("." * _INDENT, " " * _INDENT, 1))
     return lines + _more(len(times.found.op), float(times.found.seconds[_LARGEST:].sum()), "ops", rest)
-
-
-def _usual(times: OpTimes) -> str:
-    """The preset of the device that most ops are listed on; of others it is said."""
-    used = times.found.device.tolist()
-    return times.cluster.devices[max(set(used), key=used.count)].preset if used else ""
 
 
 def _sum_lines(times: OpTimes, rest: str) -> list[str]:

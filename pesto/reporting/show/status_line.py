@@ -137,10 +137,6 @@ class LiveLine(StatusLine):
         if first and not self._quiet:
             self._say(f"first schedule after {progress.seconds:.1f} s: best {self._text}")
 
-    def _waits_for(self) -> str:
-        """Text shown before there is a best plan; "" for nothing."""
-        return shared_compiler().standing
-
     def _standing(self, bound: float, bound_by: str = "") -> str:
         """Best, bound and gap."""
         proven = f"bound {self._told(bound)}" + (f" ({bound_by})" if bound_by else "")
@@ -150,7 +146,7 @@ class LiveLine(StatusLine):
         return f"{self._told(self._best)}  {proven}  gap {percent(gap)}"
 
     def _show(self) -> None:
-        text = self._timed(self._waits_for() or f"best {self._text}")
+        text = self._timed(shared_compiler().standing or f"best {self._text}")
         if not self._terminal:
             self._say(text)
             return

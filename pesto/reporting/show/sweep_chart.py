@@ -30,7 +30,14 @@ def draw(sweep: Sweep, form: str) -> bytes:
         crossed = sweep.grid.cross and len(axes) > 1
         for (above, below), axis in zip(panels.T, axes, strict=True):
             (_lines if crossed else _methods)(above, sweep, axis)
-            _savings(below, sweep, axis)
+            groups = _groups(sweep, axis) if sweep.grid.cross else {"": sweep.on(axis)}
+            for k, (label, rows) in enumerate(groups.items()):
+                known = [(getattr(row.point, axis), 100 * row.reduction) for row in rows if row.reduction is not None]
+                _dashed(below, known, k, label)
+                for at, share in known if len(groups) == 1 else ():
+                    below.annotate(f"{share:.0f}", (at, share), xytext=(0, 5), textcoords="offset points", ha="center")
+            below.axhline(0.0, color=INK, linewidth=0.8)
+            below.margins(y=0.18)
             _plain(above, sweep, axis)
             _plain(below, sweep, axis)
             below.set_xlabel(_TITLES[axis])
@@ -80,17 +87,6 @@ def _lines(panel: "Axes", sweep: Sweep, axis: str) -> None:
     for k, (label, rows) in enumerate(_groups(sweep, axis).items()):
         known = [(getattr(row.point, axis), row.plan.makespan_s * 1e3) for row in rows if row.plan is not None]
         _dashed(panel, known, k, label)
-
-
-def _savings(panel: "Axes", sweep: Sweep, axis: str) -> None:
-    groups = _groups(sweep, axis) if sweep.grid.cross else {"": sweep.on(axis)}
-    for k, (label, rows) in enumerate(groups.items()):
-        known = [(getattr(row.point, axis), 100 * row.reduction) for row in rows if row.reduction is not None]
-        _dashed(panel, known, k, label)
-        for at, share in known if len(groups) == 1 else ():
-            panel.annotate(f"{share:.0f}", (at, share), xytext=(0, 5), textcoords="offset points", ha="center")
-    panel.axhline(0.0, color=INK, linewidth=0.8)
-    panel.margins(y=0.18)
 
 
 def _groups(sweep: Sweep, axis: str) -> dict[str, list[SweepRow]]:

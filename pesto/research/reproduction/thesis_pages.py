@@ -126,16 +126,14 @@ def overhead(results: Results, printed: PaperNumbers) -> list[TextGrid]:
             one = results.found("parts", key, at(gpus))
             moved.append(one["moved"] / one["ops"])
             took = [f"{one[name]:.2f}" for name in ("step_1_cpu_s", "step_2_cpu_s")]
-            theirs = plain(printed.number(key, "seconds") if _stated(key, gpus) else None)
+            theirs = plain(
+                printed.number(key, "seconds") if (gpus == (2 if key.startswith("word-rnn") else 16)) else None
+            )
             rows.append((model, one["ops"], gpus, *took, share(moved[-1]), theirs))
     rows.append(("mean", "", "", "", "", share(sum(moved) / len(moved)), ""))
     said = f"thesis: {share(printed.number('mean', 'moved'))} moved on average"
     columns = ("model", "ops", "GPUs", "step 1, CPU s", "step 2, CPU s", "moved", "thesis: s")
     return [grid(columns, rows, f"Seconds to place; {said}")]
-
-
-def _stated(key: str, gpus: int) -> bool:
-    return gpus == (2 if key.startswith("word-rnn") else 16)
 
 
 def quoted(results: Results, printed: PaperNumbers) -> list[TextGrid]:

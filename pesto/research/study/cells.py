@@ -13,7 +13,7 @@ import msgspec
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.research.study.cell_answer import PLAN
-from pesto.research.study.spec import SCHEDULE, FamilySpec, GridSpec, ModelSpec, ProblemFile, Study
+from pesto.research.study.spec import SCHEDULE, GridSpec, ModelSpec, ProblemFile, Study
 from solvers.api import SOLVERS
 from solvers.instances import table
 
@@ -143,17 +143,13 @@ def _cells(grid: GridSpec, instance: Instance) -> Iterator[dict[str, Any]]:
         for formulation, seed in product(_formulations(grid, solver), grid.seeds):
             named = {"stage": grid.stage, "solver": solver, "formulation": formulation, "limit_s": float(limit_s)}
             named |= {"seed": seed, "settings": settings}
-            text = canonical({"form": _FORM, **named, "of": _content(instance)})
+            # An instance's identity without the names of files, of which the content matters.
+            plain = identity(instance)
+            if plain.get("sha256"):
+                plain.pop("file", None)
+                plain.pop("cluster", None)
+            text = canonical({"form": _FORM, **named, "of": plain})
             yield {"key": hashlib.sha256(text.encode()).hexdigest()[:32], "instance": instance, **named}
-
-
-def _content(instance: Instance) -> dict[str, Any]:
-    """An instance's identity without the names of files, of which the content matters."""
-    plain = identity(instance)
-    if plain.get("sha256"):
-        plain.pop("file", None)
-        plain.pop("cluster", None)
-    return plain
 
 
 def _settings(grid: GridSpec) -> Iterator[dict[str, Any]]:
@@ -173,22 +169,18 @@ def _formulations(grid: GridSpec, solver: str) -> tuple[str, ...]:
 
 def _instances(grid: GridSpec, folder: Path) -> Iterator[Instance]:
     for family in grid.families:
-        yield from _generated(family)
+        choices = [value if isinstance(value, tuple) else (value,) for value in family.params.values()]
+        for values in product(*choices):
+            try:
+                params = table.settled(family.name, dict(zip(family.params, values, strict=True)))
+            except ValueError as error:
+                raise UsageError(f"the study: {error}") from error
+            for seed in family.seeds if table.FAMILIES[family.name].seeded else (0,):
+                yield GeneratedProblem(family=family.name, seed=seed, params=params)
     for problem in grid.problems:
         yield _filed(problem, folder)
     for model in grid.models:
         yield from _trained(model, folder, plan=grid.stage == PLAN)
-
-
-def _generated(family: FamilySpec) -> Iterator[GeneratedProblem]:
-    choices = [value if isinstance(value, tuple) else (value,) for value in family.params.values()]
-    for values in product(*choices):
-        try:
-            params = table.settled(family.name, dict(zip(family.params, values, strict=True)))
-        except ValueError as error:
-            raise UsageError(f"the study: {error}") from error
-        for seed in family.seeds if table.FAMILIES[family.name].seeded else (0,):
-            yield GeneratedProblem(family=family.name, seed=seed, params=params)
 
 
 def _filed(problem: ProblemFile, folder: Path) -> FiledProblem:

@@ -103,7 +103,9 @@ def _problem(instance: Instance) -> Problem:
 
         return make(instance.family, instance.seed, **instance.params)
     if isinstance(instance, FiledProblem):
-        return _filed(instance)
+        from solvers.files.problem_json import loads_problem
+
+        return loads_problem(_unchanged(instance)).problem
     from pesto.research.instances import coarse_problem
 
     return coarse_problem(
@@ -114,12 +116,6 @@ def _problem(instance: Instance) -> Problem:
         batch=instance.batch,
         per_edge=instance.per_edge,
     )
-
-
-def _filed(instance: FiledProblem) -> Problem:
-    from solvers.files.problem_json import loads_problem
-
-    return loads_problem(_unchanged(instance)).problem
 
 
 def _unchanged(instance: FiledProblem | TrainingInstance) -> bytes:

@@ -173,7 +173,18 @@ def opened(path: Path) -> Iterator[StudyStore]:
     with explain_errors(path, "give another --db", InputError):
         connection = sqlite3.connect(path, timeout=30, isolation_level=None)
         try:
-            _prepare(connection, path)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            new = version == 0 and objects == 0
+            if not new and version != SCHEMA:
+                what = f"schema {version}, this program's is {SCHEMA}" if version else "no study"
+                raise InputError(f"{shown(path)}: {what} - give another --db")
+            if not new:
+                check_tables(connection, path, "give another --db")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            if new:
+                connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
             yield StudyStore(connection, owner())
         finally:
             connection.close()
@@ -200,21 +211,6 @@ def owner() -> str:
     except OSError:
         started = ""
     return f"{socket.gethostname()} {os.getpid()} {started}".strip()
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    new = version == 0 and objects == 0
-    if not new and version != SCHEMA:
-        what = f"schema {version}, this program's is {SCHEMA}" if version else "no study"
-        raise InputError(f"{shown(path)}: {what} - give another --db")
-    if not new:
-        check_tables(connection, path, "give another --db")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    if new:
-        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
 
 
 def _one(changed: sqlite3.Cursor) -> None:

@@ -81,7 +81,13 @@ class AccessLog:
                 going = more is not None
             try:
                 self._reopen()
-                _write_all(self._file, b"".join(batch))
+                file = self._file
+                data = b"".join(batch)
+                if file == 1:
+                    sys.stdout.flush()
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(file, view) :]
                 self._fault = ""
             except OSError as error:
                 if str(error) != self._fault:
@@ -114,14 +120,6 @@ def _opened(path: Path) -> int:
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     os.set_blocking(file, True)
     return file
-
-
-def _write_all(file: int, data: bytes) -> None:
-    if file == 1:
-        sys.stdout.flush()
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
 
 
 def _line(entry: dict[str, Any]) -> bytes:

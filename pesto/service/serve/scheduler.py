@@ -281,7 +281,19 @@ class Scheduler:
                 self._interrupt()
                 self._sweep()
                 self._take(self._executor.collect(_COLLECT_S))
-            self._wind_up()
+            for key in self._running:
+                self._stop(key)
+            until = time.monotonic() + PATIENCE_S
+            while self._running and time.monotonic() < until:
+                self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
+            for key, begun in self._running.items():
+                if key not in self._over:
+                    self._release(begun, seconds=0.0, found=self._found(begun, 0.0))
+            try:
+                self._dues.finish()
+            except FileError as error:  # what is not written counts as lost in a crash: it is queued again
+                self.fault = error
+            self._doors.save_uses(now=True)
         except BaseException as fault:
             _LOG.exception("jobs cannot be run any more; the service ends")
             self.fault = fault
@@ -305,7 +317,11 @@ class Scheduler:
 
     def _begin(self) -> None:
         self._woken = False
-        while len(self._running) < self._executor.slots and not self._ending.is_set() and self._may_begin():
+        while (
+            len(self._running) < self._executor.slots
+            and not self._ending.is_set()
+            and (self._dues.work() and self._room.there())
+        ):
             try:
                 begun = self._writer.do(self._next)
             except FileError as error:  # where it was begun nonetheless, nobody renews its lease
@@ -331,10 +347,6 @@ class Scheduler:
                 self._roomless(begun, error)
             else:
                 self._executor.begin(work)
-
-    def _may_begin(self) -> bool:
-        """Return whether all that is due is written, and folders can be made."""
-        return self._dues.work() and self._room.there()
 
     def _roomless(self, begun: Begun, error: FileError) -> None:
         """Queue a job again whose folder cannot be made, as no other can; fail it where others can."""
@@ -397,7 +409,9 @@ class Scheduler:
             key = item.work.key
             if isinstance(item, ProgressMessage):
                 event = event_of(item)
-                if self._may_tell(key, event):
+                self._logged[key] += event.kind == "log"
+                may_tell = event.kind != "log" or self._logged[key] <= MOST_LOGGED
+                if may_tell:
                     events.setdefault(key, []).append(event)
                 continue
             self._note(key, events.pop(key, []))
@@ -405,10 +419,6 @@ class Scheduler:
         for key, told in events.items():
             self._note(key, told)
         self._dues.work()
-
-    def _may_tell(self, key: str, event: Event) -> bool:
-        self._logged[key] += event.kind == "log"
-        return event.kind != "log" or self._logged[key] <= MOST_LOGGED
 
     def _note(self, key: str, events: list[Event]) -> None:
         if events:
@@ -529,21 +539,6 @@ class Scheduler:
             with _told_of("what is too old stays for now"):
                 self._retention.tidy(self._writer.do, STALE_S)
                 self._retention.sweep(self._writer.do)
-
-    def _wind_up(self) -> None:
-        for key in self._running:
-            self._stop(key)
-        until = time.monotonic() + PATIENCE_S
-        while self._running and time.monotonic() < until:
-            self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
-        for key, begun in self._running.items():
-            if key not in self._over:
-                self._release(begun, seconds=0.0, found=self._found(begun, 0.0))
-        try:
-            self._dues.finish()
-        except FileError as error:  # what is not written counts as lost in a crash: it is queued again
-            self.fault = error
-        self._doors.save_uses(now=True)
 
 
 def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:

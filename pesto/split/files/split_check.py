@@ -59,7 +59,10 @@ def _faults(split_file: SplitFile, shaped: TypedGraph, division: Division) -> It
     yield from _ways(shaped, division, halo=split_file.rules.halo)
     yield from _kept(shaped, division)
     yield from _variables(shaped, division)
-    yield from _handles(shaped, division)
+    # A handle is on the one worker that has its variable, or on all with their parts.
+    for variable, op in enumerate(shaped.handle.tolist()):
+        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
+            yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
     yield from _places(shaped, division)
     if split_file.for_seconds and (split_file.bound_bytes or any(cut.bound_bytes for cut in split_file.cuts)):
         yield "it is made for seconds, and bounds bytes"
@@ -116,13 +119,6 @@ def _variables(shaped: TypedGraph, division: Division) -> Iterator[str]:
         handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
         if division.ways[op].need(at) != Need(layouts) or any(kept != layouts for kept in handed):
             yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
-
-
-def _handles(shaped: TypedGraph, division: Division) -> Iterator[str]:
-    """A handle is on the one worker that has its variable, or on all with their parts."""
-    for variable, op in enumerate(shaped.handle.tolist()):
-        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
-            yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
 
 
 def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:

@@ -52,10 +52,7 @@ class _StrategyCheck:
 
     def __init__(self, signature: Signature, way: OpStrategy, factors: Shape, rows: Rows) -> None:
         self.signature, self.way, self.factors, self.rows = signature, way, factors, rows
-        self.extents = self._extents()
-
-    def _extents(self) -> dict[str, int]:
-        """How many values each variable takes: those of an output's dimension, or of one that it indexes alone."""
+        # How many values each variable takes: those of an output's dimension, or of one that it indexes alone.
         result: dict[str, int] = {}
         for (names, _), (shape, _) in zip(self.rows, self.signature.outputs, strict=False):
             result |= {name: extent for name, extent in zip(names, shape or (), strict=False) if extent}
@@ -63,7 +60,7 @@ class _StrategyCheck:
             for index, extent in zip(read.at, self.signature.inputs[read.tensor].shape or (), strict=True):
                 if index is not None and not index.offset and [c for _, c in index.terms] == [1]:
                     result.setdefault(index.terms[0][0], extent)
-        return result
+        self.extents = result
 
     def _reads(self) -> list[ElementRead]:
         return [read for _, value in self.rows for read in value.reads]

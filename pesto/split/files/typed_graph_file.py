@@ -30,8 +30,20 @@ def check_fed(shaped: TypedGraph) -> None:
     op that makes handles or nothing at all with data to read, one that runs once and takes a variable itself.
     """
     _each_once(shaped)
-    _alike(shaped)
-    _bare(shaped)
+    kind = shaped.signature_of
+    rows = np.stack([kind[shaped.src], shaped.output, kind[shaped.dst], shaped.input])
+    distinct, where = np.unique(rows, axis=1, return_index=True)
+    for (tail, output, head, at), edge in zip(distinct.T.tolist(), where.tolist(), strict=True):
+        operand = shaped.signatures[head].inputs[at]
+        made = shaped.signatures[tail].outputs[output]
+        bounded = shaped.signatures[tail].bounded_output(output)
+        same = made == (operand.shape, operand.dtype) and bounded == operand.bounded
+        if not operand.dtype.startswith(_HANDLE) and not same:
+            one, other = _op(shaped, int(shaped.src[edge])), _op(shaped, int(shaped.dst[edge]))
+            raise InputError(f"$.edges: output {output} of {one} is not what input {at} of {other} is - {_DAMAGED}")
+    for k, signature in enumerate(shaped.signatures):
+        if not _is_bare(signature):
+            raise InputError(f"$.kinds[{k}]: {signature.type} with data - {_DAMAGED}")
     back = np.flatnonzero(shaped.control_src >= shaped.control_dst)
     if len(back):
         raise InputError(f"$.controls: edge {back[0]} goes back to {_op(shaped, int(shaped.control_dst[back[0]]))}")
@@ -50,26 +62,6 @@ def _each_once(shaped: TypedGraph) -> None:
         op = int(np.searchsorted(first, wrong[0], side="right")) - 1
         at = wrong[0] - first[op]
         raise InputError(f"$.edges: {fed[wrong[0]]} edges to input {at} of {_op(shaped, op)} - {_DAMAGED}")
-
-
-def _alike(shaped: TypedGraph) -> None:
-    kind = shaped.signature_of
-    rows = np.stack([kind[shaped.src], shaped.output, kind[shaped.dst], shaped.input])
-    distinct, where = np.unique(rows, axis=1, return_index=True)
-    for (tail, output, head, at), edge in zip(distinct.T.tolist(), where.tolist(), strict=True):
-        operand = shaped.signatures[head].inputs[at]
-        made = shaped.signatures[tail].outputs[output]
-        bounded = shaped.signatures[tail].bounded_output(output)
-        same = made == (operand.shape, operand.dtype) and bounded == operand.bounded
-        if not operand.dtype.startswith(_HANDLE) and not same:
-            one, other = _op(shaped, int(shaped.src[edge])), _op(shaped, int(shaped.dst[edge]))
-            raise InputError(f"$.edges: output {output} of {one} is not what input {at} of {other} is - {_DAMAGED}")
-
-
-def _bare(shaped: TypedGraph) -> None:
-    for k, signature in enumerate(shaped.signatures):
-        if not _is_bare(signature):
-            raise InputError(f"$.kinds[{k}]: {signature.type} with data - {_DAMAGED}")
 
 
 def _is_bare(signature: Signature) -> bool:
@@ -209,7 +201,15 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
     """
     file = decode_document(data, _TypedGraphObject, what, KIND, _limit)
     try:
-        _check_names(file)
+        check_labels([file.source], lambda _: "$.source", empty=True)
+        check_labels([file.fingerprint], lambda _: "$.fingerprint", empty=True)
+        check_labels(file.ops.name, lambda k: f"$.ops.name[{k}]")
+        if not file.ops.name:
+            raise InputError("$.ops.name: there are no ops - list at least one")
+        seen: dict[str, int] = {}
+        for k, name in enumerate(file.ops.name):
+            if seen.setdefault(name, k) != k:
+                raise InputError(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]} - rename one")
         result = _shaped(file, file.source or shown(Path(what).name))
         check_fed(result)
     except InputError as error:
@@ -224,18 +224,6 @@ def _limit(outline: Outline) -> None:
     for key, most in MOST.items():
         if outline.items.get(key, 0) > most:
             raise ValueError(f"{outline.items[key]} entries of {key}, at most {most} are read - take a smaller step")
-
-
-def _check_names(file: _TypedGraphObject) -> None:
-    check_labels([file.source], lambda _: "$.source", empty=True)
-    check_labels([file.fingerprint], lambda _: "$.fingerprint", empty=True)
-    check_labels(file.ops.name, lambda k: f"$.ops.name[{k}]")
-    if not file.ops.name:
-        raise InputError("$.ops.name: there are no ops - list at least one")
-    seen: dict[str, int] = {}
-    for k, name in enumerate(file.ops.name):
-        if seen.setdefault(name, k) != k:
-            raise InputError(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]} - rename one")
 
 
 def _shaped(file: _TypedGraphObject, source: str) -> TypedGraph:

@@ -132,7 +132,15 @@ class _Coarsener:
         if settings.grouping:
             self._group(of, together)
         group = self._in_order(of, together.numbers())
-        return CoarseLabelling(problem, of, labels, group, self._lengths(of, edge))
+        p, seen, result = self.made.problem, set(), []
+        for e in edge:
+            a, b = int(p.a[e]), int(p.b[e])
+            tensor = a if a in self.tensors.layouts else b
+            key = (tensor, int(of[a]), int(of[b]))
+            result.append(0 if key in seen else int(self.tensors.size[tensor]))
+            seen.add(key)
+        lengths = np.array(result, dtype=np.int64)
+        return CoarseLabelling(problem, of, labels, group, lengths)
 
     def _coalesce(self) -> None:
         for at, op in self.tensors.ops.items():
@@ -272,16 +280,6 @@ class _Coarsener:
         rank = np.empty(len(first), dtype=np.int64)
         rank[np.argsort(first, kind="stable")] = np.arange(len(first))
         return rank[group]
-
-    def _lengths(self, of: Ints, edges: list[int]) -> Ints:
-        p, seen, result = self.made.problem, set(), []
-        for e in edges:
-            a, b = int(p.a[e]), int(p.b[e])
-            tensor = a if a in self.tensors.layouts else b
-            key = (tensor, int(of[a]), int(of[b]))
-            result.append(0 if key in seen else int(self.tensors.size[tensor]))
-            seen.add(key)
-        return np.array(result, dtype=np.int64)
 
 
 def _sum(one: Ints, other: Ints) -> Ints:

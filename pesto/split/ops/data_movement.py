@@ -73,17 +73,14 @@ def unpack(op: OpOperands) -> list[Lambda]:
     return [Lambda(_names(tensor.rank - 1), element) for _ in op.signature.outputs]
 
 
-def _where_same(op: OpOperands) -> list[int]:
-    """The dimensions along which an output is no shorter or longer than its input."""
-    return [d for d, (a, b) in enumerate(zip(op[0].shape, op.out(), strict=True)) if a != b]
-
-
 def cut_out(op: OpOperands) -> list[Lambda]:
     """Slice: what is taken whole can be cut; with a halo what is not, too."""
     if op.halo and op.operand(1).value is not None:
         begin, tensor = _constant(op, 1), op[0]
         return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(at + n for at, n in zip(i, begin, strict=True))])]
-    return [_but(_where_same(op), [op[0]], op[0].rank)]
+    # The dimensions along which an output is no shorter or longer than its input.
+    where_same = [d for d, (a, b) in enumerate(zip(op[0].shape, op.out(), strict=True)) if a != b]
+    return [_but(where_same, [op[0]], op[0].rank)]
 
 
 def pad(op: OpOperands) -> list[Lambda]:

@@ -6,10 +6,6 @@ from pesto.split.ops.formats import channel
 from pesto.split.tdl import Description, Index, InputTensor, Lambda, OpOperands, Value, opaque
 
 
-def _names(op: OpOperands, rank: int) -> tuple[str, ...]:
-    return tuple("c" if d == channel(op, rank) else f"i{d}" for d in range(rank))
-
-
 def _describe(op: OpOperands, vectors: list[int], pictures: list[int]) -> list[Lambda]:
     """Outputs: a picture, then vectors by channels; what is empty is by nothing."""
     rank, trained = op[pictures[0]].rank, bool(op.attribute("is_training", missing=True))
@@ -26,7 +22,8 @@ def _describe(op: OpOperands, vectors: list[int], pictures: list[int]) -> list[L
     def vector(c: Index) -> Value:
         return of(c, None)
 
-    result = [Lambda(_names(op, rank), picture)]
+    names = tuple("c" if d == channel(op, rank) else f"i{d}" for d in range(rank))
+    result = [Lambda(names, picture)]
     for number in range(1, len(op.signature.outputs)):
         empty = op.out(number) == (0,)
         result.append(Lambda(("empty",), lambda _: Value()) if empty else Lambda(("c",), vector))

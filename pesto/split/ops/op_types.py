@@ -108,7 +108,10 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
         return Strategies((), (Refusal("*", why),))
     try:
         if halo and reads_windows(signature.type):
-            made = _that_run(analyse(result, signature, k, halo=True), signature, k)
+            # Those whose parts the op's kernel can run on; what it cannot is refused.
+            made = _without(
+                analyse(result, signature, k, halo=True), lambda strategy: kernel_fault(signature, strategy, k)
+            )
         else:
             made = analyse(result, signature, k)
     except NotDescribedError as refused:
@@ -123,11 +126,6 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
 def reads_windows(op_type: str) -> bool:
     """Return True if parts of such an op may be windows, where a halo is asked for: of some types, and of one's own."""
     return op_type in WINDOWED or op_type in _OWN
-
-
-def _that_run(all_strategies: Strategies, signature: Signature, k: int) -> Strategies:
-    """Those whose parts the op's kernel can run on; what it cannot is refused."""
-    return _without(all_strategies, lambda strategy: kernel_fault(signature, strategy, k))
 
 
 def _without(all_strategies: Strategies, fault: Callable[[Strategy], str]) -> Strategies:

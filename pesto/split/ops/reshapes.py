@@ -38,7 +38,13 @@ def describe(op: OpOperands) -> list[Lambda]:
     tensor, out = op[0], op.out()
     if prod(tensor.shape) != prod(out):
         raise NotDescribedError(f"{prod(tensor.shape)} elements cannot become {prod(out)}")
-    _refuse_bounds(op, tensor.shape, out)
+    # NotDescribedError where extents that depend on the data hide which dimensions became which.
+    before = tensor.shape
+    given, made = op.operand(0).bounded, op.signature.bounded_output(0)
+    if given or made:
+        one = len(given) == len(made) == 1
+        if not one or not any(given[0] in run.inputs and made[0] in run.outputs for run in runs(before, out)):
+            raise NotDescribedError("extents depend on the data, and which dimensions they become")
     return [Lambda(tuple(f"i{d}" for d in range(len(out))), lambda *i: _element(tensor, out, i))]
 
 
@@ -47,18 +53,6 @@ def squeeze(op: OpOperands) -> list[Lambda]:
     if not op.attribute("squeeze_dims") and 1 not in op[0].shape:
         raise NotDescribedError("it removes nothing, and has no axes to say so for parts of extent 1")
     return describe(op)
-
-
-def _refuse_bounds(op: OpOperands, before: Sequence[int], after: Sequence[int]) -> None:
-    """NotDescribedError where extents that depend on the data hide which dimensions became which.
-
-    They do not where there is one of each, of one run: all others are known.
-    """
-    given, made = op.operand(0).bounded, op.signature.bounded_output(0)
-    if given or made:
-        one = len(given) == len(made) == 1
-        if not one or not any(given[0] in run.inputs and made[0] in run.outputs for run in runs(before, after)):
-            raise NotDescribedError("extents depend on the data, and which dimensions they become")
 
 
 def _element(tensor: InputTensor, out: tuple[int, ...], i: tuple[Index, ...]) -> Value:

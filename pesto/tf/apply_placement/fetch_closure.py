@@ -70,7 +70,11 @@ def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple
         without = skipped.get(op.name, ())
         # TensorFlow prunes data edges into fed tensors, but keeps control edges from the ops that make them.
         before = [t.op for t in op.inputs if t.name not in fed]
-        before += [c for c in op.control_inputs if c.name not in without and not _is_given_feed(c, fed)]
+        before += [
+            c
+            for c in op.control_inputs
+            if c.name not in without and not (c.type in _FEEDS and c.outputs[0].name in fed)
+        ]
         for other in before:
             if other.name not in closure:
                 closure[other.name] = other
@@ -115,11 +119,6 @@ def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
             seen.add(current.op.name)
             stack += current.op.inputs
     return False
-
-
-def _is_given_feed(op: Any, fed: Collection[str]) -> bool:
-    """Return True if an op is a fed placeholder: TensorFlow removes it from the graph, with its control edges."""
-    return op.type in _FEEDS and op.outputs[0].name in fed
 
 
 def _changes(op: Any) -> bool:

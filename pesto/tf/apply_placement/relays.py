@@ -91,7 +91,10 @@ def place_with_relays(
         names = np.isin(trace.graph.names, list(keep))
         out = bools(names if out is None else out | names)
     placement = place_trace(plan, trace.graph, targets, out, order=order)
-    free = _relayable_ops(trace)
+    # [n] ops between which an Identity can stand: no branch's, and none that goes where its data are.
+    graph = trace.graph
+    carried = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in CARRIED])
+    free = bools(~(carried | conditional_ops(trace)))
     copies, read = _copies(placement, trace, keep), _read_elsewhere(placement, trace)
     # A copied constant is not sent at all.
     own = {copy.constant for copy in copies}
@@ -104,13 +107,6 @@ def place_with_relays(
     sequence[[relay.op for relay in relays]] = True
     before, after = chain(placement.graph, placement.lane, placement.rank, sequence)
     return replace(placement, relays=relays, copies=copies, before=before, after=after)
-
-
-def _relayable_ops(trace: StepTrace) -> Bools:
-    """[n] ops between which an Identity can stand: no branch's, and none that goes where its data are."""
-    graph = trace.graph
-    carried = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in CARRIED])
-    return bools(~(carried | conditional_ops(trace)))
 
 
 def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, list[int]]:

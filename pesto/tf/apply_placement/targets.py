@@ -34,7 +34,9 @@ def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
             raise UsageError(f"devices: {quoted(strange[0])} is no device of the plan - it has {', '.join(names)}")
         return {n: _readable(devices[n]) for n in names}
     if devices == "cpu":
-        first = _iterator_device(plan)
+        # The device of the plan that reads the step's batch from an iterator; None where nothing does.
+        reads = [i for i, name in enumerate(plan.names) if _READS_ITERATOR.search(name)]
+        first = plan.lane_device[plan.schedule.device[reads[0]]] if reads else None
         numbered = sorted(names, key=lambda n: n != first)
         return {n: f"/device:CPU:{numbered.index(n)}" for n in names}
     if devices not in (None, "gpu"):
@@ -65,12 +67,6 @@ def covers(target: str, device: tf.DeviceSpec) -> bool:
         (want.device_index, device.device_index),
     )
     return all(a is None or a == b for a, b in pairs)
-
-
-def _iterator_device(plan: Plan) -> str | None:
-    """The device of the plan that reads the step's batch from an iterator; None where nothing does."""
-    reads = [i for i, name in enumerate(plan.names) if _READS_ITERATOR.search(name)]
-    return plan.lane_device[plan.schedule.device[reads[0]]] if reads else None
 
 
 def _by_name(name: str) -> str:

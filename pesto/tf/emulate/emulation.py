@@ -101,7 +101,8 @@ def emulate(step: PlannedStep, plan: Plan, predicted: PredictedStep, how: Emulat
     alike = unreserved_ops(laid, predicted)
     unordered = run_work(build_work(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
     starts = drift(run, laid, predicted)
-    planned = _transfers_of(predicted.timeline)
+    timeline = predicted.timeline
+    planned = set(zip(timeline.schedule.sent_payload.tolist(), timeline.schedule.sent_to.tolist(), strict=True))
     made = {sent for sent in run.work.sent if sent[0] >= 0}
     return EmulationResult(
         how=how, scale=run.scale,
@@ -204,10 +205,6 @@ def drift(run: EmulatedRun, laid: EnforcedStep, predicted: PredictedStep) -> Flo
     emulated = run.start[[place[op] for op in ops]]
     planned = predicted.timeline.schedule.start[ops] * TICK_S
     return floats(np.abs(emulated - planned) / max(predicted.timeline.makespan_s, TICK_S))
-
-
-def _transfers_of(timeline: Timeline) -> set[tuple[int, int]]:
-    return set(zip(timeline.schedule.sent_payload.tolist(), timeline.schedule.sent_to.tolist(), strict=True))
 
 
 def predict_step(plan: Plan, graph: Graph, cluster: Cluster, timeline: Timeline, rank: Ints) -> PredictedStep:

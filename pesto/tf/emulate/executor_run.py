@@ -33,22 +33,18 @@ def execute(work: EmulatedWork, clock: FunctionClock, threads: int) -> None:
     config.use_per_session_threads = True
     try:
         with v1.Session(graph=graph, config=config) as session:
-            _run(session, ends, clock)
+            # Run the ops `ends` in a thread of its own, since Ctrl-C reaches none that is inside TensorFlow.
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(session.run, ends)
+                try:
+                    while not running.done():
+                        wait([running], timeout=_LOOK_S)
+                except BaseException:
+                    clock.stop()
+                    raise
+            running.result()
     except tf.errors.OpError as error:
         raise VerificationError(f"the emulation failed in TensorFlow: {shown(error)} - run pesto doctor") from error
-
-
-def _run(session: Any, ends: list[Any], clock: FunctionClock) -> None:
-    """Run the ops `ends` in a thread of its own, since Ctrl-C reaches none that is inside TensorFlow."""
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(session.run, ends)
-        try:
-            while not running.done():
-                wait([running], timeout=_LOOK_S)
-        except BaseException:
-            clock.stop()
-            raise
-    running.result()
 
 
 def _graph(work: EmulatedWork, clock: FunctionClock) -> tuple[Any, list[Any]]:

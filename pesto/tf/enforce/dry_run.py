@@ -48,7 +48,24 @@ def partition_without_running(graph_def: Any, expected: ExpectedPlacement) -> li
     _replace_gpu_only_ops(rehearsed)
     ends = _ends(rehearsed, expected)
     _make_dead(rehearsed, _closure(rehearsed, ends))
-    partitions = _partitions(rehearsed, ends, max(len(stand_ins), 1))
+    cpus = max(len(stand_ins), 1)
+    record = v1.RunMetadata()
+    graph = tf.Graph()
+    try:
+        with graph.as_default():
+            tf.import_graph_def(rehearsed, name="")
+        # A run is the only way to obtain partition graphs. Unlike a trace they list control edges, which is what the
+        # order consists of.
+        with v1.Session(graph=graph, config=logical_cpu_config(cpus)) as session:
+            targets = [graph.get_operation_by_name(name) for name in ends]
+            session.run(targets, options=v1.RunOptions(output_partition_graphs=True), run_metadata=record)
+    except (tf.errors.OpError, ValueError) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise VerificationError(
+            f"TensorFlow refuses the graph as placed: {shown(first)} - plan for devices that all of the program's ops "
+            "can be on, or take away the devices and colocations that it asks for itself"
+        ) from error
+    partitions = list(record.partition_graphs)
     planned = {name: op for op, name in expected.renamed.items()}
     for part in partitions:
         rename_nodes(part.node, planned)
@@ -172,23 +189,3 @@ def _make_dead(graph_def: Any, names: Collection[str]) -> None:
     constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(False))
     graph_def.node.add(name=both, op="Switch", input=[no, no], device="/device:CPU:0").attr["T"].type = boolean
     graph_def.node.add(name=dead, op="Identity", input=[f"{both}:1"], device="/device:CPU:0").attr["T"].type = boolean
-
-
-def _partitions(graph_def: Any, ends: Collection[str], cpus: int) -> list[Any]:
-    record = v1.RunMetadata()
-    graph = tf.Graph()
-    try:
-        with graph.as_default():
-            tf.import_graph_def(graph_def, name="")
-        # A run is the only way to obtain partition graphs. Unlike a trace they list control edges, which is what the
-        # order consists of.
-        with v1.Session(graph=graph, config=logical_cpu_config(cpus)) as session:
-            targets = [graph.get_operation_by_name(name) for name in ends]
-            session.run(targets, options=v1.RunOptions(output_partition_graphs=True), run_metadata=record)
-    except (tf.errors.OpError, ValueError) as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise VerificationError(
-            f"TensorFlow refuses the graph as placed: {shown(first)} - plan for devices that all of the program's ops "
-            "can be on, or take away the devices and colocations that it asks for itself"
-        ) from error
-    return list(record.partition_graphs)

@@ -226,7 +226,13 @@ def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[]
     for name, division in wanted.divided.items():
         if name in ops:  # a graph made of the captured step has the parts already
             _divide(graph, ops, name, division, undo)
-    _add(graph, wanted, ops)
+    # Add what is wanted and not there yet: an earlier edit, taken back, has left its nodes without readers.
+    for relay in wanted.relays:
+        if relay.name not in ops:
+            ops[relay.name] = private.add_identity(graph, relay.name, _tensor(ops, relay.tensor))
+    for copy in wanted.copies:
+        if copy.name not in ops:
+            ops[copy.name] = private.add_copy(graph, copy.name, ops[copy.constant])
     for name, device in wanted.device.items():
         op = ops[name]
         if op.type not in FED:  # an argument of a function, where a GraphDef has a variable's handle
@@ -292,16 +298,6 @@ def _trim_control_outputs(graph: Any, ranks: Mapping[str, tuple[int, int]], undo
     if gone:
         undo.append(partial(setattr, graph, "control_outputs", ends))
         graph.control_outputs = [end for end in ends if end.name not in gone]
-
-
-def _add(graph: Any, wanted: GraphEdits, ops: dict[str, Any]) -> None:
-    """Add what is wanted and not there yet: an earlier edit, taken back, has left its nodes without readers."""
-    for relay in wanted.relays:
-        if relay.name not in ops:
-            ops[relay.name] = private.add_identity(graph, relay.name, _tensor(ops, relay.tensor))
-    for copy in wanted.copies:
-        if copy.name not in ops:
-            ops[copy.name] = private.add_copy(graph, copy.name, ops[copy.constant])
 
 
 def _tensor(ops: Mapping[str, Any], text: str) -> Any:

@@ -80,7 +80,9 @@ class FunctionEnforcement:
         wanted = self.wanted(plan)
         # Captured variables and small constants enter as arguments: the plan places them, but they do not run in this
         # function, so the partition check must not look for them and no chain may contain them.
-        mine = _ops_inside(graph, traced)
+        # Ops that run in the function; its arguments are made outside, small constants that it captured included.
+        arguments = {t.op.name for t in graph.inputs}
+        mine = frozenset(name for name in traced.graph.names if name not in arguments)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = order_all_neighbours(
             place_with_relays(plan, traced, wanted, made_outside, order=self.options.order)
@@ -273,9 +275,3 @@ def order_all_neighbours(placement: StepPlacement) -> StepPlacement:
     # but a control edge between neighbours survives the fold.
     before, after = placement.neighbours()
     return replace(placement, before=before, after=after)
-
-
-def _ops_inside(graph: Any, traced: StepTrace) -> frozenset[str]:
-    """Ops that run in the function; its arguments are made outside, small constants that it captured included."""
-    arguments = {t.op.name for t in graph.inputs}
-    return frozenset(name for name in traced.graph.names if name not in arguments)

@@ -77,7 +77,11 @@ def rewrite_with_report(
     MismatchError for the plan of another graph, VerificationError when TensorFlow would not place or order the result
     as planned, InputError for a graph that it refuses and UsageError for what is not a GraphDef, or no name to keep.
     """
-    _check(graph_def, plan, options)
+    if not isinstance(graph_def, graph_pb2.GraphDef):
+        raise UsageError(f"rewrite: a {type(graph_def).__name__} is no GraphDef - give graph.as_graph_def()")
+    if options.trace:
+        raise UsageError("rewrite: trace=True, but nothing is run - leave it out")
+    refuse_older(plan)
     wanted = device_targets(plan, options.devices)
     # Shapes are inferred first: dividing branches compares tensor sizes, and a GraphDef from a file has none.
     program, divided = divide_program(infer_shapes(graph_def), partial(_is_divided, frozenset(plan.names)))
@@ -92,7 +96,12 @@ def rewrite_with_report(
     # A GraphDef without _output_shapes loses shapes that only Python knew. The fingerprint then differs although the
     # ops are the planned ones.
     except MismatchError as error:
-        _check_shapes(graph_def, plan, traced, error)
+        # Raise a clearer error when only shapes may differ, some of which only the program in memory knows.
+        if set(plan.names) == set(traced.graph.names) and not any("_output_shapes" in n.attr for n in graph_def.node):
+            raise MismatchError(
+                f"{traced.graph.source} has the plan's ops by name, but of other types, sizes or edges - if it was "
+                "planned in memory, export it with as_graph_def(add_shapes=True); else plan it: pesto solve --graph"
+            ) from error
         raise
     whole = _flat_copy(graph_def)
     replace_branches(whole, divided)
@@ -141,14 +150,6 @@ def serialized(graph_def: Any, *, text: bool) -> bytes:
     return bytes(graph_def.SerializeToString(deterministic=True))
 
 
-def _check(graph_def: Any, plan: Plan, options: ApplyOptions) -> None:
-    if not isinstance(graph_def, graph_pb2.GraphDef):
-        raise UsageError(f"rewrite: a {type(graph_def).__name__} is no GraphDef - give graph.as_graph_def()")
-    if options.trace:
-        raise UsageError("rewrite: trace=True, but nothing is run - leave it out")
-    refuse_older(plan)
-
-
 def _check_names(plan: Plan, flat: Any, source: str) -> None:
     names = {node.name for node in flat.node}
     lacking = [name for name in plan.names if name not in names]
@@ -157,15 +158,6 @@ def _check_names(plan: Plan, flat: Any, source: str) -> None:
             f"{source} lacks {len(lacking)} of the {len(plan.names)} ops of the plan ({plan.provenance.graph_source}), "
             f"such as {shown(lacking[0])} - give the graph that was planned, or plan this one: pesto solve --graph"
         )
-
-
-def _check_shapes(graph_def: Any, plan: Plan, traced: StepTrace, error: MismatchError) -> None:
-    """Raise a clearer error when only shapes may differ, some of which only the program in memory knows."""
-    if set(plan.names) == set(traced.graph.names) and not any("_output_shapes" in n.attr for n in graph_def.node):
-        raise MismatchError(
-            f"{traced.graph.source} has the plan's ops by name, but of other types, sizes or edges - if it was "
-            "planned in memory, export it with as_graph_def(add_shapes=True); else plan it: pesto solve --graph"
-        ) from error
 
 
 def _flat_copy(graph_def: Any) -> Any:

@@ -82,7 +82,10 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
         variables=variables,
         variable_of=np.array(variable_of, dtype=np.int64),
     )
-    return _with_run_mode(v1_loops.fold_loops(flat, nodes), nodes, captured)
+    # `graph` with what an order of it leaves out, and how it is run: what a GraphDef is made into is a session's.
+    graph = v1_loops.fold_loops(flat, nodes)
+    way = FUNCTION if captured.function else SESSION
+    return replace(graph, loose=classify_loose(graph, nodes, captured.graph_def), way=way)
 
 
 def _work(costs: OpCosts) -> dict[str, Any]:
@@ -90,12 +93,6 @@ def _work(costs: OpCosts) -> dict[str, Any]:
         "param_bytes": costs.values, "flops": costs.flops, "moved_bytes": costs.moved, "launches": costs.launches,
         "kernels": costs.kernels,
     }  # fmt: skip
-
-
-def _with_run_mode(graph: Graph, nodes: StepNodes, captured: CapturedStep) -> Graph:
-    """`graph` with what an order of it leaves out, and how it is run: what a GraphDef is made into is a session's."""
-    way = FUNCTION if captured.function else SESSION
-    return replace(graph, loose=classify_loose(graph, nodes, captured.graph_def), way=way)
 
 
 def _uses(nodes: StepNodes, source: str) -> Mapping[int, list[Touch]]:

@@ -126,7 +126,16 @@ def bounded_nodes(
     their names, as the user gives them.
     """
     nodes, functions = parse_nodes(graph_def, fetches), functions or FunctionShapes(bounded_nodes)
-    handles = _handles(nodes)
+    # Output of a loop -> the variable handle that it hands on, as only the handle itself tells TensorFlow the shape.
+    root = resource_origins(nodes)
+    past_loops = {
+        (i, k): (root[i][k], 0)
+        for i, node in enumerate(nodes.defs)
+        if node.op in LOOPS
+        for k in range(len(nodes.dtypes[i]))
+        if root[i][k] >= 0
+    }
+    handles = past_loops | passed_through(nodes)
     if _open_but_axes(nodes):
         known = {
             **GIVEN,
@@ -187,22 +196,6 @@ def _open(nodes: StepNodes) -> Iterator[tuple[int, int]]:
         for k in sorted(outputs):
             if nodes.dtypes[i][k] not in TRAVELS_NOT and not is_known(nodes.upper_bound(i, k)):
                 yield i, k
-
-
-def _handles(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
-    """Output of a loop -> the variable handle that it hands on, as only the handle itself tells TensorFlow the shape.
-
-    And output of a branch op -> the tensor that it is whichever branch is taken.
-    """
-    root = resource_origins(nodes)
-    past_loops = {
-        (i, k): (root[i][k], 0)
-        for i, node in enumerate(nodes.defs)
-        if node.op in LOOPS
-        for k in range(len(nodes.dtypes[i]))
-        if root[i][k] >= 0
-    }
-    return past_loops | passed_through(nodes)
 
 
 def _stated(nodes: StepNodes, shapes: Mapping[str, tuple[int, ...]]) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -144,17 +144,14 @@ class ValueRanges:
         i, k = tensor
         constant = self._value(tensor)
         if constant is not None:
-            return _of_constant(np.asarray(constant))
+            value = np.asarray(constant)
+            if value.dtype.kind not in "iubf" or np.isnan(value.astype(np.float64)).any():
+                return UNKNOWN
+            interval_ = exactly(value)
+            return interval_ if value.size <= _MOST else interval_.over_all()
         rule = RULES.get(self.nodes.defs[i].op)
         derived = rule(Operands(self, i, k, depth)) if rule is not None and depth else None
         return _limit_to_dtype(UNKNOWN if derived is None else derived, self.nodes.dtypes[i][k] % 100)
-
-
-def _of_constant(value: Any) -> Interval:
-    if value.dtype.kind not in "iubf" or np.isnan(value.astype(np.float64)).any():
-        return UNKNOWN
-    interval_ = exactly(value)
-    return interval_ if value.size <= _MOST else interval_.over_all()
 
 
 def _limit_to_dtype(values: Interval, dtype: int) -> Interval:

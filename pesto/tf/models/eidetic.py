@@ -95,7 +95,14 @@ def advance(
         i_h, g_h, r_h, o_h = tf.split(_normalised(convolve(before.hidden, layer.hidden), layer.hidden_norm), 4, axis=-1)
         of_input = _normalised(convolve(x, layer.inputs), layer.inputs_norm)
         i_x, g_x, r_x, o_x, i_mx, g_mx, f_mx = tf.split(of_input, 7, axis=-1)
-        recalled = before.cell + _recall(tf.sigmoid(r_x + r_h), history)
+        # RECALL: attention of every position of the gate over every position of all past cells.
+        gate = tf.sigmoid(r_x + r_h)
+        batch, *_, depth = (int(n) for n in gate.shape)
+        query = tf.reshape(gate, [batch, -1, depth])
+        past = tf.reshape(history, [batch, -1, depth])
+        share = tf.nn.softmax(tf.matmul(query, past, transpose_b=True))
+        recall = tf.reshape(tf.matmul(share, past), gate.shape)
+        recalled = before.cell + recall
         cell = _normalised(recalled, layer.recall_norm) + tf.sigmoid(i_x + i_h) * tf.tanh(g_x + g_h)
 
         of_memory = _normalised(convolve(memory, layer.memory), layer.memory_norm)
@@ -107,15 +114,6 @@ def advance(
         joined = convolve(tf.concat([cell, memory], axis=-1), layer.joined)
         hidden = tf.sigmoid(tf.tanh(output)) * tf.tanh(joined)
     return EideticState(hidden=hidden, cell=cell, history=history), memory
-
-
-def _recall(gate: tf.Tensor, history: tf.Tensor) -> tf.Tensor:
-    """RECALL: attention of every position of the gate over every position of all past cells."""
-    batch, *_, depth = (int(n) for n in gate.shape)
-    query = tf.reshape(gate, [batch, -1, depth])
-    past = tf.reshape(history, [batch, -1, depth])
-    share = tf.nn.softmax(tf.matmul(query, past, transpose_b=True))
-    return tf.reshape(tf.matmul(share, past), gate.shape)
 
 
 def _norm(path: str, filters: int) -> Norm:

@@ -74,7 +74,21 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         images, labels = placeholders(feeds)
         counter = step_counter()
         progress = _progress(config, counter)
-        net, middle = _stacks(config, _stem(config, images, progress), progress)
+        # The last output, and that before the last reduction.
+        before, net = _stem(config, images, progress)
+        middle, k = net, 0
+        for stack in range(config.stacks):
+            filters = config.filters * 2**stack
+            for i in range(config.cells + (stack > 0)):
+                reduces = stack > 0 and i == 0
+                if reduces:
+                    middle = net
+                path = f"cell_{k}"
+                keep = _keep(config, path, config.stem_cells + k, progress)
+                site = CellSite(path=path, filters=filters, stride=2 if reduces else 1, keep=keep)
+                after = cell(REDUCTION if reduces else NORMAL, site, net, before)
+                # The cell after a reduction reads what that read, not its input, as in NASNet-A large.
+                before, net, k = (before if reduces else net), after, k + 1
         loss = _loss(config, labels, _head(config, net), _auxiliary(config, middle))
         optimizer = tf.train.RMSPropOptimizer(config.learning_rate, decay=0.9, momentum=0.9, epsilon=1.0)
         train = minimize(loss, optimizer, norm=config.norm, counter=counter)
@@ -115,25 +129,6 @@ def _stem(config: NasnetConfig, images: tf.Tensor, progress: tf.Tensor) -> list[
         site = CellSite(path=path, filters=filters, stride=2, keep=_keep(config, path, k, progress))
         outputs = [outputs[1], cell(REDUCTION, site, outputs[1], outputs[0])]
     return outputs
-
-
-def _stacks(config: NasnetConfig, outputs: list[tf.Tensor], progress: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The last output, and that before the last reduction."""
-    before, now = outputs
-    middle, k = now, 0
-    for stack in range(config.stacks):
-        filters = config.filters * 2**stack
-        for i in range(config.cells + (stack > 0)):
-            reduces = stack > 0 and i == 0
-            if reduces:
-                middle = now
-            path = f"cell_{k}"
-            keep = _keep(config, path, config.stem_cells + k, progress)
-            site = CellSite(path=path, filters=filters, stride=2 if reduces else 1, keep=keep)
-            after = cell(REDUCTION if reduces else NORMAL, site, now, before)
-            # The cell after a reduction reads what that read, not its input, as in NASNet-A large.
-            before, now, k = (before if reduces else now), after, k + 1
-    return now, middle
 
 
 def _head(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:

@@ -105,7 +105,10 @@ def _half(half: CellOperation, site: CellSite, x: tf.Tensor) -> tf.Tensor:
             y = pool(x, half.size, stride, "SAME")
         if channels(y) != site.filters:
             y = batch_norm(f"{site.path}/norm", convolve(site.path, y, site.filters, 1))
-    return _drop_path(site, y)
+    # Drop the operation for whole examples at random (`scheduled drop path`).
+    with scope(f"{site.path}/drop_path"):
+        chosen = tf.floor(site.keep + tf.random_uniform([int(y.shape[0]), 1, 1, 1]))
+        return y / site.keep * chosen
 
 
 def _fitted(site: CellSite, x: tf.Tensor, stride: int) -> tf.Tensor:
@@ -119,13 +122,6 @@ def _separable_twice(half: CellOperation, site: CellSite, x: tf.Tensor, stride: 
         x = separable(path, relu(path, x), site.filters, half.size, stride if i == 0 else 1)
         x = batch_norm(f"{path}/norm", x)
     return x
-
-
-def _drop_path(site: CellSite, x: tf.Tensor) -> tf.Tensor:
-    """Drop the operation for whole examples at random (`scheduled drop path`)."""
-    with scope(f"{site.path}/drop_path"):
-        chosen = tf.floor(site.keep + tf.random_uniform([int(x.shape[0]), 1, 1, 1]))
-        return x / site.keep * chosen
 
 
 def _reduced(path: str, x: tf.Tensor, filters: int, height: int) -> tf.Tensor:

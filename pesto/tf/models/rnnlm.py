@@ -39,20 +39,16 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
     """One step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
-    feeds = _feeds(config)
+    shape = (config.steps, config.batch)
+    feeds = tuple(
+        ModelFeed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
+    )
     with new_graph().as_default():
         words, targets = placeholders(feeds)
         outputs, carried = _layers(config, words)
         loss = _loss(config, outputs, targets)
         optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
-
-
-def _feeds(config: RnnlmConfig) -> tuple[ModelFeed, ...]:
-    shape = (config.steps, config.batch)
-    return tuple(
-        ModelFeed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
-    )
 
 
 def _layers(config: RnnlmConfig, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Operation]]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from numpy.typing import NDArray
 
 from pesto.tf.models.layers import dense, dropout, embedding, layer_norm, placeholders, scope
 from pesto.tf.models.step import ModelFeed, ModelStep
@@ -68,33 +67,25 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
 
 def construct(config: TransformerConfig) -> ModelStep:
     """The step of `config`."""
-    feeds = _feeds(config)
+    ids = ModelFeed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
+    length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
+    feeds = ids, length, replace(ids, name="target"), replace(length, name="target_length")
     with new_graph().as_default():
         source, source_length, target, target_length = placeholders(feeds)
         with scope("encoder/mask"):
             inside = tf.sequence_mask(source_length, config.length, tf.float32)
             padding = tf.reshape((1.0 - inside) * MASKED, [config.batch, *config.bias_axes, config.length])
-        memory = _encoder(config, source, padding)
+        # [batch * length, hidden], as are all activations between sublayers.
+        x = _embed(config, "encoder/embedding", source)
+        for k in range(config.layers):
+            x = _self_attention(config, f"encoder/layer_{k}/attention", x, padding)
+            x = _feed_forward(config, f"encoder/layer_{k}/feed_forward", x)
+        memory = layer_norm("encoder/norm", x)
         output = _decoder(config, target, memory, padding)
         loss = _loss(config, output, target, target_length)
         counter = step_counter()
         optimizer = tf.train.AdamOptimizer(_noam(config, counter), beta1=0.9, beta2=0.98, epsilon=1e-9)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True, counter=counter)], feeds)
-
-
-def _feeds(config: TransformerConfig) -> tuple[ModelFeed, ...]:
-    ids = ModelFeed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
-    length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
-    return ids, length, replace(ids, name="target"), replace(length, name="target_length")
-
-
-def _encoder(config: TransformerConfig, source: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
-    """[batch * length, hidden], as are all activations between sublayers."""
-    x = _embed(config, "encoder/embedding", source)
-    for k in range(config.layers):
-        x = _self_attention(config, f"encoder/layer_{k}/attention", x, padding)
-        x = _feed_forward(config, f"encoder/layer_{k}/feed_forward", x)
-    return layer_norm("encoder/norm", x)
 
 
 def _decoder(config: TransformerConfig, target: tf.Tensor, memory: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
@@ -114,15 +105,14 @@ def _embed(config: TransformerConfig, path: str, ids: tf.Tensor) -> tf.Tensor:
     normal = tf.random_normal_initializer(stddev=config.hidden**-0.5)
     looked_up = embedding(path, ids, (config.vocabulary, config.hidden), normal)
     with scope(path):
-        placed = looked_up * config.hidden**0.5 + _positions(config.length, config.hidden)
+        # Sines and cosines of geometrically spaced wavelengths, [length, hidden].
+        length = config.length
+        hidden = config.hidden
+        rate = 10_000.0 ** -(np.arange(hidden // 2) / (hidden // 2 - 1))
+        angle = np.arange(length)[:, None] * rate
+        positions = np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+        placed = looked_up * config.hidden**0.5 + positions
         return tf.reshape(dropout(placed, config.dropout), [-1, config.hidden])
-
-
-def _positions(length: int, hidden: int) -> NDArray[np.float32]:
-    """Sines and cosines of geometrically spaced wavelengths, [length, hidden]."""
-    rate = 10_000.0 ** -(np.arange(hidden // 2) / (hidden // 2 - 1))
-    angle = np.arange(length)[:, None] * rate
-    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
 
 
 def _self_attention(config: TransformerConfig, path: str, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

@@ -53,7 +53,9 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
     real work of the step stay behind the chains: they are fetched with it (`pesto.tf.apply_placement.fetch_closure`).
     """
-    before = _predecessors(graph)
+    before: list[list[int]] = [[] for _ in range(graph.ops)]
+    for a, b in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
+        before[b].append(a)
     light, steady = (_light_closures(graph, before, types) for types in (_LIGHT, _LIGHT - _DRAWN))
     index = {name: i for i, name in enumerate(graph.names)}
     shared = np.zeros(graph.ops, dtype=np.bool_)
@@ -81,13 +83,6 @@ def _light_closures(graph: Graph, before: list[list[int]], types: Collection[str
         if light[i] and not all(light[p] for p in needed):
             light[i] = False
     return light
-
-
-def _predecessors(graph: Graph) -> list[list[int]]:
-    before: list[list[int]] = [[] for _ in range(graph.ops)]
-    for a, b in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
-        before[b].append(a)
-    return before
 
 
 def _read_outside(program: Any, index: Mapping[str, int]) -> Collection[int]:

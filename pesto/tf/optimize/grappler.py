@@ -52,7 +52,9 @@ def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> OptimizedGrap
 
     UsageError for options that do not go together, InputError and FileError as `optimize` and the readers of graphs.
     """
-    _check(source)
+    source.checked()
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+        raise UsageError(f"{source.file}: only TensorFlow's graphs can be optimized - give a GraphDef, .pb or .pbtxt")
     # What user code prints must not mix with what the command line prints.
     with redirect_stdout(sys.stderr):
         label, graph_def, fetches, init = _program(source)
@@ -63,12 +65,6 @@ def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> OptimizedGrap
         source=label, graph_def=result, fetches=names, nodes=(len(flat.node), len(result.node)),
         step=(len(_pruned(flat, names).node), len(_pruned(result, names).node)),
     )  # fmt: skip
-
-
-def _check(source: Source) -> None:
-    source.checked()
-    if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        raise UsageError(f"{source.file}: only TensorFlow's graphs can be optimized - give a GraphDef, .pb or .pbtxt")
 
 
 def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]]:

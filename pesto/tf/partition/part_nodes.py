@@ -179,7 +179,21 @@ class PartWriter:
             elif part.kind == JOIN:
                 self._join(number, part)
             else:
-                self._reduce(number, part)
+                # Partial results made one, and means of parts the mean of all.
+                inputs, dtype = self._inputs(number), self._dtype(number, part.output)
+                name, device = self.names[number], self._device(number)
+                inner = name if part.scale == 1 else f"{name}/sum"
+                if part.reducer == "sum" and dtype != tf.bool.as_datatype_enum:
+                    node = self._node(inner, "AddN", inputs, device, self.controls.get(number, ()))
+                    node.attr["T"].type, node.attr["N"].i = dtype, len(inputs)
+                else:
+                    self._chain(inner, number, inputs, dtype)
+                if part.scale > 1:
+                    scale = np.asarray(part.scale, dtype=tf.as_dtype(dtype).as_numpy_dtype)
+                    node = self._node(
+                        name, "RealDiv", [inner, self._constant(scale, int(self.parts.place[number]))], device
+                    )
+                    node.attr["T"].type = dtype
 
     def _unused(self) -> set[int]:
         """Parts for results that the first worker does not need."""
@@ -258,9 +272,16 @@ class PartWriter:
             node = self._node(self.names[number], op_type, inputs, device, self.controls.get(number, ()))
             node.MergeFrom(self._template(part.op))
             if self._told(part).padding:
-                _write_padding(node, self._told(part).padding)
+                # Padding of its own before and after each dimension; none where all are 0.
+                sides = self._told(part).padding
+                node.attr["padding"].s = b"EXPLICIT" if any(sides) else b"VALID"
+                node.attr["explicit_paddings"].list.Clear()
+                node.attr["explicit_paddings"].list.i.extend(sides if any(sides) else ())
             if op_type == "VarHandleOp":
-                _own_variable(node, variable)
+                # A handle of a part: its shape, and a name that no other handle has.
+                node.attr["shared_name"].s = node.name.encode()
+                if variable is not None:
+                    _write_shape(node, variable.boxes[0][1])
             elif "shape" in node.attr:
                 self._mend(node, number, part)
 
@@ -379,21 +400,6 @@ class PartWriter:
         node = self._typed(number, "ConcatV2", [*inputs, axis], N=len(inputs))
         node.attr["Tidx"].type = tf.int32.as_datatype_enum
 
-    def _reduce(self, number: int, part: WorkerPart) -> None:
-        """Partial results made one, and means of parts the mean of all."""
-        inputs, dtype = self._inputs(number), self._dtype(number, part.output)
-        name, device = self.names[number], self._device(number)
-        inner = name if part.scale == 1 else f"{name}/sum"
-        if part.reducer == "sum" and dtype != tf.bool.as_datatype_enum:
-            node = self._node(inner, "AddN", inputs, device, self.controls.get(number, ()))
-            node.attr["T"].type, node.attr["N"].i = dtype, len(inputs)
-        else:
-            self._chain(inner, number, inputs, dtype)
-        if part.scale > 1:
-            scale = np.asarray(part.scale, dtype=tf.as_dtype(dtype).as_numpy_dtype)
-            node = self._node(name, "RealDiv", [inner, self._constant(scale, int(self.parts.place[number]))], device)
-            node.attr["T"].type = dtype
-
     def _chain(self, name: str, number: int, inputs: Sequence[str], dtype: int) -> None:
         bools = dtype == tf.bool.as_datatype_enum
         kind = (_OF_BOOLS if bools else _CHAINS)[self.parts.parts[number].reducer]
@@ -422,20 +428,6 @@ class PartWriter:
                 node.attr["T"].type = types[0]
             elif outputs:
                 node.attr["T"].list.type.extend(types)
-
-
-def _own_variable(node: Any, variable: PartVariable | None) -> None:
-    """A handle of a part: its shape, and a name that no other handle has."""
-    node.attr["shared_name"].s = node.name.encode()
-    if variable is not None:
-        _write_shape(node, variable.boxes[0][1])
-
-
-def _write_padding(node: Any, sides: Sequence[int]) -> None:
-    """Padding of its own before and after each dimension; none where all are 0."""
-    node.attr["padding"].s = b"EXPLICIT" if any(sides) else b"VALID"
-    node.attr["explicit_paddings"].list.Clear()
-    node.attr["explicit_paddings"].list.i.extend(sides if any(sides) else ())
 
 
 def _write_shape(node: Any, shape: Sequence[int]) -> None:

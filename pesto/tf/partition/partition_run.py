@@ -128,7 +128,14 @@ def run_parts(
         _program(captured, shaped, step), shaped, division, captured.fetches, devices=_workers(division, devices)
     )
     soft, names = devices == GPU, frozenset(v.name for v in made.variables)
-    live = _live(captured, names)
+    # Return the values of variables in the program that the step was traced in.
+    live = {}
+    for node in captured.graph_def.node:
+        if node.op == "VarHandleOp" and node.name in names and node.name in captured.values:
+            handle = captured.values[node.name]
+            with tf.init_scope():
+                value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(node.attr["dtype"].type))
+            live[node.name] = value.numpy()
 
     try:
         alone = _RunnableGraph(step.graph, captured.fetches, names, step.init, live, _config(1, soft=soft))
@@ -163,18 +170,6 @@ def _config(workers: int, *, soft: bool) -> Any:
     config.device_count["CPU"] = workers + 1
     config.gpu_options.allow_growth = True
     return disable_optimizers(config)
-
-
-def _live(captured: CapturedStep, names: frozenset[str]) -> Values:
-    """Return the values of variables in the program that the step was traced in."""
-    values = {}
-    for node in captured.graph_def.node:
-        if node.op == "VarHandleOp" and node.name in names and node.name in captured.values:
-            handle = captured.values[node.name]
-            with tf.init_scope():
-                value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(node.attr["dtype"].type))
-            values[node.name] = value.numpy()
-    return values
 
 
 @dataclass(frozen=True, slots=True)

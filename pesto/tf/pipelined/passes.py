@@ -59,7 +59,12 @@ class MicroBatchPasses:
         if self._versions is not None:
             self._versions.begin(batch)
         result = step(*args, **kwargs)
-        self._check_within()
+        if self._within:
+            raise InputError(
+                f"{self.label}: it {' and '.join(self._within)} inside a branch, a loop or a tf.function that it "
+                "calls, which is not done for all micro-batches together - do so "
+                f"in the step itself (of a tf.function f, call f.python_function), or {self._remedy}"
+            )
         if not self._derived:
             raise InputError(
                 f"{self.label}: it takes no gradients of trainable variables (tf.GradientTape.gradient), so there are "
@@ -89,14 +94,6 @@ class MicroBatchPasses:
         if within:
             self._within[what] = None
         return within
-
-    def _check_within(self) -> None:
-        if self._within:
-            raise InputError(
-                f"{self.label}: it {' and '.join(self._within)} inside a branch, a loop or a tf.function that it "
-                "calls, which is not done for all micro-batches together - do so "
-                f"in the step itself (of a tf.function f, call f.python_function), or {self._remedy}"
-            )
 
     def _of_old_weights(self, given: Any) -> str:
         """The name of an op behind an update that was left out, which assigns what is of weights alone; else empty."""

@@ -142,7 +142,7 @@ class FunctionScopes:
         shapes: dict[ScopeTensor, Shape] = {}
         for node in function.node_def:
             for k, shape in enumerate(node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()):
-                shapes[ScopeTensor(node.name, k)] = _dimensions(shape)
+                shapes[ScopeTensor(node.name, k)] = None if shape.unknown_rank else tuple(d.size for d in shape.dim)
         first = 1 if caller.nodes[name].op in BRANCHES else 0
         given = caller.inputs[name]
         for argument, i in arguments.items():
@@ -161,7 +161,3 @@ class FunctionScopes:
         if len(rest) == 1:
             return ScopeTensor(name, int(rest[0]))
         return ScopeTensor(name, self.signatures.output_offset(nodes[name], rest[0]) + int(rest[1]))
-
-
-def _dimensions(shape: Any) -> Shape:
-    return None if shape.unknown_rank else tuple(d.size for d in shape.dim)

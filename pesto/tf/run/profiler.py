@@ -2,7 +2,7 @@
 
 import math
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pesto.core.costs.disturbance import NAMED, DisturbanceWatch, WatchedRuns, run_undisturbed
+from pesto.core.costs.disturbance import NAMED, DisturbanceWatch, run_undisturbed
 from pesto.core.costs.gpu_clocks import gpu_clocks
 from pesto.core.costs.measured import Noise, Profile
 from pesto.core.errors import UsageError
@@ -76,7 +76,18 @@ def profile(
     samples = op_seconds(rows)
     seconds, spread = trimmed_mean(samples)
     low = lower_decile(samples)
-    noise = _noise(watched_runs, seconds, low, watch, clocks)
+    # Summarise the noise of the runs for readers of the profile; both columns as in the profile.
+    total = float(np.nansum(low))
+    others = watched_runs.others
+    noise = Noise(
+        runs=watched_runs.runs,
+        refused=watched_runs.refused,
+        others_cores=None if others is None else others.cores,
+        busy=() if others is None else tuple((shown(name, 40), cores) for name, cores in others.who[:NAMED]),
+        kept=watch.keep,
+        excess=max(float(np.nansum(seconds)) / total - 1, 0.0) if total > 0 else 0.0,
+        clocks=clocks,
+    )
     return Profile(
         fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds, low=low,
         median=medians(samples), mean=_mean(samples), launch=launch_seconds(rows), spread=spread,
@@ -114,9 +125,16 @@ class ProfiledStep:
         feed = start_batch(self.session, self.step, self.rng)
         rows = np.full((2, len(self.index)), np.nan)
         with self._counted():
-            traced = _trace(self.session, self.ops, feed)
+            session = self.session
+            ops = self.ops
+            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+            metadata = v1.RunMetadata()
+            session.run(ops, feed_dict=dict(feed), options=options, run_metadata=metadata)
+            traced = metadata.step_stats
         _record(rows, self.index, traced, self.kind)
-        _mark_feeds(rows[0], self.index, feed)
+        # An op that is fed never runs: it takes no time, and that is known.
+        index = self.index
+        rows[0][[index[name] for name in map(op_name, feed) if name in index]] = 0.0
         return rows
 
     @contextmanager
@@ -133,32 +151,11 @@ def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], 
     five before.
     """
     took: list[float] = []
-    while len(took) < least or (len(took) < most and _gets_quicker(took)):
+    while len(took) < least or (len(took) < most and (len(took) < 10 or min(took[-5:]) < 0.95 * min(took[-10:-5]))):
         began = clock()
         run()
         took.append(clock() - began)
     return len(took)
-
-
-def _gets_quicker(took: list[float]) -> bool:
-    return len(took) < 10 or min(took[-5:]) < 0.95 * min(took[-10:-5])
-
-
-def _noise(
-    watched_runs: WatchedRuns[Samples], seconds: Floats, low: Floats, watch: DisturbanceWatch, clocks: str
-) -> Noise:
-    """Summarise the noise of the runs for readers of the profile; both columns as in the profile."""
-    total = float(np.nansum(low))
-    others = watched_runs.others
-    return Noise(
-        runs=watched_runs.runs,
-        refused=watched_runs.refused,
-        others_cores=None if others is None else others.cores,
-        busy=() if others is None else tuple((shown(name, 40), cores) for name, cores in others.who[:NAMED]),
-        kept=watch.keep,
-        excess=max(float(np.nansum(seconds)) / total - 1, 0.0) if total > 0 else 0.0,
-        clocks=clocks,
-    )
 
 
 def op_seconds(samples: Samples) -> Samples:
@@ -228,13 +225,6 @@ def single_thread_config() -> Any:
     )
 
 
-def _trace(session: Any, ops: list[Any], feed: Any) -> Any:
-    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-    metadata = v1.RunMetadata()
-    session.run(ops, feed_dict=dict(feed), options=options, run_metadata=metadata)
-    return metadata.step_stats
-
-
 def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
     """Put one iteration's seconds into `rows` [2, n]; what an op does in several pieces adds up."""
     for device_stats in stats.dev_stats:
@@ -244,11 +234,6 @@ def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None
                 _add(rows[1], index, device_stats.node_stats, _stream_seconds)
         elif f"device:{kind.upper()}:" in device and not is_duplicate_device(device):
             _add(rows[0], index, device_stats.node_stats, _executor_seconds)
-
-
-def _mark_feeds(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:
-    """An op that is fed never runs: it takes no time, and that is known."""
-    row[[index[name] for name in map(op_name, feed) if name in index]] = 0.0
 
 
 def _add(row: Samples, index: dict[str, int], node_stats: Any, spent: Callable[[Any], float]) -> None:

@@ -129,18 +129,6 @@ def _check_arguments(function: Any, reference: str) -> None:
         )
 
 
-def _capture_with_data(model: Any, data: Any, request: _CaptureRequest) -> CapturedStep:
-    """`_capture_example`; where that fails of a model with a loss and data without targets, these are asked for."""
-    try:
-        return _capture_example(model, data, request)
-    except InputError as error:
-        if model.loss is None or is_keras_2(model) or (isinstance(data, tuple | list) and len(data) > 1):
-            raise
-        raise InputError(
-            f"{request.source}: it has a loss, and the example no targets - return (model, (x, y))"
-        ) from error
-
-
 def _capture_example(model: Any, data: Any, request: _CaptureRequest) -> CapturedStep:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
     batch, source, cut = request.batch, request.source, request.cut
@@ -160,7 +148,16 @@ def _capture(value: Any, request: _CaptureRequest) -> CapturedStep:
     if _is_model(first) and len(rest) != 1:
         raise InputError(f"function {shown(reference)}: it gave a model and {len(rest)} more - return (model, (x, y))")
     if _is_model(first):
-        return _capture_with_data(first, rest[0], request)
+        # `_capture_example`; where that fails of a model with a loss and data without targets, these are asked for.
+        data = rest[0]
+        try:
+            return _capture_example(first, data, request)
+        except InputError as error:
+            if first.loss is None or is_keras_2(first) or (isinstance(data, tuple | list) and len(data) > 1):
+                raise
+            raise InputError(
+                f"{request.source}: it has a loss, and the example no targets - return (model, (x, y))"
+            ) from error
     if isinstance(first, tf.Graph) and len(rest) == 1:
         return _capture_graph(first, rest[0], request)
     if _is_step(first) or (isinstance(value, tuple) and callable(first)):

@@ -83,7 +83,19 @@ def _fitted_specs(model: Any, batch: int | None) -> Any:
     inputs = _like(model, "input", batch)
     if is_keras_2(model) and not model.loss:
         return _packed((inputs,))
-    return inputs, _targets(model, batch)
+    outputs = _like(model, "output", batch)
+    loss = getattr(model, "loss", None)
+    flat = tf.nest.flatten(outputs)
+    if isinstance(loss, dict) and isinstance(outputs, dict):
+        losses = [loss.get(key) for key in sorted(outputs)]
+    elif isinstance(loss, list | tuple):
+        losses = list(loss)
+    else:
+        losses = [loss] * len(flat)
+    if len(losses) != len(flat):
+        raise InputError(f"keras {model.name}: {len(losses)} losses for {len(flat)} outputs - name one per output")
+    targets = tf.nest.pack_sequence_as(outputs, [_target(o, one) for o, one in zip(flat, losses, strict=True)])
+    return inputs, targets
 
 
 def build_variables(model: Any, data: Any) -> None:
@@ -131,21 +143,6 @@ def _like(model: Any, which: str, batch: int | None) -> Any:
     except AttributeError:  # a Sequential has no structure
         tensors = flat[0] if len(flat) == 1 else flat
     return tf.nest.map_structure(lambda t: tf.TensorSpec([batch, *t.shape[1:]], t.dtype), tensors)
-
-
-def _targets(model: Any, batch: int | None) -> Any:
-    outputs = _like(model, "output", batch)
-    loss = getattr(model, "loss", None)
-    flat = tf.nest.flatten(outputs)
-    if isinstance(loss, dict) and isinstance(outputs, dict):
-        losses = [loss.get(key) for key in sorted(outputs)]
-    elif isinstance(loss, list | tuple):
-        losses = list(loss)
-    else:
-        losses = [loss] * len(flat)
-    if len(losses) != len(flat):
-        raise InputError(f"keras {model.name}: {len(losses)} losses for {len(flat)} outputs - name one per output")
-    return tf.nest.pack_sequence_as(outputs, [_target(o, one) for o, one in zip(flat, losses, strict=True)])
 
 
 def _target(output: Any, loss: Any) -> Any:

@@ -270,7 +270,9 @@ def _as_variable(node: Any, value: Any, taken: dict[str, int]) -> None:
 
 def _make_iterators(graph_def: Any) -> None:
     """Turn the placeholders of iterators whose batches the step reads into their handles."""
-    readers: dict[str, list[Any]] = {node.name: [] for node in graph_def.node if _is_resource(node)}
+    readers: dict[str, list[Any]] = {
+        node.name: [] for node in graph_def.node if (node.op == "Placeholder" and node.attr["dtype"].type == RESOURCE)
+    }
     for node in graph_def.node:
         for text in node.input:
             name = producer(text.partition(":")[0])
@@ -286,10 +288,6 @@ def _make_iterators(graph_def: Any) -> None:
             handle.attr["container"].s = b""
             handle.attr["_output_shapes"].list.shape.add()
             node.CopyFrom(handle)
-
-
-def _is_resource(node: Any) -> bool:
-    return node.op == "Placeholder" and node.attr["dtype"].type == RESOURCE
 
 
 def _with_batch(spec: Any, batch: int | None) -> Any:

@@ -131,7 +131,9 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
     plain: dict[str, int] = {}
     effects = set()
     for name, node in nodes.items():
-        taken = _taken(node, slot, function)
+        # Input of a node -> the variable that it is the handle of.
+        types = {a.name: a.type for a in function.signature.input_arg}
+        taken = {k: slot[text] for k, text in enumerate(data_inputs(node)) if types.get(text) == RESOURCE}
         _refuse(node, bodies)
         if node.op == "ReadVariableOp":
             plain[name] = taken[0]
@@ -144,7 +146,12 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
     made = BranchFunction(function, bodies.signatures, nodes, results, slot, held, frozenset(effects), plain)
     behind: dict[int, list[set[str]]] = {}
     for change in effects:
-        ancestors = _ancestors(made, change)
+        ancestors, stack = {change}, [change]
+        while stack:
+            for other in map(source_node, made.nodes[stack.pop()].input):
+                if other in made.nodes and other not in ancestors:
+                    ancestors.add(other)
+                    stack.append(other)
         for variable in held[change]:
             behind.setdefault(variable, []).append(ancestors)
     # A read that is not an ancestor of every change of its variable may have to see a changed value, so it must stay
@@ -169,22 +176,6 @@ def _follow(made: BranchFunction, sizes: Sizes) -> None:
 
 def _is_small(elements: int | None) -> bool:
     return elements is not None and elements <= SMALL
-
-
-def _ancestors(made: BranchFunction, name: str) -> set[str]:
-    seen, stack = {name}, [name]
-    while stack:
-        for other in map(source_node, made.nodes[stack.pop()].input):
-            if other in made.nodes and other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return seen
-
-
-def _taken(node: Any, slot: Mapping[str, int], function: Any) -> dict[int, int]:
-    """Input of a node -> the variable that it is the handle of."""
-    types = {a.name: a.type for a in function.signature.input_arg}
-    return {k: slot[text] for k, text in enumerate(data_inputs(node)) if types.get(text) == RESOURCE}
 
 
 def _refuse(node: Any, bodies: FunctionEffects) -> None:

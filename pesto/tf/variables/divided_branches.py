@@ -83,7 +83,9 @@ def divide_branch(
     """Divide one branch op; None if it stays whole. The functions made are added to `library`, which `bodies` has."""
     made: list[Any] = []
     try:
-        slots = _slots(data_inputs(node)[1:])
+        # Number of each argument: the first place at which its tensor is given.
+        inputs = data_inputs(node)[1:]
+        slots = [inputs.index(text) for text in inputs]
         branches = []
         for name in _functions(node):
             function, inner = _with_divided(library[name], slots, sizes, bodies, library)
@@ -109,11 +111,6 @@ def _functions(node: Any) -> list[str]:
     if node.op == "Case":
         return [function.name for function in node.attr["branches"].list.func]
     return [node.attr[attr].func.name for attr in _BRANCHES]
-
-
-def _slots(inputs: Sequence[str]) -> list[int]:
-    """Number of each argument: the first place at which its tensor is given."""
-    return [inputs.index(text) for text in inputs]
 
 
 def _with_divided(

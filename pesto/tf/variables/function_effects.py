@@ -73,7 +73,11 @@ class FunctionEffects:
         if node.op in BRANCHES:
             if slot == 0:  # what chooses the branch
                 return ResourceEffect(written=False)
-            return _either([self.of(name, slot - 1, depth) for name in called_names(node)])
+            # Combine the effects of functions of which one runs; without any, the resource counts as written.
+            fates = [self.of(name, slot - 1, depth) for name in called_names(node)]
+            return ResourceEffect(
+                not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates))
+            )
         if node.op in CALLS:
             return self.of(node.attr["f"].func.name, slot, depth)
         return self.of(node.op, slot, depth) if node.op in self.signatures.library else plain_effect(node.op, slot)
@@ -134,8 +138,3 @@ def _fill(uses: _TensorUses, function: Any) -> None:
         tensor = function.ret.get(result.name, "")
         uses.results.setdefault(tensor, []).append(k)
         uses.outputs.setdefault(tensor.partition(":")[0], set()).add(tensor)
-
-
-def _either(fates: list[ResourceEffect]) -> ResourceEffect:
-    """Combine the effects of functions of which one runs; without any, the resource counts as written."""
-    return ResourceEffect(not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates)))

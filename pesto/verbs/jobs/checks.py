@@ -16,7 +16,7 @@ from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.precheck import precheck
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.split_search import parse_factors
-from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, PlanFile, SweepOptions, plans_of
+from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, SweepOptions, plans_of
 from solvers.api import SOLVERS
 
 PRESET = "v100x2-nvlink"
@@ -64,8 +64,12 @@ def checked(request: JobRequest) -> None:
     elif request.plan is None:
         raise UsageError("no source is given - name a model, or the blob of a graph file")
     for plan in plans_of(request):
-        _plan(plan)
-    _cluster(request)
+        if (plan.blob is None) == (plan.job is None):
+            raise UsageError("a plan is a blob or of a job - give one of the two")
+    # UsageError for a preset that is not there.
+    name = request.cluster
+    if isinstance(name, str) and name not in _presets():
+        raise UsageError(f"no cluster is named {quoted(name)} - {suggest(name, _presets())}; or upload a file")
     asked_settings(request)
     if request.kind in _WHAT:
         _WHAT[request.kind](request)
@@ -144,18 +148,6 @@ def _texts(request: JobRequest) -> None:
     for name in (request.out, *(getattr(file, "name", None) for file in files)):
         if name is not None and (name in (".", "..") or not name.isprintable() or len(name.encode()) > _ROOM):
             raise UsageError(f"no file can be called {quoted(name)} - give a short name, such as step.json")
-
-
-def _plan(plan: PlanFile) -> None:
-    if (plan.blob is None) == (plan.job is None):
-        raise UsageError("a plan is a blob or of a job - give one of the two")
-
-
-def _cluster(request: JobRequest) -> None:
-    """UsageError for a preset that is not there."""
-    name = request.cluster
-    if isinstance(name, str) and name not in _presets():
-        raise UsageError(f"no cluster is named {quoted(name)} - {suggest(name, _presets())}; or upload a file")
 
 
 @cache

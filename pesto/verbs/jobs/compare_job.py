@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
+from pesto.choosing.comparison.contest import Entrants, MethodEntry, chosen_methods, compete
 from pesto.choosing.comparison.methods import METHODS
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps
@@ -42,10 +42,6 @@ def compare_job(work: Work) -> dict[str, Any]:
     ranked = [entry for entry in contest.ranked() if entry.plan is not None]
     if not contest.interrupted or ranked:
         work.keep(PLAN, dumps(contest.best()))
-    return _summary(contest, ranked)
-
-
-def _summary(contest: Comparison, ranked: list[MethodEntry]) -> dict[str, Any]:
     best = ranked[0] if ranked else None
     return {
         "method": best and best.method,

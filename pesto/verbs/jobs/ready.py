@@ -30,19 +30,15 @@ def ready() -> None:
     """Solve a step of three ops, unless this machine has still to compile, and load TensorFlow; write nothing."""
     shared_compiler()  # starts what is still to be compiled: a job that waits for it can be cancelled, this could not
     if LAST in compiled_parts():
-        _solve_once()
+        # Solve the step and show it as a job does, which loads the compiled functions.
+        graph, machine = graph_file.loads(_STEP, "ready"), load_cluster(PRESET)
+        settings = Settings(solver="list", search=False, time_limit_s=0)
+        outcome = solve(graph, machine, load_costs(graph, machine, None), settings, lambda _: None)
+        out, stages_s = Path("ready"), outcome.stages_s
+        dumps(outcome.plan)
+        encode_json(as_object(outcome, stages_s, out))
+        page(outcome, stages_s, out, following_command(Source(file=out), PRESET, None, out))
+        html_report(graph, [report_solve(outcome, machine, out.name, stages_s)])
+        gzip_bytes(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
+        encode_json(explanation_object(explain(outcome.plan, graph, cluster=machine)))
     load_tensorflow()
-
-
-def _solve_once() -> None:
-    """Solve the step and show it as a job does, which loads the compiled functions."""
-    graph, machine = graph_file.loads(_STEP, "ready"), load_cluster(PRESET)
-    settings = Settings(solver="list", search=False, time_limit_s=0)
-    outcome = solve(graph, machine, load_costs(graph, machine, None), settings, lambda _: None)
-    out, stages_s = Path("ready"), outcome.stages_s
-    dumps(outcome.plan)
-    encode_json(as_object(outcome, stages_s, out))
-    page(outcome, stages_s, out, following_command(Source(file=out), PRESET, None, out))
-    html_report(graph, [report_solve(outcome, machine, out.name, stages_s)])
-    gzip_bytes(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
-    encode_json(explanation_object(explain(outcome.plan, graph, cluster=machine)))

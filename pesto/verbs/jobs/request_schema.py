@@ -45,7 +45,9 @@ def _some(
     hints, found = get_type_hints(whole, include_extras=True), list[tuple[Any, ...]]()
     for field in msgspec.structs.fields(whole):
         if field.name in needed:
-            found.append((field.name, _without_none(hints[field.name])))
+            hint = hints[field.name]
+            without_none = reduce(or_, [one for one in get_args(hint) if one is not type(None)])
+            found.append((field.name, without_none))
         elif field.name in others:
             found.append((field.name, others[field.name], msgspec.field(default_factory=others[field.name])))
         elif field.name in fields and field.name != "kind":
@@ -53,7 +55,3 @@ def _some(
     return msgspec.defstruct(
         name, found, tag=tag, tag_field=None if tag is None else "kind", kw_only=True, forbid_unknown_fields=True
     )
-
-
-def _without_none(hint: Any) -> Any:
-    return reduce(or_, [one for one in get_args(hint) if one is not type(None)])

@@ -60,7 +60,10 @@ def split_job(work: Work) -> dict[str, Any]:
     factors = parse_factors(options.workers)
     machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
     memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
-    rules, seconds = Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo), _seconds(work)
+    rules, seconds = (
+        Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo),
+        asked_settings(work.request).time_limit_s,
+    )
     check_objective(options.objective, rules, machine)
     work.begin_reading()
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
@@ -86,10 +89,6 @@ def split_job(work: Work) -> dict[str, Any]:
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         refuse_short(clocked, machine)
     return {"ops": shaped.ops, "bytes": found.moved_bytes, "method": found.method, "interrupted": False}
-
-
-def _seconds(work: Work) -> float:
-    return asked_settings(work.request).time_limit_s
 
 
 # Jobs of an artifact: what `pesto check` and `pesto report` do.
@@ -167,7 +166,12 @@ def solve_job(work: Work) -> dict[str, Any]:
     solved = plan_step(request, work)
     _say(work, solved)
     if not solved.interrupted:
-        _explain(work, solved)
+        # The step for trace viewers, and why it takes as long as it does.
+        costs: Path | None = work.given.costs
+        plan, graph, machine = solved.outcome.plan, solved.graph, solved.cluster
+        work.keep(TRACE, gzip_bytes(trace(plan, simulate(plan, graph, cluster=machine, costs=costs))))
+        said = explain(plan, graph, cluster=machine, costs=costs)
+        work.keep(EXPLANATION, encode_json(explanation_object(said)))
     return solved.summary()
 
 
@@ -181,15 +185,6 @@ def _say(work: Work, solved: Solved) -> None:
     out = work.shown_out(PLAN)
     work.answer(solved.as_object(out), solved.page(work.named(), out))
     work.keep(REPORT, solved.html(out.name))
-
-
-def _explain(work: Work, solved: Solved) -> None:
-    """The step for trace viewers, and why it takes as long as it does."""
-    costs: Path | None = work.given.costs
-    plan, graph, machine = solved.outcome.plan, solved.graph, solved.cluster
-    work.keep(TRACE, gzip_bytes(trace(plan, simulate(plan, graph, cluster=machine, costs=costs))))
-    said = explain(plan, graph, cluster=machine, costs=costs)
-    work.keep(EXPLANATION, encode_json(explanation_object(said)))
 
 
 # A sweep as a job: what `pesto sweep` does.
@@ -252,7 +247,10 @@ def run(request: JobRequest, blobs: Path, out: Path, tell: Tell) -> Done:
                 hold()
     except (Exception, KeyboardInterrupt) as error:
         return _failed(error, written, str)
-    return Done(exit_code=_code(result), result=result, files=tuple(written))
+    # 0, or the code of the interruption that ended the search.
+    interrupted = bool(result.get("interrupted"))
+    code = received() or (Exit.INTERRUPTED if interrupted else Exit.OK)
+    return Done(exit_code=code, result=result, files=tuple(written))
 
 
 def _done(request: JobRequest, files: Given, telling: Telling, out: Path, written: list[str]) -> dict[str, Any]:
@@ -268,9 +266,3 @@ def _failed(error: BaseException, written: list[str], named: Callable[[str], str
     return Done(
         exit_code=failure.exit_code, error=what, where=where or None, remedy=remedy or None, files=tuple(written)
     )  # fmt: skip
-
-
-def _code(result: dict[str, Any]) -> int:
-    """0, or the code of the interruption that ended the search."""
-    interrupted = bool(result.get("interrupted"))
-    return received() or (Exit.INTERRUPTED if interrupted else Exit.OK)

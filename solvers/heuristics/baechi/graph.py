@@ -89,7 +89,7 @@ def weights_of(g: OperatorGraph) -> OperatorWeights:
 
 def _mean_comm(g: OperatorGraph) -> Ints:
     """[e] ticks of each edge between two locations of the choice, on average; 0 where there is one location."""
-    among = elements(_units(g))
+    among = elements(Units(unit=g.unit, allowed=g.allowed, memory=g.memory))
     if len(among) < 2:
         among = np.arange(len(g.capacity))
     pairs = g.path_class[np.ix_(among, among)][~np.eye(len(among), dtype=np.bool_)]
@@ -97,7 +97,3 @@ def _mean_comm(g: OperatorGraph) -> Ints:
         return np.zeros(len(g.src), dtype=np.int64)
     share = np.bincount(pairs, minlength=g.comm.shape[1]) / len(pairs)
     return np.rint(g.comm @ share).astype(np.int64)
-
-
-def _units(g: OperatorGraph) -> Units:
-    return Units(unit=g.unit, allowed=g.allowed, memory=g.memory)

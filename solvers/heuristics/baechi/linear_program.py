@@ -94,11 +94,8 @@ def _program(g: OperatorGraph, w: OperatorWeights, scale: float) -> Any:
     rows.block(
         floats(w.took[last] * scale), endless(len(last), np.inf), makespan, (at, shares_ + last, -one(len(last)))
     )
-    return _proto(rows, np.concatenate([one(shares_), endless(k + 1, np.inf)]))
-
-
-def _proto(rows: _SparseRows, upper: Floats) -> Any:
-    """The program as MathOpt takes it: minimise the last column, all columns from 0 to `upper`."""
+    # The program as MathOpt takes it: minimise the last column, all columns from 0 to `upper`.
+    upper = np.concatenate([one(shares_), endless(k + 1, np.inf)])
     row, column, value = (np.concatenate(part) for part in (rows.row, rows.column, rows.value))
     by = np.lexsort((column, row))
     p = model_pb2.ModelProto()

@@ -12,7 +12,6 @@ at one location has its memory there from the start.
 
 import numpy as np
 
-from solvers.arrays import Ints
 from solvers.heuristics.baechi.fusion import fused
 from solvers.heuristics.baechi.graph import OperatorGraph
 from solvers.heuristics.baechi.list_pass import schedule
@@ -27,15 +26,13 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """The placement; the source leaves the order to TensorFlow, so none is given. O((n m + e l) log n)."""
     f = fused(problem)
     todo = ordered(f.graph)
-    listed = schedule(todo.graph, _asked(todo.place))
+    # The scheduler's orders without favourite children: that is ETF.
+    place_ = todo.place
+    none = np.full(len(place_), NONE, dtype=np.int64)
+    asked = ListRules(place_, none, np.zeros_like(none), patient=False)
+    listed = schedule(todo.graph, asked)
     require_room(f.graph, listed)
     return Placement(device=listed.device[f.node])
-
-
-def _asked(place_: Ints) -> ListRules:
-    """The scheduler's orders without favourite children: that is ETF."""
-    none = np.full(len(place_), NONE, dtype=np.int64)
-    return ListRules(place_, none, np.zeros_like(none), patient=False)
 
 
 def require_room(g: OperatorGraph, listed: ListResult) -> None:

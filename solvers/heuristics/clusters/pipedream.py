@@ -44,12 +44,22 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     pes = elements(units)
     order = order_of_layers(problem, units)
     whole = units.allowed[:, pes].all(axis=1) & (np.count_nonzero(units.allowed, axis=1) > 1)
-    at, room = _forced(units, problem.capacity)
+    # ([u] location of the units with but one, -1 for others; [l] bytes left). NoRoomError when these do not fit.
+    capacity = problem.capacity
+    forced = np.count_nonzero(units.allowed, axis=1) == 1
+    at = np.where(forced, units.allowed.argmax(axis=1), -1)
+    room = np.array(capacity)
+    np.subtract.at(room, at[forced], units.memory[forced])
+    if (room < 0).any():
+        raise NoRoomError(f"{-int(room.min())} bytes too many at location {int(room.argmin())}, where they must be")
     linked = order[whole[order]]
     stage = stages(_chain(problem, units, linked, mean_transfers(problem, pes)), room[pes])
     at[linked] = pes[stage]
     np.subtract.at(room, at[linked], units.memory[linked])
-    _others(units, order, at, room)
+    # Place what is not yet, [u] -1, nearest to the location of the unit before it in the order.
+    stuck = _nearest(order, at, units.allowed, units.memory, room)
+    if stuck >= 0:
+        raise NoRoomError(f"{units.memory[stuck]} bytes of unit {stuck} find no room")
     return Placement(device=devices_at(problem, at[units.unit]))
 
 
@@ -113,24 +123,6 @@ def _ends(sums: tuple[Ints, Ints, Ints], room: Ints, most: int) -> Ints:
         begin = max(begin, last[end])
         ends[stage] = begin
     return ends
-
-
-def _forced(units: Units, capacity: Ints) -> tuple[Ints, Ints]:
-    """([u] location of the units with but one, -1 for others; [l] bytes left). NoRoomError when these do not fit."""
-    forced = np.count_nonzero(units.allowed, axis=1) == 1
-    at = np.where(forced, units.allowed.argmax(axis=1), -1)
-    room = np.array(capacity)
-    np.subtract.at(room, at[forced], units.memory[forced])
-    if (room < 0).any():
-        raise NoRoomError(f"{-int(room.min())} bytes too many at location {int(room.argmin())}, where they must be")
-    return at, room
-
-
-def _others(units: Units, order: Ints, at: Ints, room: Ints) -> None:
-    """Place what is not yet, [u] -1, nearest to the location of the unit before it in the order."""
-    stuck = _nearest(order, at, units.allowed, units.memory, room)
-    if stuck >= 0:
-        raise NoRoomError(f"{units.memory[stuck]} bytes of unit {stuck} find no room")
 
 
 @routine

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from solvers.arrays import Ints, rank_of
+from solvers.arrays import rank_of
 from solvers.compiled.dag import topological_order
 from solvers.deadlines import after
 from solvers.footprint import Footprint
@@ -41,13 +41,10 @@ def fitted(problem: Problem, found: Result, options: Options) -> Result:
 
 def _repaired(problem: Problem, lives: Footprint, schedule: Schedule) -> tuple[Schedule | None, str]:
     """A schedule with units moved until it fits, None where no way is found; and what was done, in one line."""
-    relief = relieve(problem, lives, schedule.device, order=_order(problem, schedule), late=after(SECONDS))
+    # [n] rank by start, then finish, then position in a topological order.
+    position = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
+    order = rank_of(np.lexsort((position, schedule.finish, schedule.start)))
+    relief = relieve(problem, lives, schedule.device, order=order, late=after(SECONDS))
     if not relief.fits:
         return None, f"it knows of no bytes that come and go, and no repair was found: {relief.shortfall}"
     return relief.schedule, f"it knows of no bytes that come and go: {relief.moved} tasks or groups moved to fit"
-
-
-def _order(problem: Problem, schedule: Schedule) -> Ints:
-    """[n] rank by start, then finish, then position in a topological order."""
-    position = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
-    return rank_of(np.lexsort((position, schedule.finish, schedule.start)))

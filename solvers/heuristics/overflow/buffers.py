@@ -77,7 +77,10 @@ def lives_of(
     """
     f, ticks = footprint, axis(schedule)
     uses = shared(problem, f, schedule)
-    root = _family(f, uses)
+    # [b] the buffer whose bytes each one uses in the end, be it as a copy.
+    parent, others = np.arange(len(f.size)), np.flatnonzero(uses >= 0)
+    parent[others] = f.read_buffer[uses[others]]
+    root = roots(parent)
     place = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     # What uses another's bytes is made later.
     by = np.lexsort((-place[f.maker], root))
@@ -95,13 +98,6 @@ def lives_of(
         **_bundles(f, by, uses, times["gone"][f.read_by] * (int(unit.max(initial=0)) + 1) + unit[f.read_by]),
         **times,
     )
-
-
-def _family(f: Footprint, uses: Ints) -> Ints:
-    """[b] the buffer whose bytes each one uses in the end, be it as a copy."""
-    parent, others = np.arange(len(f.size)), np.flatnonzero(uses >= 0)
-    parent[others] = f.read_buffer[uses[others]]
-    return roots(parent)
 
 
 def _matters(size: Ints, root: Ints, negligible: int) -> Bools:

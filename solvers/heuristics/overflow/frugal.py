@@ -60,7 +60,12 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
     made, own = np.zeros(n, dtype=np.int64), footprint.passes < 0
     np.add.at(made, footprint.maker[own], footprint.size[own])
     offset, edge = adjacency(n, problem.src)
-    uses = _uses(problem, footprint, device)
+    parent, passed = np.arange(len(footprint.size)), np.flatnonzero(footprint.passes >= 0)
+    parent[passed] = footprint.read_buffer[footprint.passes[passed]]
+    root = roots(parent)[footprint.read_buffer]
+    piles, pile = np.unique(root * problem.locations + problem.location[device][footprint.read_by], return_inverse=True)
+    by_task, reads = adjacency(problem.tasks, footprint.read_by)
+    uses = _PileReads((by_task, pile[reads]), footprint.size[piles // problem.locations])
     left, rest = np.bincount(uses.task[1], minlength=len(uses.size)), np.zeros(len(uses.size), dtype=np.int64)
     np.add.at(rest, uses.task[1], np.repeat(np.arange(n), np.diff(uses.task[0])))
     freed, single = np.zeros(n, dtype=np.int64), left == 1
@@ -79,15 +84,6 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
         length=np.zeros(1, dtype=np.int64),
     )
     return _order(offset, problem.dst[edge], uses, queue)
-
-
-def _uses(problem: Problem, f: Footprint, device: Ints) -> _PileReads:
-    parent, passed = np.arange(len(f.size)), np.flatnonzero(f.passes >= 0)
-    parent[passed] = f.read_buffer[f.passes[passed]]
-    root = roots(parent)[f.read_buffer]
-    piles, pile = np.unique(root * problem.locations + problem.location[device][f.read_by], return_inverse=True)
-    by_task, reads = adjacency(problem.tasks, f.read_by)
-    return _PileReads((by_task, pile[reads]), f.size[piles // problem.locations])
 
 
 @routine

@@ -86,7 +86,14 @@ def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: BufferL
     count = len(units.memory)
     static = np.zeros(count, dtype=np.int64)
     np.add.at(static, units.unit, footprint.static)
-    family = _families(lives, count)
+    families = len(lives.family) - 1
+    of_buffer = np.repeat(np.arange(families), np.diff(lives.family))
+    of_bundle = np.repeat(of_buffer, np.diff(lives.bundle))
+    of_read = np.repeat(of_bundle, np.diff(lives.read))
+    task = np.concatenate([lives.maker, lives.reader])
+    pair = np.unique(lives.unit[task] * max(families, 1) + np.concatenate([of_buffer, of_read]))
+    offset = np.searchsorted(pair, np.arange(count + 1) * max(families, 1)).astype(np.int64)
+    family = offset, pair % max(families, 1)
     return UnitTies(
         task=adjacency(count, units.unit),
         family=family,
@@ -104,17 +111,6 @@ def _work(v: BufferLives, of_unit: tuple[Ints, Ints], locations: int) -> Ints:
     steps = np.diff((steps + _STEPS * np.arange(len(steps)))[v.family])
     offset, family = of_unit
     return ints(_STEPS + np.diff(np.append(0, np.cumsum(steps[family]))[offset]))
-
-
-def _families(v: BufferLives, units: int) -> tuple[Ints, Ints]:
-    families = len(v.family) - 1
-    of_buffer = np.repeat(np.arange(families), np.diff(v.family))
-    of_bundle = np.repeat(of_buffer, np.diff(v.bundle))
-    of_read = np.repeat(of_bundle, np.diff(v.read))
-    task = np.concatenate([v.maker, v.reader])
-    pair = np.unique(v.unit[task] * max(families, 1) + np.concatenate([of_buffer, of_read]))
-    offset = np.searchsorted(pair, np.arange(units + 1) * max(families, 1)).astype(np.int64)
-    return offset, pair % max(families, 1)
 
 
 def _neighbours(problem: Problem, units: Units) -> tuple[Ints, Ints, Ints]:

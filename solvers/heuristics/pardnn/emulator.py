@@ -52,14 +52,10 @@ def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None)
     device, _ = validated(problem, device, device)
     g = prepare(problem) if prepared is None else prepared
     state = state_for(g, device)
-    _run(g, state, _lines(device, problem.devices), device)
-    return schedule_of(device, state)
-
-
-def _lines(device: Ints, devices: int) -> _EmulatorQueues:
+    devices = problem.devices
     n = len(device)
     first = offsets(np.bincount(device, minlength=devices))
-    return _EmulatorQueues(
+    lines = _EmulatorQueues(
         first=first,
         line=np.empty(n, dtype=np.int64),
         head=first[:-1].copy(),
@@ -69,6 +65,8 @@ def _lines(device: Ints, devices: int) -> _EmulatorQueues:
         arrival_time=np.empty(n, dtype=np.int64),
         arrival_number=np.empty(n, dtype=np.int64),
     )
+    _run(g, state, lines, device)
+    return schedule_of(device, state)
 
 
 @routine

@@ -58,57 +58,7 @@ def weights_of(problem: Problem) -> tuple[WeightedGraph, Ints]:
     number = rank_of(order)
     allowed = units.allowed[units.unit]
     fixed = np.where(np.count_nonzero(allowed, axis=1) == 1, allowed.argmax(axis=1), NOWHERE)
-    cost = _edge_costs(problem, fixed, chosen)
-    src, dst = number[problem.src], number[problem.dst]
-    out, leaving = adjacency(problem.tasks, src)
-    into, entering = adjacency(problem.tasks, dst)
-    took, ticks = _node_costs(problem, fixed, chosen)
-    free = (fixed == NOWHERE)[:, None]
-    return WeightedGraph(
-        task=order,
-        out=out,
-        head=dst[leaving],
-        out_cost=cost[leaving],
-        into=into,
-        tail=src[entering],
-        in_cost=cost[entering],
-        took=took[order],
-        ticks=ticks[order],
-        allowed=(allowed[:, chosen] & free)[order],
-        unit=units.unit[order],
-        place=_places(fixed, chosen, problem.locations)[order],
-    ), chosen
-
-
-def _fastest_first(problem: Problem, units: Units, chosen: Ints) -> Ints:
-    """The locations by how many units they can take, then by how fast they are: as they are, when all are alike."""
-    ticks = fastest_at(problem)[:, chosen]
-    total = np.where(ticks == FORBIDDEN, 0, ticks).sum(axis=0)
-    found: Ints = chosen[np.lexsort((total, -np.count_nonzero(units.allowed[:, chosen], axis=0)))]
-    return found
-
-
-def _places(fixed: Ints, chosen: Ints, locations: int) -> Ints:
-    """[n] places, from the locations of tasks without a choice."""
-    of = len(chosen) + np.arange(locations + 1)
-    of[chosen] = np.arange(len(chosen))
-    of[NOWHERE] = NOWHERE
-    return of[fixed]
-
-
-def _node_costs(problem: Problem, fixed: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """[n] weight of each task, and [n, k] its ticks at each place."""
-    ticks = fastest_at(problem)
-    here = np.take_along_axis(ticks, np.maximum(fixed, 0)[:, None], axis=1)[:, 0]
-    at = np.where(ticks == FORBIDDEN, 0, ticks)[:, chosen]
-    able = np.count_nonzero(ticks[:, chosen] != FORBIDDEN, axis=1)
-    mean = -(-at.sum(axis=1) // np.maximum(able, 1))
-    stays = (fixed != NOWHERE)[:, None] & (chosen[None, :] != fixed[:, None])
-    return np.where(fixed == NOWHERE, mean, here), np.where(stays, 0, at)
-
-
-def _edge_costs(problem: Problem, fixed: Ints, chosen: Ints) -> Ints:
-    """[e] mean ticks of each edge over the pairs of different locations that its ends may be at."""
+    # [e] mean ticks of each edge over the pairs of different locations that its ends may be at.
     cost = np.zeros(problem.edges, dtype=np.int64)
     sides = problem.locations + 1
     joined = (fixed[problem.src] + 1) * sides + fixed[problem.dst] + 1
@@ -121,4 +71,46 @@ def _edge_costs(problem: Problem, fixed: Ints, chosen: Ints) -> Ints:
         edge = np.flatnonzero(carries & (joined == pair))
         share = np.bincount(classes, minlength=problem.transfer.shape[1]) / len(classes)
         cost[edge] = np.rint(problem.transfer[problem.payload[edge]] @ share).astype(np.int64)
-    return cost
+    src, dst = number[problem.src], number[problem.dst]
+    out, leaving = adjacency(problem.tasks, src)
+    into, entering = adjacency(problem.tasks, dst)
+    took, ticks = _node_costs(problem, fixed, chosen)
+    free = (fixed == NOWHERE)[:, None]
+    # [n] places, from the locations of tasks without a choice.
+    of = len(chosen) + np.arange(problem.locations + 1)
+    of[chosen] = np.arange(len(chosen))
+    of[NOWHERE] = NOWHERE
+    places = of[fixed]
+    return WeightedGraph(
+        task=order,
+        out=out,
+        head=dst[leaving],
+        out_cost=cost[leaving],
+        into=into,
+        tail=src[entering],
+        in_cost=cost[entering],
+        took=took[order],
+        ticks=ticks[order],
+        allowed=(allowed[:, chosen] & free)[order],
+        unit=units.unit[order],
+        place=places[order],
+    ), chosen
+
+
+def _fastest_first(problem: Problem, units: Units, chosen: Ints) -> Ints:
+    """The locations by how many units they can take, then by how fast they are: as they are, when all are alike."""
+    ticks = fastest_at(problem)[:, chosen]
+    total = np.where(ticks == FORBIDDEN, 0, ticks).sum(axis=0)
+    found: Ints = chosen[np.lexsort((total, -np.count_nonzero(units.allowed[:, chosen], axis=0)))]
+    return found
+
+
+def _node_costs(problem: Problem, fixed: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """[n] weight of each task, and [n, k] its ticks at each place."""
+    ticks = fastest_at(problem)
+    here = np.take_along_axis(ticks, np.maximum(fixed, 0)[:, None], axis=1)[:, 0]
+    at = np.where(ticks == FORBIDDEN, 0, ticks)[:, chosen]
+    able = np.count_nonzero(ticks[:, chosen] != FORBIDDEN, axis=1)
+    mean = -(-at.sum(axis=1) // np.maximum(able, 1))
+    stays = (fixed != NOWHERE)[:, None] & (chosen[None, :] != fixed[:, None])
+    return np.where(fixed == NOWHERE, mean, here), np.where(stays, 0, at)

@@ -88,7 +88,12 @@ def encoded(problem: Problem, assembly: AffineBuilder) -> Codes:
     common[~units.allowed.any(axis=1)] = 0
     some = np.bitwise_or.reduce(np.where(units.allowed, code, 0), axis=1)
     able = problem.allowed & units.allowed[units.unit][:, problem.location]
-    rank = _ranks(able, problem.location)
+    # [n, m] the rank of each device among those of its location that a task can be on.
+    location = problem.location
+    rank = np.full(able.shape, _FIXED)
+    for place in np.unique(location).tolist():
+        here = np.flatnonzero(location == place)
+        rank[:, here] = np.where(able[:, here], np.cumsum(able[:, here], axis=1) - 1, _FIXED)
     widest = rank.max(axis=1, initial=0)
     return Codes(
         problem=problem,
@@ -104,15 +109,6 @@ def encoded(problem: Problem, assembly: AffineBuilder) -> Codes:
 def _bits(most: Ints) -> Ints:
     """Bits that write the numbers up to `most`."""
     return np.ceil(np.log2(most + 1.0)).astype(np.int64)
-
-
-def _ranks(able: Bools, location: Ints) -> Ints:
-    """[n, m] the rank of each device among those of its location that a task can be on."""
-    rank = np.full(able.shape, _FIXED)
-    for place in np.unique(location).tolist():
-        here = np.flatnonzero(location == place)
-        rank[:, here] = np.where(able[:, here], np.cumsum(able[:, here], axis=1) - 1, _FIXED)
-    return rank
 
 
 def _columns(mask: Ints, assembly: AffineBuilder) -> Ints:

@@ -53,7 +53,12 @@ def restricted(problem: Problem, schedule: Schedule, around: Neighbourhood) -> P
     """
     stays = np.zeros_like(problem.allowed)
     stays[np.arange(problem.tasks), schedule.device] = True
-    rank = _rank(problem, schedule)
+    # [n] the place of each task in the order of the starts; tasks of no ticks in one that precedence allows.
+    rank = rank_of(
+        np.lexsort(
+            (rank_of(topological_order(problem.tasks, problem.src, problem.dst)), schedule.finish, schedule.start)
+        )
+    )
     pairs = [(a, b) for a, b in _orders(problem, schedule, around, rank) if rank[a] < rank[b]]
     edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return replace(
@@ -63,11 +68,6 @@ def restricted(problem: Problem, schedule: Schedule, around: Neighbourhood) -> P
         dst=np.concatenate([problem.dst, edges[:, 1]]),
         payload=np.concatenate([problem.payload, np.full(len(edges), -1)]),
     )
-
-
-def _rank(p: Problem, s: Schedule) -> Ints:
-    """[n] the place of each task in the order of the starts; tasks of no ticks in one that precedence allows."""
-    return rank_of(np.lexsort((rank_of(topological_order(p.tasks, p.src, p.dst)), s.finish, s.start)))
 
 
 def _orders(p: Problem, s: Schedule, around: Neighbourhood, rank: Ints) -> Iterator[tuple[int, int]]:
@@ -180,14 +180,10 @@ def polish(problem: Problem, start: Schedule, search: PolishSettings, told: Call
             spent.refresh()
             told(best)
         ended = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if _last(outcome) or (found is None and ended and around.movable.all()):
+        if (outcome is not None and outcome.left) or (found is None and ended and around.movable.all()):
             break
         sizes[move] = max(_LEAST, min(problem.tasks, sizes[move] * (_GROWTH if ended else 1 / _GROWTH)))
     return best
-
-
-def _last(outcome: VendorOutcome | None) -> bool:
-    return outcome is not None and outcome.left
 
 
 def _attempt(

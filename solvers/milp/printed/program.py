@@ -57,8 +57,26 @@ def build(problem: Problem, limits: MakespanLimits) -> PulpProgram:
         for (i, j), delta in orders.items()
     ]
     one, two, order = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
+    # The same as arrays, the rows in the order of their numbers.
+    rows = list(modelled.constraints.values())
+    entries = [[(number[x.name], float(a)) for x, a in row.items() if a] for row in rows]
+    flat = np.array([entry for row in entries for entry in row], dtype=np.float64).reshape(-1, 2)
+    cost = np.zeros(len(v.columns))
+    cost[number[v.C_max.name]] = 1.0
+    bounds = np.array([_bounds(row) for row in rows], dtype=np.float64).reshape(-1, 2)
+    linear = Linear(
+        cost=cost,
+        lower=np.array([x.lowBound for x in v.columns], dtype=np.float64),
+        upper=np.array([x.upBound for x in v.columns], dtype=np.float64),
+        integer=np.array([x.isInteger() for x in v.columns], dtype=np.bool_),
+        offset=offsets(np.array([len(row) for row in entries], dtype=np.int64)),
+        column=flat[:, 0].astype(np.int64),
+        coefficient=flat[:, 1],
+        row_lower=bounds[:, 0],
+        row_upper=bounds[:, 1],
+    )
     return PulpProgram(
-        origin=problem, edges=edges, model=model, pairs=(one, two, order), linear=_linear(v, modelled, number),
+        origin=problem, edges=edges, model=model, pairs=(one, two, order), linear=linear,
         modelled=modelled, symbols=v,
     )  # fmt: skip
 
@@ -73,27 +91,6 @@ def _modelled(v: Symbols, limits: MakespanLimits) -> LpProblem:
     if not v.model.codes.units.allowed.any(axis=1).all():
         lp.addConstraint(v.C_max >= 2.0 * (1.0 + v.M), "no_location")
     return lp
-
-
-def _linear(v: Symbols, modelled: LpProblem, number: dict[str, int]) -> Linear:
-    """The same as arrays, the rows in the order of their numbers."""
-    rows = list(modelled.constraints.values())
-    entries = [[(number[x.name], float(a)) for x, a in row.items() if a] for row in rows]
-    flat = np.array([entry for row in entries for entry in row], dtype=np.float64).reshape(-1, 2)
-    cost = np.zeros(len(v.columns))
-    cost[number[v.C_max.name]] = 1.0
-    bounds = np.array([_bounds(row) for row in rows], dtype=np.float64).reshape(-1, 2)
-    return Linear(
-        cost=cost,
-        lower=np.array([x.lowBound for x in v.columns], dtype=np.float64),
-        upper=np.array([x.upBound for x in v.columns], dtype=np.float64),
-        integer=np.array([x.isInteger() for x in v.columns], dtype=np.bool_),
-        offset=offsets(np.array([len(row) for row in entries], dtype=np.int64)),
-        column=flat[:, 0].astype(np.int64),
-        coefficient=flat[:, 1],
-        row_lower=bounds[:, 0],
-        row_upper=bounds[:, 1],
-    )
 
 
 def _bounds(row: LpConstraint) -> tuple[float, float]:

@@ -42,7 +42,15 @@ def windows_of(problem: Problem, most: int, ends: float = math.inf) -> Restricte
         rest = (paths.head + paths.tail)[:, problem.location]
         able = paths.units.allowed[paths.units.unit][:, problem.location] & problem.allowed
         able &= rest + problem.duration <= most
-        after = _descendants(problem)
+        # [n, n] whether a path leads from the first task to the second. O(e n).
+        after = np.zeros((problem.tasks, problem.tasks), dtype=bool)
+        readers = np.split(
+            problem.dst[np.argsort(problem.src, kind="stable")],
+            np.cumsum(np.bincount(problem.src, minlength=problem.tasks))[:-1],
+        )
+        for task in topological_order(problem.tasks, problem.src, problem.dst)[::-1]:
+            after[task, readers[task]] = True
+            after[task] |= after[readers[task]].any(axis=0)
         before, then = _forced(problem, paths, able, most)
         fresh = ~after[before, then]
         if not able.any(axis=1).all() or after[then, before].any():
@@ -82,13 +90,3 @@ def _forced(p: Problem, paths: LocationPaths, able: Bools, most: int) -> tuple[I
     late &= (device[:, None] == device[None, :]) & ~np.eye(len(one), dtype=bool)
     then, before = np.nonzero(late)
     return one[before], one[then]
-
-
-def _descendants(p: Problem) -> Bools:
-    """[n, n] whether a path leads from the first task to the second. O(e n)."""
-    found = np.zeros((p.tasks, p.tasks), dtype=bool)
-    readers = np.split(p.dst[np.argsort(p.src, kind="stable")], np.cumsum(np.bincount(p.src, minlength=p.tasks))[:-1])
-    for task in topological_order(p.tasks, p.src, p.dst)[::-1]:
-        found[task, readers[task]] = True
-        found[task] |= found[readers[task]].any(axis=0)
-    return found

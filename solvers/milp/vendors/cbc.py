@@ -136,20 +136,27 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     best: Floats | None = None
     with mps_file(linear) as file:
         while True:
-            done = _slice(linear, ask, relay, file)
+            # One run of the program, from the start of `ask`.
+            if ask.start is not None:
+                _write_start(linear, ask.start, file.with_name("start.txt"))
+            for result in ("solution.txt", "solution.bin"):
+                file.with_name(result).unlink(missing_ok=True)
+            command = _command(linear, ask, relay, file.name)
+            done = _follow(
+                command,
+                file.parent,
+                _StopPolicy(relay, CbcLog(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort)),
+            )
+            relay.check()
             outcome = _outcome(linear, ask, file.parent, done)
-            better = _better(linear, outcome, ask.start)
+            # The point of an outcome to go on from; None where it is optimal, or no better than the start.
+            worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, ask.start)
+            better = outcome.values if worth else None
             if relay.stop or not done.early or better is None:
                 outcome = _at_least(best, outcome, linear)
                 return replace(outcome, bound=max(outcome.bound, relay.best_bound))
             relay.incumbent(better)
             best, ask = better, replace(ask, start=better)
-
-
-def _better(linear: Linear, outcome: VendorOutcome, start: Floats | None) -> Floats | None:
-    """The point of an outcome to go on from; None where it is optimal, or no better than the start."""
-    worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, start)
-    return outcome.values if worth else None
 
 
 def _at_least(best: Floats | None, outcome: VendorOutcome, linear: Linear) -> VendorOutcome:
@@ -162,20 +169,6 @@ def _at_least(best: Floats | None, outcome: VendorOutcome, linear: Linear) -> Ve
 def _cost(linear: Linear, values: Floats | None) -> float:
     """The objective of a point, inf of none."""
     return math.inf if values is None else float(linear.cost @ values)
-
-
-def _slice(linear: Linear, ask: RunRequest, relay: CallbackRelay, file: Path) -> "_CbcRun":
-    """One run of the program, from the start of `ask`."""
-    if ask.start is not None:
-        _write_start(linear, ask.start, file.with_name("start.txt"))
-    for result in ("solution.txt", "solution.bin"):
-        file.with_name(result).unlink(missing_ok=True)
-    command = _command(linear, ask, relay, file.name)
-    done = _follow(
-        command, file.parent, _StopPolicy(relay, CbcLog(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort))
-    )
-    relay.check()
-    return done
 
 
 def _command(linear: Linear, ask: RunRequest, relay: CallbackRelay, file: str) -> list[str]:

@@ -39,7 +39,15 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         model.set_error_stream(None)
         with mps_file(linear) as file:
             model.read(str(file))
-        _set(model, ask)
+        p = model.parameters
+        p.randomseed.set(ask.seed % 2_000_000_000)
+        p.threads.set(ask.threads)
+        p.parallel.set(p.parallel.values.deterministic)
+        p.mip.tolerances.mipgap.set(min(ask.gap, 1.0))
+        p.mip.tolerances.integrality.set(TOLERANCE)
+        p.simplex.tolerances.feasibility.set(TOLERANCE)
+        if math.isfinite(ask.effort):
+            p.dettimelimit.set(ask.effort * _TICKS)
         if linear.integer.any():
             # Without whole columns CPLEX takes neither.
             if ask.start is not None:
@@ -67,18 +75,6 @@ def _licensed(linear: Linear) -> Iterator[None]:
         if code in _UNLICENSED:
             raise UnavailableError(f"{error} - install a licence for CPLEX") from None
         raise RuntimeError(f"CPLEX fails: {error}") from None
-
-
-def _set(model: Any, ask: RunRequest) -> None:
-    p = model.parameters
-    p.randomseed.set(ask.seed % 2_000_000_000)
-    p.threads.set(ask.threads)
-    p.parallel.set(p.parallel.values.deterministic)
-    p.mip.tolerances.mipgap.set(min(ask.gap, 1.0))
-    p.mip.tolerances.integrality.set(TOLERANCE)
-    p.simplex.tolerances.feasibility.set(TOLERANCE)
-    if math.isfinite(ask.effort):
-        p.dettimelimit.set(ask.effort * _TICKS)
 
 
 class _CplexLog:

@@ -42,7 +42,12 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         env.setParam("LogToConsole", 0)
         env.start()
         with mps_file(linear) as file, gurobipy.read(str(file), env) as model:
-            _set(model, ask)
+            settings = {"Seed": ask.seed % 2_000_000_000, "Threads": ask.threads, "MIPGap": ask.gap}
+            settings |= {"FeasibilityTol": TOLERANCE, "IntFeasTol": TOLERANCE, "OutputFlag": 1}
+            if math.isfinite(ask.effort):
+                settings["WorkLimit"] = ask.effort * _WORK
+            for name, value in settings.items():
+                model.setParam(name, value)
             # Gurobi adds a column for each row with two bounds.
             columns = model.getVars()[: linear.columns]
             if ask.start is not None:
@@ -67,15 +72,6 @@ def _licensed(linear: Linear) -> Iterator[None]:
         if error.errno == GRB.Error.NO_LICENSE:
             raise UnavailableError(f"{error} - install a licence (see gurobi.com/unrestricted)") from None
         raise RuntimeError(f"Gurobi fails: {error}") from None
-
-
-def _set(model: Any, ask: RunRequest) -> None:
-    settings = {"Seed": ask.seed % 2_000_000_000, "Threads": ask.threads, "MIPGap": ask.gap}
-    settings |= {"FeasibilityTol": TOLERANCE, "IntFeasTol": TOLERANCE, "OutputFlag": 1}
-    if math.isfinite(ask.effort):
-        settings["WorkLimit"] = ask.effort * _WORK
-    for name, value in settings.items():
-        model.setParam(name, value)
 
 
 def _called(model: Any, where: int, columns: list[Any], relay: CallbackRelay) -> None:

@@ -37,10 +37,37 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run HiGHS; RuntimeError when it refuses the program."""
     relay = CallbackRelay(ask, hear)
     highs = highspy.Highs()
-    _set(highs, ask)
-    _listen(highs, relay, iterations(linear, ask.effort) / _PER_CALL)
+    options = {
+        "log_to_console": False,
+        "threads": ask.threads,
+        "random_seed": ask.seed % 2**31,
+        "mip_rel_gap": ask.gap,
+        "mip_feasibility_tolerance": TOLERANCE,
+        "primal_feasibility_tolerance": TOLERANCE,
+        "presolve_rule_off": _RULES_OFF,
+    }
+    for name, value in options.items():
+        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            raise RuntimeError(f"HiGHS refuses {name} = {value}")
+    most_calls = iterations(linear, ask.effort) / _PER_CALL
+    calls = count(1)
+
+    def ask_for_end(event: Any) -> None:
+        relay.bound(event.data_out.mip_dual_bound)
+        # HiGHS looks at its clock at times only: a limit of 20 s was overrun to 29.6 s.
+        if relay.stop or next(calls) > most_calls:
+            event.data_in.user_interrupt = True
+
+    def improved(event: Any) -> None:
+        relay.incumbent(event.data_out.mip_solution)
+
+    highs.cbLogging += lambda event: relay.write(event.message)
+    highs.cbMipImprovingSolution += improved
+    highs.cbMipInterrupt += ask_for_end
     if math.isfinite(ask.effort) and not linear.integer.any():  # which calls nobody back
-        _limit_simplex(highs, ask.effort * _SIMPLEX_RATE / (1.0 + len(linear.column) / 400_000))
+        most = ask.effort * _SIMPLEX_RATE / (1.0 + len(linear.column) / 400_000)
+        if highs.setOptionValue("simplex_iteration_limit", math.ceil(most)) != highspy.HighsStatus.kOk:
+            raise RuntimeError(f"HiGHS refuses {most:.0f} simplex iterations")
     if _pass(highs, linear) == highspy.HighsStatus.kError:
         raise RuntimeError("HiGHS refuses the program")
     if ask.start is not None:
@@ -60,43 +87,6 @@ def _solve(highs: Any, relay: CallbackRelay) -> None:
         highs.resetGlobalScheduler(True)
     if how == highspy.HighsStatus.kError:
         raise RuntimeError(f"HiGHS fails: {highs.modelStatusToString(highs.getModelStatus())}")
-
-
-def _set(highs: Any, ask: RunRequest) -> None:
-    options = {
-        "log_to_console": False,
-        "threads": ask.threads,
-        "random_seed": ask.seed % 2**31,
-        "mip_rel_gap": ask.gap,
-        "mip_feasibility_tolerance": TOLERANCE,
-        "primal_feasibility_tolerance": TOLERANCE,
-        "presolve_rule_off": _RULES_OFF,
-    }
-    for name, value in options.items():
-        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
-            raise RuntimeError(f"HiGHS refuses {name} = {value}")
-
-
-def _limit_simplex(highs: Any, most: float) -> None:
-    if highs.setOptionValue("simplex_iteration_limit", math.ceil(most)) != highspy.HighsStatus.kOk:
-        raise RuntimeError(f"HiGHS refuses {most:.0f} simplex iterations")
-
-
-def _listen(highs: Any, relay: CallbackRelay, most_calls: float) -> None:
-    calls = count(1)
-
-    def ask_for_end(event: Any) -> None:
-        relay.bound(event.data_out.mip_dual_bound)
-        # HiGHS looks at its clock at times only: a limit of 20 s was overrun to 29.6 s.
-        if relay.stop or next(calls) > most_calls:
-            event.data_in.user_interrupt = True
-
-    def improved(event: Any) -> None:
-        relay.incumbent(event.data_out.mip_solution)
-
-    highs.cbLogging += lambda event: relay.write(event.message)
-    highs.cbMipImprovingSolution += improved
-    highs.cbMipInterrupt += ask_for_end
 
 
 def _pass(highs: Any, linear: Linear) -> Any:

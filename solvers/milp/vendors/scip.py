@@ -41,7 +41,14 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         with mps_file(linear) as file:
             model.readProblem(file)
         columns = sorted(model.getVars(), key=lambda column: int(column.name[1:]))
-        _set(model, ask)
+        settings = {
+            "randomization/randomseedshift": ask.seed % 2**31,
+            "timing/clocktype": 2,  # the wall's
+            "numerics/feastol": TOLERANCE,
+            # SCIP's gap is relative to the smaller of objective and bound.
+            "limits/gap": ask.gap / (1.0 - ask.gap) if ask.gap < 1.0 else 1e19,
+        }
+        model.setParams(settings)
         if ask.start is not None:
             _start(model, columns, ask.start)
         events = _Events(relay, columns, iterations(linear, ask.effort))
@@ -50,17 +57,6 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         model.optimize()
     relay.check()
     return _outcome(model, linear, columns)
-
-
-def _set(model: Any, ask: RunRequest) -> None:
-    settings = {
-        "randomization/randomseedshift": ask.seed % 2**31,
-        "timing/clocktype": 2,  # the wall's
-        "numerics/feastol": TOLERANCE,
-        # SCIP's gap is relative to the smaller of objective and bound.
-        "limits/gap": ask.gap / (1.0 - ask.gap) if ask.gap < 1.0 else 1e19,
-    }
-    model.setParams(settings)
 
 
 def _start(model: Any, columns: list[Any], start: Floats) -> None:

@@ -35,7 +35,15 @@ def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
     found = list(of_all(quick, machines.devices, most, model))
     found.append(PeriodBound(name="fastest devices", value=_fastest(chain, machines)))
     if memory is not None and most is not None:
-        found.append(PeriodBound(name="bytes in flight", value=_average(quick, sum(memory.tolist()))))
+        # Bytes times ticks of a batch over the room of all devices; ValueError where weights and a batch have none.
+        room = sum(memory.tolist()) - int(quick.weights.sum())
+        passing = np.cumsum(quick.loads[::-1])[::-1]
+        lacking = int(quick.activation[passing > 0].sum()) - room
+        if lacking > 0:
+            raise ValueError(f"no allocation fits: a batch and all weights lack {lacking} bytes - give devices more")
+        held = sum(d * a for d, a in zip(passing.tolist(), quick.activation.tolist(), strict=True))
+        average = Fraction(held, room) if held else Fraction(0)
+        found.append(PeriodBound(name="bytes in flight", value=average))
     return tuple(found)
 
 
@@ -45,14 +53,3 @@ def _fastest(chain: Chain, machines: Machines) -> Fraction:
     loads = list(accumulate(ticks))
     few = [loads[n] / speeds[n] for n in range(min(len(loads), len(speeds)))]
     return max(*few, loads[-1] / speeds[-1], Fraction(0))
-
-
-def _average(quick: Chain, memory: int) -> Fraction:
-    """Bytes times ticks of a batch over the room of all devices; ValueError where weights and a batch have none."""
-    room = memory - int(quick.weights.sum())
-    passing = np.cumsum(quick.loads[::-1])[::-1]
-    lacking = int(quick.activation[passing > 0].sum()) - room
-    if lacking > 0:
-        raise ValueError(f"no allocation fits: a batch and all weights lack {lacking} bytes - give devices more")
-    held = sum(d * a for d, a in zip(passing.tolist(), quick.activation.tolist(), strict=True))
-    return Fraction(held, room) if held else Fraction(0)

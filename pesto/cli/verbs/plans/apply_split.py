@@ -18,7 +18,7 @@ from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 
 if TYPE_CHECKING:
-    from pesto.tf.partition.partitioned import Partition
+    pass
 
 HOST, WORKER = "host", "worker:"
 
@@ -32,7 +32,24 @@ def apply_split(
     from pesto.tf.enforce.rewrite import serialized
 
     write_atomic(out, serialized(made.graph_def, text=out.suffix == ".pbtxt"))
-    said = _object(made, out)
+    count = Counter(node.device for node in made.graph_def.node)
+    said = {
+        "out": str(out),
+        "nodes": len(made.graph_def.node),
+        "fetches": list(made.fetches),
+        "workers": list(made.devices),
+        "nodes_per_device": dict(sorted(count.items())),
+        "bytes": made.parts.moved_bytes(),
+        "late": made.late,
+        "checkpoints": asdict(made.checkpoints),
+        "variables_share": made.share,
+        "variables": [
+            {"name": v.name, "dtype": v.dtype, "shape": list(v.shape),
+             "parts": [{"name": name, "begin": list(begin), "shape": list(shape)}
+                       for name, (begin, shape) in zip(v.parts, v.boxes, strict=True)]}
+            for v in made.variables
+        ],
+    }  # fmt: skip
     click.echo(to_json(said) if as_json else _page(said, found))
 
 
@@ -58,27 +75,6 @@ def _target(name: str, device: str) -> str:
     if not re.fullmatch(r"(/(job|replica|task|device):[A-Za-z0-9_:]+)+", device):
         raise UsageError(f"--device {name}={device}: no device of TensorFlow - write {name}=/device:GPU:0")
     return device
-
-
-def _object(made: "Partition", out: Path) -> dict[str, Any]:
-    count = Counter(node.device for node in made.graph_def.node)
-    return {
-        "out": str(out),
-        "nodes": len(made.graph_def.node),
-        "fetches": list(made.fetches),
-        "workers": list(made.devices),
-        "nodes_per_device": dict(sorted(count.items())),
-        "bytes": made.parts.moved_bytes(),
-        "late": made.late,
-        "checkpoints": asdict(made.checkpoints),
-        "variables_share": made.share,
-        "variables": [
-            {"name": v.name, "dtype": v.dtype, "shape": list(v.shape),
-             "parts": [{"name": name, "begin": list(begin), "shape": list(shape)}
-                       for name, (begin, shape) in zip(v.parts, v.boxes, strict=True)]}
-            for v in made.variables
-        ],
-    }  # fmt: skip
 
 
 def _page(said: dict[str, Any], found: SplitFile) -> str:

@@ -46,7 +46,12 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
     on one device, merged without a cycle. In .graphml and .dot placement, start and finish are attributes. The graph
     is named as for pesto check.
     """
-    form = _form(out)
+    # The format that the name ends in; UsageError where there is none, or it cannot be drawn.
+    form = out.suffix.lower().lstrip(".")
+    if form not in (*drawing.FORMATS, *FORMATS):
+        raise UsageError(f"{out}: no format to draw in - end the name in .svg, .png, .graphml or .dot")
+    if form in drawing.FORMATS and not drawing.available():
+        raise SolverError(f"{out}: pictures need matplotlib - {install_command('study')}, or write .graphml or .dot")
     if nodes is not None and by != NODE:
         raise UsageError(f"--nodes {nodes} goes with --by node - add it, or leave it out")
     check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
@@ -63,13 +68,3 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
         write_atomic(out, draw(found, shown, form))
     edges = f"{plural(len(shown.src), 'edge')}, {int(shown.crosses.sum())} of them to another device"
     click.echo(paragraph(f"{out}: {plural(len(shown.labels), 'box', 'boxes')} by {shown.by}, {edges}", 2))
-
-
-def _form(out: Path) -> str:
-    """The format that the name ends in; UsageError where there is none, or it cannot be drawn."""
-    form = out.suffix.lower().lstrip(".")
-    if form not in (*drawing.FORMATS, *FORMATS):
-        raise UsageError(f"{out}: no format to draw in - end the name in .svg, .png, .graphml or .dot")
-    if form in drawing.FORMATS and not drawing.available():
-        raise SolverError(f"{out}: pictures need matplotlib - {install_command('study')}, or write .graphml or .dot")
-    return form

@@ -102,7 +102,12 @@ def simulate_command(
         run = _theirs((Path(str(part)), cdep), graph, cluster or "v100x2-nvlink", costs, per_edge=per_edge)
     run = add_trust(run, errors)
     if memory is not None:
-        write_atomic(memory, _curves(run))
+        # device,seconds,bytes: from that time on the device holds so many; each device's rows in order of time.
+        rows = ["device,seconds,bytes"]
+        for name, (seconds, level) in run.bytes_alive().items():
+            rows += [f"{name},{at:.9f},{size}" for at, size in zip(seconds.tolist(), level.tolist(), strict=True)]
+        curves = ("\n".join(rows) + "\n").encode()
+        write_atomic(memory, curves)
     enforced = _enforced(found, run, way)
     apart = run.launched(launch.each_s) if launch else None
     keys = {**_as_object(run), **enforced_keys(enforced), **_launch_keys(apart)}
@@ -142,14 +147,6 @@ def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> ModePredic
             )
         way = PLACEMENT
     return run.enforced(way) if way else None
-
-
-def _curves(run: Simulation) -> bytes:
-    """device,seconds,bytes: from that time on the device holds so many; each device's rows in order of time."""
-    rows = ["device,seconds,bytes"]
-    for name, (seconds, level) in run.bytes_alive().items():
-        rows += [f"{name},{at:.9f},{size}" for at, size in zip(seconds.tolist(), level.tolist(), strict=True)]
-    return ("\n".join(rows) + "\n").encode()
 
 
 def _as_object(run: Simulation) -> dict[str, object]:

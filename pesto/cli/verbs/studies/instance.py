@@ -92,7 +92,11 @@ def instance_command(
     if family is not None and source != Source():
         raise UsageError("a FAMILY and a training step are named - give one of them")
     programs = {form: path for form, path in (("lp", lp), ("mps", mps)) if path is not None}
-    _check_formulation(formulation, programs)
+    # UsageError where a formulation is named that there is none of, or that nothing is written of.
+    if formulation not in FORMULATIONS:
+        raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
+    if first_given("formulation") and not programs:
+        raise UsageError("--formulation is of the files of --lp and --mps - name one of them, or leave it out")
     check_outputs([out, *programs.values()], [source.file] if source.file else [], as_json=as_json)
     instance = _generated(family, **options) if family is not None else _coarse(source, **options)
     instance = instance if balance is None else _balanced(instance, balance)
@@ -142,14 +146,6 @@ def _coarse(
 ) -> Instance:  # fmt: skip
     refuse("a training step is no family", *_OF_FAMILIES)
     return coarsened(source, cluster, Settings(coarsen_to=coarsen_to, per_edge=per_edge), costs, launch)
-
-
-def _check_formulation(formulation: str, programs: dict[str, Path]) -> None:
-    """UsageError where a formulation is named that there is none of, or that nothing is written of."""
-    if formulation not in FORMULATIONS:
-        raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
-    if first_given("formulation") and not programs:
-        raise UsageError("--formulation is of the files of --lp and --mps - name one of them, or leave it out")
 
 
 def _program(instance: Instance, formulation: str, form: str) -> str:

@@ -3,7 +3,6 @@
 import importlib
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.table import align_rows
 from pesto.research.study import store
-from pesto.research.study.cells import StudyCell, cells_of
+from pesto.research.study.cells import cells_of
 from pesto.research.study.run import runner
 from pesto.research.study.run.status import peeked
 from pesto.research.study.spec import load_study
@@ -101,7 +100,17 @@ def run_command(
         except KeyboardInterrupt:
             _say(f"interrupted: {file.tally().done} of {len(cells)} cells are done - run it again to go on")
             raise click.exceptions.Exit(received() or Exit.INTERRUPTED) from None
-        _ended(path, cells, file.tally(), as_json=as_json)
+        tally = file.tally()
+        if as_json:
+            left: dict[str, Any] = {
+                "db": shown(path, 4096),
+                "cells": len(cells),
+                "done": tally.done,
+                "pending": tally.pending,
+            }
+            click.echo(to_json(left))
+        else:
+            click.echo(_line(shown(path), tally))
 
 
 @study_command.command("status")
@@ -176,19 +185,6 @@ def _value(makespan: int | None, bound: int) -> str:
     if makespan is None:
         return "no schedule"
     return f"makespan {makespan}, gap {percent(relative_gap(makespan, bound))}"
-
-
-def _ended(path: Path, cells: Sequence[StudyCell], tally: store.StudyTally, *, as_json: bool) -> None:
-    if as_json:
-        left: dict[str, Any] = {
-            "db": shown(path, 4096),
-            "cells": len(cells),
-            "done": tally.done,
-            "pending": tally.pending,
-        }
-        click.echo(to_json(left))
-    else:
-        click.echo(_line(shown(path), tally))
 
 
 def _line(name: str, tally: store.StudyTally) -> str:

@@ -7,7 +7,7 @@ import click
 from pesto.cli.options import Existing, json_option
 from pesto.cli.printed import aside, to_json
 from pesto.reporting.show.screen import one_line
-from pesto.research.study.report.write import FORMATS, Written, write_report
+from pesto.research.study.report.write import FORMATS, write_report
 
 
 @click.command("report")
@@ -33,18 +33,14 @@ def report_command(*, study: Path, out: Path | None, formats: tuple[str, ...], a
     if as_json:
         click.echo(to_json(written.as_object()))
     else:
-        _say(written)
-
-
-def _say(written: Written) -> None:
-    report = written.report
-    click.echo(one_line(report.name))
-    for fact in report.facts:
-        click.echo(f"  {one_line(fact)}")
-    if report.conflicts:
-        click.echo(f"  {len(report.conflicts)} contradictions: {one_line(report.conflicts[0])}")
-    click.echo(f"written       {', '.join(path.name for path in written.files)}")
-    if written.files:
-        click.echo(f"to            {written.files[0].parent}")
-    if written.hint:
-        aside(written.hint)
+        report = written.report
+        click.echo(one_line(report.name))
+        for fact in report.facts:
+            click.echo(f"  {one_line(fact)}")
+        if report.conflicts:
+            click.echo(f"  {len(report.conflicts)} contradictions: {one_line(report.conflicts[0])}")
+        click.echo(f"written       {', '.join(path.name for path in written.files)}")
+        if written.files:
+            click.echo(f"to            {written.files[0].parent}")
+        if written.hint:
+            aside(written.hint)

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.core.costs.kernels.machine import Constants, ConvConstants, Machine
 from pesto.core.costs.kernels.tiles import Products, seconds
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT
-from solvers.arrays import Bools, Floats, Ints
+from solvers.arrays import Floats, Ints
 
 IMPLICIT, NOT_FUSED, FUSED = range(3)
 ALGORITHMS = ("implicit matmul", "Winograd 4x4", "Winograd 2x2, fused")
@@ -67,10 +67,17 @@ def conv_seconds(
 
     winograd: whether Winograd's algorithm may; otherwise all are implicit matmuls.
     """
-    shapes = _shapes(rows)
-    plain = _without_tensor_cores(shapes, machine)
+    n, c, h, w, k, r, s, down, across, oh, ow = rows[:, 1:].astype(np.float64).T
+    shapes = _Shapes(
+        form=int(rows[0, 0]), batch=n, channels=c, height=h, width=w, filters=k, taps=r * s, stride=down * across,
+        out_height=oh, out_width=ow,
+    )  # fmt: skip
+    # [n] shapes that tensor cores do not take: channels and filters have to be multiples of 8 in half precision.
+    plain = ((shapes.channels % _MULTIPLE > 0) | (shapes.filters % _MULTIPLE > 0)) & machine.tensor
     speed = _speed(shapes, conv) * np.where(plain, conv.plain, 1.0)
-    rounded = _rounded(shapes)
+    # [n] how much a map grows that is rounded up to tiles of 2x2.
+    high, wide = _map(shapes)
+    rounded = np.ceil(high / 2) * np.ceil(wide / 2) * 4 / (high * wide)
     found = np.stack([
         _implicit(shapes, speed, machine, fitted, conv),
         _not_fused(shapes, machine, fitted, conv),
@@ -79,19 +86,6 @@ def conv_seconds(
     found[1:, ~((shapes.taps == 9) & (shapes.stride == 1) & ~plain & winograd)] = np.inf
     best = found.argmin(axis=0)
     return found.min(axis=0) + conv.extra_s, best
-
-
-def _shapes(rows: Ints) -> _Shapes:
-    n, c, h, w, k, r, s, down, across, oh, ow = rows[:, 1:].astype(np.float64).T
-    return _Shapes(
-        form=int(rows[0, 0]), batch=n, channels=c, height=h, width=w, filters=k, taps=r * s, stride=down * across,
-        out_height=oh, out_width=ow,
-    )  # fmt: skip
-
-
-def _without_tensor_cores(s: _Shapes, machine: Machine) -> Bools:
-    """[n] shapes that tensor cores do not take: channels and filters have to be multiples of 8 in half precision."""
-    return ((s.channels % _MULTIPLE > 0) | (s.filters % _MULTIPLE > 0)) & machine.tensor
 
 
 def _speed(s: _Shapes, conv: ConvConstants) -> Floats:
@@ -135,12 +129,6 @@ def _not_fused(s: _Shapes, machine: Machine, fitted: Constants, conv: ConvConsta
     transforms = size * (np.sum(s.sizes, axis=0) + inner) / (machine.bandwidth * conv.transforms)
     twice = 2 * fitted.launch * machine.launch_s
     return seconds(products, machine, fitted, splits=conv.splits, narrowest=conv.narrowest) + transforms + twice
-
-
-def _rounded(s: _Shapes) -> Floats:
-    """[n] how much a map grows that is rounded up to tiles of 2x2."""
-    high, wide = _map(s)
-    return np.ceil(high / 2) * np.ceil(wide / 2) * 4 / (high * wide)
 
 
 def _map(s: _Shapes) -> tuple[Floats, Floats]:

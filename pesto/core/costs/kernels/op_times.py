@@ -78,7 +78,10 @@ def matmul_seconds(rows: Ints, machine: Machine, own: Constants) -> Floats:
     rough = ((k % _WHOLE_STEPS > 0) | (not machine.tensor)).astype(np.float64)
     odd = ((n % 2 > 0) | (k % 2 > 0)) & machine.tensor
     stored = np.column_stack([n, np.where(a_transposed, m, k), np.where(b_transposed, k, n)]).astype(np.int64)
-    misaligned = _halvings(stored * size).max(axis=1) * machine.tensor
+    # [n] how many times an alignment to 16 bytes has to be halved until rows of so many bytes keep it.
+    row_bytes = stored * size
+    halvings = np.log2(_ALIGNED / np.clip(row_bytes & -row_bytes, 1, _ALIGNED))
+    misaligned = halvings.max(axis=1) * machine.tensor
     extra = own.transposed * b_transposed * rough
     written = m * n * batch
     timed = seconds(
@@ -95,11 +98,6 @@ def matmul_seconds(rows: Ints, machine: Machine, own: Constants) -> Floats:
         splits=machine.most_splits,
     )  # fmt: skip
     return timed + own.latency_s
-
-
-def _halvings(row_bytes: Ints) -> Floats:
-    """[n] how many times an alignment to 16 bytes has to be halved until rows of so many bytes keep it."""
-    return np.log2(_ALIGNED / np.clip(row_bytes & -row_bytes, 1, _ALIGNED))
 
 
 def _roofline(graph: Graph, device: Preset, of: Ints, engines: list[Machine]) -> tuple[Floats, Ints]:

@@ -102,7 +102,10 @@ def draw(request: PipelineRequest, chosen: ChainSchedule, form: str, units: Char
         _held(below, (request, chosen), seen.run, units)
         below.set_xlabel(units.time)
         top.set_title(_title(chosen, seen.run, chosen.run, units), loc="left", fontsize=10)
-        top.set_title(_shades(seen.run), loc="right", fontsize=8, color=GREY)
+        # Caption that explains light and dark boxes.
+        backward = "lightest its weights' gradients" if (seen.run.kind == WEIGHT_GRADIENT).any() else ""
+        shades = "light is forward, dark backward" + (f", {backward}" if backward else "")
+        top.set_title(shades, loc="right", fontsize=8, color=GREY)
         return figure_bytes(canvas, form, _MADE_BY)
 
 
@@ -114,12 +117,6 @@ def _title(chosen: ChainSchedule, drawn: Unrolled, run: Unrolled, units: ChartUn
     if drawn.batches == run.batches:
         return said
     return said + (f" (the first {drawn.batches})" if drawn.batches < run.batches else f" ({drawn.batches} are drawn)")
-
-
-def _shades(run: Unrolled) -> str:
-    """Caption that explains light and dark boxes."""
-    backward = "lightest its weights' gradients" if (run.kind == WEIGHT_GRADIENT).any() else ""
-    return "light is forward, dark backward" + (f", {backward}" if backward else "")
 
 
 class _DrawnSchedule(NamedTuple):

@@ -75,7 +75,13 @@ def plan_boxes(plan: Plan, graph: Graph, by: str | None = None, limit: int = 200
         box_of, labels = group_scopes(graph.names, device, took)
         labels = _shortened(labels, graph.names)
     else:
-        box_of = _runs(plan, graph, device, limit)
+        # [n] the run of each op; what is done before any time has passed is one run a device.
+        later = np.flatnonzero(plan.schedule.finish > 0)
+        result = np.full(graph.ops, -1)
+        if len(later):
+            result[later] = coarsen(_in_order(plan, graph, device, later), limit).node_of
+        result[result < 0] = int(result.max(initial=-1)) + 1 + device[result < 0]
+        box_of = ints(np.unique(result, return_inverse=True)[1])
         labels = _shortened(heaviest(graph.names, box_of, took), graph.names)
     return _summed(plan, graph, by, (devices, device), (box_of, labels))
 
@@ -89,16 +95,6 @@ def _shortened(labels: list[str], names: tuple[str, ...]) -> list[str]:
         inner = label[head.end() :] if head else label
         result.append((head[0] if head else "") + "/".join(without_scope(inner.split("/"), common)))
     return result
-
-
-def _runs(plan: Plan, graph: Graph, device: Ints, limit: int) -> Ints:
-    """[n] the run of each op; what is done before any time has passed is one run a device."""
-    later = np.flatnonzero(plan.schedule.finish > 0)
-    result = np.full(graph.ops, -1)
-    if len(later):
-        result[later] = coarsen(_in_order(plan, graph, device, later), limit).node_of
-    result[result < 0] = int(result.max(initial=-1)) + 1 + device[result < 0]
-    return ints(np.unique(result, return_inverse=True)[1])
 
 
 def _in_order(plan: Plan, graph: Graph, device: Ints, ops: Ints) -> Problem:

@@ -141,7 +141,25 @@ def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
         axis.set_xlim(-_MARGIN, wide - _MARGIN)
         axis.set_ylim(high - _HEAD, -_HEAD)
         axis.axis("off")
-        _bands(axis, boxes, page, plan)
+        # The ground of each device, with its name, the share of the step for which it works, and its peak.
+        from matplotlib.patches import Rectangle
+
+        shade, step = colours(boxes.devices), plan.makespan_s
+        for d, top, bottom in page.bands:
+            name = boxes.devices[d]
+            ground = Rectangle((-0.08, top - 0.1), page.size[0] + 0.16, bottom - top + 0.2)
+            ground.set(facecolor=shade[d], alpha=0.07, linewidth=0)
+            axis.add_patch(ground)
+            busy = float(boxes.busy_s[boxes.device == d].sum())
+            lines = [duration(busy), f"{percent(busy / step)} busy" if step and not name.startswith("cpu") else ""]
+            axis.text(
+                -0.16, (top + bottom) / 2 - 0.1, name, ha="right", va="bottom", color=INK, fontsize=9, weight="bold"
+            )
+            axis.text(-0.16, (top + bottom) / 2 - 0.06, "\n".join(lines).strip(), ha="right", va="top", color=INK)
+        unit, one = time_unit(step)
+        for c, (begin, end) in enumerate(page.columns):
+            text = f"{'about ' if boxes.by == SCOPE else ''}{begin / one:.1f} to {end / one:.1f} {unit}"
+            axis.text(c * (WIDTH + APART), -0.16, text, va="bottom", color=GREY)
         said = _edges(axis, boxes, page)
         _boxes(axis, boxes, page)
         _words(axis, plan, boxes, page, said)
@@ -153,26 +171,6 @@ def colours(devices: tuple[str, ...]) -> list[str]:
     bright = [*(each for each in COLOURS if each != GREY), *_MORE]
     turn = iter(range(len(devices)))
     return [GREY if name.startswith("cpu") else bright[next(turn) % len(bright)] for name in devices]
-
-
-def _bands(axis: "Axes", boxes: Boxes, page: BoxLayout, plan: Plan) -> None:
-    """The ground of each device, with its name, the share of the step for which it works, and its peak."""
-    from matplotlib.patches import Rectangle
-
-    shade, step = colours(boxes.devices), plan.makespan_s
-    for d, top, bottom in page.bands:
-        name = boxes.devices[d]
-        ground = Rectangle((-0.08, top - 0.1), page.size[0] + 0.16, bottom - top + 0.2)
-        ground.set(facecolor=shade[d], alpha=0.07, linewidth=0)
-        axis.add_patch(ground)
-        busy = float(boxes.busy_s[boxes.device == d].sum())
-        lines = [duration(busy), f"{percent(busy / step)} busy" if step and not name.startswith("cpu") else ""]
-        axis.text(-0.16, (top + bottom) / 2 - 0.1, name, ha="right", va="bottom", color=INK, fontsize=9, weight="bold")
-        axis.text(-0.16, (top + bottom) / 2 - 0.06, "\n".join(lines).strip(), ha="right", va="top", color=INK)
-    unit, one = time_unit(step)
-    for c, (begin, end) in enumerate(page.columns):
-        text = f"{'about ' if boxes.by == SCOPE else ''}{begin / one:.1f} to {end / one:.1f} {unit}"
-        axis.text(c * (WIDTH + APART), -0.16, text, va="bottom", color=GREY)
 
 
 def _boxes(axis: "Axes", boxes: Boxes, page: BoxLayout) -> None:

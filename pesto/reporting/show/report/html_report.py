@@ -254,20 +254,9 @@ def html_report(graph: Graph, plans: Sequence[ReportedPlan]) -> bytes:
         for each, why in zip(plans, result, strict=True)
     ]
     took = first.plan.schedule.finish - first.plan.schedule.start
-    said = {
-        "graph": {**_of_graph(graph, names, took), "columns": shown[0].lengths},
-        "plans": [
-            {**describe_plan(each, why), "columns": columns.lengths}
-            for each, why, columns in zip(plans, result, shown[1:], strict=True)
-        ],
-    }
-    return _page(f"{graph.source} on {first.cluster.name}", said, shown).encode()
-
-
-def _of_graph(graph: Graph, names: OpNameTree, took: Ints) -> dict[str, Any]:
-    """Describe the graph, and the scopes that take most of the time, by which ops are grouped."""
+    # Describe the graph, and the scopes that take most of the time, by which ops are grouped.
     _, labels = group_scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
-    return {
+    of_graph = {
         "source": graph.source,
         "batch": graph.batch,
         "common": common_scope(graph.names),
@@ -278,13 +267,14 @@ def _of_graph(graph: Graph, names: OpNameTree, took: Ints) -> dict[str, Any]:
         "scopes": len(names.scopes),
         "gathered": sorted(names.scopes[parts] for parts in map(_parts, labels) if parts in names.scopes),
     }
-
-
-def _parts(label: str) -> tuple[str, ...]:
-    return tuple(label.split("/"))
-
-
-def _page(title: str, said: dict[str, Any], shown: Sequence[PackedColumns]) -> str:
+    said = {
+        "graph": {**of_graph, "columns": shown[0].lengths},
+        "plans": [
+            {**describe_plan(each, why), "columns": columns.lengths}
+            for each, why, columns in zip(plans, result, shown[1:], strict=True)
+        ],
+    }
+    title = f"{graph.source} on {first.cluster.name}"
     style = asset("report.css")
     script = join_scripts([asset(name) for name in SCRIPTS])
     values = {
@@ -296,7 +286,12 @@ def _page(title: str, said: dict[str, Any], shown: Sequence[PackedColumns]) -> s
         "facts": _as_data(said),
         "columns": "\n".join(f'<script type="text/plain" class="packed">{each.text}</script>' for each in shown),
     }
-    return fill_template(asset("report.html"), values)
+    page = fill_template(asset("report.html"), values)
+    return page.encode()
+
+
+def _parts(label: str) -> tuple[str, ...]:
+    return tuple(label.split("/"))
 
 
 def _as_data(values: dict[str, Any]) -> str:

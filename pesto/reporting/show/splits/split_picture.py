@@ -44,21 +44,17 @@ def _grid(panel: "Axes", row: VariableRow, division: Division) -> None:
     )  # fmt: skip
     panel.set_xlim(0, 1)
     panel.set_ylim(1, 0)
-    down, across = _dimensions(row)
+    # Which dimension goes down and which across; -1 for none.
+    cut = sorted({layout for layout in row.layouts if layout >= 0})[:2]
+    rest = [d for d in reversed(range(len(row.shape))) if d not in cut]
+    shown = sorted([*cut, *rest[: 2 - len(cut)]])
+    down, across = (shown[0], shown[1]) if len(shown) == 2 else (-1, shown[0] if shown else -1)
     holders: dict[Box, list[int]] = {}
     for worker, box in enumerate(worker_boxes(row.shape, row.layouts, division.factors)):
         if box is not None:
             holders.setdefault(box, []).append(worker)
     for box, workers in holders.items():
         _part(panel, row, box, workers, (down, across))
-
-
-def _dimensions(row: VariableRow) -> tuple[int, int]:
-    """Which dimension goes down and which across; -1 for none."""
-    cut = sorted({layout for layout in row.layouts if layout >= 0})[:2]
-    rest = [d for d in reversed(range(len(row.shape))) if d not in cut]
-    shown = sorted([*cut, *rest[: 2 - len(cut)]])
-    return (shown[0], shown[1]) if len(shown) == 2 else (-1, shown[0] if shown else -1)
 
 
 def _part(panel: "Axes", row: VariableRow, box: Box, workers: list[int], dimensions: tuple[int, int]) -> None:

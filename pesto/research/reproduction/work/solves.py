@@ -10,7 +10,7 @@ from pesto.core.settings import Settings
 from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.exact import ExactOutcome, solve_coarse
-from pesto.planning.solving.flow import SolveOutcome, formulate, solve
+from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.multilevel import multilevel
 from pesto.planning.solving.tracker import Tracker
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
@@ -55,18 +55,15 @@ def _solved(at: StepOnCluster, settings: CellSettings) -> Found:
     outcome = solve(graph, cluster, costs, settings.settings, lambda _: None)
     plan, made = outcome.plan, outcome.plan.provenance
     tick = plan.tick_s
+    candidates = {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits}
     return {
         "step_s": plan.makespan_s,
         "bound_s": made.lower_bound_ticks * tick,
         "gap": plan.gap,
         "chosen": made.chosen,
         "order_saves": outcome.order.gain,
-        "candidates_s": _candidates(outcome, tick),
+        "candidates_s": candidates,
     }
-
-
-def _candidates(outcome: SolveOutcome, tick: float) -> dict[str, float]:
-    return {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits}
 
 
 def rivalled(key: Key, settings: CellSettings) -> Found:

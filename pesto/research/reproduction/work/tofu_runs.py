@@ -193,7 +193,7 @@ def _largest(attempt: Callable[[int], BatchRun[Of]], settings: CellSettings) -> 
             return batch, tried
         peak, room = tried.run.peak, tried.run.timeline.problem.capacity
         share = float((room / np.maximum(1, peak))[peak > room].min())
-        batch = max(1, min(batch // 2, _power(batch * share)))
+        batch = max(1, min(batch // 2, 1 << max(0, int(np.floor(np.log2(max(1.0, (batch * share))))))))
 
 
 def _fitted(key: Key, cluster: Cluster, place: Place, settings: CellSettings) -> Found:
@@ -208,11 +208,6 @@ def _fitted(key: Key, cluster: Cluster, place: Place, settings: CellSettings) ->
 
 def _step(graph: Graph, cluster: Cluster) -> StepOnCluster:
     return StepOnCluster(graph, cluster, load_costs(graph, cluster, None))
-
-
-def _power(value: float) -> int:
-    """The largest power of two that is not above a value of 1 or more, or 1."""
-    return 1 << max(0, int(np.floor(np.log2(max(1.0, value)))))
 
 
 def _built(key: Key, batch: int, settings: CellSettings) -> tuple[Graph, TypedGraph]:

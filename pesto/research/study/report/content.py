@@ -133,7 +133,11 @@ def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str
         sizes = (plural(len(runs.instances), "instance"), plural(len(runs.configurations), "configuration"))
         yield f"{what}: {', '.join(sizes)}, {plural(seeds, 'seed')}{_same(runs)}"
     if len(solves.cells):
-        yield from _solved(solves)
+        tried = np.unique(solves.instance[solves.posed])
+        closed = np.unique(solves.instance[(solves.verdict == OPTIMAL) | solves.none_exists])
+        still = [solves.instances[k] for k in np.setdiff1d(tried, closed)]
+        rest = f"; open: {_listed(still)}" if still else ""
+        yield f"solved by at least one configuration: {len(closed)} of {plural(len(tried), 'instance')}{rest}"
     versions = {(c.solver, c.outcome.version) for c in rows.cells if c.outcome and c.outcome.version}
     if versions:
         yield "versions: " + _listed(sorted(f"{shown(s, 40)} {shown(v, 40)}" for s, v in versions))
@@ -169,14 +173,6 @@ def _same(runs: StageRuns) -> str:
         values = {getattr(c, name) for c in runs.configurations}
         parts += [shown(v, 40) for v in values if v and len(values) == 1]
     return f"; everywhere {', '.join(parts)}" if parts else ""
-
-
-def _solved(runs: StageRuns) -> Iterator[str]:
-    tried = np.unique(runs.instance[runs.posed])
-    closed = np.unique(runs.instance[(runs.verdict == OPTIMAL) | runs.none_exists])
-    still = [runs.instances[k] for k in np.setdiff1d(tried, closed)]
-    rest = f"; open: {_listed(still)}" if still else ""
-    yield f"solved by at least one configuration: {len(closed)} of {plural(len(tried), 'instance')}{rest}"
 
 
 def _listed(names: list[str]) -> str:

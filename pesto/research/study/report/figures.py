@@ -12,7 +12,6 @@ from pesto.research.study.report.rows import Floats, Ints
 from pesto.research.study.report.runs import (
     LONGEST,
     Configuration,
-    RunProgress,
     StageRuns,
     comparable,
     paired_cells,
@@ -146,11 +145,21 @@ def _curves(runs: StageRuns, over: tuple[Ints, Ints], said: str) -> tuple[Figure
     (drawn, problems), progress = over, runs.progress
     listed = [runs.configurations[k] for k in drawn]
     lines: tuple[list[FigureLine], ...] = ([], [], [])
-    shared = _times(progress.seconds[np.isin(runs.configuration[progress.run], drawn)], max(c.limit_s for c in listed))
+    # Moments from just before the first event on.
+    events = progress.seconds[np.isin(runs.configuration[progress.run], drawn)]
+    end = max(c.limit_s for c in listed)
+    begin = np.clip(0.8 * events[events > 0].min(initial=end), end / 10**DECADES, end / 10)
+    shared = np.geomspace(begin, end, POINTS) if end else np.zeros(1)
     for k, (c, (colour, dash)) in zip(drawn.tolist(), zip(listed, line_styles(listed), strict=True), strict=True):
         mine = np.flatnonzero((runs.configuration == k) & np.isin(runs.problem, problems) & runs.posed)
         when = np.append(shared[shared < c.limit_s], c.limit_s)
-        for series, y in zip(lines, _means(progress, mine, when), strict=True):
+        # Mean gap, mean primal gap and its integral of some runs at each time.
+        at = np.flatnonzero(np.isin(progress.run, mine))
+        run, seconds = progress.run[at], progress.seconds[at]
+        gap = curves.mean_steps(run, seconds, progress.gap[at], len(mine))
+        primal = curves.mean_steps(run, seconds, progress.primal[at], len(mine))
+        means = curves.at(*gap, when), curves.at(*primal, when), curves.integral_until(*primal, when)
+        for series, y in zip(lines, means, strict=True):
             series.append(FigureLine(label=c.label, colour=colour, dash=dash, x=when, y=y))
     time = "seconds since the start of the solver"
     panels = [
@@ -171,21 +180,6 @@ def _curves(runs: StageRuns, over: tuple[Ints, Ints], said: str) -> tuple[Figure
         Figure(key="gap_over_time", title="Gap over time", caption=first, panels=(panels[0],)),
         Figure(key="primal_integral", title="Primal gap and integral", caption=second, panels=(panels[1], panels[2])),
     )
-
-
-def _times(events: Floats, end: float) -> Floats:
-    """Moments from just before the first event on."""
-    begin = np.clip(0.8 * events[events > 0].min(initial=end), end / 10**DECADES, end / 10)
-    return np.geomspace(begin, end, POINTS) if end else np.zeros(1)
-
-
-def _means(progress: RunProgress, mine: Ints, when: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean gap, mean primal gap and its integral of some runs at each time."""
-    at = np.flatnonzero(np.isin(progress.run, mine))
-    run, seconds = progress.run[at], progress.seconds[at]
-    gap = curves.mean_steps(run, seconds, progress.gap[at], len(mine))
-    primal = curves.mean_steps(run, seconds, progress.primal[at], len(mine))
-    return curves.at(*gap, when), curves.at(*primal, when), curves.integral_until(*primal, when)
 
 
 def formulation_figure(runs: StageRuns) -> Figure | None:

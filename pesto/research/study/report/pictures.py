@@ -47,7 +47,16 @@ def draw(figure: Figure, formats: tuple[str, ...]) -> dict[str, bytes]:
         canvas = Canvas(figsize=_size(figure, rows, columns), layout="constrained")
         axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
         for axis, panel in zip(axes, figure.panels, strict=False):
-            _panel(axis, panel)
+            for k, line in enumerate(panel.lines):
+                _line(axis, panel, line, k)
+            axis.set_title(_drawable(panel.title), loc="left")
+            axis.set_xlabel(_drawable(panel.x_title))
+            axis.set_ylabel(_drawable(panel.y_title, LONGEST * 2 // 3))
+            if panel.x_log:
+                axis.set_xscale("log")
+            if panel.y_log:
+                axis.set_yscale("log")
+            _scales(axis, panel)
         for axis in axes[len(figure.panels) :]:
             axis.set_axis_off()
         _name_lines(canvas, figure, axes)
@@ -65,19 +74,6 @@ def _size(figure: Figure, rows: int, columns: int) -> tuple[float, float]:
     height = max(3.6 * rows, 0.23 * len(labels) + 0.4, *(0.26 * len(p.rows) * rows + 1.2 for p in figure.panels))
     width = 4.2 if figure.panels[0].kind == "scatter" else 5.4
     return min(width * columns + legend + 0.07 * named, 24.0), min(height, 40.0)
-
-
-def _panel(axis: "Axes", panel: Panel) -> None:
-    for k, line in enumerate(panel.lines):
-        _line(axis, panel, line, k)
-    axis.set_title(_drawable(panel.title), loc="left")
-    axis.set_xlabel(_drawable(panel.x_title))
-    axis.set_ylabel(_drawable(panel.y_title, LONGEST * 2 // 3))
-    if panel.x_log:
-        axis.set_xscale("log")
-    if panel.y_log:
-        axis.set_yscale("log")
-    _scales(axis, panel)
 
 
 def _line(axis: "Axes", panel: Panel, line: FigureLine, k: int) -> None:

@@ -99,30 +99,29 @@ def read(path: Path) -> StudyRows:
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:
-    _recognised(connection, path)
-    name, created_by = _fetch(connection, "SELECT name, created_by_version FROM study", path)[0]
-    ordinals, cells = _cells(connection, path)
-    if not cells:
-        raise InputError(f"{shown(path)}: the study has no cells - give it some: pesto study run STUDY.toml")
-    (former,) = connection.execute(_FORMER).fetchone()
-    trace = _trace(connection, ordinals)
-    return StudyRows(name=str(name), created_by=str(created_by), cells=cells, trace=trace, former=former)
-
-
-def _recognised(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA:
         raise InputError(f"{shown(path)}: schema {version} is newer than this program's {SCHEMA} - update pesto")
     if version < SCHEMA:
         raise InputError(f"{shown(path)}: not a study (schema {version}) - {REMEDY}")
     check_tables(connection, path, REMEDY)
-
-
-def _fetch(connection: sqlite3.Connection, query: str, path: Path) -> list[tuple[Any, ...]]:
-    result = connection.execute(query).fetchall()
+    result = connection.execute("SELECT name, created_by_version FROM study").fetchall()
     if not result:
         raise InputError(f"{shown(path)}: the study has no name, so it was never set up - run pesto study run again")
-    return result
+    name, created_by = result[0]
+    ordinals, cells = _cells(connection, path)
+    if not cells:
+        raise InputError(f"{shown(path)}: the study has no cells - give it some: pesto study run STUDY.toml")
+    (former,) = connection.execute(_FORMER).fetchone()
+    # Every step of every cell, sorted; steps at no possible time are left out.
+    steps = np.fromiter(connection.execute(_TRACES), dtype=_STEP)
+    steps = steps[np.isfinite(steps["seconds"]) & (steps["seconds"] >= 0)]
+    cell = np.searchsorted(ordinals, steps["cell"])  # the cells come in the order of their ordinals
+    order = np.lexsort((steps["seconds"], cell))
+    makespan = np.maximum(steps["makespan"][order], -1)
+    bound = np.maximum(steps["bound"][order], 0)
+    trace = ProgressTrace(cell=cell[order], seconds=steps["seconds"][order], makespan=makespan, bound=bound)
+    return StudyRows(name=str(name), created_by=str(created_by), cells=cells, trace=trace, former=former)
 
 
 def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[CellRow, ...]]:
@@ -130,20 +129,17 @@ def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell
     for row in connection.execute(_CELLS):
         try:
             ordinals.append(_whole(row[0]))
-            cells.append(_cell(row))
+            _, *own = row[: len(_CELL) + 1]
+            answered, *came = row[len(_CELL) + 1 :]
+            outcome = None if answered is None else CellAnswer(key=str(answered), **_converted(_ANSWER, came))
+            cell = CellRow(outcome=outcome, **_converted(_CELL, own))
+            cells.append(cell)
         except (ValueError, TypeError, RecursionError) as error:
             where = f"{shown(path)}: cell {shown(row[1], 40)} is damaged"
             raise InputError(f"{where} ({shown(error, 80)}) - restore a copy of the file") from error
     if len(set(ordinals)) < len(ordinals):
         raise InputError(f"{shown(path)}: two cells have one ordinal - restore a copy of the file")
     return np.array(ordinals, dtype=np.int64), tuple(cells)
-
-
-def _cell(row: tuple[Any, ...]) -> CellRow:
-    _, *own = row[: len(_CELL) + 1]
-    answered, *came = row[len(_CELL) + 1 :]
-    outcome = None if answered is None else CellAnswer(key=str(answered), **_converted(_ANSWER, came))
-    return CellRow(outcome=outcome, **_converted(_CELL, own))
 
 
 def _converted(fields: dict[str, Callable[[Any], Any]], values: list[Any]) -> dict[str, Any]:
@@ -203,14 +199,3 @@ _ANSWER: dict[str, Callable[[Any], Any]] = {
     "tasks": _or_zero, "devices": _or_zero, "edges": _or_zero, "measures": _object,
 }  # fmt: skip
 """How each value of a row becomes one of `CellRow` and `CellAnswer`, in the order of `_CELLS`."""
-
-
-def _trace(connection: sqlite3.Connection, ordinals: Ints) -> ProgressTrace:
-    """Every step of every cell, sorted; steps at no possible time are left out."""
-    steps = np.fromiter(connection.execute(_TRACES), dtype=_STEP)
-    steps = steps[np.isfinite(steps["seconds"]) & (steps["seconds"] >= 0)]
-    cell = np.searchsorted(ordinals, steps["cell"])  # the cells come in the order of their ordinals
-    order = np.lexsort((steps["seconds"], cell))
-    makespan = np.maximum(steps["makespan"][order], -1)
-    bound = np.maximum(steps["bound"][order], 0)
-    return ProgressTrace(cell=cell[order], seconds=steps["seconds"][order], makespan=makespan, bound=bound)

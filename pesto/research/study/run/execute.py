@@ -12,7 +12,7 @@ from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, So
 from pesto.core.files.json import shown
 from pesto.research.study.cell_answer import PLAN, REFUSED, CellAnswer, ProgressPoint
 from pesto.research.study.cells import StudyCell
-from pesto.research.study.instance_cache import InstanceCache, PosedProblem, TracedStep, UnbuildableInstanceError
+from pesto.research.study.instance_cache import InstanceCache, PosedProblem, UnbuildableInstanceError
 from solvers import FAILED, Options, Progress, Result, Schedule, Status, api
 
 _LINE = 500
@@ -27,8 +27,15 @@ def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
     try:
         if cell.stage == PLAN:
             step = shelf.step(cell.instance)
-            known, began = _stepped(cell, step), time.monotonic()
-            return _planned(cell, step)
+            # Return the answer of a plan cell with the fields known before it runs.
+            edges = len(step.graph.src) + len(step.graph.control_src)
+            stepped = CellAnswer(
+                key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances()
+            )
+            known, began = stepped, time.monotonic()
+            from pesto.research.study.run.planning import answered
+
+            return answered(cell, step, _circumstances())
         posed = shelf.posed(cell.instance)
         known, began = _started(cell, posed), time.monotonic()
         return _solved(cell, posed)
@@ -39,12 +46,6 @@ def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
     except Exception as error:
         status, detail = Status.CRASHED, shown(f"{type(error).__name__}: {error}", _LINE)
     return replace(known, status=status, detail=detail, seconds=time.monotonic() - began)
-
-
-def _stepped(cell: StudyCell, step: TracedStep) -> CellAnswer:
-    """Return the answer of a plan cell with the fields known before it runs."""
-    edges = len(step.graph.src) + len(step.graph.control_src)
-    return CellAnswer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
 
 
 def _started(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
@@ -79,11 +80,14 @@ def _solved(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
     )
     began = ProgressPoint(0.0, known.start_makespan, posed.lower_bound)
     result, trace = _twice(lambda trace: api.solve(problem, cell.solver, options, report=_recorder(trace)), began)
+    # The makespan of an answer; after a failure, of what the solver found itself before, if anything.
+    failed = result.status in FAILED and result.schedule is start
+    own = None if result.schedule is None or failed else result.schedule.makespan
     return replace(
         known,
         status=result.status,
         limit_reason=result.limit,
-        makespan=_own(result, start),
+        makespan=own,
         lower_bound=result.lower_bound,
         bound_by=result.bound_by,
         seconds=result.seconds,
@@ -91,12 +95,6 @@ def _solved(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
         detail=result.detail,
         trace=tuple(trace),
     )
-
-
-def _own(result: Result, start: Schedule | None) -> int | None:
-    """The makespan of an answer; after a failure, of what the solver found itself before, if anything."""
-    failed = result.status in FAILED and result.schedule is start
-    return None if result.schedule is None or failed else result.schedule.makespan
 
 
 def _twice(solve: Callable[[list[ProgressPoint]], Result], began: ProgressPoint) -> tuple[Result, list[ProgressPoint]]:
@@ -122,12 +120,6 @@ def _circumstances() -> dict[str, Any]:
     """Environment that times depend on: the cores that this process may use, and the project's version."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"cores": cores, "pesto": VERSION}
-
-
-def _planned(cell: StudyCell, step: TracedStep) -> CellAnswer:
-    from pesto.research.study.run.planning import answered
-
-    return answered(cell, step, _circumstances())
 
 
 def _status(error: PestoError) -> str:

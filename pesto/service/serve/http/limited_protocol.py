@@ -64,18 +64,21 @@ class LimitedProtocol(HttpToolsProtocol):
             self._accepted = given
             self._place = self._gate.enter(self, given.get_extra_info("peername"))
             if self._certificate is not None:
-                self._secure(given, self._certificate)
+                # Agree on TLS with the client. Not by `start_tls`, before which uvloop may read the client's first
+                # bytes.
+                tls = cast(Any, SSLProtocol)(
+                    self.loop,
+                    self,
+                    self._certificate.context,
+                    None,
+                    server_side=True,
+                    ssl_handshake_timeout=self._head_s,
+                )
+                given.set_protocol(tls)
+                tls.connection_made(given)
                 return
         self._made, self._due_s = True, time.monotonic() + self._head_s
         super().connection_made(given)
-
-    def _secure(self, accepted: asyncio.Transport, certificate: Certificate) -> None:
-        """Agree on TLS with the client. Not by `start_tls`, before which uvloop may read the client's first bytes."""
-        tls = cast(Any, SSLProtocol)(
-            self.loop, self, certificate.context, None, server_side=True, ssl_handshake_timeout=self._head_s
-        )
-        accepted.set_protocol(tls)
-        tls.connection_made(accepted)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""

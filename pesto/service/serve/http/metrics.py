@@ -57,7 +57,18 @@ class _Counts(Collector):
         yield _gauge("pesto_blobs_bytes", "Bytes of uploaded files.", self._counted.blob_bytes)
         yield _gauge("pesto_watchers", "Streams of events that are open.", service.watchers.count)
         yield _gauge("pesto_acts_waiting", "Changes that wait for the disk.", service.store.writer.waiting)
-        yield from self._of_jobs()
+        labels = ("kind", "model", "state")
+        ended = CounterMetricFamily("pesto_jobs_ended", "Jobs that have ended.", labels=labels)
+        seconds = CounterMetricFamily("pesto_job_seconds", "Seconds of workers at jobs that have ended.", labels=labels)
+        gaps = CounterMetricFamily("pesto_gap_sum", "Gaps of ended jobs that have one, added up.", labels=labels)
+        with_gap = CounterMetricFamily("pesto_gap_count", "Ended jobs that have a gap.", labels=labels)
+        for row in self._counted.sums:
+            names = (row.kind, row.model or OTHER, row.state)
+            ended.add_metric(names, row.jobs)
+            seconds.add_metric(names, row.seconds)
+            gaps.add_metric(names, row.gap)
+            with_gap.add_metric(names, row.gaps)
+        yield from (ended, seconds, gaps, with_gap)
         yield from self._histograms()
 
     def _histograms(self) -> Iterator[Metric]:
@@ -78,20 +89,6 @@ class _Counts(Collector):
         for names, values in list(self._service.request_times.by_labels.items()):
             times.add_metric(names, values.cumulated(), values.sum)
         yield times
-
-    def _of_jobs(self) -> Iterator[Metric]:
-        labels = ("kind", "model", "state")
-        ended = CounterMetricFamily("pesto_jobs_ended", "Jobs that have ended.", labels=labels)
-        seconds = CounterMetricFamily("pesto_job_seconds", "Seconds of workers at jobs that have ended.", labels=labels)
-        gaps = CounterMetricFamily("pesto_gap_sum", "Gaps of ended jobs that have one, added up.", labels=labels)
-        with_gap = CounterMetricFamily("pesto_gap_count", "Ended jobs that have a gap.", labels=labels)
-        for row in self._counted.sums:
-            names = (row.kind, row.model or OTHER, row.state)
-            ended.add_metric(names, row.jobs)
-            seconds.add_metric(names, row.seconds)
-            gaps.add_metric(names, row.gap)
-            with_gap.add_metric(names, row.gaps)
-        yield from (ended, seconds, gaps, with_gap)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

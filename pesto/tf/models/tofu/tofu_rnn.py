@@ -47,18 +47,14 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
     )
     with new_graph().as_default():
         features, targets = placeholders(feeds)
-        loss = _loss(config, _layers(config, features), targets)
+        # Outputs [batch, hidden] of the last layer by step.
+        with scope("embedding"):
+            outputs = tf.unstack(features)
+        for k in range(config.layers):
+            layer = lstm(f"layer_{k}", int(outputs[0].shape[1]), config.hidden, rate=0.0)
+            outputs, _ = unroll(layer, outputs, zero_state(layer.path, config.batch, config.hidden))
+        loss = _loss(config, outputs, targets)
         return finish(loss, [descend(loss, config.learning_rate)], feeds)
-
-
-def _layers(config: TofuRnnConfig, features: tf.Tensor) -> list[tf.Tensor]:
-    """Outputs [batch, hidden] of the last layer by step."""
-    with scope("embedding"):
-        outputs = tf.unstack(features)
-    for k in range(config.layers):
-        layer = lstm(f"layer_{k}", int(outputs[0].shape[1]), config.hidden, rate=0.0)
-        outputs, _ = unroll(layer, outputs, zero_state(layer.path, config.batch, config.hidden))
-    return outputs
 
 
 def _loss(config: TofuRnnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:

@@ -62,7 +62,11 @@ class Leases:
             self._renew()
             self._renewed = time.monotonic()
             self._take_over()
-        self._heed_cancels()
+        mine = [begun.number for begun in self._works.running()]
+        if mine:
+            asked = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
+            for name, attempt, hurried in self._session.execute(asked, (mine,)):
+                self._works.cancel(name, attempt, again=bool(hurried))
         self._tell()
 
     def _renew(self) -> None:
@@ -97,13 +101,6 @@ class Leases:
             self._session.undo()
             self._ledger.reload()
             raise
-
-    def _heed_cancels(self) -> None:
-        mine = [begun.number for begun in self._works.running()]
-        if mine:
-            asked = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
-            for name, attempt, hurried in self._session.execute(asked, (mine,)):
-                self._works.cancel(name, attempt, again=bool(hurried))
 
     def _tell(self) -> None:
         watched = self._watched.watched()

@@ -163,16 +163,15 @@ class Session:
             made.execute(_SETTINGS)
             made.execute(f"SET statement_timeout = '{self._answer_s:g}s'".encode())
             if self._turns:
-                self._sign_on(made)
+                made.execute("DELETE FROM servers WHERE seen < clock_timestamp() - interval '1 day'")
+                made.execute(
+                    "INSERT INTO servers VALUES (%s, 0, clock_timestamp()) ON CONFLICT DO NOTHING", (self._server,)
+                )
         except psycopg.Error as error:
             raise self._away(f": {self._address.said(error)}") from None
         made.answer_s = self._answer_s
         self.mended = time.monotonic() if again else self.mended
         self._connection = made
-
-    def _sign_on(self, made: LimitedConnection) -> None:
-        made.execute("DELETE FROM servers WHERE seen < clock_timestamp() - interval '1 day'")
-        made.execute("INSERT INTO servers VALUES (%s, 0, clock_timestamp()) ON CONFLICT DO NOTHING", (self._server,))
 
     def execute(self, sql: str, given: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
         """Have one statement done. LaterError where it cannot be done now."""

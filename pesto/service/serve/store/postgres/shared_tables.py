@@ -38,7 +38,23 @@ def prepare(session: Session, folder: Path, where: str) -> None:
     session.begin()
     try:
         session.execute("SELECT pg_advisory_xact_lock(?)", (ALONE,))
-        _migrate(session, where)
+        # Bring the tables to the newest version; in one transaction, while other servers that begin wait.
+        (there,) = session.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA_NAME}.about",)).fetchone() or (
+            False,
+        )
+        version = 0
+        if there:
+            (version,) = session.execute("SELECT version FROM about").fetchone() or (0,)
+        if version > newest_version():
+            raise UsageError(f"{where}: {wrong_version(version)} - {NEWER_REMEDY}, or give another database")
+        if not there:
+            session.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA_NAME}")
+        if version < newest_version():
+            session.execute(statements_since(version, _TYPES))
+        if not there:
+            session.execute(_ABOUT)
+            session.execute("INSERT INTO about VALUES (?, ?, false)", (newest_version(), secrets.token_hex(16)))
+        session.execute("UPDATE about SET version = ? WHERE version < ?", (newest_version(),) * 2)
         _pair(session, folder, where)
     except psycopg.Error as error:
         session.undo()
@@ -50,24 +66,6 @@ def prepare(session: Session, folder: Path, where: str) -> None:
         session.undo()
         raise
     session.commit()
-
-
-def _migrate(session: Session, where: str) -> None:
-    """Bring the tables to the newest version; in one transaction, while other servers that begin wait."""
-    (there,) = session.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA_NAME}.about",)).fetchone() or (False,)
-    version = 0
-    if there:
-        (version,) = session.execute("SELECT version FROM about").fetchone() or (0,)
-    if version > newest_version():
-        raise UsageError(f"{where}: {wrong_version(version)} - {NEWER_REMEDY}, or give another database")
-    if not there:
-        session.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA_NAME}")
-    if version < newest_version():
-        session.execute(statements_since(version, _TYPES))
-    if not there:
-        session.execute(_ABOUT)
-        session.execute("INSERT INTO about VALUES (?, ?, false)", (newest_version(), secrets.token_hex(16)))
-    session.execute("UPDATE about SET version = ? WHERE version < ?", (newest_version(),) * 2)
 
 
 def _pair(session: Session, folder: Path, where: str) -> None:
