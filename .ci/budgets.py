@@ -8,6 +8,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import ratchets
+
 FILE_LINES = 600
 TEST_FILE_LINES = 800
 """More for tests: modules without packages share nothing but fixtures, so a file keeps its own small builders."""
@@ -35,6 +37,8 @@ def main() -> None:
     breaches = [b for path in files for b in of_file(path)]
     breaches += [b for package in ("pesto", "solvers") for b in of_rooms(package, files)]
     breaches += duplicates([p for p in files if p.parts[-2] != "tests" and "tests" not in p.parts])
+    breaches += ratchets.breaches()
+    print("\n".join(f"{count:>8} {name}" for name, count in ratchets.counts().items()))
     print("\n".join(breaches) or f"budgets: {len(files)} files within bounds")
     sys.exit(1 if breaches else 0)
 
