@@ -178,7 +178,7 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(
     ("search", "name"),
-    [("cut_and_timed", "split 2"), ("placed_from_a_board", "place"), ("partly_cut", "both"),
+    [("cut_and_time", "split 2"), ("place_from_board", "place"), ("split_partially", "both"),
      ("data_parallel", "data-parallel")],
 )  # fmt: skip
 def test_a_kind_that_fails_takes_no_other_along(step, monkeypatch, caplog, search, name, error):
@@ -203,7 +203,7 @@ def test_a_step_that_cannot_be_cut_is_placed(step):
 @pytest.mark.parametrize("error", ERRORS)
 def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, error):
     """With its own exit code."""
-    for search in ("cut_and_timed", "placed_from_a_board"):
+    for search in ("cut_and_time", "place_from_board"):
         monkeypatch.setattr(choice, search, failing(error))
     with pytest.raises(type(error), match=str(error)):
         quick(step, small(), [(2,)])
@@ -211,7 +211,7 @@ def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, err
 
 @pytest.mark.parametrize(
     "search",
-    ["placed_from_a_board", *(pytest.param(name, marks=pytest.mark.slow) for name in ("partly_cut", "data_parallel"))],
+    ["place_from_board", *(pytest.param(name, marks=pytest.mark.slow) for name in ("split_partially", "data_parallel"))],
 )
 def test_an_interruption_keeps_what_was_found(step, monkeypatch, search):
     """Nothing is searched for after it."""

@@ -112,7 +112,7 @@ def test_placing_a_partial_split_is_in_the_limit(step, placed, monkeypatch):
         raise NothingFoundError("no plan")
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    for name, replaced in (("divide_partly", divided), ("best", offer), ("solve", unsolved)):
+    for name, replaced in (("divide_partly", divided), ("shortest_fitting", offer), ("solve", unsolved)):
         monkeypatch.setattr(module, name, replaced)
     split_partially(step, CLUSTER, Settings(time_limit_s=5), [(CLUSTER, placed)], lambda _: None)
     assert set(offered) == {"start", "single"} and limits == [0.1]

@@ -36,7 +36,7 @@ def searches(monkeypatch):
 
     monkeypatch.setattr(choice, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(choice, "_bound", lambda *_: (1e9, "a bound"))
-    for name, search in (("_cut", split), ("_placed", place), ("_both", both), ("_rival", rival)):
+    for name, search in (("_cut", split), ("_place", place), ("_both", both), ("_rival", rival)):
         monkeypatch.setattr(choice, name, search)
     return clock, given
 

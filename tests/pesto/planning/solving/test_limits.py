@@ -58,7 +58,7 @@ def engines(monkeypatch):
 
 @pytest.fixture
 def quick_methods(monkeypatch):
-    """`levels.quick` as it is, whatever `engines` does to the table's `solve`."""
+    """`multilevel.run_heuristic` as it is, whatever `engines` does to the table's `solve`."""
     found = multilevel.api.solve
     for room in (baselines, multilevel):
         monkeypatch.setattr(

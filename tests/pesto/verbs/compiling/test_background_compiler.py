@@ -40,7 +40,7 @@ parts = {"d": part("d", "b", "c"), "b": part("b", "a"), "a": part("a"), "c": par
 compiling.PARTS.clear()
 compiling.PARTS.update(parts)
 compiling.Tiny.make = staticmethod(lambda: None)
-compiling.ahead.cache_folder = lambda: folder
+compiling.background_compiler.cache_folder = lambda: folder
 compiling.main()
 """
 
