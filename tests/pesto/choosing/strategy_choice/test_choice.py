@@ -211,7 +211,10 @@ def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, err
 
 @pytest.mark.parametrize(
     "search",
-    ["place_from_board", *(pytest.param(name, marks=pytest.mark.slow) for name in ("split_partially", "data_parallel"))],
+    [
+        "place_from_board",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("split_partially", "data_parallel")),
+    ],
 )
 def test_an_interruption_keeps_what_was_found(step, monkeypatch, search):
     """Nothing is searched for after it."""
