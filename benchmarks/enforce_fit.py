@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fit_cases import MODELS, WAYS, Way, made, random_plan
+from fit_cases import MODELS, WAYS, TrainingWay, made, random_plan
 
 from pesto.core.plans.plan import Plan
 from pesto.verbs import api
@@ -73,7 +73,7 @@ class FitCase:
     """A model, a way to train it, and what comes of it without a plan."""
 
     name: str
-    way: Way
+    way: TrainingWay
     folder: Path
     tally: FitTally
 

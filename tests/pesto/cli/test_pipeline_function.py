@@ -164,6 +164,6 @@ def test_an_interrupt_keeps_what_was_found(ended, tmp_path, monkeypatch):
 
 def test_an_interrupt_before_there_is_any_writes_nothing(ended, tmp_path, monkeypatch):
     """The stages are there, the step that is late by them is not."""
-    monkeypatch.setattr(late_pipeline, "lateness", struck)
+    monkeypatch.setattr(late_pipeline, "weight_staleness", struck)
     code, out, err = ended("dense", *BATCH, LATE)
     assert code == 130 and not out and "Traceback" not in err and not (tmp_path / "plan.json").exists()

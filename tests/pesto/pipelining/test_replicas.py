@@ -184,11 +184,11 @@ def test_ctrl_c_keeps_what_was_found(heavy, monkeypatch, when):
             raise KeyboardInterrupt
         return whole(*given, **more)
 
-    whole = step_search.places
-    monkeypatch.setattr(step_search, "places", interrupted)
+    whole = step_search.place_replicas
+    monkeypatch.setattr(step_search, "place_replicas", interrupted)
     found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.chosen.fits and len(calls) == when
-    monkeypatch.setattr("pesto.pipelining.step_pipeline.replicated", lambda _: interrupted())
+    monkeypatch.setattr("pesto.pipelining.step_pipeline.best_replicated", lambda _: interrupted())
     found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.search is None and found.chosen.schedule.name != "replicated"
 

@@ -204,7 +204,9 @@ def test_a_process_that_is_stopped_before_it_began_says_so(groups, clock, tmp_pa
 def test_loading_is_of_the_limit_where_that_is_one_of_time(groups, monkeypatch, deterministic, seconds):
     """Begun 4 s ago: of 100 s at most 96 are left; where they are a measure of work, all of them."""
     request = wire.RequestFrame
-    monkeypatch.setattr(process.wire, "Request", lambda **given: request(**given | {"begun": given["begun"] - 4.0}))
+    monkeypatch.setattr(
+        process.wire, "RequestFrame", lambda **given: request(**given | {"begun": given["begun"] - 4.0})
+    )
     result = run("TellsSeconds", Options(seconds=100.0, deterministic=deterministic))
     assert int(result.detail) in seconds
 
@@ -300,7 +302,7 @@ def report(progress):
     print(json.dumps({"makespan": progress.schedule.makespan if progress.schedule else None}), flush=True)
 options = Options(seconds=600)
 judge = Judge(PROBLEM, options, report, solver="stub", version="1")
-result = process.run(PROBLEM, Entry(module="bad_solvers", attribute=sys.argv[1], isolated=True), options, judge)
+result = process.run(PROBLEM, SolverEntry(module="bad_solvers", attribute=sys.argv[1], isolated=True), options, judge)
 print(json.dumps({"limit": result.limit, "status": result.status, "makespan": result.schedule.makespan}), flush=True)
 """
 

@@ -115,6 +115,7 @@ def run_command(
     pesto run plan.json
     pesto run plan.json --emulate --against expert,single
     """
+    _check_given(emulate=emulate)
     artifact = load_artifact(plan)
     if isinstance(artifact, SplitFile):
         refuse(
@@ -127,7 +128,6 @@ def run_command(
         return
     if not isinstance(artifact, Plan):
         raise refusal(artifact, "run", str(plan), "a plan or a split")
-    _check_given(emulate=emulate)
     found = artifact
     if emulate:
         asked = Asked(clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs)

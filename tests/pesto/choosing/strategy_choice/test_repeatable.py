@@ -37,8 +37,8 @@ def test_a_clock_that_jumps_changes_no_kind(monkeypatch):
     """Shares of the limit are counted in work, so each kind's step is the same where every look costs 0.4 s."""
     graph, shaped = named_sources.load_typed(Source(model="rnnlm", variant="tiny"))
     cluster, found, partial = load_cluster("v100x4"), [], []
-    cut = choice.partial_split
-    monkeypatch.setattr(choice, "partial_split", lambda *given: partial.append(cut(*given)) or partial[-1])
+    cut = choice.split_partially
+    monkeypatch.setattr(choice, "split_partially", lambda *given: partial.append(cut(*given)) or partial[-1])
     for seconds in (0.0, 0.4):
         for module in (choice, split_search, label_methods, partial_split, timed_split):
             monkeypatch.setattr(module, "time", jump_s(seconds))

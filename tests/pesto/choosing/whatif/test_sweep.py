@@ -15,7 +15,7 @@ from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, parse_values
 from pesto.choosing.whatif.points import SweepTask, sweep
 from pesto.choosing.whatif.scaled import scale_cluster
 from pesto.cli.main import pesto
-from pesto.core.errors import InputError, UsageError
+from pesto.core.errors import InputError, SolverError, UsageError
 from pesto.core.files.graph_file import save
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
@@ -242,7 +242,7 @@ def test_wrong_inputs_are_one_line_and_a_code(words, code, text, tmp_path, make_
 def test_a_chart_without_matplotlib_is_refused_before_the_work(step, monkeypatch) -> None:
     monkeypatch.setattr(drawing, "available", lambda: False)
     done = invoked("--graph", step, "--compute", "1", "--chart", "x.png")
-    assert isinstance(done.exception, UsageError) and "needs matplotlib" in str(done.exception)
+    assert isinstance(done.exception, SolverError) and "needs matplotlib" in str(done.exception)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

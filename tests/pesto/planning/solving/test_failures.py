@@ -62,7 +62,7 @@ def test_where_the_exact_solver_fails_a_plan_is_found_and_the_user_warned(
         for a in range(4) for b in range(6)
     ]  # fmt: skip
     path.write_text(json.dumps(text))
-    assert solve(path, monkeypatch, "--no-search") == 0
+    assert solve(path, monkeypatch, "--no-search", "--time-limit", "60") == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["coarse"]["status"] == "missing"
     assert json.loads(out)["coarse"]["makespan_s"] is None

@@ -20,7 +20,7 @@ from solvers.pipelining.unequal_devices import Machines
 def _figure(monkeypatch):
     """The figure that is drawn."""
     kept = []
-    monkeypatch.setattr(pipeline_chart, "saved", lambda canvas, *_: kept.append(canvas) or b"")
+    monkeypatch.setattr(pipeline_chart, "figure_bytes", lambda canvas, *_: kept.append(canvas) or b"")
     return lambda draw, *words: (draw(*words, "png"), kept.pop())[1]
 
 

@@ -243,7 +243,7 @@ def test_every_asset_is_installed_and_in_the_page() -> None:
     assert set(found) == {*SCRIPTS, "report.html", "report.css"}
     assert max(len(text.splitlines()) for text in found.values()) <= 400
     build: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert "show/report/assets/*" in build["package-data"]["pesto"]
+    assert "reporting/show/report/assets/*" in build["package-data"]["pesto"]
 
 
 def run(*words: object) -> Result:

@@ -132,7 +132,7 @@ from pesto.verbs.compiling.parts import PARTS, Tiny, run
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.core.settings import Settings
 from pesto.planning.solving import flow
-from pesto.planning.solving.background_compiler import FIRST, alone
+from pesto.planning.solving.background_compiler import FIRST, compile_in_process
 def known():
     return {(d.py_func.__qualname__, s) for d in gc.get_objects() if isinstance(d, CPUDispatcher) for s in d.overloads}
 tiny = Tiny.make()
@@ -141,7 +141,7 @@ for name in FIRST:
 before = known()
 cluster = load_cluster("v100x2-nvlink")
 case = tiny.graph, cluster, load_costs(tiny.graph, cluster, None), Settings(), lambda _: None
-with alone():
+with compile_in_process():
     for spent, made in ((math.inf, 1), (0.0, 3)):
         real = flow.Tracker.past
         flow.Tracker.past = lambda self, *given: real(self, *given) or len(self.candidates) == made
