@@ -204,9 +204,11 @@ def test_a_process_that_is_stopped_before_it_began_says_so(groups, clock, tmp_pa
 def test_loading_is_of_the_limit_where_that_is_one_of_time(groups, monkeypatch, deterministic, seconds):
     """Begun 4 s ago: of 100 s at most 96 are left; where they are a measure of work, all of them."""
     request = wire.RequestFrame
-    monkeypatch.setattr(
-        process.wire, "RequestFrame", lambda **given: request(**given | {"begun": given["begun"] - 4.0})
-    )
+
+    def begun_earlier(**given):
+        return request(**given | {"begun": given["begun"] - 4.0})
+
+    monkeypatch.setattr(process.wire, "RequestFrame", begun_earlier)
     result = run("TellsSeconds", Options(seconds=100.0, deterministic=deterministic))
     assert int(result.detail) in seconds
 
