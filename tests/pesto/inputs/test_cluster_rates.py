@@ -152,7 +152,7 @@ def test_a_type_without_a_peak_is_refused(dtype: str, missing: str, tmp_path: Pa
     fault = f"device gpu:0: no peak for {dtype}, in which the graph computes - add {missing} to its peak_tflops"
     with pytest.raises(InputError, match=fault):
         model_costs(graph(dtype), machine(WHOLE))
-    assert isinstance(done.exception, InputError) or done.exit_code == InputError.exit
+    assert isinstance(done.exception, InputError) or done.exit_code == InputError.exit_code
     # Beside a preset it is costed as float32, and the result says so.
     assert seconds('preset = "V100"\nmemory_gb_s = 450', "bfloat16") == seconds('preset = "V100"\nmemory_gb_s = 450')
 

@@ -145,7 +145,7 @@ with compile_in_process():
     for spent, made in ((math.inf, 1), (0.0, 3)):
         real = flow.Tracker.past
         flow.Tracker.past = lambda self, *given: real(self, *given) or len(self.candidates) == made
-        found = flow.solve(*case, flow.Earlier(spent_s=spent))
+        found = flow.solve(*case, flow.EarlierPlans(spent_s=spent))
         flow.Tracker.past = real
         assert sum(each is not None for each in found.candidates.values()) == made
 print(sorted(str(k) for k in known() - before))
