@@ -27,6 +27,8 @@ PACKAGES = (
     "msgspec", "protobuf",
 )  # fmt: skip
 _ABSENT = "not installed, which is optional: "
+_IMPORT_ORDER = "import ortools before pulp or highspy in one program: behind them it cannot be loaded"
+"""Both bring a library of HiGHS, and a process keeps the first; the solvers of a plan run in processes of their own."""
 _TRY_TENSORFLOW = """
 from pesto.tf.tensorflow_start import tensorflow
 tensorflow()
@@ -57,12 +59,15 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     compiled = {"parts": len(compiled_parts()), "of": len(PARTS), "folder": str(cache_folder())}
     if as_json:
         python = platform.python_version()
-        found = {"python": python, "versions": versions, "compiled": compiled, "checks": checks, "well": well}
+        found = {
+            "python": python, "versions": versions, "compiled": compiled, "checks": checks, "notes": [_IMPORT_ORDER],
+            "well": well,
+        }  # fmt: skip
         click.echo(to_json(found))
     else:
         click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         there = "{parts} of {of} parts of what a solve needs, in {folder}".format_map(compiled)
-        rows = {**versions, "compiled": shown(there), **checks}
+        rows = {**versions, "compiled": shown(there), **checks, "note": _IMPORT_ORDER}
         click.echo("\n".join(paragraph(line, 27) for line in align_rows(rows.items(), "<", (25,))))
     if not well:
         raise click.exceptions.Exit(Exit.SOLVER)
