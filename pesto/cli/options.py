@@ -255,6 +255,6 @@ def disturbed_told() -> Iterator[None]:
     except NothingFoundError as error:
         if KEEP not in str(error):
             raise
-        raise NothingFoundError(
+        raise NothingFoundError.build(
             error.message, where=error.where, remedy=f"{error.remedy} (--keep-disturbed)"
         ) from error

@@ -23,21 +23,42 @@ class Exit(IntEnum):
 
 
 class PestoError(Exception):
-    """The root of the tree. Its text is one line, "where: message - remedy", without the parts that are empty."""
+    """The root of the tree. Its text is one line, "where: message - remedy", without the parts that are empty.
+
+    It has Exception's constructor: with another one TensorFlow's AutoGraph makes errors of its own of those that are
+    raised in traced functions.
+    """
 
     exit_code = Exit.BUG
     """Exit code of the command line for errors of this class."""
+    where: str = ""
+    """File or name that the error is about."""
+    _remedy: str = ""
 
-    def __init__(self, message: str = "", *, where: object = "", remedy: str = "") -> None:
-        """`message`: what is wrong; `where`: file or name that it is about; `remedy`: what the user can do."""
-        super().__init__(message)
-        if not remedy:
-            message, remedy = split_remedy(message)
-        self.message, self.where, self.remedy = message, str(where), remedy
+    @property
+    def message(self) -> str:
+        """Text without the place and the remedy: what is wrong."""
+        return self._text if self._remedy else split_remedy(self._text)[0]
+
+    @property
+    def remedy(self) -> str:
+        """Advice to the user; empty where there is none."""
+        return self._remedy or split_remedy(self._text)[1]
+
+    @property
+    def _text(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
         """Return the line that is shown."""
         return _line(self.where, self.message, self.remedy)
+
+    @classmethod
+    def build(cls, message: str, *, where: object = "", remedy: str = "") -> Self:
+        """Return an error of this class from its parts; a remedy that is not given follows the message's last dash."""
+        error = cls(message)
+        error.where, error._remedy = str(where), remedy
+        return error
 
     @classmethod
     def of(cls, error: Exception, *, where: object = "") -> Self:
@@ -49,7 +70,7 @@ class PestoError(Exception):
             message, remedy = _line(error.where, error.message, ""), error.remedy
         else:
             message, remedy = split_remedy(str(error))
-        return cls(message, where=where, remedy=remedy)
+        return cls.build(message, where=where, remedy=remedy)
 
 
 def split_remedy(text: str) -> tuple[str, str]:

@@ -93,7 +93,9 @@ def _measure_until_stable(measure: Measure, passes: int, heard: list[OtherLoad])
         except NothingFoundError as error:
             if not more:
                 load = _describe_load(total_load(others) if others else None, kept=False)
-                raise NothingFoundError(f"{error.message}; {load}", where=error.where, remedy=error.remedy) from error
+                raise NothingFoundError.build(
+                    f"{error.message}; {load}", where=error.where, remedy=error.remedy
+                ) from error
             further = measure(more)
             there, back = join_samples(there, further[0]), join_samples(back, further[1])
             others += [further[2].others] if further[2].others is not None else []

@@ -133,7 +133,9 @@ def load_plan(path: Path, verb: str, called: str | None = None) -> Plan:
 def refusal(artifact: Artifact, verb: str, called: str, takes: str) -> InputError:
     """Return the error of a verb that takes no artifact of this kind."""
     kind = kind_of(artifact)
-    return InputError(f"it is a {kind}, and pesto {verb} takes {takes}", where=called, remedy=_INSTEAD[kind][verb])
+    return InputError.build(
+        f"it is a {kind}, and pesto {verb} takes {takes}", where=called, remedy=_INSTEAD[kind][verb]
+    )
 
 
 def save(artifact: Artifact, path: Path) -> None:

@@ -99,7 +99,7 @@ def failed(code: int, error: str, remedy: str | None, where: str | None = None) 
         Exit.TERMINATED: TerminatedError,
     }
     message = error.removeprefix(f"{where}: ") if where else error
-    return kinds.get(code, PestoError)(message, where=where or "", remedy=remedy or "")
+    return kinds.get(code, PestoError).build(message, where=where or "", remedy=remedy or "")
 
 
 def _away(url: str, reply: Reply) -> FileError:

@@ -14,7 +14,8 @@ class RefusedError(UsageError):
 
         code: one of `pesto.service.serve.error_codes.CODES`; by default the usual one of the status.
         """
-        super().__init__(message, remedy=remedy)
+        super().__init__(message)
+        self._remedy = remedy
         self.status, self.retry_after_s, self.code = status, retry_after_s, code or code_of(status)
 
 

@@ -101,7 +101,7 @@ def check_job(work: Work) -> dict[str, Any]:
     why, names = UNUSED[kind_of(artifact)]
     for name in names:
         if getattr(work.request, name) is not None:
-            raise UsageError(why, remedy=f"leave out {name}")
+            raise UsageError.build(why, remedy=f"leave out {name}")
     if kind_of(artifact) == PATTERN:
         work.telling.begins("check")
     checked = verify(artifact, _given_step(work, "check"), file.name, certificate=work.request.certificate)

@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 
-from pesto.core.errors import Exit, InputError, UsageError, describe_error
+from pesto.core.errors import Exit, InputError, MismatchError, PestoError, UsageError, describe_error
 
 
 def test_an_error_has_parts_and_shows_one_line() -> None:
     """A dash in the message or in the name of a file is no border."""
-    error = InputError("a key - b - is unknown", where="step - 2.json", remedy="leave it out - or spell it")
+    error = InputError.build("a key - b - is unknown", where="step - 2.json", remedy="leave it out - or spell it")
     assert (error.message, error.where, error.remedy) == (
         "a key - b - is unknown", "step - 2.json", "leave it out - or spell it",
     )  # fmt: skip
@@ -41,7 +41,7 @@ def test_an_error_of_a_library_below_keeps_its_remedy() -> None:
 
 
 def test_errors_of_all_kinds_are_reported() -> None:
-    found = describe_error(UsageError("a - b is wrong", remedy="leave it out"), None)
+    found = describe_error(UsageError.build("a - b is wrong", remedy="leave it out"), None)
     assert (found.error, found.remedy, found.exit_code) == ("a - b is wrong", "leave it out", Exit.USAGE)
     assert describe_error(KeyboardInterrupt(), None).remedy == ""
     assert describe_error(KeyboardInterrupt(), Exit.TERMINATED).exit_code == 143
@@ -59,3 +59,9 @@ def test_an_error_that_comes_of_an_interruption_is_one(chained) -> None:
                 raise TypeError("cannot compare") from interruption
             raise TypeError("cannot compare")  # noqa: B904
     assert describe_error(struck.value, Exit.TERMINATED).exit_code == 143
+
+
+def test_errors_have_the_constructor_that_autograph_asks_for():
+    """It makes an error of a traced function anew by its class only where the class has Exception's constructor."""
+    for kind in (PestoError, InputError, UsageError, MismatchError):
+        assert kind.__init__ is Exception.__init__

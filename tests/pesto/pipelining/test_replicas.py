@@ -184,8 +184,8 @@ def test_ctrl_c_keeps_what_was_found(heavy, monkeypatch, when):
             raise KeyboardInterrupt
         return whole(*given, **more)
 
-    whole = step_search.place_replicas
-    monkeypatch.setattr(step_search, "place_replicas", interrupted)
+    whole = step_search.op_devices
+    monkeypatch.setattr(step_search, "op_devices", interrupted)
     found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
     assert found.interrupted and found.chosen.fits and len(calls) == when
     monkeypatch.setattr("pesto.pipelining.step_pipeline.best_replicated", lambda _: interrupted())

@@ -78,7 +78,7 @@ def test_a_step_is_read_by_the_caller_of_verify() -> None:
 
     def refuse(source):
         read.append(source.file)
-        raise InputError("too many ops", remedy="give a smaller step")
+        raise InputError.build("too many ops", remedy="give a smaller step")
 
     for kind in ("plan", "split"):
         given = GivenStep(source=Source(file=STEPS[kind]), read_graph=refuse, read_shapes=refuse)

@@ -313,7 +313,7 @@ def test_solve_writes_what_it_chose(tmp_path):
     done = run("solve", *words, "--time-limit", "1", "-o", out, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["kind"] in ("split", "place", "both")
+    assert found["strategy"] in ("split", "place", "both")
     assert set(found["kinds"]) - {"both 2"} == {"place", "split 2", "data-parallel"}
     assert set(found["kinds"]["place"]) >= {"makespan_s", "peak_bytes", "fits"}
     assert run("check", out, "--json").exit_code == 0

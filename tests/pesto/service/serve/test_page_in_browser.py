@@ -177,6 +177,7 @@ def test_refusals_stay_until_they_are_dismissed_and_the_keyboard_keeps_its_place
         tab.press("Enter")
         tab.wait(f"{JOB}('submitted').textContent.includes('is queued')")
         assert json.loads(tab.value("sent.find((body) => body)"))["settings"] == {}, "no seconds: the default"
+        tab.wait("location.hash.length > 1")
         first = tab.value("location.hash").removeprefix("#")
         tab.wait(f"document.querySelector('button[data-job=\"{first}\"]')")
         tab.value(f"document.querySelector('button[data-job=\"{first}\"]').focus()")
