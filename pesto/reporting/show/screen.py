@@ -56,8 +56,8 @@ class Screen(io.TextIOBase):
             self._stream.flush()
 
     def isatty(self) -> bool:
-        """Return True if somebody looks at it."""
-        return self._stream.isatty()
+        """Return True if it is a terminal; a stream that was closed below is none, as libraries ask at the very end."""
+        return not self._stream.closed and self._stream.isatty()
 
     def fileno(self) -> int:
         """The descriptor below."""

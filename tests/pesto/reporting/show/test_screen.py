@@ -61,6 +61,13 @@ def test_the_live_line_moves_the_cursor_and_what_it_says_does_not() -> None:
     assert stream.getvalue().replace("\r\x1b[K", "").replace("\n", "").isprintable()
 
 
+def test_a_closed_stream_is_no_terminal() -> None:
+    """colorama, where it is installed, asks as the interpreter ends."""
+    stream = io.StringIO()
+    stream.close()
+    assert not Screen(stream).isatty()
+
+
 def test_an_expendable_stream_may_fail() -> None:
     """A terminal that is gone answers EIO; what nobody can read must not end a solve. Other streams raise."""
     gone = io.StringIO()
