@@ -15,7 +15,7 @@ AT_MOST = {
     "import depth": 41,
     "rooms": 17,
     "arrows between rooms": 72,
-    "docstrings that open with What, Whether or Of": 424,
+    "docstrings that open with What, Whether or Of": 407,
     "class names that stand twice": 6,
 }
 """Ceilings: lower one when its count has fallen, never raise it without a reason in the commit."""

@@ -1,4 +1,4 @@
-"""Where a verb runs: a terminal that shows progress on stderr, and a process whose start counts in time limits."""
+"""The terminal on whose stderr a verb shows progress, and the process whose start counts in its time limit."""
 
 import sys
 from collections.abc import Iterator

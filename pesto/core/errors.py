@@ -136,17 +136,17 @@ class ErrorReport(NamedTuple):
     """An error that ends a verb or a job, as it is shown and written as JSON."""
 
     message: str
-    """What is wrong, on one line without the place and the remedy."""
+    """Fault on one line, without the place and the remedy."""
     exit_code: int
     """One of `Exit`."""
     remedy: str = ""
-    """What to do about it; empty where nothing is known."""
+    """Advice to the user; empty where there is none."""
     where: str = ""
     """File or name that it is about; empty where the message says it."""
 
     @property
     def error(self) -> str:
-        """What is wrong and where, without the remedy."""
+        """Place and fault on one line, without the remedy."""
         return _line(self.where, self.message, "")
 
     @property

@@ -37,7 +37,7 @@ class LaunchedStep:
         return self.schedule.makespan * TICK_S
 
     def __str__(self) -> str:
-        """What it takes, and why."""
+        """Describe the predicted step time and its cause in one line."""
         change = self.makespan_s / self.inside_s - 1.0 if self.inside_s else 0.0
         busy = percent(self.busiest_s / self.makespan_s) if self.makespan_s else "0%"
         return (

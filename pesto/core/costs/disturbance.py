@@ -19,7 +19,7 @@ QUIET = 0.05
 PATIENCE = 4
 """Times as many runs as are wanted, until it is given up."""
 KEEP = "have disturbed runs kept"
-"""What is said of `DisturbanceWatch.keep` to those who have no name for it."""
+"""Remedy that names `DisturbanceWatch.keep` for callers without an option of that name."""
 NAMED = 3
 """Most programs that are named."""
 _BUSY = (0, 1, 2, 5, 6, 7)

@@ -1,4 +1,4 @@
-"""What a way of running a step keeps of a plan's order, and what the step takes then."""
+"""The part of a plan's order that each way of running a step keeps, and the step time predicted for it."""
 
 from dataclasses import dataclass, replace
 
@@ -83,7 +83,7 @@ class ModePrediction:
         return self.makespan_s / self.planned_s - 1.0 if self.planned_s else 0.0
 
     def __str__(self) -> str:
-        """What it takes, and why."""
+        """Describe the predicted step time and its cause in one line."""
         what = f"{duration(self.makespan_s)} ({self.loss:+.2%})"
         return f"{what}: {self.outside} of {self.ops} ops have no place in the order"
 
@@ -143,7 +143,7 @@ def _replay(graph: Graph, planned: Timeline, rank: Ints, way: str) -> Timeline:
 
 
 def loss_remedy(found: ModePrediction, graph: Graph, planned: Timeline, rank: Ints) -> str:
-    """What to do about a loss of more than LOSS, as in `predict_intended_mode`; nothing where it is less."""
+    """Return the remedy for a loss of more than LOSS, as in `predict_intended_mode`; empty where it is less."""
     if found.loss <= LOSS or found.way == PLACEMENT:
         return ""
     if found.way == SESSION:

@@ -40,10 +40,10 @@ _COLUMNS, _WIDTH, _LEFT, _ROW = 600, 900, 120, 22
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaneChart:
-    """What each processor does over a step, in columns of time."""
+    """Activity of each processor over a step, in columns of time."""
 
     caption: str
-    """What step it is of."""
+    """Name of the step that the chart is of."""
     step_s: float
     """Seconds of the step."""
     lanes: tuple[str, ...]
@@ -135,7 +135,7 @@ def _bin_columns(edges: Floats, start: Ints, finish: Ints) -> tuple[Floats, Ints
 # A plan as a table of another library, one row an op, where one is installed.
 
 LIBRARIES = ("pandas", "polars")
-"""What makes frames, the first that is installed."""
+"""Packages that make data frames; the first that is installed is used."""
 
 
 def op_frame(columns: Mapping[str, list[Any]]) -> Any:
@@ -288,7 +288,7 @@ class Plan:
         return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy", "peak"), rows)
 
     def timeline(self) -> LaneChart:
-        """What each processor does over the step, which a notebook draws."""
+        """Activity of each processor over the step, which a notebook draws."""
         s, made = self.schedule, self.provenance
         caption = f"{shown(made.graph_source, 80)} on {shown(made.cluster, 24)}"
         return draw_lanes(caption, self.names, self.lanes, (s.device, s.start, s.finish), self.tick_s)

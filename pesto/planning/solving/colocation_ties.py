@@ -20,11 +20,11 @@ REMEDY = (
     "can divide it, or take an optimizer without a branch around it: in Keras without gradient_accumulation_steps, and "
     "for mixed_float16 compile(optimizer=Adam(loss_scale_factor=1024), auto_scale_loss=False)"
 )
-"""What to do about a branch that could not be divided."""
+"""Remedy for a branch that could not be divided."""
 LOOPS = frozenset(("StatelessWhile", "While"))
 """Types of ops whose inside runs again and again, so that no piece of it is a variable's alone."""
 UNROLLED = "give each variable that can be elsewhere a loop of its own, or unroll the loop (in Keras unroll=True)"
-"""What to do about a loop."""
+"""Remedy for a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ class SolveOutcome:
     """What the step takes in the way in which it is meant to be run; None where the graph does not say which, and where
     the time limit was over before."""
     remedy: str
-    """What to do about that, where it is more than LOSS of the step more; else empty."""
+    """Remedy for a loss of more than LOSS of the step; empty where it is less."""
     turns: LinkTieRuns
     """What the plan's step is where links serve devices that ask at once in other orders."""
     trust: Trust | None

@@ -14,7 +14,7 @@ from pesto.core.graph import CONV, CONV_FILTER, DEPTHWISE, DEPTHWISE_FILTER, LOO
 from solvers.arrays import Floats, Ints
 
 FORMS = ("nothing launched", "bytes and operations", "matmul", *ALGORITHMS, "depthwise", "passes", "loop")
-"""What `KernelTimes.form` counts."""
+"""Forms of kernels, the values of `KernelTimes.form`."""
 _VOLUME = "Conv3D"
 """Part of the names of ops that convolve volumes."""
 _NOTHING, _ROOFLINE, _MATMUL, _FIRST_CONV = range(4)

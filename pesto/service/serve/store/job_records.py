@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None = None
     """File or name that the error is about, with which `error` begins."""
     remedy: str | None = None
-    """What to do about it."""
+    """Remedy for the error."""
     result: dict[str, Any] = {}
     """A summary, by kind."""
     files: tuple[str, ...] = ()
