@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_MOST = {
-    "product lines": 112110,
+    "product lines": 112800,
     "product files": 889,
     "private functions that are used once, in per mille of all functions": 283,
     "import depth": 41,

@@ -51,7 +51,9 @@ def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 def connected(server: str, token: str | None) -> Client:
     """A client; UsageError for a token in place of its file, which everybody on the machine could read."""
     if token is not None and token.startswith("pesto_") and not Path(token).exists():
-        raise UsageError("a token on the command line can be seen by others - set PESTO_TOKEN, or name a file with it")
+        raise UsageError.build(
+            "a token on the command line can be seen by others", remedy="set PESTO_TOKEN, or name a file with it"
+        )
     said = None if token is None else read_bytes(Path(token), _MOST).decode(errors="replace").strip()
     return Client(server, said, patience_s=PATIENCE_S)
 

@@ -163,7 +163,7 @@ def costs_option() -> Callable[..., Any]:
     def one(ctx: click.Context, param: click.Parameter, given: tuple[Path, ...]) -> Path | None:
         del ctx, param
         if len(given) > 1:
-            raise UsageError(f"--costs is given {len(given)} times - give one file")
+            raise UsageError.build(f"--costs is given {len(given)} times", remedy="give one file")
         return given[0] if given else None
 
     return click.option(
@@ -244,7 +244,7 @@ def first_given(*names: str, but: Iterable[str] = ()) -> str | None:
 def refuse(why: str, *names: str, but: Iterable[str] = ()) -> None:
     """UsageError where an option is given that says nothing here."""
     if flag := first_given(*names, but=but):
-        raise UsageError(f"{why} - leave out {flag}")
+        raise UsageError.build(f"{why}", remedy=f"leave out {flag}")
 
 
 @contextmanager

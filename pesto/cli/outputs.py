@@ -29,9 +29,9 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path], *, as_json: b
     written = list(outputs)
     for one, other in combinations([*written, *inputs], 2):
         if one.resolve() == other.resolve() and one in written:
-            raise UsageError(f"{one} is named twice - give every output a file of its own")
+            raise UsageError.build(f"{one} is named twice", remedy="give every output a file of its own")
     if as_json and any(str(path).startswith(_STREAMS) for path in written):
-        raise UsageError("--json prints one object on stdout - write to a file")
+        raise UsageError.build("--json prints one object on stdout", remedy="write to a file")
     for path in written:
         check_writable(path)
 
@@ -45,7 +45,7 @@ def picture_format(picture: Path | None) -> str:
     """The format of what `--chart` names, before anything is done, "" for none; UsageError when it cannot be drawn."""
     form = picture.suffix.lower().lstrip(".") if picture is not None else ""
     if picture is not None and form not in drawing.FORMATS:
-        raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
+        raise UsageError.build(f"--chart {picture}: no picture format", remedy="end the name in .png or .svg")
     if picture is not None and not drawing.available():
-        raise SolverError(f"--chart needs matplotlib - {install_command('study')}")
+        raise SolverError.build("--chart needs matplotlib", remedy=f"{install_command('study')}")
     return form

@@ -61,8 +61,8 @@ def checked_step(source: Source | Graph) -> Source:
     if not isinstance(source, Source):
         raise TypeError("a verb's step is named by options")
     if source == Source():
-        raise UsageError(
-            "no step is named - give --model NAME (pesto models), --graph FILE, --saved-model DIR or --function "
-            "MODULE:CALLABLE"
+        raise UsageError.build(
+            "no step is named",
+            remedy=("give --model NAME (pesto models), --graph FILE, --saved-model DIR or --function MODULE:CALLABLE"),
         )
     return source.checked()

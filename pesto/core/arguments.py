@@ -23,7 +23,7 @@ def expect_count(name: str, value: object, least: int = 1) -> None:
     give = f"a whole number, at least {least}"
     expect(name, value, int, give)
     if isinstance(value, int) and value < least:
-        raise UsageError(f"{name} is {value} - give {give}")
+        raise UsageError.build(f"{name} is {value}", remedy=f"give {give}")
 
 
 def expect_path(name: str, value: str | Path) -> Path:

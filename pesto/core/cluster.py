@@ -36,10 +36,12 @@ class Rates:
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "peaks"}
         for name, value in [*self.peaks, *said.items()]:
             if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"device rates: {name} is {value} - it must be finite and above zero")
+                raise InputError.build(f"device rates: {name} is {value}", remedy="it must be finite and above zero")
         unknown = [name for name, _ in self.peaks if name not in PRECISIONS]
         if unknown:
-            raise InputError(f"device rates: no precision is named {unknown[0]!r} - known: {', '.join(PRECISIONS)}")
+            raise InputError.build(
+                f"device rates: no precision is named {unknown[0]!r}", remedy=f"known: {', '.join(PRECISIONS)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ class Cluster:
     def _check_path(self, a: int, b: int, path: Path | None) -> None:
         where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"
         if (path is None) != (a == b):
-            raise InputError(f"{where} has no path - add a link that joins them")
+            raise InputError.build(f"{where} has no path", remedy="add a link that joins them")
         if path is None:
             return
         if not all(0 <= x < float("inf") for x in path.cost):

@@ -173,7 +173,7 @@ class Graph:
         _indices(self)
         _numbers(self)
         if len({variable.name for variable in self.variables}) != len(self.variables):
-            raise InputError("graph: two variables have one name - give each a name of its own")
+            raise InputError.build("graph: two variables have one name", remedy="give each a name of its own")
         if len(set(self.names)) != self.ops:
             seen: set[str] = set()
             twice = next(n for n in self.names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
@@ -260,7 +260,9 @@ class Graph:
 
         for label in (*self.kinds, *self.dtypes):
             if "," in label:
-                raise InputError(f"graph: {label!r} has a comma, which separates kinds and data types - rename it")
+                raise InputError.build(
+                    f"graph: {label!r} has a comma, which separates kinds and data types", remedy="rename it"
+                )
         said = {
             "source": self.source, "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
             "kinds": ",".join(self.kinds),
@@ -331,7 +333,9 @@ def _arrange(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
     """([n] op at each place, [n] place of each op); InputError unless every op has one place."""
     order = np.arange(g.ops) if order is None else np.asarray(order, dtype=np.int64)
     if not np.array_equal(np.sort(order), np.arange(g.ops)):
-        raise InputError(f"graph: the order does not hold each of the {g.ops} ops once - list every op by index")
+        raise InputError.build(
+            f"graph: the order does not hold each of the {g.ops} ops once", remedy="list every op by index"
+        )
     return order, rank_of(order)
 
 
@@ -414,18 +418,20 @@ def _numbers(g: Graph) -> None:
         values = getattr(g, name)
         bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
         if len(bad):
-            raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} - it must be finite and >= 0")
+            raise InputError.build(f"graph: {name}[{bad[0]}] = {values[bad[0]]}", remedy="it must be finite and >= 0")
     bad = np.flatnonzero((np.isinf(g.given_s) | (g.given_s < 0)).any(axis=1))
     if len(bad):
         raise InputError(f"graph: the time given for op {g.names[bad[0]]} is negative or infinite")
     _kernels(g.kernels)
     if g.batch is not None and g.batch < 1:
-        raise InputError(f"graph: batch is {g.batch} - it must be at least 1")
+        raise InputError.build(f"graph: batch is {g.batch}", remedy="it must be at least 1")
     if g.way not in MEANT:
-        raise InputError(f"graph: way is {g.way!r} - it must be one of {MEANT}")
+        raise InputError.build(f"graph: way is {g.way!r}", remedy=f"it must be one of {MEANT}")
     nowhere = np.flatnonzero(~g.runs_on.any(axis=1)) if g.kinds else np.arange(g.ops)
     if len(nowhere):
-        raise InputError(f"graph: op {g.names[nowhere[0]]} can run on no kind of device - give it one of {g.kinds}")
+        raise InputError.build(
+            f"graph: op {g.names[nowhere[0]]} can run on no kind of device", remedy=f"give it one of {g.kinds}"
+        )
 
 
 def _kernels(rows: Ints) -> None:
@@ -438,4 +444,6 @@ def _kernels(rows: Ints) -> None:
     wrong = (rows[:, 1:] < np.where(listed, least, 0)) | (~listed & (rows[:, 1:] != 0))
     bad = np.flatnonzero(beyond | wrong.any(axis=1))
     if len(bad):
-        raise InputError(f"graph: kernels[{bad[0]}] = {rows[bad[0]].tolist()} - it is no form with its sizes")
+        raise InputError.build(
+            f"graph: kernels[{bad[0]}] = {rows[bad[0]].tolist()}", remedy="it is no form with its sizes"
+        )

@@ -86,13 +86,13 @@ def check_options(value: Any) -> None:
     for each in declared:
         given = getattr(value, each.name)
         if each.kind in _KINDS and type(given) is not each.kind and not (each.kind is float and type(given) is int):
-            raise UsageError(f"{each.name} is {given!r} - give {_KINDS[each.kind]}")
+            raise UsageError.build(f"{each.name} is {given!r}", remedy=f"give {_KINDS[each.kind]}")
     for each in declared:
         given = getattr(value, each.name)
         if type(given) in (int, float) and not _within(given, each.meta):
             called, unit = each.note("called") or each.name, each.note("unit")
             shown = f"{given} {unit}" if unit else f"{given}"
-            raise UsageError(f"{called} is {shown} - give {each.note('give') or _bounds(each.meta)}")
+            raise UsageError.build(f"{called} is {shown}", remedy=f"give {each.note('give') or _bounds(each.meta)}")
 
 
 def with_options_of(declared: Any) -> Callable[[F], F]:

@@ -58,7 +58,9 @@ def build_problem(
     missing = allowed & np.isnan(costs.compute_s)
     if missing.any():
         op, device = np.argwhere(missing)[0]
-        raise InputError(f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name} - profile it")
+        raise InputError.build(
+            f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name}", remedy="profile it"
+        )
     _check_range(graph, costs.compute_s, cluster)
     ticks = np.where(allowed, np.where(_runs_unordered(graph)[:, None], 0, _round_up(costs.compute_s)), FORBIDDEN)
     payload, tensor = payloads(graph, per_edge=per_edge)
@@ -82,7 +84,9 @@ def build_problem(
             group=_colocation_groups(graph, payload),
         )
     except ValueError as error:  # the graph's own invariants hold, so only sums can be at fault
-        raise InputError(f"{graph.source}: {error} - check the units of its times and bytes") from error
+        raise InputError.build(
+            f"{error}", where=graph.source, remedy="check the units of its times and bytes"
+        ) from error
 
 
 def add_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: LaunchTimes) -> tuple[Problem, Ints]:
@@ -135,7 +139,9 @@ def _round_up(seconds: Floats) -> Ints:
     with np.errstate(over="ignore"):
         ticks = np.ceil(np.round(np.nan_to_num(seconds) / TICK_S, 3))
     if (ticks > LONGEST).any():
-        raise InputError(f"a transfer takes {ticks.max() * TICK_S:.3g} s - check the tensors' bytes and the links")
+        raise InputError.build(
+            f"a transfer takes {ticks.max() * TICK_S:.3g} s", remedy="check the tensors' bytes and the links"
+        )
     return ticks.astype(np.int64)
 
 
@@ -163,9 +169,10 @@ def _allowed(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Bools:
     if len(nowhere):
         op = nowhere[0]
         kernels = [kind for k, kind in enumerate(graph.kinds) if can[op, k]]
-        raise InputError(
+        raise InputError.build(
             f"op {graph.names[op]} runs on no device: its kernels {kernels} match none of the cluster's "
-            f"{sorted(present)} - add such a device to the cluster"
+            f"{sorted(present)}",
+            remedy="add such a device to the cluster",
         )
     return allowed
 
@@ -175,7 +182,9 @@ def _pinned_device(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> I
     names = [device.name for device in cluster.devices]
     missing = [name for name in (*graph.devices, *pins.values()) if name not in names]
     if missing:
-        raise InputError(f"graph: ops are pinned to {missing[0]}, the cluster has {', '.join(names)} - rename one")
+        raise InputError.build(
+            f"graph: ops are pinned to {missing[0]}, the cluster has {', '.join(names)}", remedy="rename one"
+        )
     pin = np.append(np.array([names.index(name) for name in graph.devices], dtype=np.int64), -1)[graph.device_of]
     at = [names.index(pins[variable.name]) if variable.name in pins else -1 for variable in graph.variables]
     held = np.array([*at, -1], dtype=np.int64)[graph.variable_of]
@@ -191,7 +200,9 @@ def _pinned_device(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> I
     np.maximum.at(group, graph.group, np.where(graph.group >= 0, pin, -1))
     torn = np.flatnonzero((graph.group >= 0) & (pin >= 0) & (pin != group[graph.group]))
     if len(torn):
-        raise InputError(f"op {graph.names[torn[0]]}: its group is pinned to two devices - split it, or unpin one")
+        raise InputError.build(
+            f"op {graph.names[torn[0]]}: its group is pinned to two devices", remedy="split it, or unpin one"
+        )
     return ints(np.where(pin >= 0, pin, group[graph.group]))
 
 
@@ -239,7 +250,9 @@ def _group_kinds(graph: Graph) -> Bools:
     empty = member[~can[member].any(axis=1)]
     if len(empty):
         others = [graph.names[i] for i in np.flatnonzero(graph.group == graph.group[empty[0]])[:4]]
-        raise InputError(f"the ops {others} must share a device but no kind of device runs them all - split the group")
+        raise InputError.build(
+            f"the ops {others} must share a device but no kind of device runs them all", remedy="split the group"
+        )
     return can
 
 
@@ -284,9 +297,11 @@ def _check_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:
     over = np.argwhere(seconds > LONGEST * TICK_S)
     if len(over):
         op, device = over[0]
-        raise InputError(
-            f"op {graph.names[op]} takes {seconds[op, device]:.3g} s on {cluster.devices[device].name}, more than "
-            f"{LONGEST * TICK_S:.0e} - check its time or flops"
+        raise InputError.build(
+            f"op {graph.names[op]} takes {seconds[op, device]:.3g} s on {cluster.devices[device].name}, "
+            "more than "
+            f"{LONGEST * TICK_S:.0e}",
+            remedy="check its time or flops",
         )
 
 

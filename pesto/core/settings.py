@@ -120,11 +120,13 @@ class Settings:
         """Validate."""
         check_options(self)
         if self.placement_only and self.robust:
-            raise UsageError("robust chooses among orders, and placement_only has none - give one of them")
+            raise UsageError.build(
+                "robust chooses among orders, and placement_only has none", remedy="give one of them"
+            )
         from solvers.api import SOLVERS, check_formulation  # who reads a request alone loads no solver
 
         if self.solver not in SOLVERS:
-            raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
+            raise UsageError.build(f"no solver is called {self.solver!r}", remedy=f"choose one of {', '.join(SOLVERS)}")
         try:
             check_formulation(self.solver, self.formulation)
         except ValueError as wrong:

@@ -112,30 +112,37 @@ class Source:
             every = self.every
             if pieces % every or pieces < 2 * every:
                 fitting = sorted({max(2, pieces // every) * every, max(2, -(-pieces // every)) * every})
-                raise UsageError(
-                    f"an update behind every {every} of {pieces} micro-batches - give {' or '.join(map(str, fitting))} "
-                    "micro-batches, two or more times as many as an update has, or fewer an update"
+                raise UsageError.build(
+                    f"an update behind every {every} of {pieces} micro-batches",
+                    remedy=(
+                        f"give {' or '.join(map(str, fitting))} "
+                        "micro-batches, two or more times as many as an update has, or fewer an update"
+                    ),
                 )
         given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
         if len(given) != 1:
             found = "several graphs" if given else "no graph"
-            raise UsageError(f"the options name {found} - give one of a model, a graph file, a SavedModel, a function")
+            raise UsageError.build(
+                f"the options name {found}", remedy="give one of a model, a graph file, a SavedModel, a function"
+            )
         if self.variant is not None and self.model is None:
-            raise UsageError("a variant goes with a model - name the model, or leave it out")
+            raise UsageError.build("a variant goes with a model", remedy="name the model, or leave it out")
         if self.signature is not None and self.saved_model is None:
-            raise UsageError("a signature goes with a SavedModel - name its folder, or leave it out")
+            raise UsageError.build("a signature goes with a SavedModel", remedy="name its folder, or leave it out")
         own = self.file is not None and self.file.suffix not in GRAPH_DEF
         if self.fetch and (self.file is None or own):
-            raise UsageError(
-                "fetch goes with a GraphDef - give one, a file ending in .pb, .pbtxt or .meta, or leave it out"
+            raise UsageError.build(
+                "fetch goes with a GraphDef", remedy="give one, a file ending in .pb, .pbtxt or .meta, or leave it out"
             )
         if self.shapes and not self.takes_shapes:
-            raise UsageError(
-                "shapes go with a GraphDef, a SavedModel or a function of one batch; other graphs have their own - "
-                "leave them out"
+            raise UsageError.build(
+                "shapes go with a GraphDef, a SavedModel or a function of one batch; other graphs have their own",
+                remedy="leave them out",
             )
         if self.batch and own:
-            raise UsageError("a batch goes with TensorFlow's graphs; the project's file has its sizes - leave it out")
+            raise UsageError.build(
+                "a batch goes with TensorFlow's graphs; the project's file has its sizes", remedy="leave it out"
+            )
         return self
 
 
@@ -146,7 +153,9 @@ def feed_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
         match = _SHAPE.match(text)
         if match is None or match[1] in found:
             what = "names no feed or op and its sizes" if match is None else "is a second shape of one feed or op"
-            raise UsageError(f"shape {text[:80]!r} {what} - give NAME=16,40, all sizes in order, each name once")
+            raise UsageError.build(
+                f"shape {text[:80]!r} {what}", remedy="give NAME=16,40, all sizes in order, each name once"
+            )
         found[match[1]] = tuple(map(int, match[2].split(","))) if match[2] else ()
     return found
 
@@ -182,9 +191,10 @@ def check_cut(batch: int, pieces: int, label: str) -> None:
     """UsageError for a batch that so many micro-batches do not divide."""
     if batch % pieces:
         fitting = sorted({batch - batch % pieces, batch + pieces - batch % pieces} - {0})
-        raise UsageError(
-            f"{label}: a batch of {batch} cannot be cut into {pieces} equal micro-batches - give a batch of "
-            f"{' or '.join(map(str, fitting))}, or another number of micro-batches"
+        raise UsageError.build(
+            f"a batch of {batch} cannot be cut into {pieces} equal micro-batches",
+            where=label,
+            remedy=(f"give a batch of {' or '.join(map(str, fitting))}, or another number of micro-batches"),
         )
 
 

@@ -17,9 +17,11 @@ def number(value: Any, where: str, what: str, most: float) -> float:
     """A number from 0 to `most`, also from a string; InputError, with where it is, for NaN and all else."""
     found = _real(value)
     if found is None:
-        raise InputError(f"{where}: {what} is {shown(repr(value), 60)}, which is no number - give one")
+        raise InputError.build(
+            f"{what} is {shown(repr(value), 60)}, which is no number", where=where, remedy="give one"
+        )
     if not 0 <= found <= most:
-        raise InputError(f"{where}: {what} is {found:g} - give a number from 0 to {most:g}")
+        raise InputError.build(f"{what} is {found:g}", where=where, remedy=f"give a number from 0 to {most:g}")
     return found
 
 
@@ -28,7 +30,9 @@ def count(value: Any, where: str, what: str) -> int:
     exact = isinstance(value, Integral) and not isinstance(value, bool)
     found = int(value) if exact else number(value, where, what, _MOST)
     if not 0 <= found <= _MOST or found != int(found):
-        raise InputError(f"{where}: {what} is {shown(value, 60)} - give a whole number from 0 to 2**62")
+        raise InputError.build(
+            f"{what} is {shown(value, 60)}", where=where, remedy="give a whole number from 0 to 2**62"
+        )
     return int(found)
 
 
@@ -36,7 +40,7 @@ def truth(value: Any, where: str, what: str) -> bool:
     """Whether a mark is set, also by 1 or a string as files have it; InputError for what is neither."""
     said = _TRUTHS.get(str(value).lower())
     if said is None:
-        raise InputError(f"{where}: {what} is {shown(repr(value), 60)} - give true or false")
+        raise InputError.build(f"{what} is {shown(repr(value), 60)}", where=where, remedy="give true or false")
     return said
 
 
@@ -45,7 +49,9 @@ def parts(value: Any, where: str, what: str) -> list[str]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     if not isinstance(value, Iterable):
-        raise InputError(f"{where}: {what} is {shown(repr(value), 60)} - give names with commas between, or a list")
+        raise InputError.build(
+            f"{what} is {shown(repr(value), 60)}", where=where, remedy="give names with commas between, or a list"
+        )
     return [str(part) for part in value]
 
 
@@ -75,7 +81,9 @@ def pick_value(pick: Pick, at: tuple[Any, ...], data: Mapping[Any, Any], where: 
         return pick(*ends, data)
     except Exception as error:
         said = shown(f"{type(error).__name__}: {error}", 120)
-        raise InputError(f"{where}: the function that was given for it fails with {said} - correct it") from error
+        raise InputError.build(
+            f"the function that was given for it fails with {said}", where=where, remedy="correct it"
+        ) from error
 
 
 def missing_text(pick: Pick, data: Mapping[Any, Any]) -> str:

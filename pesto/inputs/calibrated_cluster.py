@@ -58,9 +58,9 @@ def calibrate_cluster(like: str | None, passes: int, watch: DisturbanceWatch, re
 
     gpus = transfers.visible_gpus()
     if like is None and gpus:
-        raise UsageError(
-            f"calibrate: TensorFlow sees {len(gpus)} GPUs, of which it does not know everything that a cluster says - "
-            "give a cluster that has them, whose links are measured"
+        raise UsageError.build(
+            f"calibrate: TensorFlow sees {len(gpus)} GPUs, of which it does not know everything that a cluster says",
+            remedy="give a cluster that has them, whose links are measured",
         )
     basis = describe_cluster(like or "cpux2")
     check_devices_present(basis.cluster, gpus)
@@ -108,28 +108,36 @@ def _measure_until_stable(measure: Measure, passes: int, heard: list[OtherLoad])
 def check_devices_present(cluster: Cluster, gpus: Sequence[str]) -> None:
     """InputError for a cluster with a device that this machine has not; gpus: what its own are called."""
     if len(cluster.devices) < 2 or any(device.host for device in cluster.devices):
-        raise InputError(
-            f"calibrate: cluster {shown(cluster.name)} has one device, or several hosts - name one of a single machine "
-            "with two devices or more, or give samples that were measured otherwise"
+        raise InputError.build(
+            f"calibrate: cluster {shown(cluster.name)} has one device, or several hosts",
+            remedy=(
+                "name one of a single machine with two devices or more, or give samples that were measured otherwise"
+            ),
         )
     here = f"TensorFlow sees {len(gpus)} GPUs here"
     for device in cluster.devices:
         kind, _, number = device.name.partition(":")
         if kind not in ("cpu", "gpu"):
-            raise InputError(f"calibrate: {device.name} is neither a CPU nor a GPU - give samples measured otherwise")
+            raise InputError.build(
+                f"calibrate: {device.name} is neither a CPU nor a GPU", remedy="give samples measured otherwise"
+            )
         if kind == "cpu":
             continue
         if int(number) >= len(gpus):
-            raise InputError(
-                f"calibrate: {device.name} of cluster {shown(cluster.name)} is not there, {here} - name a cluster with "
-                "the devices at hand, such as cpux2, or give samples that were measured there"
+            raise InputError.build(
+                f"calibrate: {device.name} of cluster {shown(cluster.name)} is not there, {here}",
+                remedy=(
+                    "name a cluster with the devices at hand, such as cpux2, or give samples that were measured there"
+                ),
             )
         model = preset_named_in(gpus[int(number)])
         # What a device is that a file describes alone, nobody knows.
         if model is not None and device.preset in PRESETS and model.name != device.preset:
-            raise InputError(
-                f"calibrate: {device.name} of cluster {shown(cluster.name)} is a {device.preset}, here it is a "
-                f"{shown(gpus[int(number)])} - name a cluster with the devices at hand"
+            raise InputError.build(
+                f"calibrate: {device.name} of cluster {shown(cluster.name)} is a {device.preset}, here it "
+                "is a "
+                f"{shown(gpus[int(number)])}",
+                remedy="name a cluster with the devices at hand",
             )
 
 
@@ -162,17 +170,21 @@ def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
         rows = csv.reader(io.StringIO(read_bytes(path, _MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
         table = [row for row in rows if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where}: no CSV in UTF-8: {shown(error)} - write rows of {','.join(_HEAD)}") from error
+        raise InputError.build(
+            f"no CSV in UTF-8: {shown(error)}", where=where, remedy=f"write rows of {','.join(_HEAD)}"
+        ) from error
     if not table or [cell.strip() for cell in table[0]] != _HEAD:
-        raise InputError(f"{where}: does not begin with {','.join(_HEAD)} - write that line above the samples")
+        raise InputError.build(
+            f"does not begin with {','.join(_HEAD)}", where=where, remedy="write that line above the samples"
+        )
     if len(table) > MOST_SAMPLES:
-        raise InputError(f"{where}: more than {MOST_SAMPLES} samples - leave some out")
+        raise InputError.build(f"more than {MOST_SAMPLES} samples", where=where, remedy="leave some out")
     taken: dict[tuple[str, str], dict[int, list[float]]] = {}
     for number, row in enumerate(table[1:], 2):
         source, target, size, seconds = _row(row, f"{where}: sample in row {number}", index)
         taken.setdefault((source, target), {}).setdefault(size, []).append(seconds)
     if not taken:
-        raise InputError(f"{where}: no samples - write some rows of {','.join(_HEAD)}")
+        raise InputError.build("no samples", where=where, remedy=f"write some rows of {','.join(_HEAD)}")
     for (source, target), by_size in taken.items():
         fewest = min(map(len, by_size.values()))
         sizes = sorted(by_size)
@@ -185,14 +197,20 @@ def _row(row: list[str], where: str, index: dict[str, int]) -> tuple[str, str, i
         source, target, size, seconds = (cell.strip() for cell in row)
         found = (source, target, int(size), float(seconds))
     except ValueError as error:
-        raise InputError(f"{where} is no {','.join(_HEAD)}: {shown(','.join(row), 80)} - correct it there") from error
+        raise InputError.build(
+            f"{where} is no {','.join(_HEAD)}: {shown(','.join(row), 80)}", remedy="correct it there"
+        ) from error
     for name in found[:2]:
         if name not in index:
-            raise InputError(f"{where}: no device is named {shown(name)} - {toml.suggest(name, index)}")
+            raise InputError.build(
+                f"no device is named {shown(name)}", where=where, remedy=f"{toml.suggest(name, index)}"
+            )
     if source == target:
-        raise InputError(f"{where}: from {shown(source)} to itself - name two devices")
+        raise InputError.build(f"from {shown(source)} to itself", where=where, remedy="name two devices")
     if not 0 <= found[2] < 1 << 50 or not 0 <= found[3] < 1e6:
-        raise InputError(f"{where}: {shown(size)} bytes in {shown(seconds)} s cannot be - leave it out")
+        raise InputError.build(
+            f"{shown(size)} bytes in {shown(seconds)} s cannot be", where=where, remedy="leave it out"
+        )
     return found
 
 

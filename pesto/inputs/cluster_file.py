@@ -178,7 +178,9 @@ def _content(name_or_path: str) -> tuple[bytes, str, str]:
         return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name)
     if name_or_path not in cluster_names():
         remedy = toml.suggest(name_or_path, cluster_names())
-        raise UsageError(f"no cluster is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
+        raise UsageError.build(
+            f"no cluster is named {quoted(name_or_path)}", remedy=f"{remedy}; or give a file ending in .toml"
+        )
     path = _folder() / f"{name_or_path}.toml"
     return read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}"
 
@@ -187,14 +189,16 @@ def parse(data: bytes, where: str, source: str) -> Cluster:
     """The cluster in the bytes of a file; `where` names it in errors, `source` in the cluster. InputError as above."""
     file = toml.parse(data, File, where, InputError)
     if file.format_version != VERSION:
-        raise InputError(f"{where}: format_version {file.format_version} is not known - this version reads {VERSION}")
+        raise InputError.build(
+            f"format_version {file.format_version} is not known", where=where, remedy=f"this version reads {VERSION}"
+        )
     try:
         # The CPUs of the hosts first, then the devices in the order of the file.
         hosts = [h.name for h in file.hosts]
         if not hosts or len(set(hosts)) != len(hosts):
             raise InputError(f"hosts: give one at least, and each its own name; found {hosts}")
         if len(hosts) + sum(d.count for d in file.devices) > MOST_DEVICES:
-            raise InputError(f"devices: more than {MOST_DEVICES} - lower a count")
+            raise InputError.build(f"devices: more than {MOST_DEVICES}", remedy="lower a count")
         found: list[Device] = []
         numbered: Counter[str] = Counter()
         cpus = [
@@ -204,15 +208,17 @@ def parse(data: bytes, where: str, source: str) -> Cluster:
             for _ in range(entry.count):
                 label = entry.preset or entry.name or "device"
                 if entry.host is None and len(hosts) > 1:
-                    raise InputError(f"devices: {label} has no host - set host to one of {', '.join(hosts)}")
+                    raise InputError.build(
+                        f"devices: {label} has no host", remedy=f"set host to one of {', '.join(hosts)}"
+                    )
                 host = entry.host if entry.host is not None else hosts[0]
                 if host not in hosts:
-                    raise InputError(f"devices: no host is named {host!r} - {toml.suggest(host, hosts)}")
+                    raise InputError.build(f"devices: no host is named {host!r}", remedy=f"{toml.suggest(host, hosts)}")
                 known = preset(entry.preset) if entry.preset is not None else None
                 kind = entry.kind or (known.kind if known else "gpu")
                 memory = entry.memory_gib or (known.memory_gib if known else 0)
                 if not memory:
-                    raise InputError(f"devices: {label} has no memory_gib - give the GiB of one device")
+                    raise InputError.build(f"devices: {label} has no memory_gib", remedy="give the GiB of one device")
                 device = Device(
                     name=f"{kind}:{numbered[kind]}", kind=kind, preset=label, host=hosts.index(host),
                     memory_bytes=int(memory * 2**30), speed=entry.speed, cores=entry.cores, rates=_rates(entry, label),
@@ -239,17 +245,21 @@ def _rates(entry: Devices, label: str) -> Rates | None:
     said = {f.name: getattr(entry.peak_tflops, f.name) for f in fields(Peaks)} if entry.peak_tflops else {}
     given = {name: getattr(entry, name) for name in _LIMITS}
     if entry.preset is None and entry.name is not None and entry.name in PRESETS:
-        raise InputError(f"devices: name {label!r} is a preset - write preset = {label!r}, or another name")
+        raise InputError.build(
+            f"devices: name {label!r} is a preset", remedy=f"write preset = {label!r}, or another name"
+        )
     if entry.preset is not None and entry.name is not None:
-        raise InputError(f"devices: {label} has a preset and a name - drop one")
+        raise InputError.build(f"devices: {label} has a preset and a name", remedy="drop one")
     for name, value in [*((f"peak_tflops.{p}", x) for p, x in said.items()), *given.items()]:
         _check_limits(value, f"devices: {name} of {label}", _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s")))
     if entry.peak_tflops is None and all(value is None for value in given.values()):
         if entry.preset is None:
-            raise InputError(f"devices: {label} has no preset - name one, or give {_NEEDED}")
+            raise InputError.build(f"devices: {label} has no preset", remedy=f"name one, or give {_NEEDED}")
         return None
     if entry.preset is not None and not preset(entry.preset).sms:
-        raise InputError(f"devices: {label} is a preset of one core, with rates of its own - set speed, or drop preset")
+        raise InputError.build(
+            f"devices: {label} is a preset of one core, with rates of its own", remedy="set speed, or drop preset"
+        )
     return Rates(
         peaks=tuple((name, value * 1e12) for name, value in said.items() if value is not None),
         sms=entry.sms,
@@ -261,13 +271,13 @@ def _check_limits(value: float | None, what: str, limits: tuple[float, float, st
     """InputError for what no device and no link has."""
     least, most, unit = limits
     if value is not None and not least <= value <= most:
-        raise InputError(f"{what} is {value:g}, which cannot be - give {least:g} to {most:g} {unit}")
+        raise InputError.build(f"{what} is {value:g}, which cannot be", remedy=f"give {least:g} to {most:g} {unit}")
 
 
 def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tuple[tuple[Path | None, ...], ...]:
     """[device][device]; fills `links` with the index of each link by name."""
     if sum(len(entry.pairs) for entry in file.links) > MOST_PAIRS:
-        raise InputError(f"links: more than {MOST_PAIRS} pairs - name kinds instead of devices")
+        raise InputError.build(f"links: more than {MOST_PAIRS} pairs", remedy="name kinds instead of devices")
     entry_of = np.full((len(devices), len(devices)), -1)
     for k, entry in enumerate(file.links):
         entry_of[_joined_pairs(entry, devices)] = k
@@ -275,7 +285,7 @@ def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tu
     missing = np.argwhere(entry_of == -1)
     if len(missing):
         a, b = (devices[i].name for i in missing[0])
-        raise InputError(f"links: nothing joins {a} to {b} - add an entry with pairs = [[{a!r}, {b!r}]]")
+        raise InputError.build(f"links: nothing joins {a} to {b}", remedy=f"add an entry with pairs = [[{a!r}, {b!r}]]")
     costs = [_cost(entry, f"links[{k}]") for k, entry in enumerate(file.links)]
     hosts = [h.name for h in file.hosts]
     rows: list[tuple[Path | None, ...]] = []
@@ -301,7 +311,7 @@ def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
     found = [i for i, d in enumerate(devices) if name in (d.name, d.kind)]
     if not found:
         known = dict.fromkeys([*(d.kind for d in devices), *(d.name for d in devices)])
-        raise InputError(f"links: no device or kind is named {name!r} - {toml.suggest(name, known)}")
+        raise InputError.build(f"links: no device or kind is named {name!r}", remedy=f"{toml.suggest(name, known)}")
     return found
 
 
@@ -315,12 +325,14 @@ def _cost(entry: Links, where: str) -> Path:
     rates = [x for x in (entry.us_per_byte, entry.bandwidth_gb_s) if x is not None]
     if entry.model is not None:
         if rates or entry.latency_us is not None or entry.floor_us or entry.pieces:
-            raise InputError(f"{where}: model {entry.model} brings its own numbers - drop them or drop the model")
+            raise InputError.build(
+                f"model {entry.model} brings its own numbers", where=where, remedy="drop them or drop the model"
+            )
         known = link_model(entry.model, entry.lanes)
         said = entry.source or f"{entry.model}: {known.source}"
         return Path(latency_s=known.latency_s, s_per_byte=known.s_per_byte, floor_s=known.floor_s, source=said)
     if entry.lanes is not None:
-        raise InputError(f"{where}: lanes are those of a model - name one, or drop lanes")
+        raise InputError.build("lanes are those of a model", where=where, remedy="name one, or drop lanes")
     if entry.latency_us is None or len(rates) != 1:
         raise InputError(f"{where}: give latency_us and one of bandwidth_gb_s and us_per_byte, or a model")
     per_byte = 1e-9 / entry.bandwidth_gb_s if entry.bandwidth_gb_s is not None else rates[0] / 1e6
@@ -339,7 +351,9 @@ def _held_links(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterabl
 
     def filled(found: re.Match[str]) -> str:
         if found[1] not in values:
-            raise InputError(f"links: holds has the unknown placeholder {found[0]} - {toml.suggest(found[1], values)}")
+            raise InputError.build(
+                f"links: holds has the unknown placeholder {found[0]}", remedy=f"{toml.suggest(found[1], values)}"
+            )
         return values[found[1]]
 
     # Not str.format: a file's text must not reach attributes or field widths.
@@ -348,5 +362,7 @@ def _held_links(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterabl
 
 def _path(cost: Path, held: Iterable[str], links: dict[str, int]) -> Path:
     if len(links) > MOST_LINKS:
-        raise InputError(f"links: more than {MOST_LINKS} distinct - let pairs share some by naming them in holds")
+        raise InputError.build(
+            f"links: more than {MOST_LINKS} distinct", remedy="let pairs share some by naming them in holds"
+        )
     return replace(cost, links=tuple(links.setdefault(name, len(links)) for name in held))

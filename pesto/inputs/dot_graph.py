@@ -28,14 +28,14 @@ def parse_dot(data: bytes, what: str) -> Any:
         import pydot
     except ImportError as error:
         remedy = f"{install_command('dot')}, or give the graph as GraphML"
-        raise SolverError(f"{what}: DOT is read by pydot, which is not installed - {remedy}") from error
+        raise SolverError.build("DOT is read by pydot, which is not installed", where=what, remedy=remedy) from error
     heard = io.StringIO()
     with redirect_stdout(heard):  # where it says what is wrong
         found = pydot.graph_from_dot_data(data.decode("utf-8"))
     if not found or len(found) != 1:
         said = heard.getvalue().strip().splitlines()
         why = shown(said[-1], 120) if said else f"{len(found or ())} graphs"
-        raise InputError(f"{what}: no single graph in DOT: {why} - correct it there")
+        raise InputError.build(f"no single graph in DOT: {why}", where=what, remedy="correct it there")
     top = found[0]
     import networkx as nx
 

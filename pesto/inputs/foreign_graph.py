@@ -39,8 +39,10 @@ def load_foreign(path: Path, reading: Reading) -> Graph:
     form = format_of(path)
     graph = _read(path, form)
     if not graph.is_directed():
-        raise InputError(
-            f"{shown(path)}: the graph is undirected: nothing says which end comes first - {_DIRECTED[form]}"
+        raise InputError.build(
+            "the graph is undirected: nothing says which end comes first",
+            where=shown(path),
+            remedy=f"{_DIRECTED[form]}",
         )
     try:
         return from_networkx(graph, reading, shown(graph.graph.get("source") or path.name))
@@ -53,16 +55,22 @@ def format_of(path: Path) -> str:
     form = Path(path.name.removesuffix(".gz")).suffix.lower()
     refuse_onnx(path)
     if form not in FORMATS:
-        raise UsageError(f"{shown(path)}: no format of graphs ends in {form!r} - known: {', '.join(FORMATS)}")
+        raise UsageError.build(
+            f"no format of graphs ends in {form!r}", where=shown(path), remedy=f"known: {', '.join(FORMATS)}"
+        )
     return form
 
 
 def refuse_onnx(path: Path) -> None:
     """UsageError for a model of ONNX, by its name."""
     if path.suffix.lower() == ".onnx":
-        raise UsageError(
-            f"{shown(path)}: an ONNX model has no training step and no times - name the function of TensorFlow that "
-            "trains it, or write its ops, times and bytes as node-link JSON and pesto import that"
+        raise UsageError.build(
+            "an ONNX model has no training step and no times",
+            where=shown(path),
+            remedy=(
+                "name the function of TensorFlow that "
+                "trains it, or write its ops, times and bytes as node-link JSON and pesto import that"
+            ),
         )
 
 
@@ -74,7 +82,9 @@ def _read(path: Path, form: str) -> Any:
         raise
     except Exception as error:  # networkx lets through whatever its parsers meet
         said = shown(error, 200) or type(error).__name__
-        raise InputError(f"{shown(path)}: no graph in the format {form}: {said} - write the file again") from error
+        raise InputError.build(
+            f"no graph in the format {form}: {said}", where=shown(path), remedy="write the file again"
+        ) from error
 
 
 def _graphml(data: bytes, what: str) -> Any:
@@ -108,17 +118,19 @@ def _task_graph(data: bytes, what: str) -> Any:
     lines = [line.split("#")[0].split() for line in data.decode("ascii").splitlines()]
     count, *rows = [[int(word) for word in line] for line in lines if line]
     if len(count) != 1 or len(rows) not in (count[0], count[0] + 2):
-        raise InputError(
-            f"{what}: it says {' '.join(map(str, count))} tasks and has {len(rows)} lines of tasks - a Standard Task "
-            "Graph has one line a task, with or without an entry and an exit"
+        raise InputError.build(
+            f"it says {' '.join(map(str, count))} tasks and has {len(rows)} lines of tasks",
+            where=what,
+            remedy="a Standard Task Graph has one line a task, with or without an entry and an exit",
         )
     graph = nx.DiGraph()
     graph.add_nodes_from((row[0], {"seconds": row[1]}) for row in rows if len(row) > 2)
     for row in rows:
         if row[0] not in graph or row[2] != len(row) - 3 or not graph.nodes.keys() >= set(row[3:]):
-            raise InputError(
-                f"{what}: task {row[0]}: not an id, a time, a number of predecessors and so many ids of other tasks - "
-                "write each task in this form, without times of communication"
+            raise InputError.build(
+                f"task {row[0]}: not an id, a time, a number of predecessors and so many ids of other tasks",
+                where=what,
+                remedy="write each task in this form, without times of communication",
             )
         graph.add_edges_from((before, row[0], {"control": True}) for before in row[3:])
     return graph
@@ -130,23 +142,27 @@ def _node_link(data: bytes, what: str) -> Any:
 
     found = decode_json(data, _NodeLink, what)
     if found.format == FORMAT:
-        raise InputError(f"{what}: it is a graph file of the project's already - plan it as it is")
+        raise InputError.build("it is a graph file of the project's already", where=what, remedy="plan it as it is")
     edges = found.edges if found.edges is not None else found.links
     if found.nodes is None or edges is None:
-        raise InputError(f"{what}: no node-link graph, which has nodes and edges - write networkx.node_link_data")
+        raise InputError.build(
+            "no node-link graph, which has nodes and edges", where=what, remedy="write networkx.node_link_data"
+        )
     graph = (nx.MultiDiGraph if found.directed else nx.MultiGraph)()
     graph.graph.update(found.graph)
     for k, said in enumerate(found.nodes):
         label = _label(said.pop("id", None), f"{what}: $.nodes[{k}].id")
         if label in graph:
-            raise InputError(f"{what}: $.nodes[{k}].id: {shown(repr(label), 60)} is another node's, too - rename one")
+            raise InputError.build(
+                f"$.nodes[{k}].id: {shown(repr(label), 60)} is another node's, too", where=what, remedy="rename one"
+            )
         graph.add_node(label, **said)
     for k, said in enumerate(edges):
         said.pop("key", None)
         ends = [_label(said.pop(end, None), f"{what}: $.edges[{k}].{end}") for end in ("source", "target")]
         if unknown := [end for end in ends if end not in graph]:
-            raise InputError(
-                f"{what}: $.edges[{k}]: no node has the id {shown(repr(unknown[0]), 60)} - add it to nodes"
+            raise InputError.build(
+                f"$.edges[{k}]: no node has the id {shown(repr(unknown[0]), 60)}", where=what, remedy="add it to nodes"
             )
         graph.add_edge(*ends, **said)
     return graph
@@ -155,7 +171,7 @@ def _node_link(data: bytes, what: str) -> Any:
 def _label(value: Any, where: str) -> Any:
     """What a node is known by."""
     if not isinstance(value, str | int | float | list) or isinstance(value, bool):
-        raise InputError(f"{where}: {shown(repr(value), 60)} names no node - give a text or a number")
+        raise InputError.build(f"{shown(repr(value), 60)} names no node", where=where, remedy="give a text or a number")
     return tuple(map(str, value)) if isinstance(value, list) else value
 
 

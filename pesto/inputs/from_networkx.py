@@ -95,14 +95,14 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
 
     expect("graph", graph, nx.Graph, "a networkx.DiGraph or networkx.MultiDiGraph")
     if not graph.is_directed():
-        raise InputError(
-            "the graph is undirected: nothing says which end of an edge comes first - make it a networkx.DiGraph, each "
-            "edge from what writes to what reads"
+        raise InputError.build(
+            "the graph is undirected: nothing says which end of an edge comes first",
+            remedy="make it a networkx.DiGraph, each edge from what writes to what reads",
         )
     if not len(graph):
-        raise InputError("the graph has no nodes - add at least one")
+        raise InputError.build("the graph has no nodes", remedy="add at least one")
     if len(graph) > MAX_OPS:
-        raise InputError(f"{len(graph)} nodes, at most {MAX_OPS} are read - coarsen the graph first")
+        raise InputError.build(f"{len(graph)} nodes, at most {MAX_OPS} are read", remedy="coarsen the graph first")
     if reading.order_only:
         graph = graph.copy()
         for *_, data in graph.edges(data=True):
@@ -135,7 +135,9 @@ def _make_graph(said: dict[str, Any], ops: list[OpRecord], kinds: list[str], sou
     batch = None if said.get("batch") is None else count(said["batch"], "the graph", "its batch")
     way = said.get("way", NOT_SAID)
     if way not in MEANT:
-        raise InputError(f"the graph's way is {shown(repr(way), 60)} - give one of {', '.join(MEANT[1:])}, or none")
+        raise InputError.build(
+            f"the graph's way is {shown(repr(way), 60)}", remedy=f"give one of {', '.join(MEANT[1:])}, or none"
+        )
     try:
         check_labels([source], lambda _: "the graph's source")
         shapes = str(said.get("feed_shapes", ""))
@@ -160,7 +162,9 @@ def _names(graph: Any) -> dict[Any, str]:
     for node, name in names.items():
         if name in seen:
             two = " and ".join(shown(repr(each), 60) for each in (seen[name], node))
-            raise InputError(f"nodes {two} are both called {shown(name, 60)} - rename one with networkx.relabel_nodes")
+            raise InputError.build(
+                f"nodes {two} are both called {shown(name, 60)}", remedy="rename one with networkx.relabel_nodes"
+            )
         seen[name] = node
     return names
 
@@ -174,8 +178,8 @@ def _check_spelling(graph: Any, reading: Reading) -> None:
         if not isinstance(pick, str) or pick == getattr(usual, name) or pick in there:
             continue
         if name != "durations" or not any(key.startswith(f"{pick}_") for key in there):
-            raise InputError(
-                f"no node has the attribute {quoted(pick)}, given as {name} - {shown(suggest(pick, there))}"
+            raise InputError.build(
+                f"no node has the attribute {quoted(pick)}, given as {name}", remedy=f"{shown(suggest(pick, there))}"
             )
 
 
@@ -188,10 +192,14 @@ def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[st
         value = pick_value(reading.kinds, (node,), data, where)
         runs_on[node] = [] if value is None else parts(value, where, "its kinds of device")
         if value is not None and not any(runs_on[node]):
-            raise InputError(f"{where}: it may run on no kind of device - give one, such as gpu, or cpu,gpu")
+            raise InputError.build(
+                "it may run on no kind of device", where=where, remedy="give one, such as gpu, or cpu,gpu"
+            )
         kinds |= dict.fromkeys(runs_on[node])
     if len(kinds) > MAX_KINDS:
-        raise InputError(f"{len(kinds)} kinds of device, at most {MAX_KINDS} are read - leave out what is not needed")
+        raise InputError.build(
+            f"{len(kinds)} kinds of device, at most {MAX_KINDS} are read", remedy="leave out what is not needed"
+        )
     return list(kinds), runs_on
 
 
@@ -200,10 +208,16 @@ def _size(reading: Reading, at: tuple[Any, ...], data: dict[str, Any], edge: str
     if value is None and reading.default_bytes is not None:
         return reading.default_bytes
     if value is None:
-        raise InputError(
-            f"{edge}: its bytes are missing: {missing_text(reading.sizes, data)} - set them (0 for what carries "
-            "nothing; control for what only waits), or name the attribute that has them as bytes; pesto import "
-            "--order-only is for edges that carry nothing, pesto import --bytes 0 for those that carry 0 bytes"
+        raise InputError.build(
+            f"its bytes are missing: {missing_text(reading.sizes, data)}",
+            where=edge,
+            remedy=(
+                "set them (0 for what carries "
+                "nothing; control for what only waits), or name the attribute that has them as bytes; "
+                "pesto import "
+                "--order-only is for edges that carry nothing, pesto import --bytes 0 for those that "
+                "carry 0 bytes"
+            ),
         )
     return count(value, edge, "its number of bytes")
 
@@ -215,7 +229,9 @@ def _seconds(reading: Reading, node: Any, data: dict[str, Any], kinds: list[str]
     known = [*kinds, *PRESETS]
     for label in said:
         if label and label not in known:
-            raise InputError(f"{where}: a time for {quoted(label, 60)}, no kind of device - {suggest(label, known)}")
+            raise InputError.build(
+                f"a time for {quoted(label, 60)}, no kind of device", where=where, remedy=suggest(label, known)
+            )
     if isinstance(reading.durations, str):
         named = {label: f"{reading.durations}_{label}" for label in known}
         said |= {label: data[key] for label, key in named.items() if key in data}
@@ -246,13 +262,19 @@ def _times(
     kinds = {_kind_of(label) for label in seconds}
     left = [] if "" in seconds or _has_model_inputs(data) else [kind for kind in on if kind not in kinds]
     if left and not seconds:
-        raise InputError(
-            f"{where}: its time is missing: {missing_text(pick, data)} - set it, or name the attribute that has it as "
-            "durations; pesto import --duration 0 is for nodes that give none"
+        raise InputError.build(
+            f"its time is missing: {missing_text(pick, data)}",
+            where=where,
+            remedy=(
+                "set it, or name the attribute that has it as "
+                "durations; pesto import --duration 0 is for nodes that give none"
+            ),
         )
     if left:
         key = f"{pick}_{left[0]}" if isinstance(pick, str) else left[0]
-        raise InputError(f"{where}: it may run on {left[0]}, where its time is missing - give {quoted(key, 60)}, too")
+        raise InputError.build(
+            f"it may run on {left[0]}, where its time is missing", where=where, remedy=f"give {quoted(key, 60)}, too"
+        )
     general = dict.fromkeys(on, seconds[""]) if "" in seconds else {}
     return general | {label: s for label, s in seconds.items() if label} or None
 
@@ -287,12 +309,14 @@ def _variable(data: dict[str, Any], where: str) -> OpVariable | None:
     try:
         shape = [] if sizes == "()" else [int(size) for size in sizes.split(",")] if sizes else None
     except ValueError as error:
-        raise InputError(f"{where}: variable_shape is {quoted(sizes, 60)} - give sizes such as 3,4, or ()") from error
+        raise InputError.build(
+            f"variable_shape is {quoted(sizes, 60)}", where=where, remedy="give sizes such as 3,4, or ()"
+        ) from error
     return OpVariable(name=str(data["variable"]), dtype=str(data.get("variable_dtype", "")), shape=shape)
 
 
 def _loose(data: dict[str, Any], where: str) -> int:
     found = count(data.get("loose", BOUND), where, "loose")
     if found > BRANCHED:
-        raise InputError(f"{where}: loose is {found} - give {BOUND} to {BRANCHED}, or leave it out")
+        raise InputError.build(f"loose is {found}", where=where, remedy=f"give {BOUND} to {BRANCHED}, or leave it out")
     return found

@@ -53,7 +53,9 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
         # The graph in the project's own file; UsageError for one that other programs write.
         file = source.file
         if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
-            raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
+            raise UsageError.build(
+                "a graph of another program", where=file, remedy=f"first run pesto import {shlex.quote(str(file))}"
+            )
         refuse_onnx(file)
         with reading(f"reading {shown(file.name)}"):
             return graph_file.load(file)
@@ -72,9 +74,13 @@ def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ..
     """
     source.checked()
     if source.pieces is None:
-        raise UsageError(
-            "updates behind every micro-batch are for steps whose updates Pesto makes - give a function (a Keras "
-            "model, or a step that calls its optimizer once and does not loop itself) and 2 or more micro-batches"
+        raise UsageError.build(
+            "updates behind every micro-batch are for steps whose updates Pesto makes",
+            remedy=(
+                "give a function (a Keras "
+                "model, or a step that calls its optimizer once and does not loop itself) and 2 or "
+                "more micro-batches"
+            ),
         )
     precheck(source)
     from pesto.tf import named_sources
@@ -98,7 +104,9 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGr
     source.checked()
     _require_whole_step(source)
     if not source.has_shapes:
-        raise UsageError(f"{source.file}: a graph file has no shapes - name the step itself: a model, a GraphDef")
+        raise UsageError.build(
+            "a graph file has no shapes", where=source.file, remedy="name the step itself: a model, a GraphDef"
+        )
     precheck(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
@@ -221,16 +229,19 @@ def planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
 def _require_whole_step(source: Source) -> None:
     """UsageError for a step of several micro-batches that is no function: of it there is a graph and nothing else."""
     if source.micro_batches is not None and source.pieces is None:
-        raise UsageError("a step of several micro-batches is planned and simulated, not run or cut - leave them out")
+        raise UsageError.build(
+            "a step of several micro-batches is planned and simulated, not run or cut", remedy="leave them out"
+        )
 
 
 def _executable(source: Source) -> None:
     _require_whole_step(source)
     precheck(source)
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        raise UsageError(
-            f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (a file "
-            "ending in .pb), a model, a SavedModel or a function"
+        raise UsageError.build(
+            "the project's graph file has no kernels to run",
+            where=source.file,
+            remedy=("give TensorFlow's own graph (a file ending in .pb), a model, a SavedModel or a function"),
         )
 
 
@@ -243,9 +254,11 @@ def plan_cluster(plan: Plan) -> str:
     """The preset that the plan names, never a path: a plan may come from anybody. UsageError for any other cluster."""
     made = plan.provenance
     if not made.cluster_source.startswith("preset "):
-        raise UsageError(f"the plan's cluster was {made.cluster_source!r} - give it as the cluster")
+        raise UsageError.build(f"the plan's cluster was {made.cluster_source!r}", remedy="give it as the cluster")
     if made.cluster not in cluster_file.cluster_names():
-        raise UsageError(f"the plan's cluster is {quoted(made.cluster)}, which is no preset - give it as the cluster")
+        raise UsageError.build(
+            f"the plan's cluster is {quoted(made.cluster)}, which is no preset", remedy="give it as the cluster"
+        )
     return made.cluster
 
 
@@ -310,6 +323,6 @@ def source_of(recorded: RecordedSource, source: Source, what: str, when: str) ->
             called = made.startswith("function ") and ":" in made
             named_as = made if cut is None else f"function {cut.function}"
             option = f"--{shown(named_as)}" if called else "--graph, --saved-model or --function"
-            raise UsageError(f"{what} was {quoted(made)} - give it with {option}, as {when}")
+            raise UsageError.build(f"{what} was {quoted(made)}", remedy=f"give it with {option}, as {when}")
         return named
     return source.checked()

@@ -50,7 +50,9 @@ def wire_edges(graph: Any, names: dict[Any, str], size: Size) -> Wiring:
     InputError, with the edge, for one from a node to itself, and for two that disagree on an output that both carry.
     """
     if graph.number_of_edges() > MAX_EDGES:
-        raise InputError(f"{graph.number_of_edges()} edges, at most {MAX_EDGES} are read - coarsen the graph first")
+        raise InputError.build(
+            f"{graph.number_of_edges()} edges, at most {MAX_EDGES} are read", remedy="coarsen the graph first"
+        )
     found = Wiring(inputs={name: [] for name in names.values()}, control={name: [] for name in names.values()})
     for node, name in names.items():
         _outputs(found, name, graph.nodes[node], _readers(found, graph, names, node, size))
@@ -65,7 +67,9 @@ def _readers(found: Wiring, graph: Any, names: dict[Any, str], node: Any, size: 
         name, reader, data = names[node], names[at[1]], graph.edges[at]
         edge = f"edge {shown(name, 100)} -> {shown(reader, 100)}"
         if name == reader:
-            raise InputError(f"{edge}: node {quoted(name)} waits for itself - remove the edge; a loop must be one op")
+            raise InputError.build(
+                f"node {quoted(name)} waits for itself", where=edge, remedy="remove the edge; a loop must be one op"
+            )
         if truth(data.get("control", False), edge, "control"):
             found.control[reader].append(name)
             continue
@@ -81,7 +85,9 @@ def _label(value: Any, edge: str) -> int | str | None:
         return value
     found = int(value) if isinstance(value, str | Integral) else -1
     if not 0 <= found < MAX_EDGES:
-        raise InputError(f"{edge}: its output is {shown(repr(value), 60)} - give its number, from 0, or a name")
+        raise InputError.build(
+            f"its output is {shown(repr(value), 60)}", where=edge, remedy="give its number, from 0, or a name"
+        )
     return found
 
 
@@ -98,9 +104,10 @@ def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Outp
                 label=None, by=one.by, size=before.size + one.size, dtype=one.dtype, edge=one.edge
             )
         elif before.size != one.size:
-            raise InputError(
-                f"{one.edge}: output {shown(one.label, 60)} has {one.size} bytes, {before.size} on {before.edge} - "
-                "give both the same bytes, or outputs of their own"
+            raise InputError.build(
+                f"output {shown(one.label, 60)} has {one.size} bytes, {before.size} on {before.edge}",
+                where=one.edge,
+                remedy="give both the same bytes, or outputs of their own",
             )
     # The bytes and data types that a node's `outputs` and `dtypes` give, read or not.
     node = f"node {quoted(name)}"
@@ -109,7 +116,9 @@ def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Outp
     )
     dtypes = parts(said["dtypes"], node, "dtypes") if "dtypes" in said else []
     if len(dtypes) not in (0, len(sizes)):
-        raise InputError(f"{node}: {len(dtypes)} dtypes of {len(sizes)} outputs - give each output its own, or none")
+        raise InputError.build(
+            f"{len(dtypes)} dtypes of {len(sizes)} outputs", where=node, remedy="give each output its own, or none"
+        )
     place = _places(name, sorted(made), len(sizes) if "outputs" in said else None)
     sizes += [0] * (max(place.values(), default=-1) + 1 - len(sizes))
     dtypes += [""] * (len(sizes) - len(dtypes))
@@ -129,8 +138,9 @@ def _places(name: str, outputs: list[tuple[bool, int, str]], listed: int | None)
     numbered = {output: output[1] for output in outputs if not output[0] and not output[2]}
     beyond = max(numbered.values(), default=-1)
     if beyond >= listed:
-        raise InputError(
-            f"node {quoted(name)}: an edge carries output {beyond}, its 'outputs' lists {listed} - list all of them"
+        raise InputError.build(
+            f"node {quoted(name)}: an edge carries output {beyond}, its 'outputs' lists {listed}",
+            remedy="list all of them",
         )
     rest = [output for output in outputs if output not in numbered]
     return numbered | {output: listed + k for k, output in enumerate(rest)}

@@ -46,15 +46,17 @@ def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOpti
     update than in flight; else as `step_pipeline`.
     """
     if options.name is not None and options.name not in LATE_NAMES:
-        raise UsageError(f"{options.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
+        raise UsageError.build(
+            f"{options.name} is no schedule without a flush", remedy=f"give one of {', '.join(LATE_NAMES)}"
+        )
     if options.search:
-        raise UsageError("search is for steps with a flush - leave it out, or let the step flush")
+        raise UsageError.build("search is for steps with a flush", remedy="leave it out, or let the step flush")
     release()
     staged = StagedStep.of(trace(()), cluster, None)
     if staged.step.batches < len(staged.fast):
-        raise UsageError(
-            f"{staged.step.batches} batches on {len(staged.fast)} devices never fill the pipeline - give as many "
-            "micro-batches as devices, or more"
+        raise UsageError.build(
+            f"{staged.step.batches} batches on {len(staged.fast)} devices never fill the pipeline",
+            remedy="give as many micro-batches as devices, or more",
         )
     return _within_memory(trace, staged, options)
 
@@ -116,9 +118,10 @@ def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: 
         short = bytes_short(request.chain, request.machines, request.model)
         least = max(0, memory) + short
         more = f" (of {least} bytes, {size(least)}, or more)" if short else ""
-        raise NothingFoundError(
-            f"{made[0].name}: {made[0].why}, with a version of the weights for every batch in flight - use larger "
-            f"devices{more}, more of them, a smaller batch, or let the step flush"
+        raise NothingFoundError.build(
+            f"{made[0].why}, with a version of the weights for every batch in flight",
+            where=made[0].name,
+            remedy=f"use larger devices{more}, more of them, a smaller batch, or let the step flush",
         )
     return min(_served(staged, fitting), key=lambda each: each.period or 0), interrupted
 
@@ -137,10 +140,14 @@ def _served(staged: StagedStep, schedules: list[ChainSchedule]) -> list[ChainSch
     least = min(schedules, key=flight)
     if flight(least) > staged.every:
         other = f"or {STAR}, " if least.name == EXACT else ""
-        raise UsageError(
-            f"an update behind every {staged.every} micro-batches: {least.name} has {flight(least)} in flight, which "
-            f"two versions of the weights do not serve - give {flight(least)} or more micro-batches an update, and "
-            f"twice as many in all, {other}or fewer devices"
+        raise UsageError.build(
+            f"an update behind every {staged.every} micro-batches: {least.name} has {flight(least)} in "
+            "flight, which "
+            "two versions of the weights do not serve",
+            remedy=(
+                f"give {flight(least)} or more micro-batches an update, and "
+                f"twice as many in all, {other}or fewer devices"
+            ),
         )
     return [each for each in schedules if flight(each) <= staged.every]
 
@@ -156,7 +163,9 @@ def _traced(trace: Trace, staged: StagedStep, late: tuple[int, ...]) -> StagedSt
     """Step with late weights on which a schedule is mapped."""
     result = StagedStep.of(trace(late), staged.cluster, None)
     if result.chain.chain.layers != staged.chain.chain.layers:
-        raise InputError(
-            f"{staged.step.graph.source}: it is another step each time that it is traced - give one that does the same"
+        raise InputError.build(
+            "it is another step each time that it is traced",
+            where=staged.step.graph.source,
+            remedy="give one that does the same",
         )
     return replace(result, late=late)

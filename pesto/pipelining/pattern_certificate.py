@@ -114,7 +114,7 @@ def verify_pattern(instance: PatternInstance, what: str) -> None:
     if not wrong and not matches_schedule(name, seen, instance.allocation, instance.pattern, checked.in_flight):
         wrong = f"its rows are not those of {name} on these stages"
     if wrong:
-        raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
+        raise VerificationError.build(f"the pattern is invalid: {wrong}", where=shown(what), remedy="make it anew")
 
 
 def certify_pattern(instance: PatternInstance) -> PatternBounds:

@@ -97,9 +97,11 @@ def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline
     chain = request.chain
     ticks = request.machines.most_ticks(chain)
     if not chain.loads.any():
-        raise InputError("no layer takes any ticks - give the times of the halves in a smaller unit")
+        raise InputError.build("no layer takes any ticks", remedy="give the times of the halves in a smaller unit")
     if ticks * 8 * (max(request.batches, request.k) + min(request.devices, chain.layers) + 4) > COUNTED:
-        raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
+        raise InputError.build(
+            f"{ticks} ticks a batch are more than can be counted here", remedy="give them in a larger unit"
+        )
     request = request.begun()
     result, interrupted = gather_schedules(_made(request), partial(_enough, name))
     hold()

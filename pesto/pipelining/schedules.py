@@ -184,11 +184,13 @@ Made = TypeVar("Made", bound=Interruptible)
 def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bool) -> None:
     """UsageError for a schedule that is none of these, or that what else is asked for leaves out."""
     if name is not None and name not in names:
-        raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(names)}")
+        raise UsageError.build(f"there is no schedule {name!r}", remedy=f"give one of {', '.join(names)}")
     if name == EXACT and not k:
-        raise UsageError(f"{EXACT} is of so many batches a period, and none are asked for - give k too, such as 1")
+        raise UsageError.build(
+            f"{EXACT} is of so many batches a period, and none are asked for", remedy="give k too, such as 1"
+        )
     if contiguous and name in FREED:
-        raise UsageError(f"{name} has other than contiguous stages - do not ask for contiguous ones")
+        raise UsageError.build(f"{name} has other than contiguous stages", remedy="do not ask for contiguous ones")
 
 
 def gather_schedules(

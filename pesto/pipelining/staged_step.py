@@ -87,14 +87,17 @@ class StagedStep:
         """
         fast = accelerators(cluster)
         if len(fast) < 2:
-            raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
+            raise UsageError.build(
+                f"{cluster.name} has one accelerator", remedy="a pipeline needs two; give a cluster with more"
+            )
         cut = cut_by(graph.source)
         every = cut.every if cut is not None and cut.late is not None else None
         seen = recognise_micro_batches(graph, every=every) if batches is None else None
         if seen is None and cut is not None:
-            raise InputError(
-                f"{graph.source}: most of it needs more than one piece of the batch, as examples that are mixed do - "
-                "do with each example what does not need the others"
+            raise InputError.build(
+                "most of it needs more than one piece of the batch, as examples that are mixed do",
+                where=graph.source,
+                remedy="do with each example what does not need the others",
             )
         if seen is not None:
             graph, parts, step = seen.one, seen.parts, seen.step

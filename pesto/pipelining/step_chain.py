@@ -53,9 +53,9 @@ def accelerators(cluster: Cluster) -> Ints:
         if (device.kind, device.preset, device.speed, device.rates) != (
             first.kind, first.preset, first.speed, first.rates,
         ):  # fmt: skip
-            raise UsageError(
-                f"{device.name} is no device like {first.name} - stages are cut for equal devices; name a cluster "
-                "whose accelerators are alike"
+            raise UsageError.build(
+                f"{device.name} is no device like {first.name}",
+                remedy="stages are cut for equal devices; name a cluster whose accelerators are alike",
             )
     line, left = result[:1], result[1:]
     while left:

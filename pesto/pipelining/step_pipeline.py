@@ -62,7 +62,7 @@ class PipelineOptions:
         """UsageError for a schedule that there is not or that is left out, and for seconds below 0."""
         check_name(self.name, STEP_NAMES, k=self.k, contiguous=self.contiguous)
         if self.search is not None and not 0 <= self.search < float("inf"):
-            raise UsageError(f"search for {self.search} s - give 0 or more seconds")
+            raise UsageError.build(f"search for {self.search} s", remedy="give 0 or more seconds")
 
     @property
     def search_s(self) -> float:
@@ -257,8 +257,8 @@ class _StepPipeliner:
     def _unfit(self, mapped_schedules: tuple[MappedSchedule, ...]) -> NothingFoundError:
         tried = [each.candidate for each in mapped_schedules if each.candidate]
         if not tried:
-            return NothingFoundError(
-                f"no stages fit the memory: {mapped_schedules[0].schedule.why} - use more or larger devices"
+            return NothingFoundError.build(
+                f"no stages fit the memory: {mapped_schedules[0].schedule.why}", remedy="use more or larger devices"
             )
         nearest = min(tried, key=lambda each: each.short)
         return NothingFoundError(f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)}")

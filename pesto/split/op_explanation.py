@@ -85,7 +85,9 @@ def find_op(names: tuple[str, ...], name: str) -> int:
         near = get_close_matches(name, names, n=_NEAREST)
     told = ", ".join(n[:_SHOWN] for n in near[:_NEAREST])
     many = f"{len(ends)} ops end in" if ends else "the step has no op"
-    raise UsageError(f"{many} {name[:_SHOWN]!r} - {f'give one: {told}' if told else 'give the name of one'}")
+    raise UsageError.build(
+        f"{many} {name[:_SHOWN]!r}", remedy=f"{f'give one: {told}' if told else 'give the name of one'}"
+    )
 
 
 def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor:

@@ -142,7 +142,7 @@ def build_joint_program(
     all other variables are the same. gain: of partial rules; what its value counts is then more than bytes.
     """
     if rules.partial and (division is not None or len(more) > 1):
-        raise UsageError("a partial split is of one cut - give one number of workers")
+        raise UsageError.build("a partial split is of one cut", remedy="give one number of workers")
     return _ProgramBuilder(shaped, division, more, rules, each=each, gain=gain or CutGain()).make()
 
 
@@ -208,9 +208,10 @@ class _ProgramBuilder:
         try:
             return self.builder.build()
         except ValueError as error:
-            raise InputError(
-                f"{shown(self.shaped.source)}: {self.factors[-1]} parts of so much data would send more bytes than can "
-                "be counted exactly (2**53) - give fewer workers"
+            raise InputError.build(
+                f"{self.factors[-1]} parts of so much data would send more bytes than can be counted exactly (2**53)",
+                where=shown(self.shaped.source),
+                remedy="give fewer workers",
             ) from error
 
     def _ways(self, op: int) -> tuple[OpStrategy, ...]:

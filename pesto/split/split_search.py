@@ -82,10 +82,12 @@ class Split:
 def parse_factors(workers: str) -> Shape:
     """The cuts that `8` or `2x2x2` asks for, outermost first; UsageError for anything else."""
     if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4})*", workers):
-        raise UsageError(f"workers {workers!r} - give a number, or numbers joined by x: 8, 2x2x2")
+        raise UsageError.build(f"workers {workers!r}", remedy="give a number, or numbers joined by x: 8, 2x2x2")
     result = tuple(map(int, workers.split("x")))
     if min(result) < 2 or prod(result) > MOST_WORKERS:
-        raise UsageError(f"workers {workers} - give parts of 2 or more that come to at most {MOST_WORKERS} workers")
+        raise UsageError.build(
+            f"workers {workers}", remedy=f"give parts of 2 or more that come to at most {MOST_WORKERS} workers"
+        )
     return result
 
 
@@ -113,7 +115,7 @@ def divide(
         answers.append(result.answer)
         cuts.append(result.answer if rules.prices is None else _unbounded(result.answer, moved_bytes(shaped, made)))
     if made is None:
-        raise UsageError("no workers - give at least 2")
+        raise UsageError.build("no workers", remedy="give at least 2")
     return Split(
         method=method,
         division=made,
@@ -192,11 +194,13 @@ def _made(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> D
     made = choice.program.division(choice.answer.labels.tolist())
     if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
         if rules.prices is not None:
-            raise UsageError(
-                f"{shaped.source}: no cut in {more[-1]} saves modelled seconds - leave the objective at bytes"
+            raise UsageError.build(
+                f"no cut in {more[-1]} saves modelled seconds",
+                where=shaped.source,
+                remedy="leave the objective at bytes",
             )
-        raise UsageError(
-            f"{shaped.source}: nothing in it can be cut in {more[-1]} - give workers that divide its shapes"
+        raise UsageError.build(
+            f"nothing in it can be cut in {more[-1]}", where=shaped.source, remedy="give workers that divide its shapes"
         )
     return made
 
@@ -215,10 +219,14 @@ def _row(method: str, rules: Rules) -> CutMethod:
     """The method; UsageError where it keeps to no limit of memory, and there is one, or counts bytes alone."""
     if rules.prices is not None and not METHODS[method].priced:
         able = ", ".join(name for name, row in METHODS.items() if row.priced)
-        raise UsageError(f"the method {method} counts bytes alone - use {able}, or leave the objective at bytes")
+        raise UsageError.build(
+            f"the method {method} counts bytes alone", remedy=f"use {able}, or leave the objective at bytes"
+        )
     if rules.memory_bytes is not None and not METHODS[method].limited:
         able = ", ".join(name for name, row in METHODS.items() if row.limited)
-        raise UsageError(f"the method {method} keeps to no limit of memory - use {able}, or leave the limit out")
+        raise UsageError.build(
+            f"the method {method} keeps to no limit of memory", remedy=f"use {able}, or leave the limit out"
+        )
     return METHODS[method]
 
 

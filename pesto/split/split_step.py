@@ -36,8 +36,9 @@ def build_split_step(graph: Graph, parts: WorkerParts, devices: Sequence[str]) -
     memory. UsageError when there are fewer devices than workers.
     """
     if len(devices) < parts.division.workers:
-        raise UsageError(
-            f"{parts.division.workers} workers for {len(devices)} accelerators - give fewer, or a cluster with more"
+        raise UsageError.build(
+            f"{parts.division.workers} workers for {len(devices)} accelerators",
+            remedy="give fewer, or a cluster with more",
         )
     return _StepBuilder(graph, parts, tuple(devices)).made()
 

@@ -35,10 +35,11 @@ def refuse_undescribed(shaped: TypedGraph, remedy: str) -> None:
     """UsageError, naming the op type that weighs most, where one without a description matters."""
     for op_type, share in undescribed_shares(shaped).items():
         if share > MATTERS:
-            raise UsageError(
-                f"{shaped.source}: no description of {op_type}, whose ops read and make {percent(share)} of the bytes "
-                f"of all tensors: every worker would do them whole - describe it by "
-                f"pesto.split.ops.op_types.register, or {remedy}"
+            raise UsageError.build(
+                f"no description of {op_type}, whose ops read and make {percent(share)} of the bytes "
+                "of all tensors: every worker would do them whole",
+                where=shaped.source,
+                remedy=f"describe it by pesto.split.ops.op_types.register, or {remedy}",
             )
 
 

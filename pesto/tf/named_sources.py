@@ -220,7 +220,7 @@ def _model(source: Source) -> tuple["ModelStep", str]:
         report_phase(f"building {label}")
         step = models.build(family.name, variant, source.batch)
     except ValueError as error:
-        raise UsageError(f"model: {error} - see pesto models") from error
+        raise UsageError.build(f"model: {error}", remedy="see pesto models") from error
     return step, label
 
 
@@ -249,5 +249,5 @@ def _captured(source: Source, *, open_batch: bool = False) -> "CapturedStep":
         open_batch = open_batch or bool(source.shape)
         captured = capture_callable(source.function, source.batch, open_batch=open_batch, cut=source.cut)
     else:
-        raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")
+        raise UsageError.build("no graph is named", remedy="give a model, a graph file, a SavedModel or a function")
     return set_feed_shapes(captured, source.shapes)

@@ -17,9 +17,10 @@ EAGERLY = (
 
 def xla_error(label: str) -> InputError:
     """Return the error for a step that XLA compiles."""
-    return InputError(
-        f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
-        "model.compile or tf.function"
+    return InputError.build(
+        "XLA compiles the step as one kernel, which voids a plan",
+        where=label,
+        remedy="pass jit_compile=False to model.compile or tf.function",
     )
 
 
@@ -33,14 +34,16 @@ def loop_error(label: str) -> InputError:
 
 def strategy_error(label: str) -> InputError:
     """Return the error for a step under a tf.distribute strategy."""
-    return InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
+    return InputError.build(
+        "a tf.distribute strategy places its ops itself", where=label, remedy="train without the strategy"
+    )
 
 
 def dataset_loop_error(label: str) -> InputError:
     """Return the error for a function that trains in a loop over a dataset."""
-    return InputError(
-        f"{label} loops over a dataset, which TensorFlow makes part of the dataset, where no op can be placed - loop "
-        "over the dataset in Python, and call a tf.function that takes one batch"
+    return InputError.build(
+        f"{label} loops over a dataset, which TensorFlow makes part of the dataset, where no op can be placed",
+        remedy="loop over the dataset in Python, and call a tf.function that takes one batch",
     )
 
 
@@ -53,18 +56,25 @@ def check_datasets(graph: Any, label: str) -> None:
 
 def nested_function_error(label: str, inner: str) -> InputError:
     """Return the error for a step whose ops lie in functions that it calls."""
-    return InputError(
-        f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside - decorate "
-        "only the step itself, or use pesto.place, which traces through inner functions (not through those of a loaded "
-        "SavedModel: train the program's own, or use pesto run)"
+    return InputError.build(
+        f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside",
+        remedy=(
+            "decorate "
+            "only the step itself, or use pesto.place, which traces through inner functions (not "
+            "through those of a loaded "
+            "SavedModel: train the program's own, or use pesto run)"
+        ),
     )
 
 
 def concrete_function_error(label: str) -> UsageError:
     """Return the error for a function that was traced before a plan could be applied."""
-    return UsageError(
-        f"{label}: a concrete function is traced already, and its ops cannot be placed from outside - give the "
-        "tf.function itself (a loaded SavedModel has none: train the program's own, or use pesto run)"
+    return UsageError.build(
+        "a concrete function is traced already, and its ops cannot be placed from outside",
+        where=label,
+        remedy=(
+            "give the tf.function itself (a loaded SavedModel has none: train the program's own, or use pesto run)"
+        ),
     )
 
 
@@ -78,8 +88,8 @@ def check_process() -> None:
 def check_clustering() -> None:
     """InputError when XLA clusters the ops of all functions."""
     if tf.config.optimizer.get_jit():
-        raise InputError(
-            "XLA's automatic clustering is on, which fuses ops over a plan - tf.config.optimizer.set_jit(False)"
+        raise InputError.build(
+            "XLA's automatic clustering is on, which fuses ops over a plan", remedy="tf.config.optimizer.set_jit(False)"
         )
 
 
@@ -95,9 +105,10 @@ def check_model(model: Any, label: str) -> None:
     if _steps_per_execution(model) != 1:
         raise loop_error(label)
     if getattr(getattr(model, "optimizer", None), "jit_compile", False):
-        raise InputError(
-            f"{label}: XLA compiles the updates of its optimizer, which voids a plan - set model.optimizer.jit_compile "
-            "= False before the model trains"
+        raise InputError.build(
+            "XLA compiles the updates of its optimizer, which voids a plan",
+            where=label,
+            remedy="set model.optimizer.jit_compile = False before the model trains",
         )
 
 

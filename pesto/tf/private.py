@@ -41,7 +41,7 @@ def _name(module: str, name: str) -> Any:
 
 
 def _missing_name_error(what: str) -> InputError:
-    return InputError(f"tensorflow {tf.__version__}: {what} - install tensorflow>=2.21,<2.22")
+    return InputError.build(f"tensorflow {tf.__version__}: {what}", remedy="install tensorflow>=2.21,<2.22")
 
 
 def op_def(name: str) -> Any:

@@ -49,7 +49,9 @@ def _import() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        raise SolverError(f"reading a program needs TensorFlow - {install_command('tensorflow')}") from error
+        raise SolverError.build(
+            "reading a program needs TensorFlow", remedy=f"{install_command('tensorflow')}"
+        ) from error
     finally:
         gc.freeze()
         if enabled:

@@ -142,7 +142,9 @@ class Comparison:
             raise InfeasibleError(self.proof)
         if self.entries and all(entry.status in ("missing", "failed") for entry in self.entries):
             raise SolverError("no method could run: see above, and pesto doctor")
-        raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")
+        raise NothingFoundError.build(
+            "no method's plan fits the memory", remedy="use more or larger devices, or a smaller batch"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,14 @@ def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple
     words = names.split(",") if isinstance(names, str) else map(str, names)
     asked = {ALIASES.get(word.strip(), word.strip()) for word in words} - {""}
     if not asked:
-        raise UsageError(f"no method is named - {suggest('', (ALL, *METHODS))}")
+        raise UsageError.build("no method is named", remedy=suggest("", (ALL, *METHODS)))
     for name in sorted(asked - {ALL}):
         if name not in METHODS:
-            raise UsageError(f"no method is called {name!r} - {suggest(name, (ALL, *METHODS))}")
+            raise UsageError.build(f"no method is called {name!r}", remedy=suggest(name, (ALL, *METHODS)))
     if asked == {RIVAL}:
-        raise UsageError(f"{RIVAL} makes no plan, and is shown beside others - name another method too, such as expert")
+        raise UsageError.build(
+            f"{RIVAL} makes no plan, and is shown beside others", remedy="name another method too, such as expert"
+        )
     if any(METHODS[name].cuts for name in asked - {ALL}):
         asked.add(RIVAL)
     return tuple(name for name, row in METHODS.items() if name in asked or (ALL in asked and (shapes or not row.cuts)))

@@ -29,8 +29,8 @@ def cuts_of(words: str, cluster: Cluster) -> tuple[Shape, ...]:
     for factors in found:
         if prod(factors) > many:
             cut = "x".join(map(str, factors))
-            raise UsageError(
-                f"the cut {cut} is for {prod(factors)} workers, {cluster.name} has {many} accelerators"
-                " - give fewer, or another cluster"
+            raise UsageError.build(
+                f"the cut {cut} is for {prod(factors)} workers, {cluster.name} has {many} accelerators",
+                remedy="give fewer, or another cluster",
             )
     return found

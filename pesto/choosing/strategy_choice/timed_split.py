@@ -77,7 +77,7 @@ def factorings(workers: int) -> tuple[Shape, ...]:
     UsageError for fewer than two.
     """
     if workers < 2:
-        raise UsageError("a split needs two accelerators - give a cluster with more")
+        raise UsageError.build("a split needs two accelerators", remedy="give a cluster with more")
     primes, left, k = list[int](), workers, 2
     while left > 1:
         while left % k == 0:
@@ -131,9 +131,13 @@ def cut_and_time(
 def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
     """UsageError for seconds without a cluster, or with what counts bytes."""
     if objective == SECONDS and cluster is None:
-        raise UsageError("seconds: on which machine? - give a cluster too, or leave the objective at bytes")
+        raise UsageError.build(
+            "seconds: on which machine?", remedy="give a cluster too, or leave the objective at bytes"
+        )
     if objective == SECONDS and (rules.halo or rules.memory_bytes is not None):
-        raise UsageError("a halo and a limit of memory count bytes - leave them out, or the objective at bytes")
+        raise UsageError.build(
+            "a halo and a limit of memory count bytes", remedy="leave them out, or the objective at bytes"
+        )
 
 
 def rules_for(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
@@ -238,10 +242,14 @@ def shortfall(candidate: Candidate, cluster: Cluster) -> str:
 def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
     """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
     if not source.has_shapes:
-        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or no cluster")
+        raise UsageError.build(
+            "shapes alone cannot be timed", where=source.file, remedy="name the step itself, or no cluster"
+        )
     many = len(accelerators_of(cluster))
     if workers > many:
-        raise UsageError(f"{workers} workers, {cluster.name} has {many} accelerators - give fewer, or another cluster")
+        raise UsageError.build(
+            f"{workers} workers, {cluster.name} has {many} accelerators", remedy="give fewer, or another cluster"
+        )
     return cluster
 
 
@@ -249,5 +257,5 @@ def refuse_short(clocked: TimedSplit, machine: Cluster) -> None:
     """InfeasibleError, or NothingFoundError, for a split that does not fit, with the bytes that lack."""
     remedy = "give more workers, larger devices or a smaller batch"
     if clocked.proof:
-        raise InfeasibleError(f"{clocked.proof}, cut as it is - {remedy}")
-    raise NothingFoundError(f"the split does not fit: {shortfall(clocked.candidate, machine)} - {remedy}")
+        raise InfeasibleError.build(f"{clocked.proof}, cut as it is", remedy=remedy)
+    raise NothingFoundError.build(f"the split does not fit: {shortfall(clocked.candidate, machine)}", remedy=remedy)

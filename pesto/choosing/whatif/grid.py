@@ -56,9 +56,11 @@ class SweepGrid:
     def __post_init__(self) -> None:
         """Validate."""
         if not self.values:
-            raise UsageError(f"no axis is swept - give values for one of {', '.join(AXES)}")
+            raise UsageError.build("no axis is swept", remedy=f"give values for one of {', '.join(AXES)}")
         if self._count() > MOST_POINTS:
-            raise UsageError(f"{self._count()} points, at most {MOST_POINTS} - give fewer values, or leave out cross")
+            raise UsageError.build(
+                f"{self._count()} points, at most {MOST_POINTS}", remedy="give fewer values, or leave out cross"
+            )
 
     def points(self) -> tuple[ClusterPoint, ...]:
         """Each point once, those near the base first: a later one finds a neighbour that is solved."""
@@ -81,7 +83,7 @@ def parse_values(axis: str, text: str) -> tuple[float, ...]:
     """The values of an axis, "0.5,1,2", ascending and each once; UsageError when one is none or out of range."""
     words = [word.strip() for word in text.split(",")]
     if not any(words):
-        raise UsageError(f"{axis}: no value is given - {_valid_range(axis)}")
+        raise UsageError.build("no value is given", where=axis, remedy=_valid_range(axis))
     return chosen_values({axis: words})[axis]
 
 
@@ -89,7 +91,9 @@ def chosen_values(axes: Mapping[str, Iterable[float | str]]) -> dict[str, tuple[
     """The values of each axis that has some, ascending and each once; UsageError when one is none or out of range."""
     for axis, values in axes.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise UsageError(f"{axis}: {shown(repr(values))} is no list of values - {_valid_range(axis)}, in a list")
+            raise UsageError.build(
+                f"{shown(repr(values))} is no list of values", where=axis, remedy=f"{_valid_range(axis)}, in a list"
+            )
     given = {axis: list(values) for axis, values in axes.items()}
     return {axis: tuple(sorted({_value(axis, word) for word in words})) for axis, words in given.items() if words}
 
@@ -101,7 +105,7 @@ def _value(axis: str, word: float | str) -> float:
         value = math.nan
     least, most = (1, MOST_DEVICES) if axis == "devices" else _RANGE
     if not least <= value <= most or (axis == "devices" and value != int(value)):
-        raise UsageError(f"{axis}: {shown(repr(word))} is no value - {_valid_range(axis)}")
+        raise UsageError.build(f"{shown(repr(word))} is no value", where=axis, remedy=_valid_range(axis))
     return value
 
 

@@ -109,7 +109,7 @@ class Simulation:
         UsageError for seconds out of range.
         """
         if self.costs is None:
-            raise UsageError("the simulation has no costs to part launches from - give it some")
+            raise UsageError.build("the simulation has no costs to part launches from", remedy="give it some")
         apart = split_launches(self.bench.graph, self.cluster, self.costs, LaunchCost(each_s=each_s))
         return simulate_launches(self.bench, self.cluster, self.run, apart)
 
@@ -150,11 +150,11 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     used = [plan.lanes[d] for d in np.unique(plan.schedule.device)]
     missing = sorted(set(used) - set(index))
     if missing:
-        raise InputError(f"the cluster has no {missing[0]}, which the plan uses - give one that has")
+        raise InputError.build(f"the cluster has no {missing[0]}, which the plan uses", remedy="give one that has")
     device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
     wrong = _find_fault(plan, bench, device)
     if wrong:
-        raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
+        raise VerificationError.build(f"the plan is invalid: {wrong[0]}", remedy="solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
     run = bench.unordered(run) if plan.placement_only else run
     return Simulation(

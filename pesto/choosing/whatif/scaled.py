@@ -147,4 +147,6 @@ def _rename_words(text: str, names: dict[str, str]) -> str:
 
 
 def _no_pattern(cluster: Cluster, why: str) -> InputError:
-    return InputError(f"cluster {cluster.name}: {why} - give a cluster file with as many devices as are wanted")
+    return InputError.build(
+        f"cluster {cluster.name}: {why}", remedy="give a cluster file with as many devices as are wanted"
+    )

@@ -58,7 +58,9 @@ def calibrate_command(
     samples do not settle.
     """
     if samples is not None and cluster is None:
-        raise UsageError("--samples says nothing of devices - give the --cluster that they were measured on")
+        raise UsageError.build(
+            "--samples says nothing of devices", remedy="give the --cluster that they were measured on"
+        )
     if samples is not None:
         refuse("--samples are fitted, and nothing is measured", "passes", "keep_disturbed")
     inputs = [path for path in (samples, Path(cluster) if cluster and cluster.endswith(".toml") else None) if path]

@@ -59,7 +59,9 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
     pesto clusters --show v100x8 --toml > mine.toml
     """
     if as_toml and (show is None or as_json):
-        raise UsageError("--toml prints the file of one cluster - give it with --show NAME, and without --json")
+        raise UsageError.build(
+            "--toml prints the file of one cluster", remedy="give it with --show NAME, and without --json"
+        )
     if show is not None:
         one = describe_cluster(show)
         if as_toml:

@@ -85,7 +85,7 @@ def compare_command(
     machine = load_cluster(cluster)
     form = picture_format(picture)
     if not str(out).strip() or out == Path():
-        raise UsageError("--out: no folder is named - give one, such as plans")
+        raise UsageError.build("--out: no folder is named", remedy="give one, such as plans")
     inputs = [source.file] if source.file else []
     check_folder(out)
     check_outputs([picture] if picture else [], inputs, as_json=as_json)

@@ -65,9 +65,9 @@ def import_command(
     said = {key: value for key, value in attributes.items() if value is not None}
     if file_ is not None:
         if source != Source():
-            raise UsageError(f"{file_} and the options name two graphs - give one of them")
+            raise UsageError.build(f"{file_} and the options name two graphs", remedy="give one of them")
         if file_.suffix in GRAPH_DEF:
-            raise UsageError(f"{file_}: a GraphDef is named by an option - give --graph {file_}")
+            raise UsageError.build("a GraphDef is named by an option", where=file_, remedy=f"give --graph {file_}")
         check_outputs([out], [file_], as_json=False)
         graph = load_foreign(file_, _reading(said, unit, duration, order_only=order_only))
     else:
@@ -75,7 +75,9 @@ def import_command(
         if said or unit or duration is not None or order_only:
             given = [f"--{key.replace('sizes', 'bytes')}" for key in said] + (["--unit"] if unit else [])
             what = [*given, "--order-only" if order_only else "--duration"][0]
-            raise UsageError(f"{what} goes with the FILE of another program - name it, or leave the option out")
+            raise UsageError.build(
+                f"{what} goes with the FILE of another program", remedy="name it, or leave the option out"
+            )
         check_outputs([out], [source.file] if source.file else [], as_json=False)
         graph = load_graph(source)
     graph_file.save(graph, out)
@@ -90,7 +92,7 @@ def _reading(attributes: dict[str, str], unit: str | None, duration: float | Non
     sizes = attributes.get("sizes", "")
     bytes_each = int(sizes) if sizes.isdecimal() else None
     if order_only and sizes:
-        raise UsageError("--order-only leaves nothing for --bytes to say - leave out one of them")
+        raise UsageError.build("--order-only leaves nothing for --bytes to say", remedy="leave out one of them")
     named = attributes if bytes_each is None else {key: said for key, said in attributes.items() if key != "sizes"}
     return Reading(
         **named, unit_s=_UNITS[unit or "s"], default_duration=duration, default_bytes=bytes_each, order_only=order_only
@@ -111,7 +113,9 @@ def _shapes(file: Path | None, source: Source, out: Path, *, quiet: bool) -> Non
         "order_only",
     )
     if file is not None:
-        raise UsageError(f"{file}: a graph of another program has no shapes - name the step by an option")
+        raise UsageError.build(
+            "a graph of another program has no shapes", where=file, remedy="name the step by an option"
+        )
     check_outputs([out], [source.file] if source.file else [], as_json=False)
     shaped = load_shapes(source)
     save_typed_graph(shaped, out)

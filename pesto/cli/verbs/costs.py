@@ -42,7 +42,7 @@ def costs_command(
     """
     source.checked()
     if csv_ and as_json:
-        raise UsageError("--csv and --json both write to stdout - give one of them")
+        raise UsageError.build("--csv and --json both write to stdout", remedy="give one of them")
     machine = load_cluster(cluster)
     index = None if device is None else _index(machine, device)
     graph = load_graph(source, quiet=True)
@@ -60,5 +60,5 @@ def costs_command(
 def _index(cluster: Cluster, device: str) -> int:
     names = [d.name for d in cluster.devices]
     if device not in names:
-        raise UsageError(f"--device {shown(device, 80)}: not in {cluster.name} - {suggest(device, names)}")
+        raise UsageError.build(f"--device {shown(device, 80)}: not in {cluster.name}", remedy=suggest(device, names))
     return names.index(device)

@@ -30,7 +30,9 @@ def inspect_command(*, callable_: str | None, source: Source, as_json: bool) -> 
     """
     if callable_ is not None:
         if source.function is not None:
-            raise UsageError(f"{callable_} and --function {source.function} are two steps - name one of them")
+            raise UsageError.build(
+                f"{callable_} and --function {source.function} are two steps", remedy="name one of them"
+            )
         source = replace(source, function=callable_)
     facts = inspect_source(source.checked())
     if as_json:

@@ -31,9 +31,9 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     """
     source.checked()
     if out.suffix != ".pb":
-        raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb")
+        raise UsageError.build("the result is a GraphDef", where=out, remedy="give a name that ends in .pb")
     if source.file is not None and out.resolve() == source.file.resolve():
-        raise UsageError(f"{out} is the graph itself - give the result a file of its own")
+        raise UsageError.build(f"{out} is the graph itself", remedy="give the result a file of its own")
     check_writable(out)
     precheck(source)
     from pesto.tf.tensorflow_start import load_tensorflow

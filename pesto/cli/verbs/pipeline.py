@@ -111,7 +111,7 @@ def pipeline_command(
         _tell_step(step, wanted, as_json=as_json)
         return
     if source != Source(micro_batches=source.micro_batches):
-        raise UsageError(f"{chain} and the options name two things to lay out - leave out one of them")
+        raise UsageError.build(f"{chain} and the options name two things to lay out", remedy="leave out one of them")
     refuse("a chain is of equal devices", "cluster")
     refuse("a chain has no ops", "search", "listed", "asynchronous", "updates_each")
     wanted.check(chain, as_json=as_json)
@@ -132,10 +132,12 @@ def _machines(
     """The devices of a chain's file, or so many equal ones; `memory` for those that have no limit of their own."""
     if instance.machines is None:
         if devices is None:
-            raise UsageError("on how many devices? - give --devices, such as 4, or name devices in the file")
+            raise UsageError.build(
+                "on how many devices?", remedy="give --devices, such as 4, or name devices in the file"
+            )
         return instance, Machines.alike(devices, memory)
     if devices is not None:
-        raise UsageError(f"{path} names its {instance.machines.devices} devices - leave out --devices")
+        raise UsageError.build(f"{path} names its {instance.machines.devices} devices", remedy="leave out --devices")
     machines = instance.machines.within(memory)
     return replace(instance, machines=machines), machines
 

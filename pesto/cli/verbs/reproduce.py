@@ -70,7 +70,9 @@ def reproduce_command(
     numbers = results_folder.write_results(opened, page)
     if failed:
         more = f", and {len(failed) - 1} others" if len(failed) > 1 else ""
-        raise SolverError(f"{one_line(failed[0])}{more} - what is done is kept: run it again to try the others anew")
+        raise SolverError.build(
+            f"{one_line(failed[0])}{more}", remedy="what is done is kept: run it again to try the others anew"
+        )
     if as_json:
         answer(numbers)
         return

@@ -120,9 +120,11 @@ def serve_command(
     if ctx.invoked_subcommand is not None:
         return
     if data is None:
-        raise UsageError("no folder is given - give --data DIR, where jobs and files are kept")
+        raise UsageError.build("no folder is given", remedy="give --data DIR, where jobs and files are kept")
     if given["database"] == "":
-        raise UsageError("--database has no address - write postgresql://USER@HOST:5432/NAME, or leave it out")
+        raise UsageError.build(
+            "--database has no address", remedy="write postgresql://USER@HOST:5432/NAME, or leave it out"
+        )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, _go_on)
     from pesto.service.serve.server import serve
@@ -249,7 +251,7 @@ def remove_command(*, name: str, data: Path, jobs: str, give: str | None) -> Non
     Its jobs stay as they are, and admins see them; --jobs cancel cancels them, --give hands them to another token.
     """
     if give is not None and jobs != "keep":
-        raise UsageError("the jobs cannot be both cancelled and given away - leave out --jobs or --give")
+        raise UsageError.build("the jobs cannot be both cancelled and given away", remedy="leave out --jobs or --give")
     tokens.remove(data, name, cancel=jobs == "cancel", give=give)
 
 
@@ -263,7 +265,7 @@ def webhook_key_command(*, name: str, data: Path, as_json: bool) -> None:
     Whoever has it can sign as this service does: give it to the receiver of NAME's webhooks alone.
     """
     if name and name not in [one.name for one in tokens.listed(data)]:
-        raise UsageError(f"there is no token {quoted(name)} - see pesto serve token list")
+        raise UsageError.build(f"there is no token {quoted(name)}", remedy="see pesto serve token list")
     make_folder(data, private=True)
     key = webhook_key(data, name)
     click.echo(to_json({"name": name, "key": key}) if as_json else key)

@@ -76,7 +76,9 @@ def solve_command(
     source = checked_step(request.source)
     beside = Beside(report, part, cdep)
     if cdep is not None and request.settings.placement_only:
-        raise UsageError("--cdep is for the order, which --placement-only leaves open - leave one of them out")
+        raise UsageError.build(
+            "--cdep is for the order, which --placement-only leaves open", remedy="leave one of them out"
+        )
     opened = request.opened()
     read = [path for path in (source.file, request.start, request.beside) if isinstance(path, Path)]
     check_outputs(present(out, *beside), read, as_json=as_json)
@@ -131,14 +133,16 @@ def _refuse_beside_cuts(request: SolveRequest, source: Source, beside: Beside) -
     apart = {"costs": request.costs, "start": request.start, "beside": request.beside, **beside._asdict()}
     given = [f"--{name}" for name, value in apart.items() if value]
     if given == ["--beside"]:
-        raise UsageError(
-            f"--beside keeps variables whole where a plan has them, and {RUNS_ALONE} - leave out --split; or plan both "
-            "steps as one, a function that calls both, to cut that"
+        raise UsageError.build(
+            f"--beside keeps variables whole where a plan has them, and {RUNS_ALONE}",
+            remedy=("leave out --split; or plan both steps as one, a function that calls both, to cut that"),
         )
     if given:
-        raise UsageError(f"{given[0]} is for placements alone - leave it out, or --split")
+        raise UsageError.build(f"{given[0]} is for placements alone", remedy="leave it out, or --split")
     if not source.has_shapes:
-        raise UsageError(f"{source.file}: it has no shapes to split by - name the step, or leave out --split")
+        raise UsageError.build(
+            "it has no shapes to split by", where=source.file, remedy="name the step, or leave out --split"
+        )
 
 
 def _path(costs: object) -> Path | None:

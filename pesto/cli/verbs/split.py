@@ -100,11 +100,11 @@ def split_command(
         _ops(source, named=source != Source(), missing=missing, as_json=as_json)
         return
     if export and (as_json or explain is not None):
-        raise UsageError("--export prints a program alone - leave out --explain and --json")
+        raise UsageError.build("--export prints a program alone", remedy="leave out --explain and --json")
     if missing:
         raise UsageError("--uncovered goes with ops: pesto split ops --uncovered")
     if workers is None:
-        raise UsageError("how many workers? - give --workers, such as 8 or 2x2x2")
+        raise UsageError.build("how many workers?", remedy="give --workers, such as 8 or 2x2x2")
     source = _named(what, source).checked()
     factors, form = parse_factors(workers), picture_format(picture)
     rules = Rules(replicate=replicate, memory_bytes=_bytes(memory), halo=halo)
@@ -141,7 +141,7 @@ def _write(shaped: TypedGraph, found: Split, file: tuple[Path | None, float], dr
 def _bytes(gib: float | None) -> int | None:
     """Whole bytes of what --memory allows."""
     if gib is not None and not isfinite(gib):
-        raise UsageError(f"--memory {gib} - give a number of GiB, such as 4")
+        raise UsageError.build(f"--memory {gib}", remedy="give a number of GiB, such as 4")
     return None if gib is None else int(min(gib, 2**23) * 2**30)
 
 
@@ -176,7 +176,7 @@ def _named(file: str | None, source: Source) -> Source:
         return source
     check_exists(file)
     if source.file is not None:
-        raise UsageError(f"{file} and --graph {source.file} are two steps - name one of them")
+        raise UsageError.build(f"{file} and --graph {source.file} are two steps", remedy="name one of them")
     return replace(source, file=Path(file))
 
 

@@ -109,9 +109,10 @@ def _check_given(graph: Graph, cluster: Cluster) -> None:
     known = dict.fromkeys([*graph.kinds, *(device.kind for device in cluster.devices), *PRESETS])
     for label in graph.given_kinds:
         if label not in known:
-            raise InputError(
-                f"{shown(graph.source)}: time_s names {quoted(label)}, which is no kind of device and no preset - "
-                f"{suggest(label, known)}"
+            raise InputError.build(
+                f"time_s names {quoted(label)}, which is no kind of device and no preset",
+                where=shown(graph.source),
+                remedy=suggest(label, known),
             )
 
 

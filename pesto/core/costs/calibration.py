@@ -57,9 +57,10 @@ class Samples:
         where = f"calibration: {self.source} to {self.target}"
         object.__setattr__(self, "sizes", ints(self.sizes))
         if len(self.sizes) < LEAST_SIZES or (np.diff(self.sizes) <= 0).any() or self.sizes[0] < 0:
-            raise InputError(
-                f"{where}: {len(self.sizes)} sizes are too few, or not in order - measure {LEAST_SIZES} or more, "
-                "from few bytes to many"
+            raise InputError.build(
+                f"{len(self.sizes)} sizes are too few, or not in order",
+                where=where,
+                remedy=f"measure {LEAST_SIZES} or more, from few bytes to many",
             )
         for name in _MEASURED:
             values = floats(getattr(self, name))
@@ -67,11 +68,15 @@ class Samples:
             if values.size == 0 and name != "alone":
                 continue
             if values.ndim != 2 or len(values) != len(self.sizes) or values.shape[1] < 2:
-                raise InputError(f"{where}: sizes have samples of shape {values.shape} - measure each twice or more")
+                raise InputError.build(
+                    f"sizes have samples of shape {values.shape}", where=where, remedy="measure each twice or more"
+                )
             bad = np.argwhere(~np.isfinite(values) | (values < 0))
             if len(bad):
                 size, value = self.sizes[bad[0][0]], values[tuple(bad[0])]
-                raise InputError(f"{where}: {size} bytes took {value} s - leave such a sample out, or measure again")
+                raise InputError.build(
+                    f"{size} bytes took {value} s", where=where, remedy="leave such a sample out, or measure again"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +150,17 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     apart = half_difference(samples.alone)
     where = f"calibration: {samples.source} to {samples.target}"
     if not (took >= LEAST_S).all():
-        raise NothingFoundError(
-            f"{where}: {sizes[int(np.argmin(took))]} bytes take no time that can be told from none - "
-            "measure on a machine at rest, or more often"
+        raise NothingFoundError.build(
+            f"{sizes[int(np.argmin(took))]} bytes take no time that can be told from none",
+            where=where,
+            remedy="measure on a machine at rest, or more often",
         )
     if apart > APART:
-        raise NothingFoundError(
-            f"{where}: does not settle, two halves of the samples are {percent(apart)} apart on average, at most "
-            f"{percent(APART)} will do - measure on a machine at rest, or more often"
+        raise NothingFoundError.build(
+            f"does not settle, two halves of the samples are {percent(apart)} apart on average, at most "
+            f"{percent(APART)} will do",
+            where=where,
+            remedy="measure on a machine at rest, or more often",
         )
     fitted = (len(sizes) - 1 - np.arange(len(sizes))) % 2 == 0
     fitted[0] = True

@@ -193,9 +193,11 @@ def run_undisturbed(run: Callable[[], T], count: int, watch: DisturbanceWatch) -
 
 
 def _too_busy(others: OtherLoad, accepted: int, runs: int, cores: int) -> NothingFoundError:
-    return NothingFoundError(
-        f"other programs used {others.cores:.2f} of {cores} cores ({list_programs(others.who)}), so that only "
-        f"{accepted} of {runs} runs count - measure when they are at rest, or {KEEP}, which are labelled"
+    return NothingFoundError.build(
+        f"other programs used {others.cores:.2f} of {cores} cores ({list_programs(others.who)}), so that "
+        "only "
+        f"{accepted} of {runs} runs count",
+        remedy=f"measure when they are at rest, or {KEEP}, which are labelled",
     )
 
 

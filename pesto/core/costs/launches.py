@@ -30,7 +30,7 @@ class LaunchCost:
         give = f"0 to {MOST_S:g} s, such as 5e-6"
         expect("launch", self.each_s, float | int | None, give)
         if self.each_s is not None and not 0 <= self.each_s <= MOST_S:
-            raise UsageError(f"launch is {self.each_s:g} s - give {give}")
+            raise UsageError.build(f"launch is {self.each_s:g} s", remedy=f"give {give}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -108,7 +108,9 @@ def link_model(name: str, lanes: int | None = None) -> LinkModel:
         return WIRES[name].model(lanes)
     found = PUBLISHED.get(name)
     if found is None:
-        raise InputError(f"no link model is named {name!r} - {suggest(name, [*PUBLISHED, *WIRES])}")
+        raise InputError.build(f"no link model is named {name!r}", remedy=suggest(name, [*PUBLISHED, *WIRES]))
     if lanes is not None:
-        raise InputError(f"link model {name} was fitted to one box - drop lanes, or name one of {', '.join(WIRES)}")
+        raise InputError.build(
+            f"link model {name} was fitted to one box", remedy=f"drop lanes, or name one of {', '.join(WIRES)}"
+        )
     return found

@@ -119,7 +119,9 @@ class Profile:
                 raise InputError(f"profile: {name} has shape {values.shape}, expected ({len(self.seconds)},)")
             bad = np.flatnonzero(np.isinf(values) | (values < 0))
             if len(bad):
-                raise InputError(f"profile: {name}[{bad[0]}] = {values[bad[0]]} - it must be finite and >= 0")
+                raise InputError.build(
+                    f"profile: {name}[{bad[0]}] = {values[bad[0]]}", remedy="it must be finite and >= 0"
+                )
             object.__setattr__(self, name, values)
         if self.iterations < 1 or not self.kind:
             raise InputError("profile: it needs a kind of device and at least one iteration")
@@ -179,7 +181,9 @@ def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
     by_index: dict[str, Floats] = {}
     for name, values in columns.items():
         if len(values) != graph.ops:
-            raise InputError(f"{where}: {name} has {len(values)} entries for {graph.ops} ops - make the profile again")
+            raise InputError.build(
+                f"{name} has {len(values)} entries for {graph.ops} ops", where=where, remedy="make the profile again"
+            )
         by_index[name] = np.empty(graph.ops)
         by_index[name][order] = [math.nan if x is None else x for x in values]
     return Profile(
@@ -267,7 +271,8 @@ def _require_same_graph(fingerprint: str, graph: Graph, where: str) -> None:
     own = graph.fingerprint()
     if fingerprint != own:
         profiled, here = short_fingerprints(fingerprint, own)
-        raise MismatchError(
-            f"{where}: the profile is of graph {shown(profiled)}, this graph is {here} - "
-            "profile this one; another batch size or model needs a profile of its own"
+        raise MismatchError.build(
+            f"the profile is of graph {shown(profiled)}, this graph is {here}",
+            where=where,
+            remedy="profile this one; another batch size or model needs a profile of its own",
         )

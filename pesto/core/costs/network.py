@@ -73,14 +73,18 @@ def _weights(off: Floats) -> Floats:
 def _samples(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike) -> tuple[Floats, Floats]:
     x, y = np.asarray(payload_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
-        raise InputError(f"link fit: {x.shape} sizes and {y.shape} times - give one time per size, as flat lists")
+        raise InputError.build(
+            f"link fit: {x.shape} sizes and {y.shape} times", remedy="give one time per size, as flat lists"
+        )
     if len(x) < LEAST_SAMPLES:
-        raise InputError(f"link fit: {len(x)} samples are too few - measure at least {LEAST_SAMPLES}")
+        raise InputError.build(f"link fit: {len(x)} samples are too few", remedy=f"measure at least {LEAST_SAMPLES}")
     bad = np.flatnonzero(~(np.isfinite(x) & np.isfinite(y) & (x >= 0) & (y >= 0)))
     if len(bad):
         raise InputError(f"link fit: sample {bad[0]} ({x[bad[0]]} bytes, {y[bad[0]]} s) is negative or not finite")
     if np.ptp(x) < 1:
-        raise InputError(f"link fit: all {len(x)} samples are of {x[0]:.0f} bytes - measure several sizes")
+        raise InputError.build(
+            f"link fit: all {len(x)} samples are of {x[0]:.0f} bytes", remedy="measure several sizes"
+        )
     return x, y
 
 

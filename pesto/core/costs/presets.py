@@ -154,7 +154,7 @@ def preset(name: str) -> Preset:
     """The preset of that name; InputError with a suggestion when there is none."""
     found = PRESETS.get(name)
     if found is None:
-        raise InputError(f"no device preset is named {name!r} - {suggest(name, PRESETS)}")
+        raise InputError.build(f"no device preset is named {name!r}", remedy=suggest(name, PRESETS))
     return found
 
 
@@ -182,9 +182,10 @@ def device_preset(device: Device) -> Preset:
 def _describe_unknown(device: Device, own: Rates) -> Preset:
     """A device that no preset knows: estimates for what a datasheet does not say."""
     if not own.peaks or own.bandwidth is None or own.sms is None or own.clock_hz is None:
-        raise InputError(
+        raise InputError.build(
             f"device {device.name}: no device preset is named {device.preset!r}, and not all of peak_tflops, "
-            "memory_gb_s, sms and clock_ghz are given - give these, or a preset"
+            "memory_gb_s, sms and clock_ghz are given",
+            remedy="give these, or a preset",
         )
     peaks = dict(own.peaks)
     return Preset(

@@ -87,20 +87,26 @@ def parse_user_times(data: bytes, where: str) -> UserTimes:
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: not UTF-8 text (byte {error.start}) - save the file as CSV in UTF-8") from error
+        raise InputError.build(
+            f"not UTF-8 text (byte {error.start})", where=where, remedy="save the file as CSV in UTF-8"
+        ) from error
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         rows = tuple(_rows(lines, where))
     except csv.Error as error:
-        raise InputError(f"{where}, line {lines.line_num}: not CSV: {shown(error)} - correct it there") from error
+        raise InputError.build(
+            f"{where}, line {lines.line_num}: not CSV: {shown(error)}", remedy="correct it there"
+        ) from error
     if not rows:
-        raise InputError(f"{where}: no row gives seconds or a scale - give one, such as 0.038 seconds for an op's name")
+        raise InputError.build(
+            "no row gives seconds or a scale", where=where, remedy="give one, such as 0.038 seconds for an op's name"
+        )
     seen: dict[tuple[str, str, str], TimeRow] = {}
     for row in rows:
         first = seen.setdefault((row.name, "" if row.name else row.type, row.device), row)
         if first is not row:
-            raise InputError(
-                f"{where}, line {row.line}: {row.of} has a number in line {first.line} already - leave one"
+            raise InputError.build(
+                f"{where}, line {row.line}: {row.of} has a number in line {first.line} already", remedy="leave one"
             )
     return UserTimes(rows=rows, where=where, source=f"{where} (sha256 {hashlib.sha256(data).hexdigest()[:8]})")
 
@@ -115,9 +121,10 @@ def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback:
     """
     chosen, unmatched = _matching_rows(graph, cluster, times)
     if (chosen < 0).all():
-        raise InputError(
-            f"{times.where}: none of its rows is of an op or a type of {shown(graph.source)} on {cluster.name} - "
-            "take names, types and devices as pesto costs prints them for this step and cluster"
+        raise InputError.build(
+            f"none of its rows is of an op or a type of {shown(graph.source)} on {cluster.name}",
+            where=times.where,
+            remedy="take names, types and devices as pesto costs prints them for this step and cluster",
         )
     seconds = np.array([*(row.seconds for row in times.rows), math.nan])[chosen]
     scale = np.array([*(row.scale for row in times.rows), 1.0])[chosen]
@@ -192,9 +199,9 @@ def _columns(graph: Graph, cluster: Cluster, times: UserTimes) -> dict[str, list
     found = {"": list(range(len(devices)))}
     for row in times.rows:
         if row.device and row.device not in known:
-            raise InputError(
-                f"{times.where}, line {row.line}: device {quoted(row.device)} is no kind of device and no preset - "
-                f"{suggest(row.device, known)}"
+            raise InputError.build(
+                f"{times.where}, line {row.line}: device {quoted(row.device)} is no kind of device and no preset",
+                remedy=suggest(row.device, known),
             )
         found.setdefault(row.device, [k for k, d in enumerate(devices) if row.device in (d.kind, d.preset)])
     return found
@@ -211,9 +218,9 @@ def _named_ops(graph: Graph, times: UserTimes) -> dict[str, int]:
             continue
         own_type = graph.types[int(graph.type_of[i])]
         if row.type and row.type != own_type:
-            raise InputError(
-                f"{times.where}, line {row.line}: {row.of} is of type {shown(own_type)} and not {shown(row.type)} - "
-                "correct the type or leave it out"
+            raise InputError.build(
+                f"{times.where}, line {row.line}: {row.of} is of type {shown(own_type)} and not {shown(row.type)}",
+                remedy="correct the type or leave it out",
             )
         found[row.name] = i
     return found
@@ -222,27 +229,31 @@ def _named_ops(graph: Graph, times: UserTimes) -> dict[str, int]:
 def _rows(lines: Iterator[list[str]], where: str) -> Iterator[TimeRow]:
     header = [cell.strip() for cell in next(lines, [])]
     if not any(header):
-        raise InputError(f"{where}: no line of column names - begin with one, such as name,seconds")
+        raise InputError.build("no line of column names", where=where, remedy="begin with one, such as name,seconds")
     for name in header:
         if set(name) & {";", "\t"}:
-            raise InputError(
-                f"{where}: column {quoted(name, 80)} - separate with commas, and write decimals with a point"
+            raise InputError.build(
+                f"column {quoted(name, 80)}",
+                where=where,
+                remedy="separate with commas, and write decimals with a point",
             )
         if name not in _READ + _PASSED_OVER:
-            raise InputError(f"{where}: unknown column {quoted(name, 80)} - {suggest(name, _READ + _PASSED_OVER)}")
+            raise InputError.build(
+                f"unknown column {quoted(name, 80)}", where=where, remedy=suggest(name, _READ + _PASSED_OVER)
+            )
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
-        raise InputError(f"{where}: two columns are named {twice!r} - leave one")
+        raise InputError.build(f"two columns are named {twice!r}", where=where, remedy="leave one")
     for wanted in (("name", "type"), ("seconds", "scale")):
         if not set(wanted) & set(header):
-            raise InputError(f"{where}: no column {wanted[0]!r} or {wanted[1]!r} - add one of them")
+            raise InputError.build(f"no column {wanted[0]!r} or {wanted[1]!r}", where=where, remedy="add one of them")
     for number, cells in enumerate(lines, start=2):
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(header):
-            raise InputError(
-                f"{where}, line {number}: {len(cells)} cells under {len(header)} columns - "
-                "separate with commas, and write decimals with a point"
+            raise InputError.build(
+                f"{where}, line {number}: {len(cells)} cells under {len(header)} columns",
+                remedy="separate with commas, and write decimals with a point",
             )
         row = _row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), number, where)
         if row is not None:
@@ -257,9 +268,11 @@ def _row(cell: dict[str, str], line: int, where: str) -> TimeRow | None:
     if math.isnan(seconds) and math.isnan(scale):
         return None
     if not math.isnan(seconds) and not math.isnan(scale):
-        raise InputError(f"{where}, line {line}: both seconds and scale - leave one empty")
+        raise InputError.build(f"{where}, line {line}: both seconds and scale", remedy="leave one empty")
     if not name and not of_type:
-        raise InputError(f"{where}, line {line}: neither a name nor a type - say of which ops the number is")
+        raise InputError.build(
+            f"{where}, line {line}: neither a name nor a type", remedy="say of which ops the number is"
+        )
     return TimeRow(line=line, name=name, type=of_type, device=cell.get("device", ""), seconds=seconds, scale=scale)
 
 
@@ -273,5 +286,7 @@ def _number(text: str, column: str, most: float, where: str) -> float:
         value = math.nan
     if not 0 <= value <= most:
         unit = "seconds, such as 0.038 for 38 ms" if column == "seconds" else "a factor, such as 1.5"
-        raise InputError(f"{where}: {column} is {quoted(text, 40)} - write {unit}, from 0 to {most:.0f}")
+        raise InputError.build(
+            f"{column} is {quoted(text, 40)}", where=where, remedy=f"write {unit}, from 0 to {most:.0f}"
+        )
     return value

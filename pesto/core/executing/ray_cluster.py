@@ -96,7 +96,9 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise SolverError(f"Ray runs nothing without the package ray - {install_command('ray')}") from error
+            raise SolverError.build(
+                "Ray runs nothing without the package ray", remedy=f"{install_command('ray')}"
+            ) from error
         self._ray: Any = ray
         handler = signal.getsignal(signal.SIGTERM)
         try:
@@ -106,7 +108,9 @@ class RayCluster:
                 configure_logging=False,
             )
         except Exception as error:  # of whatever type Ray likes
-            raise FileError(f"no Ray cluster: {' '.join(str(error).split())} - check RAY_ADDRESS") from error
+            raise FileError.build(
+                f"no Ray cluster: {' '.join(str(error).split())}", remedy="check RAY_ADDRESS"
+            ) from error
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own there
         nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
@@ -114,7 +118,9 @@ class RayCluster:
         self._slots = jobs if jobs is not None else max(1, cores // 2)
         if self._slots > cores and (room or not cores):
             self.close()
-            raise UsageError(f"{self._slots} jobs on a cluster of {cores} CPUs - give at most one job a CPU")
+            raise UsageError.build(
+                f"{self._slots} jobs on a cluster of {cores} CPUs", remedy="give at most one job a CPU"
+            )
         # A work that loses its process is begun again by who began it, and who counts.
         self._each = _cpus_per_work(nodes, self._slots)
         self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_run_task)
@@ -337,4 +343,6 @@ def _require_answer(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
     except (OSError, OverflowError) as error:
-        raise FileError(f"no Ray cluster: nobody answers at {shown(address)} - check RAY_ADDRESS") from error
+        raise FileError.build(
+            f"no Ray cluster: nobody answers at {shown(address)}", remedy="check RAY_ADDRESS"
+        ) from error

@@ -64,7 +64,7 @@ def write_results(files: WorkFiles, written: Mapping[str, bytes | None]) -> None
         make_folder(files.out)
     for name, data in written.items():
         if Path(name).name != name:
-            raise FileError(f"{name!r} is no name of a result - run the same pesto on every node")
+            raise FileError.build(f"{name!r} is no name of a result", remedy="run the same pesto on every node")
         if data is None:
             (Path(files.out) / name).unlink(missing_ok=True)
         else:

@@ -95,7 +95,7 @@ class ReconnectingRayCluster:
         self._bell.close()
         if isinstance(first, ClusterRefused):
             raise _REFUSALS.get(Exit(first.exit_code), FileError)(first.error)
-        raise FileError(f"no Ray cluster: {said} - check RAY_ADDRESS")
+        raise FileError.build(f"no Ray cluster: {said}", remedy="check RAY_ADDRESS")
 
     @property
     def slots(self) -> int:

@@ -30,8 +30,10 @@ def read_batch(path: Path, check: Check) -> dict[str, NDArray[Any]]:
             names = [name for name in archive.namelist() if name.endswith(_END)]
             return {name.removesuffix(_END): _array(archive, name, path, check) for name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise InputError(
-            f"{shown(path)}: not a whole .npz file ({shown(error, 80)}) - write it with numpy.savez(file, name=array)"
+        raise InputError.build(
+            f"not a whole .npz file ({shown(error, 80)})",
+            where=shown(path),
+            remedy="write it with numpy.savez(file, name=array)",
         ) from error
 
 
@@ -45,9 +47,10 @@ def _array(archive: zipfile.ZipFile, name: str, path: Path, check: Check) -> NDA
             raise ValueError(f"version {version} of the format")
         shape, _, dtype = read[version](file)
     if dtype.hasobject:
-        raise InputError(
-            f"{shown(path)}: {shown(name.removesuffix(_END))} holds Python objects, which are not loaded - save an "
-            "array of numbers, or of texts as numpy.array(texts, dtype='S')"
+        raise InputError.build(
+            f"{shown(name.removesuffix(_END))} holds Python objects, which are not loaded",
+            where=shown(path),
+            remedy="save an array of numbers, or of texts as numpy.array(texts, dtype='S')",
         )
     check(name.removesuffix(_END), shape, dtype)
     with archive.open(name) as file:

@@ -38,6 +38,6 @@ def require_inside(path: Path) -> None:
         return
     whole = os.path.abspath(path)  # noqa: PTH100
     if not any(whole.startswith(folder + os.sep) for folder in _Confinement.folders):
-        raise UsageError(
-            f"a job reads its uploads alone, and no {shown(path)} - upload the file, and give it as a blob"
+        raise UsageError.build(
+            f"a job reads its uploads alone, and no {shown(path)}", remedy="upload the file, and give it as a blob"
         )

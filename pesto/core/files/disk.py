@@ -55,9 +55,9 @@ def _explain_errors(act: str, path: Path) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         remedy = _REMEDY.get(error.errno or 0, "try another place")
-        raise FileError(f"cannot {act} {shown(path)}: {reason} - {remedy}") from error
+        raise FileError.build(f"cannot {act} {shown(path)}: {reason}", remedy=remedy) from error
     except ValueError as error:  # a null byte, or a character that the file system cannot spell
-        raise FileError(f"cannot {act} {shown(path)}: {shown(error)} - choose another name") from error
+        raise FileError.build(f"cannot {act} {shown(path)}: {shown(error)}", remedy="choose another name") from error
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
@@ -210,7 +210,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
         found = source.stat()
         _require(not stat.S_ISDIR(found.st_mode), errno.EISDIR)
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
-            raise FileError(f"cannot read {shown(source)}: it is a device - name a file")
+            raise FileError.build(f"cannot read {shown(source)}: it is a device", remedy="name a file")
         if found.st_size > limit:
             raise _too_large(source, limit)
         if found.st_size >= LARGE:
@@ -231,7 +231,9 @@ def _read(source: Path, expected: int, most: int) -> bytes:
 
 
 def _too_large(source: Path, limit: int) -> InputError:
-    return InputError(f"{shown(source)}: larger than {limit} bytes - split it or leave out what is not needed")
+    return InputError.build(
+        f"larger than {limit} bytes", where=shown(source), remedy="split it or leave out what is not needed"
+    )
 
 
 def _unpack(data: bytes, source: Path, limit: int) -> bytes:
@@ -241,15 +243,21 @@ def _unpack(data: bytes, source: Path, limit: int) -> bytes:
     try:
         content = stream.decompress(data, most + 1)
     except zlib.error as error:
-        raise InputError(f"{shown(source)}: damaged gzip data - write it again") from error
+        raise InputError.build("damaged gzip data", where=shown(source), remedy="write it again") from error
     if len(content) > limit:
         raise _too_large(source, limit)
     if len(content) > most:
-        raise InputError(f"{shown(source)}: unpacks to more than {MAX_RATIO} times its size - pass it unpacked")
+        raise InputError.build(
+            f"unpacks to more than {MAX_RATIO} times its size", where=shown(source), remedy="pass it unpacked"
+        )
     if not stream.eof:
-        raise InputError(f"{shown(source)}: the gzip data ends too early - the file was cut short; write it again")
+        raise InputError.build(
+            "the gzip data ends too early", where=shown(source), remedy="the file was cut short; write it again"
+        )
     if stream.unused_data.strip(b"\0"):
-        raise InputError(f"{shown(source)}: more data follows the gzip data - pack one text into one gzip file")
+        raise InputError.build(
+            "more data follows the gzip data", where=shown(source), remedy="pack one text into one gzip file"
+        )
     return content
 
 

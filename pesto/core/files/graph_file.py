@@ -33,10 +33,12 @@ def kernel_rows(said: Sequence[tuple[str, list[int]]]) -> Ints:
         form = forms.get(name, -1)
         if form < 0:
             remedy = suggest(shown(name), KERNEL_FORMS[1:])
-            raise InputError(f"$.ops[{i}].kernel: no form is named '{shown(name)}' - {remedy}")
+            raise InputError.build(f"$.ops[{i}].kernel: no form is named '{shown(name)}'", remedy=remedy)
         if len(sizes) != KERNEL_SIZES[form] or max(sizes, default=0) > _MOST:
             what = f"the {KERNEL_SIZES[form]} sizes of '{name}', each up to {_MOST}"
-            raise InputError(f"$.ops[{i}].sizes: {len(sizes)} sizes - give {what if form else 'a kernel with them'}")
+            raise InputError.build(
+                f"$.ops[{i}].sizes: {len(sizes)} sizes", remedy=f"give {what if form else 'a kernel with them'}"
+            )
         rows[i, : 1 + len(sizes)] = [form, *sizes]
     return rows
 
@@ -125,7 +127,9 @@ def to_graph(
     except InputError as error:
         if "a cycle of" not in str(error):
             raise
-        raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error
+        raise InputError.build(
+            f"{shown(error, 1500)}", remedy="remove one of these edges; a loop must be one op"
+        ) from error
 
 
 def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: Ints) -> Ints:
@@ -135,7 +139,7 @@ def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: 
     """
     read = tensor_bytes[tensor]
     if float(read.sum(dtype=np.float64)) + float(tensor_bytes.sum(dtype=np.float64)) > _MOST_BYTES:
-        raise InputError("$.ops: the bytes of all inputs and outputs exceed 2**62 - check the unit")
+        raise InputError.build("$.ops: the bytes of all inputs and outputs exceed 2**62", remedy="check the unit")
     moved = np.zeros(ops, dtype=np.int64)
     np.add.at(moved, dst, read)
     total = offsets(tensor_bytes)
@@ -148,14 +152,16 @@ def _index_names(names: list[str]) -> dict[str, int]:
     if len(index) < len(names):
         # The dict holds the last of each name, so the first op that is not there has a namesake below.
         k = next(k for k, name in enumerate(names) if index[name] != k)
-        raise InputError(f"$.ops[{index[names[k]]}].name: '{shown(names[k])}' is also $.ops[{k}] - rename one")
+        raise InputError.build(
+            f"$.ops[{index[names[k]]}].name: '{shown(names[k])}' is also $.ops[{k}]", remedy="rename one"
+        )
     return index
 
 
 def _bytes(key: str, values: Iterable[int]) -> Ints:
     column = np.array(list(values), dtype=np.int64)
     if float(column.sum(dtype=np.float64)) > _MOST_BYTES:
-        raise InputError(f"$.ops: {key} of all ops exceed 2**62 - check the unit")
+        raise InputError.build(f"$.ops: {key} of all ops exceed 2**62", remedy="check the unit")
     return column
 
 
@@ -242,7 +248,9 @@ def _dtypes(ops: list[OpRecord]) -> tuple[tuple[str, ...], Ints, Ints]:
         return (), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     for i, op in enumerate(ops):
         if op.dtypes and len(op.dtypes) != len(op.outputs):
-            raise InputError(f"$.ops[{i}].dtypes: {len(op.dtypes)} types of {len(op.outputs)} outputs - give each its")
+            raise InputError.build(
+                f"$.ops[{i}].dtypes: {len(op.dtypes)} types of {len(op.outputs)} outputs", remedy="give each its"
+            )
     listed = [op.dtypes or [""] * len(op.outputs) for op in ops]
     own = [[*op.dtypes, ""][0] if op.dtype is None else op.dtype for op in ops]
     check_labels(own, lambda k: f"$.ops[{k}].dtype", empty=True)
@@ -262,8 +270,9 @@ def _variables(ops: list[OpRecord]) -> tuple[tuple[Variable, ...], Ints]:
             one = Variable(said.name, said.dtype, None if said.shape is None else tuple(said.shape))
             if found.setdefault(said.name, one) != one:
                 other = found[said.name].told
-                raise InputError(
-                    f"$.ops[{i}].variable: '{shown(said.name)}' is {one.told} here and {other} above - rename one"
+                raise InputError.build(
+                    f"$.ops[{i}].variable: '{shown(said.name)}' is {one.told} here and {other} above",
+                    remedy="rename one",
                 )
     check_labels([one.dtype for one in found.values()], lambda k: f"dtype of variable {k}", empty=True)
     return tuple(found[name] for name in names), variable_of
@@ -279,7 +288,9 @@ def _runs_on(ops: list[OpRecord], kinds: list[str]) -> Bools:
         if unknown or not listed:
             i = code.index(row)
             problem = f"no kind of device is named '{shown(unknown[0])}'" if unknown else "the op can run nowhere"
-            raise InputError(f"$.ops[{i}].runs_on: {problem} - use {shown(', '.join(kinds))} or add to $.kinds")
+            raise InputError.build(
+                f"$.ops[{i}].runs_on: {problem}", remedy=f"use {shown(', '.join(kinds))} or add to $.kinds"
+            )
         table[row, [column[kind] for kind in listed]] = True
     return table[code]
 
@@ -340,7 +351,7 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         check_labels([file.source], lambda _: "$.source", empty=True)
         check_labels(file.feed_shapes, lambda k: f"$.feed_shapes[{k}]")
         if not file.ops:
-            raise InputError("$.ops: there are no ops - list at least one")
+            raise InputError.build("$.ops: there are no ops", remedy="list at least one")
         with without_collection():
             source = file.source or shown(source)
             return to_graph(
@@ -371,9 +382,9 @@ def _check_size(found: Outline) -> None:
 def _distinct(kinds: list[str]) -> list[str]:
     for k, kind in enumerate(kinds):
         if kind in kinds[:k]:
-            raise InputError(f"$.kinds[{k}]: '{shown(kind)}' is repeated - keep one")
+            raise InputError.build(f"$.kinds[{k}]: '{shown(kind)}' is repeated", remedy="keep one")
     if not kinds:
-        raise InputError('$.kinds: there are none - list at least one, such as "gpu"')
+        raise InputError.build("$.kinds: there are none", remedy='list at least one, such as "gpu"')
     return kinds
 
 

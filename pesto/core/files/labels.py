@@ -19,11 +19,13 @@ def check_labels(labels: Sequence[str], where: Callable[[int], str], empty: bool
         return
     for k, label in enumerate(labels):
         if not label and not empty:
-            raise InputError(f"{where(k)}: the name is empty - give it one")
+            raise InputError.build("the name is empty", where=where(k), remedy="give it one")
         if _CONTROL.search(label):
-            raise InputError(f"{where(k)}: '{shown(label)}' holds a control character - take it out")
+            raise InputError.build(f"'{shown(label)}' holds a control character", where=where(k), remedy="take it out")
         if len(label.encode()) > MAX_NAME_BYTES:
-            raise InputError(f"{where(k)}: '{shown(label)}' is longer than {MAX_NAME_BYTES} bytes - shorten it")
+            raise InputError.build(
+                f"'{shown(label)}' is longer than {MAX_NAME_BYTES} bytes", where=where(k), remedy="shorten it"
+            )
 
 
 def short_fingerprints(one: str, other: str) -> tuple[str, str]:

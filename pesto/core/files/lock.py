@@ -41,9 +41,9 @@ def real_path(path: Path) -> Path:
     except FileNotFoundError:
         return real
     except (OSError, ValueError) as error:  # ValueError: a null byte
-        raise FileError(f"cannot use {shown(path)}: {shown(error)} - {remedy}") from error
+        raise FileError.build(f"cannot use {shown(path)}: {shown(error)}", remedy=remedy) from error
     if not regular:
-        raise FileError(f"cannot use {shown(path)}: it is a folder or a device - {remedy}")
+        raise FileError.build(f"cannot use {shown(path)}: it is a folder or a device", remedy=remedy)
     return real
 
 
@@ -59,9 +59,11 @@ def hold_lock(path: Path, kind: LockKind) -> Iterator[None]:
     try:
         descriptor = _open_locked(beside, kind)
     except OSError as error:
-        raise FileError(f"cannot write {shown(beside)}: {error.strerror} - name another place") from error
+        raise FileError.build(f"cannot write {shown(beside)}: {error.strerror}", remedy="name another place") from error
     if descriptor is None:
-        raise UsageError(f"{shown(path)}: another {kind.holder} is writing it - wait for it, or {kind.remedy}")
+        raise UsageError.build(
+            f"another {kind.holder} is writing it", where=shown(path), remedy=f"wait for it, or {kind.remedy}"
+        )
     try:
         yield
     finally:
@@ -81,8 +83,9 @@ def _open_locked(beside: Path, kind: LockKind) -> int | None:
             if not found:
                 os.pwrite(descriptor, kind.mark, 0)
             elif found != kind.mark:
-                raise FileError(
-                    f"{shown(beside)} is in the way: it is no lock of a {kind.what} - move it, or {kind.remedy}"
+                raise FileError.build(
+                    f"{shown(beside)} is in the way: it is no lock of a {kind.what}",
+                    remedy=f"move it, or {kind.remedy}",
                 )
             if _recorded_holder(descriptor, beside):
                 return descriptor

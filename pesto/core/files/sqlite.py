@@ -15,6 +15,8 @@ def explain_errors(path: Path, remedy: str, wrong: type[PestoError]) -> Iterator
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise FileError(f"cannot write {shown(path)}: {shown(error)} - check the folder and the disk") from error
+        raise FileError.build(
+            f"cannot write {shown(path)}: {shown(error)}", remedy="check the folder and the disk"
+        ) from error
     except sqlite3.DatabaseError as error:
         raise wrong(f"{shown(path)}: {shown(error)} - {remedy}") from error

@@ -206,9 +206,10 @@ class _Recogniser:
         g = self.graph
         same = len(one) == len(other) and (g.type_of[one] == g.type_of[other]).all()
         if not same or (g.moved_bytes[one] != g.moved_bytes[other]).any():
-            raise InputError(
-                f"{g.source}: micro-batch {batch} has other ops than the first ({len(other)}, {len(one)}) - cut the "
-                "batch into equal pieces, and do the same with each"
+            raise InputError.build(
+                f"micro-batch {batch} has other ops than the first ({len(other)}, {len(one)})",
+                where=g.source,
+                remedy="cut the batch into equal pieces, and do the same with each",
             )
 
     def _summed(self, sums: Bools, stood: Ints) -> tuple[dict[int, tuple[int, ...]], Ints]:

@@ -84,10 +84,14 @@ class _PartFinder:
         g = self.graph
         batch = self._reached(self._inputs(), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
         if not batch.any():
-            raise InputError(f"{g.source}: nothing in it is fed or drawn - a pipeline needs a step that reads a batch")
+            raise InputError.build(
+                "nothing in it is fed or drawn", where=g.source, remedy="a pipeline needs a step that reads a batch"
+            )
         writers = self._writers(batch)
         if not len(writers):
-            raise InputError(f"{g.source}: it updates no variable - a pipeline needs a training step, with gradients")
+            raise InputError.build(
+                "it updates no variable", where=g.source, remedy="a pipeline needs a training step, with gradients"
+            )
         into = np.unique(g.src[self.heavy[g.dst]])
         free = bools(batch & ~self._reached(into, forward=False, edges=self.data))
         gradients = {self._gradient(int(op), free) for op in writers.tolist()}
@@ -154,9 +158,13 @@ class _PartFinder:
             level = heights(g.ops, g.src[inner], g.dst[inner])
             found = batch & (level <= last_forward(level, g.src[inner], g.dst[inner]))
         if not self._likely(found, batch):
-            raise InputError(
-                f"{g.source}: its forward and backward halves cannot be told apart - fetch its loss beside the "
-                "update, unroll its loops (unroll=True), and take no gradients of gradients in it"
+            raise InputError.build(
+                "its forward and backward halves cannot be told apart",
+                where=g.source,
+                remedy=(
+                    "fetch its loss beside the "
+                    "update, unroll its loops (unroll=True), and take no gradients of gradients in it"
+                ),
             )
         return bools(found)
 

@@ -51,9 +51,11 @@ def unroll(graph: Graph, parts: StepParts, batches: int) -> MicroBatched:
     there is room for.
     """
     if batches < 1:
-        raise UsageError(f"{batches} micro-batches - give 1 or more")
+        raise UsageError.build(f"{batches} micro-batches", remedy="give 1 or more")
     if graph.ops * batches > MOST_OPS:
-        raise UsageError(f"{batches} micro-batches of {graph.ops} ops - give {max(1, MOST_OPS // graph.ops)} or fewer")
+        raise UsageError.build(
+            f"{batches} micro-batches of {graph.ops} ops", remedy=f"give {max(1, MOST_OPS // graph.ops)} or fewer"
+        )
     many = (parts.part == FORWARD) | (parts.part == BACKWARD)
     if batches == 1:
         return MicroBatched(

@@ -112,11 +112,14 @@ def predict_mode(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Mo
     UsageError for another way, and when the graph does not say which ops are.
     """
     if way not in EXECUTION_MODES:
-        raise UsageError(f"no way of running is called {quoted(way)} - choose one of {', '.join(EXECUTION_MODES)}")
+        raise UsageError.build(
+            f"no way of running is called {quoted(way)}", remedy=f"choose one of {', '.join(EXECUTION_MODES)}"
+        )
     if way != PLACEMENT and not (graph.way or graph.loose.any()):
-        raise UsageError(
-            f"{shown(graph.source)}: the graph does not say which ops have no place in the order - write its file "
-            "again, from what it was made of"
+        raise UsageError.build(
+            "the graph does not say which ops have no place in the order",
+            where=shown(graph.source),
+            remedy="write its file again, from what it was made of",
         )
     free, took_s = unordered_ops(graph, way), planned.makespan_s
     if way == PLACEMENT:

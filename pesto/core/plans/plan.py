@@ -143,7 +143,7 @@ def op_frame(columns: Mapping[str, list[Any]]) -> Any:
     for name in LIBRARIES:
         if find_spec(name) is not None:
             return importlib.import_module(name).DataFrame(dict(columns))
-    raise UsageError("a frame needs pandas or polars - pip install pandas, or pip install polars")
+    raise UsageError.build("a frame needs pandas or polars", remedy="pip install pandas, or pip install polars")
 
 
 FCFS = "first come, first served"
@@ -299,7 +299,7 @@ class Plan:
         UsageError where the plan does not know its graph: that of `pesto.solve` does, and one of a built-in model.
         """
         if self.reader is None:
-            raise UsageError("the plan does not hold its graph - call pesto.explain(plan, graph)")
+            raise UsageError.build("the plan does not hold its graph", remedy="call pesto.explain(plan, graph)")
         return self.reader.explain(self, op)
 
     def to_frame(self) -> Any:
@@ -371,9 +371,9 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     ):
         if said and said != own():
             planned, here = short_fingerprints(said, own())
-            raise MismatchError(
-                f"the plan is for {what} {planned}, {graph.source} has {here}: its ops stand in another order - "
-                "solve this graph, or give the plan's own"
+            raise MismatchError.build(
+                f"the plan is for {what} {planned}, {graph.source} has {here}: its ops stand in another order",
+                remedy="solve this graph, or give the plan's own",
             )
     refuse_outdated(plan)
     problems = _processors(plan, cluster)
@@ -381,7 +381,7 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise VerificationError(f"the plan is invalid: {'; '.join(problems[:3])}{more} - solve again")
+        raise VerificationError.build(f"the plan is invalid: {'; '.join(problems[:3])}{more}", remedy="solve again")
 
 
 def refuse_another_graph(plan: Plan, graph: Graph) -> None:
@@ -389,24 +389,28 @@ def refuse_another_graph(plan: Plan, graph: Graph) -> None:
     made, found = plan.provenance, graph.fingerprint()
     if made.graph_fingerprint != found:
         planned, here = short_fingerprints(made.graph_fingerprint, found)
-        raise MismatchError(
+        raise MismatchError.build(
             f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
-            f"({graph.source}): {differences(plan.names, made.graph_batch, graph)} - "
-            f"{graph_remedy(plan.names, made.graph_batch, graph)}"
+            f"({graph.source}): {differences(plan.names, made.graph_batch, graph)}",
+            remedy=graph_remedy(plan.names, made.graph_batch, graph),
         )
     if plan.names != graph.names:
-        raise MismatchError(
-            f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but calls or "
-            "lists its ops otherwise - solve this graph, or give the plan's own"
+        raise MismatchError.build(
+            f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but "
+            "calls or "
+            "lists its ops otherwise",
+            remedy="solve this graph, or give the plan's own",
         )
 
 
 def refuse_outdated(plan: Plan) -> None:
     """VerificationError for a plan of an older version, which promises what holds no more."""
     if plan.provenance.transfers == CONSTANTS_SENT:
-        raise VerificationError(
-            "the plan is invalid: transfers: an older version had small constants sent, of which each device now has a "
-            "copy - solve again, starting from it"
+        raise VerificationError.build(
+            "the plan is invalid: transfers: an older version had small constants sent, of which each "
+            "device now has a "
+            "copy",
+            remedy="solve again, starting from it",
         )
 
 

@@ -112,13 +112,15 @@ def loads(data: bytes, what: str) -> Plan:
     found = decode_document(data, _PlanFile, what, KIND)
     o = found.ops
     if len({len(o.name), len(o.device), len(o.rank), len(o.start), len(o.finish)}) != 1:
-        raise InputError(f"{what}: the columns of ops differ in length - the file is damaged")
+        raise InputError.build("the columns of ops differ in length", where=what, remedy="the file is damaged")
     if len(found.lanes) != len(found.lane_device):
-        raise InputError(f"{what}: lanes and lane_device differ in length - the file is damaged")
+        raise InputError.build("lanes and lane_device differ in length", where=what, remedy="the file is damaged")
     if any(not 0 <= d < len(found.lanes) for d in found.ops.device):
-        raise InputError(f"{what}: an op is on a device that the plan does not list - the file is damaged")
+        raise InputError.build(
+            "an op is on a device that the plan does not list", where=what, remedy="the file is damaged"
+        )
     if not 0 < found.tick_s < 1:
-        raise InputError(f"{what}: tick_s is {found.tick_s} - it must lie between 0 and 1")
+        raise InputError.build(f"tick_s is {found.tick_s}", where=what, remedy="it must lie between 0 and 1")
     try:
         return Plan(
             names=tuple(found.ops.name),
@@ -134,16 +136,18 @@ def loads(data: bytes, what: str) -> Plan:
             feed_shapes=tuple(found.feed_shapes),
         )
     except (ValueError, OverflowError) as error:
-        raise InputError(f"{what}: {error} - the file is damaged") from error
+        raise InputError.build(f"{error}", where=what, remedy="the file is damaged") from error
 
 
 def _step_variables(found: _PlanFile, what: str) -> StepVariables:
     if (said := found.variables) is None:
         return StepVariables()
     if len({len(said.name), len(said.dtype), len(said.shape), len(said.op)}) != 1:
-        raise InputError(f"{what}: the columns of variables differ in length - the file is damaged")
+        raise InputError.build("the columns of variables differ in length", where=what, remedy="the file is damaged")
     if len(set(said.name)) != len(said.name) or any(not 0 <= op < len(found.ops.name) for op in said.op):
-        raise InputError(f"{what}: a variable is listed twice, or at an op that is not there - the file is damaged")
+        raise InputError.build(
+            "a variable is listed twice, or at an op that is not there", where=what, remedy="the file is damaged"
+        )
     columns = zip(said.name, said.dtype, said.shape, strict=True)
     variables = (Variable(name, dtype, None if shape is None else tuple(shape)) for name, dtype, shape in columns)
     return StepVariables(variables=tuple(variables), op=tuple(said.op))
@@ -190,6 +194,6 @@ def _merge_rows(rows: list[dict[str, Any]], path: Path) -> dict[str, Any]:
     for row in rows:
         for op, value in row.items():
             if op in merged:
-                raise InputError(f"{path}: op {op!r} is listed twice - keep one entry")
+                raise InputError.build(f"op {op!r} is listed twice", where=path, remedy="keep one entry")
             merged[op] = value
     return merged

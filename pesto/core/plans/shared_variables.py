@@ -63,17 +63,21 @@ def shared_pins(other: tuple[StepVariables, Mapping[str, str], str], graph: Grap
     own = {variable.name: variable for variable in graph.variables}
     theirs = {variable.name: variable for variable in held.variables}
     if not theirs:
-        raise InputError(
-            f"{what} names no variables: an older version wrote it, or its graph names none - solve its step again, "
-            f"{_NAMING}"
+        raise InputError.build(
+            f"{what} names no variables: an older version wrote it, or its graph names none",
+            remedy=f"solve its step again, {_NAMING}",
         )
     if not own:
-        raise InputError(f"{here}: the graph names no variables - read the step again, {_NAMING}")
+        raise InputError.build("the graph names no variables", where=here, remedy=f"read the step again, {_NAMING}")
     shared = [name for name in own if name in theirs]
     if not shared:
-        raise UsageError(
-            f"{what} shares no variable with {here}: it has {_list_names(theirs)}, this step {_list_names(own)} - plan "
-            "this step alone; or, where both use the same variables, give these the same names in both programs"
+        raise UsageError.build(
+            f"{what} shares no variable with {here}: it has {_list_names(theirs)}, this step {_list_names(own)}",
+            remedy=(
+                "plan "
+                "this step alone; or, where both use the same variables, give these the same names in "
+                "both programs"
+            ),
         )
     for name in shared:
         _refuse_different(own[name], theirs[name], (what, here))
@@ -92,9 +96,11 @@ def _refuse_different(own: Variable, theirs: Variable, said: tuple[str, str]) ->
         or not rank
         or any(a != b and -1 not in (a, b) for a, b in sizes)
     ):
-        raise InputError(
-            f"variable {shown(own.name)} is {own.told} in {here} and {theirs.told} in {what}: two variables of "
-            "one name - plan both steps of one program, or give variables that differ names of their own"
+        raise InputError.build(
+            f"variable {shown(own.name)} is {own.told} in {here} and {theirs.told} in {what}: two variables "
+            "of "
+            "one name",
+            remedy="plan both steps of one program, or give variables that differ names of their own",
         )
 
 
@@ -103,9 +109,9 @@ def _refuse_ambiguous(own: Mapping[str, Variable], theirs: Mapping[str, Variable
         for name in names:
             base, again, number = name.rpartition(AGAIN)
             if again and number.isdigit() and base in names and base in others:
-                raise InputError(
-                    f"{where} has several variables called {shown(base)}, and nothing tells which of them are shared - "
-                    "give each a name of its own, as in tf.Variable(..., name=...)"
+                raise InputError.build(
+                    f"{where} has several variables called {shown(base)}, and nothing tells which of them are shared",
+                    remedy="give each a name of its own, as in tf.Variable(..., name=...)",
                 )
 
 
@@ -115,9 +121,9 @@ def _refuse_split_groups(pins: Mapping[str, str], graph: Graph, cluster: Cluster
     kinds = {device.name: device.kind for device in cluster.devices}
     gone = sorted(set(pins.values()) - kinds.keys())
     if gone:
-        raise InputError(
-            f"{what} has shared variables on {', '.join(map(shown, gone))}, the cluster has {', '.join(kinds)} - give "
-            "the cluster of that plan"
+        raise InputError.build(
+            f"{what} has shared variables on {', '.join(map(shown, gone))}, the cluster has {', '.join(kinds)}",
+            remedy="give the cluster of that plan",
         )
     remedy = (
         f"solve {here} first, and that of {shown(source)} beside its plan; where that is refused as well, plan both as "
@@ -131,14 +137,17 @@ def _refuse_split_groups(pins: Mapping[str, str], graph: Graph, cluster: Cluster
             members = np.flatnonzero(graph.group == group) if group >= 0 else np.array([op])
             other, there = first.setdefault(group, (name, device)) if group >= 0 else (name, device)
             if there != device:
-                raise InputError(
-                    f"{what} has {shown(other)} on {there} and {shown(name)} on {device}, which must share a device in "
-                    f"{here} - {remedy}"
+                raise InputError.build(
+                    f"{what} has {shown(other)} on {there} and {shown(name)} on {device}, which must share "
+                    "a device in "
+                    f"{here}",
+                    remedy=remedy,
                 )
             kind = kinds[device]
             if kind not in graph.kinds or not graph.runs_on[members, graph.kinds.index(kind)].all():
-                raise InputError(
-                    f"{what} has {shown(name)} on {device}, where not all ops that use it in {here} can run - {remedy}"
+                raise InputError.build(
+                    f"{what} has {shown(name)} on {device}, where not all ops that use it in {here} can run",
+                    remedy=remedy,
                 )
 
 

@@ -27,7 +27,7 @@ def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Co
     made = plan.provenance
     wrong = [*_of_inputs(plan, graph, cluster, costs), *_of_candidates(plan), *_of_solver(plan)]
     if wrong:
-        raise VerificationError(f"the plan is invalid: claims: {'; '.join(wrong)} - solve again")
+        raise VerificationError.build(f"the plan is invalid: claims: {'; '.join(wrong)}", remedy="solve again")
     at_hand = {
         "graph_source": graph.source, "graph_batch": graph.batch, "cluster": cluster.name,
         "cluster_source": cluster.source, "costs": costs.source,

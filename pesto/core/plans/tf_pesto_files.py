@@ -29,14 +29,18 @@ def read_placement(
     _known_ops(rows, part, graph)
     left_out = next((name for name in graph.names if name not in rows), None)
     if left_out is not None:
-        raise MismatchError(f"{part}: op {left_out!r} has no device - the file must list every op of the graph")
+        raise MismatchError.build(
+            f"op {left_out!r} has no device", where=part, remedy="the file must list every op of the graph"
+        )
     index = {d.name.lower(): k for k, d in enumerate(cluster.devices)}
     location = np.array([_location(rows[name], index, part) for name in graph.names])
     here = problem.allowed & (problem.location[None, :] == location[:, None])
     nowhere = np.flatnonzero(~here.any(axis=1))
     if len(nowhere):
         name = graph.names[nowhere[0]]
-        raise InputError(f"{part}: op {name!r} cannot run on {rows[name]} - place it where it has a kernel")
+        raise InputError.build(
+            f"op {name!r} cannot run on {rows[name]}", where=part, remedy="place it where it has a kernel"
+        )
     device = devices_at(problem, location)
     return device, None if cdep is None else _rank(read_cdep(cdep), cdep, graph)
 
@@ -45,7 +49,7 @@ def _location(text: str, index: dict[str, int], part: Path) -> int:
     found = _DEVICE.search(text.lower())
     name = f"{found.group(1)}:{found.group(2)}" if found else text.lower()
     if name not in index:
-        raise InputError(f"{part}: unknown device {text!r} - the cluster has {sorted(index)}")
+        raise InputError.build(f"unknown device {text!r}", where=part, remedy=f"the cluster has {sorted(index)}")
     return index[name]
 
 
@@ -67,4 +71,6 @@ def _known_ops(rows: dict[str, str] | dict[str, list[str]] | dict[str, None], pa
     names = set(graph.names)
     stranger = next((op for op in rows if op not in names), None)
     if stranger is not None:
-        raise MismatchError(f"{path}: op {stranger!r} is not in the graph {graph.source} - give the file's own graph")
+        raise MismatchError.build(
+            f"op {stranger!r} is not in the graph {graph.source}", where=path, remedy="give the file's own graph"
+        )

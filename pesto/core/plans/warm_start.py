@@ -57,9 +57,9 @@ def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> C
     known = np.array([number.get(name, -1) for name in graph.names], dtype=np.int64)
     kept = int(np.count_nonzero(known >= 0))
     if not kept:
-        raise UsageError(
-            f"the plan to start from is for {shown(old.provenance.graph_source)}; {graph.source} has none of its ops - "
-            "start from a plan of this model, or from none"
+        raise UsageError.build(
+            f"the plan to start from is for {shown(old.provenance.graph_source)}; {graph.source} has none of its ops",
+            remedy="start from a plan of this model, or from none",
         )
     order = _order(problem, np.where(known >= 0, old.rank[known], -1))
     prepared = prepare(problem)

@@ -477,7 +477,7 @@ def formulate(
     """
     problem = build_problem(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge, pins=pins)
     if quick_bounds.memory_proof(problem) is not None:
-        raise InfeasibleError(f"the variables do not fit: {shortage(graph, problem, cluster)} - {_LARGER}")
+        raise InfeasibleError.build(f"the variables do not fit: {shortage(graph, problem, cluster)}", remedy=_LARGER)
     return problem
 
 
@@ -485,18 +485,22 @@ def _nothing_fits(tracker: Tracker, cluster: Cluster, done: ExactOutcome | None)
     """Say that the exact solver failed, that no plan can fit, or how far the nearest candidate is from fitting."""
     if done is not None and done.result.status in FAILED:
         result = done.result
-        raise SolverError(
-            f"no plan fits, and {result.solver} failed: {result.status}: {result.detail} - see pesto doctor"
+        raise SolverError.build(
+            f"no plan fits, and {result.solver} failed: {result.status}: {result.detail}", remedy="see pesto doctor"
         )
 
     if done is not None and done.result.status is Status.INFEASIBLE and done.coarsening.reason == LIVES:
-        raise InfeasibleError(f"no plan fits the memory: {done.result.detail} - {_LARGER}, or a smaller batch")
+        raise InfeasibleError.build(
+            f"no plan fits the memory: {done.result.detail}", remedy=f"{_LARGER}, or a smaller batch"
+        )
     nearest = tracker.nearest
     if nearest is None:
-        raise NothingFoundError(f"no plan was found - {_LARGER}, or a smaller batch")
+        raise NothingFoundError.build("no plan was found", remedy=f"{_LARGER}, or a smaller batch")
     device = cluster.devices[int((nearest.peak - nearest.timeline.problem.capacity).argmax())]
     most = device.memory_bytes
-    raise NothingFoundError(
-        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(most + nearest.short)} on "
-        f"{device.name}, {size(nearest.short)} more than its {size(most)} - {_LARGER}, or a smaller batch"
+    raise NothingFoundError.build(
+        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(most + nearest.short)} "
+        "on "
+        f"{device.name}, {size(nearest.short)} more than its {size(most)}",
+        remedy=f"{_LARGER}, or a smaller batch",
     )

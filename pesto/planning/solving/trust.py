@@ -118,12 +118,12 @@ class ErrorModel:
         give = f"a number from 0 to {MOST_NOISE:g}, such as {NOISE}"
         expect("noise", self.noise, float | int, give)
         if not 0 <= self.noise <= MOST_NOISE:
-            raise UsageError(f"noise is {self.noise} - give {give}")
+            raise UsageError.build(f"noise is {self.noise}", remedy=f"give {give}")
         for name, least, most in (("draws", 1, MOST_DRAWS), ("seed", 0, 2**31 - 1)):
             value, give = getattr(self, name), f"a whole number from {least} to {most}"
             expect(name, value, int, give)
             if not least <= value <= most:
-                raise UsageError(f"{name} is {value} - give {give}")
+                raise UsageError.build(f"{name} is {value}", remedy=f"give {give}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,9 @@ def _draw_steps(
     try:
         return common, stretched(bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors))
     except ValueError as wrong:
-        raise InputError(f"{bench.graph.source}: {wrong} - check its times, or give less noise") from wrong
+        raise InputError.build(
+            f"{wrong}", where=bench.graph.source, remedy="check its times, or give less noise"
+        ) from wrong
 
 
 def factors(

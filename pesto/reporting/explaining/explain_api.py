@@ -63,7 +63,9 @@ class ExplainContext:
             named = named_by(plan.provenance.graph_source)
             if named is None:
                 made = shown(plan.provenance.graph_source)
-                raise UsageError(f"the plan does not hold its graph, {made} - call pesto.explain(plan, graph)")
+                raise UsageError.build(
+                    f"the plan does not hold its graph, {made}", remedy="call pesto.explain(plan, graph)"
+                )
             graph = load_graph(named)
         return explain(plan, graph, cluster=self.cluster, costs=self.costs, op=op)
 

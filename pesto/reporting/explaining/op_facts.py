@@ -112,7 +112,7 @@ def _index(step: ExplainedStep, name: str) -> int:
     if not near and len(name) <= _LONGEST and len(names) <= _LOOKED_AT:
         near = get_close_matches(name, names, n=_NEAREST) or [n for n in names if n.endswith(f"/{last}")][:_NEAREST]
     known = f"near it are {', '.join(shown(n, 80) for n in near)}" if near else "pesto costs lists the names of a graph"
-    raise UsageError(f"the plan has no op '{shown(name, 80)}' - {known}")
+    raise UsageError.build(f"the plan has no op '{shown(name, 80)}'", remedy=known)
 
 
 def _moves(step: ExplainedStep, op: int, group: Ints) -> Iterator[Move]:

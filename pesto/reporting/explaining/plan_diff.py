@@ -121,7 +121,9 @@ def compare_plans(first: Plan, second: Plan, graphs: tuple[Graph | None, Graph |
     ops = (np.flatnonzero(number >= 0), number[number >= 0])
     if not len(ops[0]) and first.names and second.names:
         made = [shown(plan.provenance.graph_source) for plan in (first, second)]
-        raise UsageError(f"the plans, for {made[0]} and {made[1]}, have no op in common - give two of one model")
+        raise UsageError.build(
+            f"the plans, for {made[0]} and {made[1]}, have no op in common", remedy="give two of one model"
+        )
     before, after = (list(dict.fromkeys(plan.lane_device)) for plan in (first, second))
     home = device_successors(before, [(name, name.partition(":")[0]) for name in after])
     where = (_device(first, before)[ops[0]], _device(second, after)[ops[1]])
@@ -224,7 +226,7 @@ def _sent_bytes(plan: Plan, graph: Graph | None) -> int | None:
     tensor = payloads(graph, per_edge=plan.provenance.transfers == PER_EDGE)[1]
     sent = plan.schedule.sent_payload
     if len(sent) and not 0 <= int(sent.min()) <= int(sent.max()) < len(tensor):
-        raise InputError("the plan sends tensors that its graph does not have - the file is damaged")
+        raise InputError.build("the plan sends tensors that its graph does not have", remedy="the file is damaged")
     return int(graph.tensor_bytes[tensor[sent]].sum())
 
 

@@ -81,7 +81,9 @@ def choose_artefacts(names: Iterable[str]) -> list[str]:
     asked = list(names)
     for name in asked:
         if name not in (ALL, *PAPERS, *ARTEFACTS):
-            raise UsageError(f"no table or figure is called {name!r} - {suggest(name, (ALL, *PAPERS, *ARTEFACTS))}")
+            raise UsageError.build(
+                f"no table or figure is called {name!r}", remedy=suggest(name, (ALL, *PAPERS, *ARTEFACTS))
+            )
     if not asked:
-        raise UsageError(f"no table or figure is named - {suggest('', (ALL, *PAPERS, *ARTEFACTS))}")
+        raise UsageError.build("no table or figure is named", remedy=suggest("", (ALL, *PAPERS, *ARTEFACTS)))
     return [name for name in ARTEFACTS if not {ALL, name, name.partition("-")[0]}.isdisjoint(asked)]

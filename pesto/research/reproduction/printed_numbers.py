@@ -45,5 +45,7 @@ def load_printed() -> dict[str, PaperNumbers]:
     path = Path(__file__).with_name("printed.toml")
     result = toml.load(path, _PaperFile)
     if result.format_version != VERSION:
-        raise UsageError(f"{path}: format_version {result.format_version} is not known - this reads {VERSION}")
+        raise UsageError.build(
+            f"format_version {result.format_version} is not known", where=path, remedy=f"this reads {VERSION}"
+        )
     return {each.name: each for each in result.artefacts}

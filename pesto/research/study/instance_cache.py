@@ -123,7 +123,7 @@ def _unchanged(instance: FiledProblem | TrainingInstance) -> bytes:
     path = os.fsdecode(instance.path)
     data = read_bytes(path)
     if hashlib.sha256(data).hexdigest() != instance.sha256:
-        raise UsageError(f"{shown(path)} is not the file that this run began with - run the study again")
+        raise UsageError.build(f"{shown(path)} is not the file that this run began with", remedy="run the study again")
     return data
 
 

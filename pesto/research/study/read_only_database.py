@@ -110,21 +110,23 @@ def _explained(error: sqlite3.DatabaseError, path: Path, budget: _StepBudget) ->
     if code == sqlite3.SQLITE_INTERRUPT and budget.looks >= 0:
         return KeyboardInterrupt()  # a signal's, which came while SQLite worked, and which SQLite has swallowed
     if code == sqlite3.SQLITE_INTERRUPT:
-        return InputError(f"{shown(path)}: reading it takes longer than any study of its size - {REMEDY}")
+        return InputError.build("reading it takes longer than any study of its size", where=shown(path), remedy=REMEDY)
     if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
         remedy = "try again when the study is not being written, or read a copy"
-        return FileError(f"cannot read {shown(path)}: {shown(error)} - {remedy}")
+        return FileError.build(f"cannot read {shown(path)}: {shown(error)}", remedy=remedy)
     # Not a database, a damaged one, or one whose tables are others (SQLITE_ERROR).
-    return InputError(f"{shown(path)}: {shown(error)} - {REMEDY}")
+    return InputError.build(f"{shown(error)}", where=shown(path), remedy=REMEDY)
 
 
 def _require_file(path: Path) -> None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{shown(path)}: not a regular file - {REMEDY}")
+            raise InputError.build("not a regular file", where=shown(path), remedy=REMEDY)
         if not os.access(path, os.R_OK):
-            raise FileError(f"cannot read {shown(path)}: permission denied - change the permissions")
+            raise FileError.build(f"cannot read {shown(path)}: permission denied", remedy="change the permissions")
     except OSError as error:
-        raise FileError(f"cannot read {shown(path)}: {(error.strerror or 'failed').lower()} - {REMEDY}") from error
+        raise FileError.build(
+            f"cannot read {shown(path)}: {(error.strerror or 'failed').lower()}", remedy=REMEDY
+        ) from error
     except ValueError as error:  # a null byte in the name
-        raise FileError(f"cannot read {shown(path)}: {shown(error)} - choose another name") from error
+        raise FileError.build(f"cannot read {shown(path)}: {shown(error)}", remedy="choose another name") from error

@@ -40,14 +40,14 @@ def check_tables(connection: sqlite3.Connection, path: Path, remedy: str) -> Non
     result = {name for (name,) in connection.execute(plain)}
     for table, columns in _columns().items():
         if table not in result:
-            raise InputError(f"{shown(path)}: not a study: it has no table {table} - {remedy}")
+            raise InputError.build(f"not a study: it has no table {table}", where=shown(path), remedy=remedy)
         # Hidden ones are generated: they are computed, however long that takes, when they are read.
         hidden = {row[1]: row[6] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
         wrong = [column for column in columns if hidden.get(column) != 0]
         if wrong:
-            raise InputError(f"{shown(path)}: no such column: {table}.{wrong[0]} - {remedy}")
+            raise InputError.build(f"no such column: {table}.{wrong[0]}", where=shown(path), remedy=remedy)
     if connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone() != (0,):
-        raise InputError(f"{shown(path)}: not a study: it has triggers - {remedy}")
+        raise InputError.build("not a study: it has triggers", where=shown(path), remedy=remedy)
 
 
 def _columns() -> dict[str, list[str]]:

@@ -147,11 +147,15 @@ def load_study(name_or_path: str) -> Study:
         path = _folder() / f"{name_or_path}.toml"
     else:
         remedy = toml.suggest(name_or_path, study_names())
-        raise UsageError(f"no study is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
+        raise UsageError.build(
+            f"no study is named {quoted(name_or_path)}", remedy=f"{remedy}; or give a file ending in .toml"
+        )
     content = read_bytes(path, toml.MOST_BYTES)
     spec = toml.parse(content, Spec, shown(path))
     if spec.format_version != VERSION:
-        raise UsageError(f"{shown(path)}: format_version {spec.format_version} is not known - this reads {VERSION}")
+        raise UsageError.build(
+            f"format_version {spec.format_version} is not known", where=shown(path), remedy=f"this reads {VERSION}"
+        )
     lines = takewhile(lambda line: line.startswith("#"), content.decode().splitlines())
     about = " ".join(line.lstrip("#").strip() for line in lines)
     return Study(spec=spec, folder=path.parent.absolute(), about=about)

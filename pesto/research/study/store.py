@@ -74,8 +74,8 @@ class StudyStore:
         with self._transaction() as db:
             held = db.execute("SELECT name FROM study").fetchone()
             if held is not None and held[0] != study.spec.name:
-                raise UsageError(
-                    f"the file holds the study {quoted(held[0])}, not {study.spec.name!r} - give another --db"
+                raise UsageError.build(
+                    f"the file holds the study {quoted(held[0])}, not {study.spec.name!r}", remedy="give another --db"
                 )
             spec = canonical(msgspec.to_builtins(study.spec))
             if held is None:
@@ -178,7 +178,7 @@ def opened(path: Path) -> Iterator[StudyStore]:
             new = version == 0 and objects == 0
             if not new and version != SCHEMA:
                 what = f"schema {version}, this program's is {SCHEMA}" if version else "no study"
-                raise InputError(f"{shown(path)}: {what} - give another --db")
+                raise InputError.build(f"{what}", where=shown(path), remedy="give another --db")
             if not new:
                 check_tables(connection, path, "give another --db")
             connection.execute("PRAGMA journal_mode = WAL")
@@ -215,7 +215,7 @@ def owner() -> str:
 
 def _one(changed: sqlite3.Cursor) -> None:
     if changed.rowcount != 1:
-        raise FileError("another run has taken the study's file over - let only one run at a time")
+        raise FileError.build("another run has taken the study's file over", remedy="let only one run at a time")
 
 
 def _row(cell: StudyCell) -> tuple[Any, ...]:

@@ -103,15 +103,17 @@ def failed(code: int, error: str, remedy: str | None, where: str | None = None) 
 
 
 def _away(url: str, reply: Reply) -> FileError:
-    return FileError(f"cannot reach {url}: {reply.why} - is pesto serve running there?")
+    return FileError.build(f"cannot reach {url}: {reply.why}", remedy="is pesto serve running there?")
 
 
 def _refused(url: str, reply: Reply) -> PestoError:
     """The service's own words, or those for what else answered."""
     if reply.status == _UNAUTHORIZED:
-        return UsageError(f"{url}: no token that is known there - set PESTO_TOKEN, or give the token")
+        return UsageError.build("no token that is known there", where=url, remedy="set PESTO_TOKEN, or give the token")
     try:
         said = msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return FileError(f"{url} answered {reply.status}, which is no word of pesto serve - correct the address")
+        return FileError.build(
+            f"{url} answered {reply.status}, which is no word of pesto serve", remedy="correct the address"
+        )
     return failed(said.exit_code or Exit.BUG, said.error, said.remedy, said.where)

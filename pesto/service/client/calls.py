@@ -41,7 +41,9 @@ def blob_of(file: bytes | Path | str) -> Blob:
             while chunk := source.read(_CHUNK):
                 hashed.update(chunk)
     except OSError as error:
-        raise FileError(f"cannot read {shown(path)}: {error.strerror or error} - name another file") from error
+        raise FileError.build(
+            f"cannot read {shown(path)}: {error.strerror or error}", remedy="name another file"
+        ) from error
     return Blob(hashed.hexdigest(), path)
 
 
@@ -83,7 +85,7 @@ class Calls:
     def jobs(self, most: int, wanted: Mapping[str, object]) -> Steps[list[JobReply]]:
         """The newest, page by page; `wanted`: what the route is asked with, None for nothing."""
         if most < 1:
-            raise UsageError(f"{most} jobs are asked for - ask for 1 or more")
+            raise UsageError.build(f"{most} jobs are asked for", remedy="ask for 1 or more")
         given = {name: str(value) for name, value in wanted.items() if value is not None}
         found, after = list[JobReply](), None
         while len(found) < most:
@@ -140,11 +142,13 @@ class Calls:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             remedy = "correct the address, or bring both to one version"
-            raise FileError(f"{self.url} answered what is no word of pesto serve: {error} - {remedy}") from error
+            raise FileError.build(
+                f"{self.url} answered what is no word of pesto serve: {error}", remedy=remedy
+            ) from error
 
 
 def job_path(name: str) -> str:
     """The path of a job; UsageError for what no job is called."""
     if not _ID.fullmatch(name):
-        raise UsageError(f"no job is called {quoted(name)} - see pesto jobs list")
+        raise UsageError.build(f"no job is called {quoted(name)}", remedy="see pesto jobs list")
     return f"/v1/jobs/{name}"

@@ -21,7 +21,9 @@ def library() -> ModuleType:
     try:
         import httpx
     except ImportError as error:
-        raise SolverError(f"a client of the service needs {error.name} - {install_command('client')}") from error
+        raise SolverError.build(
+            f"a client of the service needs {error.name}", remedy=f"{install_command('client')}"
+        ) from error
     return httpx
 
 

@@ -50,7 +50,9 @@ class Followed:
         """The new events of the bytes that came."""
         *blocks, self._left = (self._left + chunk.replace(b"\r", b"")).split(b"\n\n")
         if len(self._left) > _MOST:
-            raise FileError("the service sends an event that does not end - look whether the address is right")
+            raise FileError.build(
+                "the service sends an event that does not end", remedy="look whether the address is right"
+            )
         for block in blocks:
             event = _event(block)
             if event is not None and event.number > self.last:
@@ -71,4 +73,6 @@ def _event(block: bytes) -> JobEvent | None:
         data: dict[str, Any] = msgspec.json.decode(fields[b"data"], type=dict[str, Any])
         return JobEvent(int(fields[b"id"]), fields[b"event"].decode(), data)
     except ValueError as error:
-        raise FileError("the service sends what is no event - look whether the address is right") from error
+        raise FileError.build(
+            "the service sends what is no event", remedy="look whether the address is right"
+        ) from error

@@ -24,9 +24,13 @@ def checked_url(url: str) -> str:
     except ValueError:
         whole = False
     if not whole or found.query or found.fragment or not url.isprintable():
-        raise UsageError(f"{shown(url)} is no address of a service - give one such as http://127.0.0.1:8780")
+        raise UsageError.build(
+            f"{shown(url)} is no address of a service", remedy="give one such as http://127.0.0.1:8780"
+        )
     if found.username is not None or found.password is not None:
-        raise UsageError(f"the address of a service has no name and no password - give the token, or set {TOKEN}")
+        raise UsageError.build(
+            "the address of a service has no name and no password", remedy=f"give the token, or set {TOKEN}"
+        )
     return url.rstrip("/")
 
 
@@ -41,7 +45,9 @@ def headers(token: str | None) -> dict[str, str]:
     if not given:
         return {}
     if not (given.isascii() and given.isprintable()) or " " in given:
-        raise UsageError("the token has characters that no token has - give it as pesto serve token add printed it")
+        raise UsageError.build(
+            "the token has characters that no token has", remedy="give it as pesto serve token add printed it"
+        )
     return {"Authorization": f"Bearer {given}"}
 
 

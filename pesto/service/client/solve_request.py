@@ -44,9 +44,9 @@ def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
     """The job, with its files sent; `quiet` as of `load_graph`."""
     request = solve.request
     if request.split is not None and solve.source.model is None and solve.source.file is None:
-        raise UsageError(
-            "a service takes no code, and the graph that is sent for it has no shapes to cut by - give a GraphDef, or "
-            "solve it here"
+        raise UsageError.build(
+            "a service takes no code, and the graph that is sent for it has no shapes to cut by",
+            remedy="give a GraphDef, or solve it here",
         )
     preset = solve.cluster in cluster_names()
     return JobRequest(

@@ -40,7 +40,7 @@ class AccessLog:
             except OSError as error:
                 why = "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror
                 what = f"cannot write {shown(self._path)}: {why}"
-                raise FileError(f"{what} - name another file for the log of requests") from error
+                raise FileError.build(f"{what}", remedy="name another file for the log of requests") from error
         if self._thread is not None:
             self._thread.start()
 

@@ -57,13 +57,16 @@ def back_up(folder: Path, file: Path) -> Saved:
     of a newer version and for a file in that folder; FileError where something cannot be read or written.
     """
     if (folder / MARK).exists():
-        raise UsageError(
-            f"{shown(folder)} has its database elsewhere - use pg_dump, then copy the folder (docs/guides/service.md)"
+        raise UsageError.build(
+            f"{shown(folder)} has its database elsewhere",
+            remedy="use pg_dump, then copy the folder (docs/guides/service.md)",
         )
     if not (folder / FILE).is_file():
-        raise UsageError(f"{shown(folder)} has no service - give the folder that pesto serve has as --data")
+        raise UsageError.build(
+            f"{shown(folder)} has no service", remedy="give the folder that pesto serve has as --data"
+        )
     if file.resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"{shown(file)} is in the folder of the service - name a file elsewhere")
+        raise UsageError.build(f"{shown(file)} is in the folder of the service", remedy="name a file elsewhere")
     try:
         with tempfile.TemporaryDirectory(prefix=".pesto-backup-", dir=file.absolute().parent) as scratch:
             archive, snapshot = Path(scratch) / "backup.tar", Path(scratch) / FILE
@@ -77,7 +80,7 @@ def back_up(folder: Path, file: Path) -> Saved:
         return Saved(jobs, files, file.stat().st_size, lost)
     except OSError as error:
         reason = error.strerror or shown(error)
-        raise FileError(f"cannot write {shown(file)}: {reason.lower()} - name another place") from error
+        raise FileError.build(f"cannot write {shown(file)}: {reason.lower()}", remedy="name another place") from error
 
 
 def _fill(tar: tarfile.TarFile, folder: Path, snapshot: Path) -> tuple[int, int, int]:
@@ -120,7 +123,7 @@ def _copy_database(folder: Path, snapshot: Path) -> tuple[int, list[str]]:
 def _require_known(database: sqlite3.Connection, path: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > newest_version():
-        raise UsageError(f"{shown(path)}: {wrong_version(version)} - {NEWER_REMEDY}")
+        raise UsageError.build(f"{wrong_version(version)}", where=shown(path), remedy=NEWER_REMEDY)
 
 
 def _add(tar: tarfile.TarFile, folder: Path, path: str, added: set[str]) -> bool:
@@ -150,7 +153,7 @@ def restore(file: Path, folder: Path) -> Saved:
     backup or only a part of one, and where something cannot be read or written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{shown(folder)} is there already - give another --data, or move it away")
+        raise UsageError.build(f"{shown(folder)} is there already", remedy="give another --data, or move it away")
     make_folder(folder.absolute().parent)
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".pesto-restore-", dir=folder.absolute().parent))
@@ -169,7 +172,9 @@ def restore(file: Path, folder: Path) -> Saved:
         return Saved(jobs, files, file.stat().st_size, lost)
     except OSError as error:
         reason = error.strerror or shown(error)
-        raise FileError(f"cannot restore {shown(file)}: {reason.lower()} - check the file and the disk") from error
+        raise FileError.build(
+            f"cannot restore {shown(file)}: {reason.lower()}", remedy="check the file and the disk"
+        ) from error
 
 
 def _extract(file: Path, scratch: Path) -> int:
@@ -195,12 +200,14 @@ def _extract(file: Path, scratch: Path) -> int:
     except (tarfile.TarError, EOFError, msgspec.DecodeError) as error:
         raise _no_backup(file) from error
     if last != FILE:
-        raise FileError(f"{shown(file)} ends before its database - use a backup that is whole")
+        raise FileError.build(f"{shown(file)} ends before its database", remedy="use a backup that is whole")
     return count
 
 
 def _no_backup(file: Path) -> FileError:
-    return FileError(f"{shown(file)} is no backup of this service, or damaged - use one of pesto serve backup")
+    return FileError.build(
+        f"{shown(file)} is no backup of this service, or damaged", remedy="use one of pesto serve backup"
+    )
 
 
 def _inspect(folder: Path, file: Path) -> tuple[int, int]:
@@ -208,7 +215,9 @@ def _inspect(folder: Path, file: Path) -> tuple[int, int]:
     with explained_damage(file), closing(sqlite3.connect(folder / FILE)) as database:
         _require_known(database, file)
         if (found := database.execute("PRAGMA quick_check").fetchone()) != ("ok",):
-            raise FileError(f"{shown(file)}: its database is damaged: {shown(found)} - use another backup")
+            raise FileError.build(
+                f"its database is damaged: {shown(found)}", where=shown(file), remedy="use another backup"
+            )
         (jobs,) = database.execute("SELECT count(*) FROM jobs").fetchone()
         blobs = [digest for (digest,) in database.execute("SELECT digest FROM blobs")]
     paths = [folder / BLOBS / digest for digest in blobs]

@@ -177,4 +177,4 @@ def _sync(part: Path) -> None:
 
 
 def _failed(error: OSError) -> FileError:
-    return FileError(f"cannot keep the file: {error.strerror or shown(error)} - check the service's disk")
+    return FileError.build(f"cannot keep the file: {error.strerror or shown(error)}", remedy="check the service's disk")

@@ -111,22 +111,26 @@ class ServeConfig:
     def __post_init__(self) -> None:
         """Validate."""
         if not 0 <= self.port <= 65535:
-            raise UsageError(f"the port is {self.port} - give 1 to 65535, or 0 for any that is free")
+            raise UsageError.build(f"the port is {self.port}", remedy="give 1 to 65535, or 0 for any that is free")
         if self.executor not in EXECUTORS:
-            raise UsageError(f"no executor is called {self.executor!r} - choose one of {', '.join(EXECUTORS)}")
+            raise UsageError.build(
+                f"no executor is called {self.executor!r}", remedy=f"choose one of {', '.join(EXECUTORS)}"
+            )
         if bool(self.tls_cert) != bool(self.tls_key):
             given, other = ("certificate", "key") if self.tls_cert else ("key", "certificate")
-            raise UsageError(f"a {given} for TLS is given without a {other} - give tls_cert and tls_key, or neither")
+            raise UsageError.build(
+                f"a {given} for TLS is given without a {other}", remedy="give tls_cert and tls_key, or neither"
+            )
         bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
         rest = [(name, getattr(self, name)) for name in _POSITIVE]
         rest.append(("webhooks.tries", self.webhooks.tries))
         kept = [(f"keep.{f.name}", getattr(self.keep, f.name)) for f in fields(self.keep)]
         for name, value in [*rest, *bounds, *kept]:
             if not value > 0 and (name, value) != ("rss_gib", 0):
-                raise UsageError(f"{name} is {value} - give more than 0")
+                raise UsageError.build(f"{name} is {value}", remedy="give more than 0")
             most = _MOST.get(name, _MOST_OF_OTHERS)
             if value > most:
-                raise UsageError(f"{name} is {value} - give {most:.10g} at most")
+                raise UsageError.build(f"{name} is {value}", remedy=f"give {most:.10g} at most")
 
 
 def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, **given: Any) -> ServeConfig:

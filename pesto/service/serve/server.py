@@ -85,9 +85,9 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
 def listening(config: ServeConfig, folder: Path) -> socket.socket:
     """The socket, bound. UsageError without tokens beyond loopback; FileError when the port is taken."""
     if config.host not in LOOPBACK and not listed(folder):
-        raise UsageError(
-            f"{shown(config.host)} can be reached by others, and there is no token - add one: "
-            f"pesto serve token add NAME --data {shown(folder)}"
+        raise UsageError.build(
+            f"{shown(config.host)} can be reached by others, and there is no token",
+            remedy=f"add one: pesto serve token add NAME --data {shown(folder)}",
         )
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
@@ -99,7 +99,9 @@ def listening(config: ServeConfig, folder: Path) -> socket.socket:
     except OSError as error:
         found.close()
         where = f"{shown(config.host)}:{config.port}"
-        raise FileError(f"cannot listen on {where}: {error.strerror or shown(error)} - give another --port") from error
+        raise FileError.build(
+            f"cannot listen on {where}: {error.strerror or shown(error)}", remedy="give another --port"
+        ) from error
     return found
 
 
@@ -112,7 +114,7 @@ def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> No
         from pesto.service.serve.http.answering import Server, answer
         from pesto.service.serve.http.connections import gate_for
     except ImportError as error:
-        raise SolverError(f"pesto serve needs {error.name} - {install_command('serve')}") from error
+        raise SolverError.build(f"pesto serve needs {error.name}", remedy=f"{install_command('serve')}") from error
     make_folder(folder, private=True)
     certificate = config.certificate()
     gate = gate_for(config, raised_file_limit())

@@ -38,8 +38,8 @@ class Certificate:
         try:
             context.load_cert_chain(self._chain, self._key, _no_password)
         except _EncryptedKeyError:
-            raise UsageError(
-                f"the key {key} is encrypted - decrypt it: openssl pkey -in {key} -out server.key"
+            raise UsageError.build(
+                f"the key {key} is encrypted", remedy=f"decrypt it: openssl pkey -in {key} -out server.key"
             ) from None
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":

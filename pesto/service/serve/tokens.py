@@ -136,7 +136,9 @@ def _read(folder: Path) -> _File:
         raise
     content = decode_json(data, _File, str(path))
     if (content.format, content.format_version) != (_File().format, VERSION):
-        raise InputError(f"{shown(path)}: no tokens of version {VERSION} - move it away, and add tokens anew")
+        raise InputError.build(
+            f"no tokens of version {VERSION}", where=shown(path), remedy="move it away, and add tokens anew"
+        )
     return content
 
 
@@ -158,24 +160,26 @@ def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expire
     expires_s: seconds from now after which it is refused; None for never.
     """
     if not name or len(name) > 100 or not name.isprintable():
-        raise UsageError(f"no token can be called {quoted(name)} - give a short name, such as ann")
+        raise UsageError.build(f"no token can be called {quoted(name)}", remedy="give a short name, such as ann")
     if quota.jobs < 1 or quota.queued < 1 or quota.bytes < 0 or not quota.hours > 0:
-        raise UsageError(f"the quota {quota} lets nothing be done - give more than nothing of each")
+        raise UsageError.build(f"the quota {quota} lets nothing be done", remedy="give more than nothing of each")
     for what, given in (("jobs", quota.jobs), ("queued", quota.queued), ("bytes", quota.bytes), ("hours", quota.hours)):
         most = getattr(MACHINE, what)
         if given > most:
-            raise UsageError(f"a quota of {what} is {most:g} at most - give less")
+            raise UsageError.build(f"a quota of {what} is {most:g} at most", remedy="give less")
     if expires_s is not None and not 0 < expires_s < 1e10:
-        raise UsageError(f"a token cannot expire after {expires_s:g} s - give a time such as 90d")
+        raise UsageError.build(f"a token cannot expire after {expires_s:g} s", remedy="give a time such as 90d")
     secret, identity, now = secrets.token_urlsafe(32), secrets.token_hex(4), time.time()
     expires = None if expires_s is None else now + expires_s
     token = Token(name=name, id=identity, sha256=_hash(secret), quota=quota, role=role, expires=expires)
     with hold_lock(folder / FILE, _LOCK):
         content = _read(folder)
         if any(name == one.name for one in content.tokens):
-            raise UsageError(f"there is a token {quoted(name)} already - remove it first, or choose another name")
+            raise UsageError.build(
+                f"there is a token {quoted(name)} already", remedy="remove it first, or choose another name"
+            )
         if len(content.tokens) >= MOST:
-            raise UsageError(f"there are {MOST} tokens already - remove some")
+            raise UsageError.build(f"there are {MOST} tokens already", remedy="remove some")
         removed = {other: quota for other, quota in content.removed.items() if other != name}
         before = tuple(
             msgspec.structs.replace(one, until=min(one.until, now)) if one.name == name else one
@@ -197,9 +201,9 @@ def remove(folder: Path, name: str, *, cancel: bool = False, give: str | None = 
         for wanted in (name, name if give is None else give):
             if wanted not in quotas:
                 remedy = suggest(wanted, quotas) if quotas else "there is none at all"
-                raise UsageError(f"there is no token {quoted(wanted)} - {remedy}")
+                raise UsageError.build(f"there is no token {quoted(wanted)}", remedy=remedy)
         if give == name:
-            raise UsageError(f"the jobs of {quoted(name)} cannot be given to it - name another token")
+            raise UsageError.build(f"the jobs of {quoted(name)} cannot be given to it", remedy="name another token")
         rest = tuple(one for one in content.tokens if one.name != name)
         departures = content.departures
         if cancel or give is not None:
@@ -289,9 +293,11 @@ class Doorkeeper:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise FileError(f"cannot read {shown(self._path)}: {error.strerror} - change the permissions") from error
+            raise FileError.build(
+                f"cannot read {shown(self._path)}: {error.strerror}", remedy="change the permissions"
+            ) from error
         if not stat.S_ISREG(found.st_mode):
-            raise FileError(f"cannot read {shown(self._path)}: it is no file - move it away")
+            raise FileError.build(f"cannot read {shown(self._path)}: it is no file", remedy="move it away")
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def who(self, token: str) -> Token | None:

@@ -63,10 +63,12 @@ def webhook_key(folder: Path, name: str) -> str:
                 made.flush()
                 os.fsync(made.fileno())
     except OSError as error:
-        raise FileError(f"cannot write {shown(path)}: {error.strerror} - check the folder and the disk") from error
+        raise FileError.build(
+            f"cannot write {shown(path)}: {error.strerror}", remedy="check the folder and the disk"
+        ) from error
     own = read_bytes(path, 100).strip()
     if len(own) != 64:
-        raise InputError(f"{shown(path)} is no key - remove it, and tell receivers their new keys")
+        raise InputError.build(f"{shown(path)} is no key", remedy="remove it, and tell receivers their new keys")
     return hmac.new(own, name.encode(), hashlib.sha256).hexdigest()
 
 

@@ -49,8 +49,10 @@ def verify_split(split_file: SplitFile, shaped: TypedGraph) -> Division:
     ]
     if faults:
         more = " (and more)" if len(faults) > _TOLD else ""
-        raise VerificationError(
-            f"{split_file.what}: the split is invalid: {'; '.join(faults[:_TOLD])}{more} - split the step again"
+        raise VerificationError.build(
+            f"the split is invalid: {'; '.join(faults[:_TOLD])}{more}",
+            where=split_file.what,
+            remedy="split the step again",
         )
     return division
 
@@ -212,12 +214,14 @@ def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float)
         try:
             again = _again(shaped, made, limit, seconds / len(split_file.cuts), at_once=at_once)
         except RuntimeError as error:
-            raise SolverError(f"{error} - see pesto doctor, or check without the bound") from error
+            raise SolverError.build(f"{error}", remedy="see pesto doctor, or check without the bound") from error
         wrong = again.value is not None and again.value < cut.bound_bytes
         if wrong or (cut.status == again.status == "optimal" and cut.bytes != again.value):
-            raise VerificationError(
-                f"{split_file.what}: the split is invalid: cut {at + 1} can be made to send {again.value} bytes, it "
-                f"says {cut.bytes}, and at least {cut.bound_bytes} - split the step again"
+            raise VerificationError.build(
+                f"the split is invalid: cut {at + 1} can be made to send {again.value} bytes, it "
+                f"says {cut.bytes}, and at least {cut.bound_bytes}",
+                where=split_file.what,
+                remedy="split the step again",
             )
         bounds.append(again.bound)
     rests_on = _AT_ONCE if at_once else _ONE_BY_ONE

@@ -271,12 +271,12 @@ def _limit(outline: Outline) -> None:
 def _check_tables(file: _SplitObject) -> None:
     damaged = "the file is damaged; split the step anew"
     if prod(file.factors) > MOST_WORKERS:
-        raise InputError(f"$.factors: they come to more than {MOST_WORKERS} workers - {damaged}")
+        raise InputError.build(f"$.factors: they come to more than {MOST_WORKERS} workers", remedy=damaged)
     tables: Sequence[tuple[str, Sequence[Sequence[object]]]] = (("ways", file.ways), ("layouts", file.layouts))
     for name, rows in tables:
         wrong = next((k for k, row in enumerate(rows) if len(row) != len(file.factors)), None)
         if wrong is not None:
-            raise InputError(f"$.{name}[{wrong}]: not one for each of {len(file.factors)} cuts - {damaged}")
+            raise InputError.build(f"$.{name}[{wrong}]: not one for each of {len(file.factors)} cuts", remedy=damaged)
     for name, column, many in (
         ("ops.way", file.ops.way, len(file.ways)),
         ("ops.kept", file.ops.kept, len(file.layouts)),
@@ -284,7 +284,7 @@ def _check_tables(file: _SplitObject) -> None:
     ):
         wrong = next((k for k, index in enumerate(column) if index >= many), None)
         if wrong is not None:
-            raise InputError(f"$.{name}[{wrong}]: {column[wrong]} is out of range - {damaged}")
+            raise InputError.build(f"$.{name}[{wrong}]: {column[wrong]} is out of range", remedy=damaged)
 
 
 def division_of(split_file: SplitFile, shaped: TypedGraph) -> Division:
@@ -320,9 +320,11 @@ def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
         if None not in (split_file.batch, shaped.batch) and split_file.batch != shaped.batch:
             other = f" with batch={shaped.batch}, not {split_file.batch}"
             remedy = f"give a batch of {split_file.batch} (batch={split_file.batch}), or split this step"
-        raise MismatchError(
-            f"{split_file.what}: the split is of graph {of_split} ({shown(split_file.source)}), this is {here} "
-            f"({shown(shaped.source)}){other} - {remedy}"
+        raise MismatchError.build(
+            f"the split is of graph {of_split} ({shown(split_file.source)}), this is {here} "
+            f"({shown(shaped.source)}){other}",
+            where=split_file.what,
+            remedy=remedy,
         )
     lengths: Sequence[tuple[str, Ints, int]] = (
         ("ops", split_file.way_of, shaped.ops), ("outputs", split_file.kept, outputs),
@@ -330,8 +332,10 @@ def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
     )  # fmt: skip
     for name, column, many in lengths:
         if len(column) != many:
-            raise VerificationError(
-                f"{split_file.what}: the split is invalid: it has {len(column)} {name}, its step {many} - split again"
+            raise VerificationError.build(
+                f"the split is invalid: it has {len(column)} {name}, its step {many}",
+                where=split_file.what,
+                remedy="split again",
             )
 
 
@@ -347,10 +351,11 @@ def _way(split_file: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
         admitted = admissible_strategies(signature, made, factors, whole=True, once=once, halo=split_file.rules.halo)
         options = {way.names[-1]: way for way in admitted}
         if name not in options:
-            raise VerificationError(
-                f"{split_file.what}: the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be "
-                f"cut in {factors[-1]} along {quoted(name, 40)}, only {', '.join(options)} - split again, or register "
-                "the description that it was made with"
+            raise VerificationError.build(
+                f"the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be "
+                f"cut in {factors[-1]} along {quoted(name, 40)}, only {', '.join(options)}",
+                where=split_file.what,
+                remedy="split again, or register the description that it was made with",
             )
         made = options[name]
     return made

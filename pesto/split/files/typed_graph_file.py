@@ -40,17 +40,21 @@ def check_fed(shaped: TypedGraph) -> None:
         same = made == (operand.shape, operand.dtype) and bounded == operand.bounded
         if not operand.dtype.startswith(_HANDLE) and not same:
             one, other = _op(shaped, int(shaped.src[edge])), _op(shaped, int(shaped.dst[edge]))
-            raise InputError(f"$.edges: output {output} of {one} is not what input {at} of {other} is - {_DAMAGED}")
+            raise InputError.build(
+                f"$.edges: output {output} of {one} is not what input {at} of {other} is", remedy=_DAMAGED
+            )
     for k, signature in enumerate(shaped.signatures):
         if not _is_bare(signature):
-            raise InputError(f"$.kinds[{k}]: {signature.type} with data - {_DAMAGED}")
+            raise InputError.build(f"$.kinds[{k}]: {signature.type} with data", remedy=_DAMAGED)
     back = np.flatnonzero(shaped.control_src >= shaped.control_dst)
     if len(back):
         raise InputError(f"$.controls: edge {back[0]} goes back to {_op(shaped, int(shaped.control_dst[back[0]]))}")
     once = np.flatnonzero(shaped.once[shaped.use_op])
     if len(once):
         op = _op(shaped, int(shaped.use_op[once[0]]))
-        raise InputError(f"{op}: it runs once and reads a variable itself - read the variable before it")
+        raise InputError.build(
+            "it runs once and reads a variable itself", where=op, remedy="read the variable before it"
+        )
 
 
 def _each_once(shaped: TypedGraph) -> None:
@@ -61,7 +65,7 @@ def _each_once(shaped: TypedGraph) -> None:
     if len(wrong):
         op = int(np.searchsorted(first, wrong[0], side="right")) - 1
         at = wrong[0] - first[op]
-        raise InputError(f"$.edges: {fed[wrong[0]]} edges to input {at} of {_op(shaped, op)} - {_DAMAGED}")
+        raise InputError.build(f"$.edges: {fed[wrong[0]]} edges to input {at} of {_op(shaped, op)}", remedy=_DAMAGED)
 
 
 def _is_bare(signature: Signature) -> bool:
@@ -185,7 +189,9 @@ def dumps_typed_graph(shaped: TypedGraph) -> bytes:
     try:
         return encode_json(file)
     except ValueError as error:
-        raise InputError(f"{shown(shaped.source)} cannot be written: {shown(error)} - rename what it names") from error
+        raise InputError.build(
+            f"{shown(shaped.source)} cannot be written: {shown(error)}", remedy="rename what it names"
+        ) from error
 
 
 _COLUMNS = (
@@ -205,11 +211,11 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
         check_labels([file.fingerprint], lambda _: "$.fingerprint", empty=True)
         check_labels(file.ops.name, lambda k: f"$.ops.name[{k}]")
         if not file.ops.name:
-            raise InputError("$.ops.name: there are no ops - list at least one")
+            raise InputError.build("$.ops.name: there are no ops", remedy="list at least one")
         seen: dict[str, int] = {}
         for k, name in enumerate(file.ops.name):
             if seen.setdefault(name, k) != k:
-                raise InputError(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]} - rename one")
+                raise InputError.build(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]}", remedy="rename one")
         result = _shaped(file, file.source or shown(Path(what).name))
         check_fed(result)
     except InputError as error:
@@ -295,7 +301,9 @@ def _bounded(dimensions: list[int], shape: list[int] | None, where: str) -> tupl
     """Dimensions whose extents depend on the data, ascending."""
     rank = -1 if shape is None else len(shape)
     if dimensions != sorted(set(dimensions)) or (dimensions and not dimensions[-1] < rank) or (RANK in dimensions[1:]):
-        raise InputError(f"{where}.bounded: {dimensions} are no dimensions of it in ascending order - correct it there")
+        raise InputError.build(
+            f"{where}.bounded: {dimensions} are no dimensions of it in ascending order", remedy="correct it there"
+        )
     return tuple(dimensions)
 
 
@@ -305,7 +313,7 @@ def _operand(operand: _Operand, where: str) -> Operand:
         return Operand(shape, dtype, bounded=_bounded(operand.bounded, operand.shape, where))
     value = _attribute(operand.value, f"{where}.value")
     if not _is_number(value) or (shape is not None and not _lies(value, shape)):
-        raise InputError(f"{where}.value: it is not of numbers nested as the shape is - correct it there")
+        raise InputError.build(f"{where}.value: it is not of numbers nested as the shape is", remedy="correct it there")
     return Operand(shape, dtype, value)  # type: ignore[arg-type]
 
 
@@ -318,7 +326,7 @@ def _extents(shape: list[int] | None, where: str) -> tuple[int, ...] | None:
     if shape is None:
         return None
     if math.prod(shape) > MOST_ELEMENTS:
-        raise InputError(f"{where}.shape: more than 2**36 elements - check the shape")
+        raise InputError.build(f"{where}.shape: more than 2**36 elements", remedy="check the shape")
     return tuple(shape)
 
 
@@ -328,11 +336,15 @@ def _attribute(value: Any, where: str) -> Attribute:
     if isinstance(value, Mapping):
         word = value.get("float")
         if len(value) != 1 or not isinstance(word, str) or word not in _NO_NUMBERS:
-            raise InputError(f'{where}: an object - write {{"float": "inf"}}, "-inf" or "nan", or a plain value')
+            raise InputError.build(
+                "an object", where=where, remedy='write {"float": "inf"}, "-inf" or "nan", or a plain value'
+            )
         return _NO_NUMBERS[word]
     if isinstance(value, bool | float | str) or (isinstance(value, int) and -(2**63) <= value < 2**64):
         return value
-    raise InputError(f"{where}: {shown(value, 40)} is no value - give a number, true, false, text, or a list of them")
+    raise InputError.build(
+        f"{shown(value, 40)} is no value", where=where, remedy="give a number, true, false, text, or a list of them"
+    )
 
 
 def _is_number(value: Attribute | Number) -> bool:

@@ -50,7 +50,7 @@ def solve_labelling(problem: Labelling, method: str, seconds: float, *, determin
     try:
         return solve(problem, method, seconds=max(0.1, seconds), deterministic=deterministic)
     except RuntimeError as error:
-        raise SolverError(f"{error} - use the greedy method, and see pesto doctor") from error
+        raise SolverError.build(f"{error}", remedy="use the greedy method, and see pesto doctor") from error
 
 
 def by_solver(cut: CutTask, method: str) -> CutChoice:

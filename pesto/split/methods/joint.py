@@ -42,8 +42,9 @@ def joint(cut: CutTask) -> CutChoice:
     made = cut.program()
     most = int(made.problem.labels.max(initial=0))
     if most > MOST_LABELS:
-        raise UsageError(
-            f"an op has {most} ways for all cuts, more than {MOST_LABELS} - give fewer cuts, or the exact method"
+        raise UsageError.build(
+            f"an op has {most} ways for all cuts, more than {MOST_LABELS}",
+            remedy="give fewer cuts, or the exact method",
         )
     cuts_s = time.monotonic() - began
     passed = pass_messages(made.problem, math.inf if cut.deterministic else (cut.seconds - cuts_s) / 2)

@@ -39,9 +39,11 @@ def solve_limited_cut(shaped: TypedGraph, program: CutProgram, memory_bytes: int
     try:
         return limited(program.problem, held_bytes(shaped, program), memory_bytes, seconds=seconds)
     except RuntimeError as error:
-        raise SolverError(f"{error} - leave the limit of memory out, and see pesto doctor") from error
+        raise SolverError.build(f"{error}", remedy="leave the limit of memory out, and see pesto doctor") from error
     except ValueError as error:
-        raise InputError(f"{shown(shaped.source)}: {error} - leave the limit of memory out") from error
+        raise InputError.build(
+            f"{error}", where=shown(shaped.source), remedy="leave the limit of memory out"
+        ) from error
 
 
 def held_bytes(shaped: TypedGraph, program: CutProgram) -> Ints:

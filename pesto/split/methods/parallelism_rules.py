@@ -128,8 +128,8 @@ def data_parallel(cut: CutTask) -> CutChoice:
     shapes = {op: shaped.signature(op).outputs[0][0] or () for op in fed}
     batch = _batch(shaped, list(shapes.values()))
     if not batch or batch % prod(made.factors):
-        raise NothingFoundError(
-            f"{shaped.source}: no batch that is fed divides by {prod(made.factors)} - give fewer workers"
+        raise NothingFoundError.build(
+            f"no batch that is fed divides by {prod(made.factors)}", where=shaped.source, remedy="give fewer workers"
         )
     spread = Spreading(shaped, made, {}, rows=True)
     for op in range(shaped.ops):
@@ -175,8 +175,10 @@ def megatron(cut: CutTask) -> CutChoice:
             break
         firsts = pairs.used
     if not firsts and not pairs.firsts:
-        raise NothingFoundError(
-            f"{cut.shaped.source}: no pair of matmuls by weights that {cut.more[-1]} divides - use another method"
+        raise NothingFoundError.build(
+            f"no pair of matmuls by weights that {cut.more[-1]} divides",
+            where=cut.shaped.source,
+            remedy="use another method",
         )
     labels = pairs.spread.labels(tensors_of(cut.shaped, made).count)
     for tie in pairs.beside:

@@ -116,10 +116,12 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
             made = analyse(result, signature, k)
     except NotDescribedError as refused:
         if isinstance(refused, MisdescribedError) and signature.type in _OWN:
-            raise InputError(f"the description of {signature.type} is of another op: {refused} - mend it") from refused
+            raise InputError.build(
+                f"the description of {signature.type} is of another op: {refused}", remedy="mend it"
+            ) from refused
         return Strategies((), (Refusal("*", str(refused)),))
     except Exception as error:
-        raise InputError(f"the description of {signature.type} fails: {error!r} - mend it") from error
+        raise InputError.build(f"the description of {signature.type} fails: {error!r}", remedy="mend it") from error
     return _without(made, lambda strategy: size_fault(signature, strategy))
 
 

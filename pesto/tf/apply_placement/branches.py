@@ -55,8 +55,10 @@ def _first_unconditional_after(a: int, b: int, placement: StepPlacement, under: 
                 (unconditional.add if under[c] <= under[b] else stack.append)(c)
     # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
     if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
-        raise InputError(
-            f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and nothing "
-            "in the graph orders them - make it wait for the tf.cond, by tf.control_dependencies"
+        raise InputError.build(
+            f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, "
+            "and nothing "
+            "in the graph orders them",
+            remedy="make it wait for the tf.cond, by tf.control_dependencies",
         )
     return sorted(unconditional)

@@ -48,10 +48,14 @@ def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str,
     own = _closure(first, fed, added)
     dragged = [op for name, op in _closure(first, fed, {}).items() if name not in own and _changes(op)]
     if dragged:
-        raise UsageError(
+        raise UsageError.build(
             f"fetching {shown(first[0].name)} runs a part of the ordered step, and its order would run "
-            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state or feeds too - "
-            "fetch it together with the training op, or evaluate in a graph or session of its own outside pesto.apply"
+            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state or "
+            "feeds too",
+            remedy=(
+                "fetch it together with the training op, or evaluate in a graph or session of its own "
+                "outside pesto.apply"
+            ),
         )
     return frozenset(own)
 

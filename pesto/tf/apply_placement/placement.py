@@ -131,7 +131,7 @@ def place_trace(
     against = np.flatnonzero(rank[graph.edge_src] >= rank[graph.edge_dst])
     if len(against):
         a, b = (graph.names[ends[against[0]]] for ends in (graph.edge_src, graph.edge_dst))
-        raise VerificationError(f"the plan ranks op {b} before {a}, which it needs - solve again")
+        raise VerificationError.build(f"the plan ranks op {b} before {a}, which it needs", remedy="solve again")
     chained = ~np.isin(
         graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED | CARRIED or HANDLES.search(t)]
     )
@@ -155,15 +155,16 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
     made = plan.provenance
     if made.graph_fingerprint != graph.fingerprint():
         planned, here = short_fingerprints(made.graph_fingerprint, graph.fingerprint())
-        raise MismatchError(
+        raise MismatchError.build(
             f"the plan is for {made.graph_source} ({planned}, {len(plan.names)} ops), this step is "
             f"{graph.source} ({here}, {graph.ops} ops): "
-            f"{differences(plan.names, made.graph_batch, graph)} - plan this step"
+            f"{differences(plan.names, made.graph_batch, graph)}",
+            remedy="plan this step",
         )
     if len(plan.names) != graph.ops:
-        raise MismatchError(
-            f"the plan places {len(plan.names)} ops, the graph that it names has {graph.ops}: its file was changed - "
-            "solve again"
+        raise MismatchError.build(
+            f"the plan places {len(plan.names)} ops, the graph that it names has {graph.ops}: its file was changed",
+            remedy="solve again",
         )
     # A program traced twice may number its ops differently (Adam_1, Adam_2), so names help only where they and the
     # structure agree.
@@ -176,9 +177,11 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
             return listed
     if _is_as_planned(plan, graph, listed):
         return listed
-    raise MismatchError(
-        f"the plan is for an older trace of {made.graph_source}: its ops have other names now and are listed in "
-        "another order, so none can be told from its twins - plan this trace"
+    raise MismatchError.build(
+        f"the plan is for an older trace of {made.graph_source}: its ops have other names now and are "
+        "listed in "
+        "another order, so none can be told from its twins",
+        remedy="plan this trace",
     )
 
 
@@ -193,7 +196,9 @@ def _is_as_planned(plan: Plan, graph: Graph, order: Ints) -> bool:
 def refuse_older(plan: Plan) -> None:
     """InputError for a plan by which no op can be found again; what `refuse_outdated` raises."""
     if not plan.provenance.graph_layout:
-        raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
+        raise InputError.build(
+            "the plan was written by an older version, which kept no layout of its graph", remedy="solve again"
+        )
     refuse_outdated(plan)
 
 
@@ -208,7 +213,9 @@ def _check_groups_whole(graph: Graph, device: Ints, devices: tuple[str, ...]) ->
     torn = member[device[member] != device[first[graph.group[member]]]]
     if len(torn):
         a, b = torn[0], first[graph.group[torn[0]]]
-        raise VerificationError(
-            f"the plan splits a resource edge: op {graph.names[a]} is on {devices[device[a]]}, {graph.names[b]} with "
-            f"the same variable or table on {devices[device[b]]} - keep groups whole, solve again"
+        raise VerificationError.build(
+            f"the plan splits a resource edge: op {graph.names[a]} is on {devices[device[a]]}, "
+            f"{graph.names[b]} with "
+            f"the same variable or table on {devices[device[b]]}",
+            remedy="keep groups whole, solve again",
         )

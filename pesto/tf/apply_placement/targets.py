@@ -28,10 +28,14 @@ def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
     if isinstance(devices, Mapping):
         lacking = [n for n in names if n not in devices]
         if lacking:
-            raise UsageError(f"devices: the plan's {lacking[0]!r} has no entry - map each of {', '.join(names)}")
+            raise UsageError.build(
+                f"devices: the plan's {lacking[0]!r} has no entry", remedy=f"map each of {', '.join(names)}"
+            )
         strange = [n for n in devices if n not in names]
         if strange:
-            raise UsageError(f"devices: {quoted(strange[0])} is no device of the plan - it has {', '.join(names)}")
+            raise UsageError.build(
+                f"devices: {quoted(strange[0])} is no device of the plan", remedy=f"it has {', '.join(names)}"
+            )
         return {n: _readable(devices[n]) for n in names}
     if devices == "cpu":
         # The device of the plan that reads the step's batch from an iterator; None where nothing does.
@@ -40,7 +44,9 @@ def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
         numbered = sorted(names, key=lambda n: n != first)
         return {n: f"/device:CPU:{numbered.index(n)}" for n in names}
     if devices not in (None, "gpu"):
-        raise UsageError(f"devices: {quoted(devices)} is not known - give 'cpu', 'gpu', or a mapping by device name")
+        raise UsageError.build(
+            f"devices: {quoted(devices)} is not known", remedy="give 'cpu', 'gpu', or a mapping by device name"
+        )
     return {n: _by_name(n) for n in names}
 
 
@@ -50,9 +56,11 @@ def check_devices_exist(wanted: Mapping[str, str], available: Iterable[str]) -> 
     for name, target in wanted.items():
         if not any(covers(target, h) for h in have):
             listed = ", ".join(f"{h.device_type}:{h.device_index}" for h in have if h.device_type in ("CPU", "GPU"))
-            raise InputError(
-                f"the plan's device {shown(name)} is {target}, which this program does not have (it has {listed}) - "
-                "plan for the devices at hand, map them with devices={...}, or try devices='cpu' on logical CPUs"
+            raise InputError.build(
+                f"the plan's device {shown(name)} is {target}, which this program does not have (it has {listed})",
+                remedy=(
+                    "plan for the devices at hand, map them with devices={...}, or try devices='cpu' on logical CPUs"
+                ),
             )
 
 
@@ -72,8 +80,9 @@ def covers(target: str, device: tf.DeviceSpec) -> bool:
 def _by_name(name: str) -> str:
     match = _NAMED.match(name)
     if not match:
-        raise UsageError(
-            f"the plan's device {shown(name)} does not say which of TensorFlow's it is - give devices={{name: device}}"
+        raise UsageError.build(
+            f"the plan's device {shown(name)} does not say which of TensorFlow's it is",
+            remedy="give devices={name: device}",
         )
     return f"/device:{match.group(1).upper()}:{match.group(2)}"
 
@@ -82,7 +91,9 @@ def _readable(target: str) -> str:
     try:
         spec = tf.DeviceSpec.from_string(target)
     except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"devices: {quoted(target)} is no device name of TensorFlow - e.g. /device:GPU:0") from error
+        raise UsageError.build(
+            f"devices: {quoted(target)} is no device name of TensorFlow", remedy="e.g. /device:GPU:0"
+        ) from error
     if spec.device_type is None or spec.device_index is None:
-        raise UsageError(f"devices: {quoted(target)} says no type and number - e.g. /device:GPU:0")
+        raise UsageError.build(f"devices: {quoted(target)} says no type and number", remedy="e.g. /device:GPU:0")
     return str(spec.to_string())

@@ -78,7 +78,9 @@ class NominalClock:
             except VerificationError as error:
                 self._fail(error)
         if not gate.wait(STALLED_S):
-            self._fail(VerificationError("TensorFlow's executor stopped reaching functions - run pesto doctor"))
+            self._fail(
+                VerificationError.build("TensorFlow's executor stopped reaching functions", remedy="run pesto doctor")
+            )
         if self._failed:
             raise self._failed
         return self._ledger.end[k]

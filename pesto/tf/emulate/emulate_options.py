@@ -46,12 +46,14 @@ class EmulationOptions:
     def __post_init__(self) -> None:
         """UsageError for what does not go together."""
         if self.scale is not None and (self.clock == NOMINAL or not LEAST <= self.scale < float("inf")):
-            raise UsageError(
-                f"emulate: a scale is a positive number for the wall clock, at least {LEAST:g} - leave it out, or take "
-                "the clock wall"
+            raise UsageError.build(
+                f"emulate: a scale is a positive number for the wall clock, at least {LEAST:g}",
+                remedy="leave it out, or take the clock wall",
             )
         if self.ties != PLANNED and self.clock == WALL:
-            raise UsageError("emulate: ties are for the nominal clock; the wall clock has none - leave ties out")
+            raise UsageError.build(
+                "emulate: ties are for the nominal clock; the wall clock has none", remedy="leave ties out"
+            )
 
     def too_long(self, step_s: float) -> str:
         """Why a step that is predicted to take so long is not emulated, and what would do; nothing where it is."""
@@ -68,7 +70,7 @@ def check_size(plan: Plan) -> None:
     names = set(plan.lane_device)
     devices = len([name for name in names if not name.startswith("cpu:")]) or len(names)
     if devices > DEVICES:
-        raise UsageError(
-            f"emulate: the plan is for {devices} devices, and an emulation has at most {DEVICES} - plan for a smaller "
-            "cluster"
+        raise UsageError.build(
+            f"emulate: the plan is for {devices} devices, and an emulation has at most {DEVICES}",
+            remedy="plan for a smaller cluster",
         )

@@ -76,9 +76,11 @@ def _enforce_in_session(step: PlannedStep, plan: Plan, options: ApplyOptions) ->
         tf.import_graph_def(step.program, name="")
     placed, _ = place_graph(graph, [plan], options)
     if not placed:
-        raise UsageError(
-            f"emulate: {shown(step.captured.source)} lacks ops of the plan, as those in functions that a graph calls, "
-            "which no session can place - emulate it as graphdef"
+        raise UsageError.build(
+            f"emulate: {shown(step.captured.source)} lacks ops of the plan, as those in functions that a "
+            "graph calls, "
+            "which no session can place",
+            remedy="emulate it as graphdef",
         )
     return partition_step(graph.as_graph_def(), placed[0].trace, placed[0].expected.placement)
 

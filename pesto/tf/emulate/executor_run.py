@@ -44,7 +44,9 @@ def execute(work: EmulatedWork, clock: FunctionClock, threads: int) -> None:
                     raise
             running.result()
     except tf.errors.OpError as error:
-        raise VerificationError(f"the emulation failed in TensorFlow: {shown(error)} - run pesto doctor") from error
+        raise VerificationError.build(
+            f"the emulation failed in TensorFlow: {shown(error)}", remedy="run pesto doctor"
+        ) from error
 
 
 def _graph(work: EmulatedWork, clock: FunctionClock) -> tuple[Any, list[Any]]:

@@ -19,8 +19,9 @@ def logical_cpus(count: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     except RuntimeError as error:
         if len(tf.config.list_logical_devices("CPU")) != count:
-            raise UsageError(
-                "logical_cpus: TensorFlow has started already - call it right after the imports, before any op runs"
+            raise UsageError.build(
+                "logical_cpus: TensorFlow has started already",
+                remedy="call it right after the imports, before any op runs",
             ) from error
 
 
@@ -40,6 +41,8 @@ class ApplyOptions:
         allowed: tuple[type, ...] = (type(None), str, Mapping)
         if not isinstance(self.devices, allowed):
             kind = type(self.devices).__name__
-            raise UsageError(f"devices: a {kind} is no choice of devices - give 'cpu', 'gpu', or a mapping by name")
+            raise UsageError.build(
+                f"devices: a {kind} is no choice of devices", remedy="give 'cpu', 'gpu', or a mapping by name"
+            )
         if {type(self.order), type(self.trace)} != {bool}:
             raise UsageError("order and trace are True or False")

@@ -76,7 +76,9 @@ def _common_cut(plans: Sequence[Plan]) -> Cut | None:
     if len(every) > 1:
         said = " and ".join(sorted({"none" if cut is None else str(cut.batches) for cut in every}))
         said = said if " and " in said else f"{said}, updated in several ways,"
-        raise UsageError(f"apply: these plans have {said} micro-batches - apply each in a context of its own")
+        raise UsageError.build(
+            f"apply: these plans have {said} micro-batches", remedy="apply each in a context of its own"
+        )
     return next(iter(every), None)
 
 
@@ -109,7 +111,7 @@ def apply(plans: tuple[Plan, ...], options: ApplyOptions) -> contextlib.Abstract
     MismatchError when nothing inside was a planned step.
     """
     if not plans:
-        raise UsageError("apply: no plan is given - give one for each training step")
+        raise UsageError.build("apply: no plan is given", remedy="give one for each training step")
     for plan in plans:
         device_targets(plan, options.devices)
     return _apply_checked(plans, options)
@@ -122,9 +124,9 @@ def _apply_checked(plans: tuple[Plan, ...], options: ApplyOptions) -> Iterator[A
         yield applied
     if not applied.findings:
         made = plans[0].provenance
-        raise MismatchError(
-            f"nothing ran by the plan of {made.graph_source}: no session and no tf.function ran that trains - put the "
-            "training inside the context"
+        raise MismatchError.build(
+            f"nothing ran by the plan of {made.graph_source}: no session and no tf.function ran that trains",
+            remedy="put the training inside the context",
         )
 
 
@@ -139,7 +141,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
     from pesto.tf.nodes.inline_tracing import with_inline_calls
 
     if not callable(fn):
-        raise UsageError(f"place: {type(fn).__name__} is no step - give a function or a tf.function")
+        raise UsageError.build(f"place: {type(fn).__name__} is no step", remedy="give a function or a tf.function")
     if isinstance(fn, tf.types.experimental.ConcreteFunction):
         raise placement_refusals.concrete_function_error("place")
     if private.jit_of(fn):
@@ -155,7 +157,9 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
     @functools.wraps(getattr(fn, "python_function", fn))
     def placed(*args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly():
-            raise UsageError("place: the step is called while another function is traced - call it from eager code")
+            raise UsageError.build(
+                "place: the step is called while another function is traced", remedy="call it from eager code"
+            )
         with _install_hooks(applied, keep=True):
             return step(*args, **kwargs)
 

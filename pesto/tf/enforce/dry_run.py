@@ -61,9 +61,12 @@ def partition_without_running(graph_def: Any, expected: ExpectedPlacement) -> li
             session.run(targets, options=v1.RunOptions(output_partition_graphs=True), run_metadata=record)
     except (tf.errors.OpError, ValueError) as error:
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise VerificationError(
-            f"TensorFlow refuses the graph as placed: {shown(first)} - plan for devices that all of the program's ops "
-            "can be on, or take away the devices and colocations that it asks for itself"
+        raise VerificationError.build(
+            f"TensorFlow refuses the graph as placed: {shown(first)}",
+            remedy=(
+                "plan for devices that all of the program's ops "
+                "can be on, or take away the devices and colocations that it asks for itself"
+            ),
         ) from error
     partitions = list(record.partition_graphs)
     planned = {name: op for op, name in expected.renamed.items()}

@@ -72,9 +72,10 @@ class FunctionEnforcement:
             return
         placement_refusals.check_graph(graph, label)
         if self.options.trace:
-            raise InputError(
-                f"{label}: trace=True compares times, which TensorFlow gives of v1 sessions only - leave it out; the "
-                "first run is verified all the same"
+            raise InputError.build(
+                "trace=True compares times, which TensorFlow gives of v1 sessions only",
+                where=label,
+                remedy="leave it out; the first run is verified all the same",
             )
         traced, plan = self._recognised(graph, label)
         wanted = self.wanted(plan)
@@ -138,9 +139,11 @@ class FunctionEnforcement:
         # A tf.data pipeline runs its functions in its own threads: its runs show no partition graphs that could be
         # checked.
         if private.runs_in_data(function) and training.called_steps(function, self.names):
-            raise InputError(
-                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
-                "verifies it - loop over the dataset in Python"
+            raise InputError.build(
+                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where "
+                "nothing "
+                "verifies it",
+                remedy="loop over the dataset in Python",
             )
         placed = self.placed.get(id(function.graph))
         if placed is not None:
@@ -177,16 +180,17 @@ class FunctionEnforcement:
         """UsageError for a function traced before or loaded that trains, or whose signature a plan is for."""
         name = shown(function.graph.name)
         if training.trains_unseen(function):
-            raise UsageError(
-                f"function {name} was traced before pesto.apply, or loaded, and would run unplaced - call the "
-                "tf.function itself inside the context, so that it is traced there"
+            raise UsageError.build(
+                f"function {name} was traced before pesto.apply, or loaded, and would run unplaced",
+                remedy="call the tf.function itself inside the context, so that it is traced there",
             )
         for plan in self.plans:
             if _is_exported_signature(function.graph, plan):
-                raise UsageError(
-                    f"function {name} is the signature that the plan of {shown(plan.provenance.graph_source)} is for, "
-                    "was traced when it was exported, and would run unplaced - run that plan by pesto run, or plan the "
-                    "program's own tf.function and call that"
+                raise UsageError.build(
+                    f"function {name} is the signature that the plan of "
+                    f"{shown(plan.provenance.graph_source)} is for, "
+                    "was traced when it was exported, and would run unplaced",
+                    remedy=("run that plan by pesto run, or plan the program's own tf.function and call that"),
                 )
 
     def _recognised(self, graph: Any, label: str) -> tuple[StepTrace, Plan]:
@@ -220,8 +224,8 @@ class FunctionEnforcement:
             expected = self.names[name]
             graphs_with_step = [(parts, p) for parts in graphs for p in name_prefixes(parts, expected.placement)]
             if not graphs_with_step:
-                raise UsageError(
-                    f"function {name}: TensorFlow showed no graph of its run - call it first inside pesto.apply"
+                raise UsageError.build(
+                    f"function {name}: TensorFlow showed no graph of its run", remedy="call it first inside pesto.apply"
                 )
             for parts, prefix in graphs_with_step:
                 self.findings.append(examine(parts, expected, prefix).checked())
@@ -235,10 +239,13 @@ def _check_iterators(graph: Any, placement: StepPlacement, label: str) -> None:
             where = placement.device_of(index[op.name])
             device = tf.DeviceSpec.from_string(where)
             if (device.device_type, device.device_index or 0) != ("CPU", 0):
-                raise InputError(
-                    f"{label}: the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
-                    "are on /device:CPU:0 - map the plan's device of that op to it (devices={...}), or plan for a "
-                    "cluster with one CPU"
+                raise InputError.build(
+                    f"the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
+                    "are on /device:CPU:0",
+                    where=label,
+                    remedy=(
+                        "map the plan's device of that op to it (devices={...}), or plan for a cluster with one CPU"
+                    ),
                 )
 
 

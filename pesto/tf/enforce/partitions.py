@@ -155,10 +155,11 @@ class Findings:
         wrong = [*self.moves, *self.inversions, *(f"op {name} does not run" for name in self.absent)]
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-            raise VerificationError(
+            raise VerificationError.build(
                 f"TensorFlow does not run the step as planned: {plural(len(self.moves), 'op')} moved, "
                 f"{plural(len(self.inversions), 'pair')} out of order, {len(self.absent)} missing: "
-                f"{'; '.join(wrong[:3])}{more} - {self.remedy}"
+                f"{'; '.join(wrong[:3])}{more}",
+                remedy=f"{self.remedy}",
             )
         return self
 

@@ -29,9 +29,13 @@ def pipeline(step: Any, plan: Plan, options: ApplyOptions) -> Callable[..., Any]
             return context.place(step, plan, options)
         return context.place(_function(step, cut.cut or Cut(1)), plan, options)
     if cut is None:
-        raise UsageError(
-            f"pipeline: the plan of {shown(plan.provenance.graph_source)} is for no model that cuts its batch - make "
-            "one by pesto pipeline, of the model as a function and a number of micro-batches, or train in pesto.apply"
+        raise UsageError.build(
+            f"pipeline: the plan of {shown(plan.provenance.graph_source)} is for no model that cuts its batch",
+            remedy=(
+                "make "
+                "one by pesto pipeline, of the model as a function and a number of micro-batches, or "
+                "train in pesto.apply"
+            ),
         )
     return _of_model(step, plan, options, cut.cut or Cut(1))
 

@@ -18,7 +18,7 @@ _HOLDER = threading.local()
 def exclusive_use(*, wait: bool) -> Iterator[None]:
     """The process to oneself. UsageError when this thread has it already, or another has and `wait` is False."""
     if getattr(_HOLDER, "holds", False) or not _LOCK.acquire(blocking=wait):
-        raise UsageError("a plan is being applied already - give all plans to one pesto.apply")
+        raise UsageError.build("a plan is being applied already", remedy="give all plans to one pesto.apply")
     _HOLDER.holds = True
     try:
         yield
@@ -50,9 +50,9 @@ def check_settings() -> None:
     # TensorFlow compiles a function again when these options change, so the check must precede each call, not only the
     # first.
     if not _grappler_off() or tf.config.get_soft_device_placement():
-        raise UsageError(
-            "Grappler or soft placement was turned on inside pesto.apply, by which ops move and lose their order - set "
-            "tf.config before the context, or leave it"
+        raise UsageError.build(
+            "Grappler or soft placement was turned on inside pesto.apply, by which ops move and lose their order",
+            remedy="set tf.config before the context, or leave it",
         )
 
 

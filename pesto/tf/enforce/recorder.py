@@ -44,13 +44,13 @@ class RecordedSteps:
                 else "run a training step"
             )
             listed = ", ".join(names) or "none"
-            raise InputError(f"record: one training function was to be traced, found {listed} - {remedy}")
+            raise InputError.build(f"record: one training function was to be traced, found {listed}", remedy=remedy)
         made = {graph.fingerprint(): graph for graph in (build_graph(c, batch=self.batch) for c in self.captured)}
         if len(made) != 1:
             sizes = " and ".join(f"{graph.ops} ops ({key[:12]})" for key, graph in made.items())
-            raise InputError(
-                f"record: {names[0]} was traced as {len(made)} different training steps, of {sizes} - run one of them, "
-                "once, on data of one size"
+            raise InputError.build(
+                f"record: {names[0]} was traced as {len(made)} different training steps, of {sizes}",
+                remedy="run one of them, once, on data of one size",
             )
         return made.popitem()[1]
 

@@ -116,13 +116,19 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
     contested = _contested(wanted)
     if contested is not None:
         claim, name, target = contested
-        raise MismatchError(
-            f"variable {_named(find_holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
-            f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use - plan this "
-            "step beside that plan, pesto.solve(graph, beside=plan); or both steps as one: a Keras model whose "
-            "train_step does both, as of a GAN, or one tf.function that calls both as plain Python functions; or use "
-            "the plans one after the other: close the first pesto.apply, drop the "
-            "first pesto.place"
+        raise MismatchError.build(
+            f"variable {_named(find_holders(), claim.handle)} ({shown(name)}) is planned on {target} by the "
+            "plan of "
+            f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use",
+            remedy=(
+                "plan this "
+                "step beside that plan, pesto.solve(graph, beside=plan); or both steps as one: a "
+                "Keras model whose "
+                "train_step does both, as of a GAN, or one tf.function that calls both as plain "
+                "Python functions; or use "
+                "the plans one after the other: close the first pesto.apply, drop the "
+                "first pesto.place"
+            ),
         )
 
 
@@ -145,10 +151,11 @@ def _outside_data(handles: Sequence[Any]) -> HandleHolders:
         live = find_holders()
     held = captured_by_dataset(live.functions, handles)
     if held is not None:
-        raise InputError(
-            f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable {_named(live, held[1])}, "
-            "which the plan moves: the pipeline would go on reading the old one - make the pipeline after the first "
-            "step, or hand it the variable's value (v.numpy())"
+        raise InputError.build(
+            f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable "
+            f"{_named(live, held[1])}, "
+            "which the plan moves: the pipeline would go on reading the old one",
+            remedy="make the pipeline after the first step, or hand it the variable's value (v.numpy())",
         )
     return live
 

@@ -31,8 +31,9 @@ def constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collection
     for text in wanted:
         name = op_name(text)
         if text.startswith("^"):
-            raise UsageError(
-                f"keep: {shown(text)} names an op to wait for, no tensor to feed, map or fetch - give {shown(name)}"
+            raise UsageError.build(
+                f"keep: {shown(text)} names an op to wait for, no tensor to feed, map or fetch",
+                remedy=f"give {shown(name)}",
             )
         if name not in small:
             raise UsageError(f"keep: {_why_not(name, trace, names, small)}")

@@ -78,9 +78,11 @@ def rewrite_with_report(
     as planned, InputError for a graph that it refuses and UsageError for what is not a GraphDef, or no name to keep.
     """
     if not isinstance(graph_def, graph_pb2.GraphDef):
-        raise UsageError(f"rewrite: a {type(graph_def).__name__} is no GraphDef - give graph.as_graph_def()")
+        raise UsageError.build(
+            f"rewrite: a {type(graph_def).__name__} is no GraphDef", remedy="give graph.as_graph_def()"
+        )
     if options.trace:
-        raise UsageError("rewrite: trace=True, but nothing is run - leave it out")
+        raise UsageError.build("rewrite: trace=True, but nothing is run", remedy="leave it out")
     refuse_older(plan)
     wanted = device_targets(plan, options.devices)
     # Shapes are inferred first: dividing branches compares tensor sizes, and a GraphDef from a file has none.
@@ -98,9 +100,13 @@ def rewrite_with_report(
     except MismatchError as error:
         # Raise a clearer error when only shapes may differ, some of which only the program in memory knows.
         if set(plan.names) == set(traced.graph.names) and not any("_output_shapes" in n.attr for n in graph_def.node):
-            raise MismatchError(
-                f"{traced.graph.source} has the plan's ops by name, but of other types, sizes or edges - if it was "
-                "planned in memory, export it with as_graph_def(add_shapes=True); else plan it: pesto solve --graph"
+            raise MismatchError.build(
+                f"{traced.graph.source} has the plan's ops by name, but of other types, sizes or edges",
+                remedy=(
+                    "if it was "
+                    "planned in memory, export it with as_graph_def(add_shapes=True); else plan it: "
+                    "pesto solve --graph"
+                ),
             ) from error
         raise
     whole = _flat_copy(graph_def)
@@ -154,9 +160,11 @@ def _check_names(plan: Plan, flat: Any, source: str) -> None:
     names = {node.name for node in flat.node}
     lacking = [name for name in plan.names if name not in names]
     if lacking:
-        raise MismatchError(
-            f"{source} lacks {len(lacking)} of the {len(plan.names)} ops of the plan ({plan.provenance.graph_source}), "
-            f"such as {shown(lacking[0])} - give the graph that was planned, or plan this one: pesto solve --graph"
+        raise MismatchError.build(
+            f"{source} lacks {len(lacking)} of the {len(plan.names)} ops of the plan "
+            f"({plan.provenance.graph_source}), "
+            f"such as {shown(lacking[0])}",
+            remedy="give the graph that was planned, or plan this one: pesto solve --graph",
         )
 
 

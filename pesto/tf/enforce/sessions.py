@@ -87,7 +87,7 @@ class SessionEnforcement:
             return original(session, *args)
         steps.refuse_unplanned(graph, fetched, fed, self.plans, placed)
         if placed and handle is not None:
-            raise UsageError("partial_run cannot be verified under a plan - use session.run")
+            raise UsageError.build("partial_run cannot be verified under a plan", remedy="use session.run")
         # A run may fetch a part of the step, such as the loss alone. Control edges of the chains would pull in the
         # rest; that is refused where it would change state.
         needs = _ops_needed_by_run(placed, fetched, fed)
@@ -156,7 +156,7 @@ def _ops_needed_by_run(
 
 
 def _no_callable(*_: Any, **__: Any) -> None:
-    raise UsageError("make_callable cannot be verified under a plan - use session.run")
+    raise UsageError.build("make_callable cannot be verified under a plan", remedy="use session.run")
 
 
 def _run_recording_graphs(

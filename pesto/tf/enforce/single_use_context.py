@@ -18,7 +18,9 @@ class SingleUseContext(AbstractContextManager[T], Generic[T]):
     def __enter__(self) -> T:
         """Enter, the first time."""
         if self._entered:
-            raise UsageError(f"{self._call}: this context was entered before - call {self._call} for each with")
+            raise UsageError.build(
+                "this context was entered before", where=self._call, remedy=f"call {self._call} for each with"
+            )
         self._entered = True
         return self._context.__enter__()
 

@@ -109,10 +109,11 @@ def _refuse_overlap(one: PlacedStep, other: PlacedStep) -> None:
     ordered = one.chained | other.chained | a.waits.keys() | b.waits.keys()
     for name, device in a.device.items():
         if name in b.device and (name in ordered or b.device[name] != device):
-            raise UsageError(
-                f"two plans ({shown(one.source)} and {shown(other.source)}) hold op {shown(name)} of one graph and "
-                "would place or order it twice - fetch both training ops in one step and plan that, or give each a "
-                "graph of its own"
+            raise UsageError.build(
+                f"two plans ({shown(one.source)} and {shown(other.source)}) hold op {shown(name)} of one "
+                "graph and "
+                "would place or order it twice",
+                remedy=("fetch both training ops in one step and plan that, or give each a graph of its own"),
             )
 
 
@@ -132,9 +133,9 @@ def refuse_fed(placed: PlacedStep, fed: Collection[str]) -> None:
     members = placed.chained | placed.edits.passed.keys()
     for tensor in fed:
         if tensor.partition(":")[0] in members:
-            raise UsageError(
-                f"feeding {shown(tensor.partition(':')[0])}, which the ordered step computes, would break its order - "
-                "feed placeholders, or run outside pesto.apply"
+            raise UsageError.build(
+                f"feeding {shown(tensor.partition(':')[0])}, which the ordered step computes, would break its order",
+                remedy="feed placeholders, or run outside pesto.apply",
             )
 
 
@@ -167,14 +168,16 @@ def refuse_unplanned(
     if update is None:
         return
     if placed:
-        raise MismatchError(
-            f"{shown(update.name)} trains a variable, but is in no plan for this graph ({_sources(placed)}) - give a "
-            "plan for each training op to one pesto.apply, or plan a step that fetches all of them"
+        raise MismatchError.build(
+            f"{shown(update.name)} trains a variable, but is in no plan for this graph ({_sources(placed)})",
+            remedy=("give a plan for each training op to one pesto.apply, or plan a step that fetches all of them"),
         )
     if plans_for_graph(graph, plans):
-        raise UsageError(
-            "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow ignores "
-            "edits of a graph that a session has run - open it inside the context, behind the model"
+        raise UsageError.build(
+            "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow "
+            "ignores "
+            "edits of a graph that a session has run",
+            remedy="open it inside the context, behind the model",
         )
     raise MismatchError(f"{shown(update.name)} trains a variable, but {_why_not(graph, plans)}")
 
@@ -188,12 +191,14 @@ def configure_session(config: Any, wanted: Mapping[str, str]) -> Any:
     if config is not None:
         made.CopyFrom(config)
     if made.allow_soft_placement:
-        raise InputError(
-            "the session's config has allow_soft_placement=True, by which TensorFlow moves ops unasked - leave it out"
+        raise InputError.build(
+            "the session's config has allow_soft_placement=True, by which TensorFlow moves ops unasked",
+            remedy="leave it out",
         )
     if made.graph_options.optimizer_options.global_jit_level > 0:
-        raise InputError(
-            "the session's config turns XLA's automatic clustering on, which fuses ops over a plan - leave it out"
+        raise InputError.build(
+            "the session's config turns XLA's automatic clustering on, which fuses ops over a plan",
+            remedy="leave it out",
         )
     disable_optimizers(made)
     specs = [tf.DeviceSpec.from_string(target) for target in wanted.values()]

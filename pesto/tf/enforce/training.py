@@ -36,9 +36,9 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
         name, nodes, looped = stack.pop()
         if name in names:
             if looped:
-                raise InputError(
-                    f"function {shown(function.graph.name)} runs the step inside a loop, whose rounds may overlap - "
-                    "set steps_per_execution=1, or loop in Python"
+                raise InputError.build(
+                    f"function {shown(function.graph.name)} runs the step inside a loop, whose rounds may overlap",
+                    remedy="set steps_per_execution=1, or loop in Python",
                 )
             steps.add(name)
         for node in nodes:
@@ -63,10 +63,13 @@ def refuse_gradients_only(graph: Any, label: str) -> None:
         return
     _, trained = _resource_handles(graph)
     if not _writes_variable(trained, _bodies_of(graph), _always):
-        raise InputError(
-            f"{label} takes gradients of trainable variables and updates none, which is half of a step: a plan is for "
-            "all of it - make one tf.function that takes the gradients, of as many batches as are accumulated, and "
-            "applies them"
+        raise InputError.build(
+            f"{label} takes gradients of trainable variables and updates none, which is half of a step: a "
+            "plan is for "
+            "all of it",
+            remedy=(
+                "make one tf.function that takes the gradients, of as many batches as are accumulated, and applies them"
+            ),
         )
 
 

@@ -48,7 +48,7 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
     replaces the open first dimension of the feeds, and is on record in the graph if there was one.
     """
     if batch is not None and batch < 1:
-        raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
+        raise InputError.build(f"a batch of {batch}", where=captured.source, remedy="it must be at least 1")
     report_phase(f"reading {plural(len(captured.graph_def.node), 'op')}")
     nodes = _check_names(known_nodes(captured, batch))
     costs, group, edges = (
@@ -106,7 +106,9 @@ def _uses(nodes: StepNodes, source: str) -> Mapping[int, list[Touch]]:
 def _check_names(nodes: StepNodes) -> StepNodes:
     for node in nodes.defs:
         if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
-            raise InputError(f"graph: op name {quoted(node.name)} is empty, too long or not printable - rename it")
+            raise InputError.build(
+                f"graph: op name {quoted(node.name)} is empty, too long or not printable", remedy="rename it"
+            )
     return nodes
 
 

@@ -226,9 +226,9 @@ def _unknown(captured: CapturedStep, nodes: StepNodes, batch: int | None) -> Inp
         name = f"{nodes.defs[sized[0]].name}:{sized[1]}".removesuffix(":0")
         given = shape_to_give(captured.source, name, nodes.upper_bound(*sized))
         remedy = remedy_for(nodes.defs[i].op, given, program=not is_file(captured.source), through=cause != i)
-        return InputError(f"{what}: {why} - {remedy}")
+        return InputError.build(f"{why}", where=what, remedy=remedy)
     name = f"{nodes.defs[i].name}:{k}".removesuffix(":0")
     remedy = feed_remedy(shape_to_give(captured.source, name, shape), shape, batch)
-    return InputError(
-        f"{what}{'' if batch is None else f' even with batch {batch}'}, so its bytes are unknown - {remedy}"
+    return InputError.build(
+        f"{what}{'' if batch is None else f' even with batch {batch}'}, so its bytes are unknown", remedy=remedy
     )

@@ -101,9 +101,11 @@ class _SizeBounds(ShapeInference):
         check_stated(self.nodes.defs[i].name, k, given, self.shapes[i][k])
         if bound is not None and not _within(given, bound):
             most = ", ".join("?" if n < 0 else str(n) for n in bound)
-            raise InputError(
-                f"op {shown(self.nodes.defs[i].name)}: its output {k} is at most [{most}], but the shape given for it "
-                f"is {list(given)} - give one within that, or leave it out"
+            raise InputError.build(
+                f"op {shown(self.nodes.defs[i].name)}: its output {k} is at most [{most}], but the shape "
+                "given for it "
+                f"is {list(given)}",
+                remedy="give one within that, or leave it out",
             )
         return given
 
@@ -359,9 +361,9 @@ def check_stated(name: str, output: int, given: Sequence[int], known: Shape) -> 
         len(known) != len(given) or any(n >= 0 and n != m for n, m in zip(known, given, strict=True))
     ):
         own = ", ".join("?" if n < 0 else str(n) for n in known)
-        raise InputError(
-            f"op {shown(name)}: its output {output} is [{own}], but the shape given for it is {list(given)} - give "
-            f"{len(known)} sizes that agree with it, or leave it out"
+        raise InputError.build(
+            f"op {shown(name)}: its output {output} is [{own}], but the shape given for it is {list(given)}",
+            remedy=f"give {len(known)} sizes that agree with it, or leave it out",
         )
 
 

@@ -24,11 +24,13 @@ def checked_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: s
         if op not in outputs:
             near = difflib.get_close_matches(op, outputs, n=1, cutoff=0.5)
             remedy = f"did you mean {near[0]!r}?" if near else "name an op of the graph"
-            raise InputError(f"{where}: no op is named {op!r} - {remedy}")
+            raise InputError.build(f"no op is named {op!r}", where=where, remedy=remedy)
         index = name.partition(":")[2]
         if index and not (index.isdigit() and int(index) < outputs[op]):
-            raise InputError(f"{where}: op {op!r} has no output {index!r} - it has {outputs[op]}")
+            raise InputError.build(f"op {op!r} has no output {index!r}", where=where, remedy=f"it has {outputs[op]}")
         names[op] = None
     if not names:
-        raise InputError(f"{where}: nothing to fetch - name the training op and the loss as what to fetch")
+        raise InputError.build(
+            "nothing to fetch", where=where, remedy="name the training op and the loss as what to fetch"
+        )
     return tuple(names)

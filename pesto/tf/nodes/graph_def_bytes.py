@@ -36,18 +36,22 @@ def graph_def_bytes(path: Path) -> bytes:
     data = read_bytes(path)
     where = shown(path)
     if not data.strip():
-        raise InputError(f"{where}: the file is empty - export the graph again")
+        raise InputError.build("the file is empty", where=where, remedy="export the graph again")
     if path.name in ("saved_model.pb", "saved_model.pbtxt"):
-        raise InputError(f"{where}: this is a SavedModel, not a GraphDef - give its folder as the SavedModel")
+        raise InputError.build(
+            "this is a SavedModel, not a GraphDef", where=where, remedy="give its folder as the SavedModel"
+        )
     if path.suffix == ".meta":
         data = _graph_of_meta(data, where)
     text = path.suffix == ".pbtxt"
     count = sum(1 for _ in _TEXT_NODE.finditer(data)) if text else count_nodes(data, where)
     if count > MAX_NODES:
-        raise InputError(f"{where}: {count} nodes, the limit is {MAX_NODES} - export only what the training step needs")
+        raise InputError.build(
+            f"{count} nodes, the limit is {MAX_NODES}", where=where, remedy="export only what the training step needs"
+        )
     if count == 0:
         kind = "not a GraphDef in text" if text else "not a GraphDef"
-        raise InputError(f"{where}: {kind}, or one that has no ops - export the graph again")
+        raise InputError.build(f"{kind}, or one that has no ops", where=where, remedy="export the graph again")
     return data
 
 
@@ -58,8 +62,10 @@ def _graph_of_meta(data: bytes, where: str) -> bytes:
         field, start, at = _field(buffer, at, len(data))
         if field == _META_GRAPH and start >= 0 and at >= 0:
             return data[start:at]
-    raise InputError(
-        f"{where}: not a MetaGraphDef in binary, which tf.compat.v1.train.export_meta_graph writes - export it again"
+    raise InputError.build(
+        "not a MetaGraphDef in binary, which tf.compat.v1.train.export_meta_graph writes",
+        where=where,
+        remedy="export it again",
     )
 
 
@@ -101,7 +107,9 @@ def count_nodes(data: bytes, where: str) -> int:
     """
     count = int(_count(np.frombuffer(data, dtype=np.uint8)))
     if count < 0:
-        raise InputError(f"{where}: not a GraphDef, or cut short, at byte {-1 - count} - export the graph again")
+        raise InputError.build(
+            f"not a GraphDef, or cut short, at byte {-1 - count}", where=where, remedy="export the graph again"
+        )
     return count
 
 

@@ -103,8 +103,8 @@ class _Inliner:
             # A file may contain functions that call each other in a circle or double in size at each level; both limits
             # stop before memory runs out.
             if depth > _MAX_DEPTH or next(self.counter) > MAX_NODES:
-                raise InputError(
-                    f"op {shown(node.name)}: its function calls itself or grows without end - unroll it by hand"
+                raise InputError.build(
+                    f"op {shown(node.name)}: its function calls itself or grows without end", remedy="unroll it by hand"
                 )
             if function is None:
                 yield node
@@ -163,7 +163,7 @@ class _Inliner:
             if source is None:
                 return tensor
             tensor = source
-        raise InputError(f"graph: tensor {shown(tensor)} is made from itself - the graph is damaged")
+        raise InputError.build(f"graph: tensor {shown(tensor)} is made from itself", remedy="the graph is damaged")
 
     def _renamed(self, text: str, prefix: str, where: Mapping[str, str], local: Mapping[str, Any]) -> str:
         control = text.startswith("^")
@@ -173,12 +173,15 @@ class _Inliner:
         if control:
             return f"^{prefix}/{name}"
         if name not in local:
-            raise InputError(
-                f"function behind {shown(prefix)}: its input {quoted(text)} does not exist - the graph is damaged"
+            raise InputError.build(
+                f"function behind {shown(prefix)}: its input {quoted(text)} does not exist",
+                remedy="the graph is damaged",
             )
         output, _, k = rest.partition(":")
         if k and not k.isdigit():
-            raise InputError(f"function behind {shown(prefix)}: its input {shown(text)} is no tensor - it is damaged")
+            raise InputError.build(
+                f"function behind {shown(prefix)}: its input {shown(text)} is no tensor", remedy="it is damaged"
+            )
         return f"{prefix}/{name}:{self.signatures.output_offset(local[name], output) + int(k or 0)}"
 
     def _called(self, node: Any) -> Any:
@@ -186,8 +189,9 @@ class _Inliner:
         if node.op not in CALLS and name not in self.library:
             return None
         if name not in self.library:
-            raise InputError(
-                f"op {shown(node.name)}: the function {quoted(name)} that it calls is missing - the graph is damaged"
+            raise InputError.build(
+                f"op {shown(node.name)}: the function {quoted(name)} that it calls is missing",
+                remedy="the graph is damaged",
             )
         if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
             raise xla_error(f"op {shown(node.name)}")

@@ -123,7 +123,7 @@ def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]
     names = set(fetches)
     for name in names:
         if name not in by_name:
-            raise InputError(f"graph: op {shown(name)} does not exist - the graph is damaged")
+            raise InputError.build(f"graph: op {shown(name)} does not exist", remedy="the graph is damaged")
     stack = list(names)
     while stack:
         node = by_name[stack.pop()]
@@ -131,8 +131,9 @@ def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]
             name = producer(text)
             if name not in names:
                 if name not in by_name:
-                    raise InputError(
-                        f"op {shown(node.name)}: its input {quoted(text)} does not exist - the graph is incomplete"
+                    raise InputError.build(
+                        f"op {shown(node.name)}: its input {quoted(text)} does not exist",
+                        remedy="the graph is incomplete",
                     )
                 names.add(name)
                 stack.append(name)
@@ -193,8 +194,8 @@ def _edges(
             at = text.rfind(":")
             p, k = (index[text], 0) if at < 0 else (index[text[:at]], int(text[at + 1 :]))
             if k >= len(dtypes[p]):
-                raise InputError(
-                    f"op {shown(node.name)}: its input {quoted(text)} does not exist - the graph is incomplete"
+                raise InputError.build(
+                    f"op {shown(node.name)}: its input {quoted(text)} does not exist", remedy="the graph is incomplete"
                 )
             data.append((p, k))
         inputs.append(data)

@@ -57,9 +57,12 @@ def _refusal(kind: str, name: str, source: str, parts: Mapping[str, Any] | None 
         remedy = "pad it before the step (x.to_tensor(shape=[None, longest])) and mask what was padded"
     else:
         remedy = "make it dense before the step (tf.sparse.to_dense(x))"
-    return InputError(
-        f"{source}: input {shown(name)} is a {kind}, and how many values a batch of it holds is open, so its bytes are "
-        f"unknown, whatever the batch size - {remedy}"
+    return InputError.build(
+        f"input {shown(name)} is a {kind}, and how many values a batch of it holds is open, so its bytes "
+        "are "
+        "unknown, whatever the batch size",
+        where=source,
+        remedy=remedy,
     )
 
 

@@ -27,7 +27,9 @@ def infer_shapes(graph_def: Any) -> Any:
             tf.import_graph_def(bare, name="")
         inferred = graph.as_graph_def(add_shapes=True)
     except Exception as error:  # what it raises for a bad graph is anything from TypeError to OpError
-        raise InputError(f"TensorFlow refuses the graph: {shown(error)} - repair or export it again") from error
+        raise InputError.build(
+            f"TensorFlow refuses the graph: {shown(error)}", remedy="repair or export it again"
+        ) from error
     fill_shapes_from(inferred, graph_def)
     return inferred
 

@@ -62,16 +62,18 @@ class Signatures:
             if a.name == name:
                 return at
             at += len(_expand(a, node))
-        raise InputError(f"op {shown(node.name)} of type {node.op} has no output {name!r} - the graph is damaged")
+        raise InputError.build(
+            f"op {shown(node.name)} of type {node.op} has no output {name!r}", remedy="the graph is damaged"
+        )
 
     def _of(self, node: Any) -> _Signature:
         signature = self._known.get(node.op)
         if signature is None:
             definition = self.library[node.op].signature if node.op in self.library else op_def(node.op)
             if definition is None:
-                raise InputError(
-                    f"op {shown(node.name)}: TensorFlow {tf.__version__} has no op type {node.op} - "
-                    "load the library that registers it (tf.load_op_library) in the module of a function"
+                raise InputError.build(
+                    f"op {shown(node.name)}: TensorFlow {tf.__version__} has no op type {node.op}",
+                    remedy=("load the library that registers it (tf.load_op_library) in the module of a function"),
                 )
             signature = _Signature(_args(definition.input_arg), _args(definition.output_arg))
             self._known[node.op] = signature

@@ -54,7 +54,9 @@ def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> OptimizedGrap
     """
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        raise UsageError(f"{source.file}: only TensorFlow's graphs can be optimized - give a GraphDef, .pb or .pbtxt")
+        raise UsageError.build(
+            "only TensorFlow's graphs can be optimized", where=source.file, remedy="give a GraphDef, .pb or .pbtxt"
+        )
     # What user code prints must not mix with what the command line prints.
     with redirect_stdout(sys.stderr):
         label, graph_def, fetches, init = _program(source)
@@ -74,7 +76,7 @@ def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]
             family, variant = models.find(source.model, source.variant)
             step = models.build(family.name, variant, source.batch)
         except ValueError as error:
-            raise UsageError(f"model: {error} - see pesto models") from error
+            raise UsageError.build(f"model: {error}", remedy="see pesto models") from error
         label = model_label(family.name, variant, source.batch)
         return label, step.graph.as_graph_def(), step.fetches, (step.init,)
     if source.file is not None:
@@ -119,7 +121,9 @@ def _pass(graph_def: Any, passes: tuple[str, ...], names: list[str], source: str
     try:
         optimized = run_grappler(guarded, passes, [*names, *stay])
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise InputError(f"{source}: TensorFlow's optimizer refuses it: {shown(error)} - plan it as it is") from error
+        raise InputError.build(
+            f"TensorFlow's optimizer refuses it: {shown(error)}", where=source, remedy="plan it as it is"
+        ) from error
     return remove_guards(optimized)
 
 

@@ -119,11 +119,13 @@ def run_parts(
     devices, InputError when the step does not run.
     """
     if steps < 1 or devices not in (None, CPU, GPU):
-        raise UsageError(f"run: {steps} steps on {quoted(devices)} - give at least 1, on cpu or gpu")
+        raise UsageError.build(f"run: {steps} steps on {quoted(devices)}", remedy="give at least 1, on cpu or gpu")
     many = len(tf.config.list_physical_devices("GPU"))
     devices = devices or (GPU if many >= division.devices else CPU)
     if devices == GPU and many < division.devices:
-        raise InputError(f"run: {division.devices} workers, and this machine has {many} GPUs - run it on cpu")
+        raise InputError.build(
+            f"run: {division.devices} workers, and this machine has {many} GPUs", remedy="run it on cpu"
+        )
     made = partition(
         _program(captured, shaped, step), shaped, division, captured.fetches, devices=_workers(division, devices)
     )

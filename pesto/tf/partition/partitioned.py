@@ -163,7 +163,9 @@ def partition(
     """
     where = tuple(devices) or tuple(f"/device:GPU:{k}" for k in range(division.devices))
     if len(where) != division.devices:
-        raise UsageError(f"{len(where)} devices for {division.devices} workers - give one device for each")
+        raise UsageError.build(
+            f"{len(where)} devices for {division.devices} workers", remedy="give one device for each"
+        )
     index = {name: op for op, name in enumerate(shaped.names)}
     fetched = [index[name] for name in fetches]
     results = [(op, output) for op in fetched for output in range(len(shaped.signature(op).outputs))]
@@ -184,7 +186,9 @@ def _defs(program: Any, shaped: TypedGraph) -> list[Any]:
     by_name = {node.name: node for node in program.node}
     for name in shaped.names:
         if name not in by_name:
-            raise InputError(f"{shaped.source}: op {shown(name)} is not in the graph - give the graph that was divided")
+            raise InputError.build(
+                f"op {shown(name)} is not in the graph", where=shaped.source, remedy="give the graph that was divided"
+            )
     return [by_name[name] for name in shaped.names]
 
 

@@ -59,15 +59,21 @@ def _pieces(given: Any, batches: int, label: str) -> list[Any]:
     known = sorted(n for n in rows if n is not None)
     if not rows or None in rows:
         what = "the size of its batch is open" if rows else "no argument has a batch"
-        raise InputError(
-            f"{label}: {what}, and micro-batches are equal pieces of one size - give a model a batch (batch=64), write "
-            "a tf.function's into its input_signature (tf.TensorSpec([64, ...])), and train on batches of that size "
-            "alone (drop_remainder=True, or arrays that it divides)"
+        raise InputError.build(
+            f"{what}, and micro-batches are equal pieces of one size",
+            where=label,
+            remedy=(
+                "give a model a batch (batch=64), write "
+                "a tf.function's into its input_signature (tf.TensorSpec([64, ...])), and train on "
+                "batches of that size "
+                "alone (drop_remainder=True, or arrays that it divides)"
+            ),
         )
     if len(known) > 1:
-        raise InputError(
-            f"{label}: its arguments have {' and '.join(map(str, known))} rows, so which are cut is not known - give "
-            "every argument the batch as its first dimension, and let the step close over the others"
+        raise InputError.build(
+            f"its arguments have {' and '.join(map(str, known))} rows, so which are cut is not known",
+            where=label,
+            remedy=("give every argument the batch as its first dimension, and let the step close over the others"),
         )
     check_cut(known[0], batches, label)
     cut = [tf.split(value, batches) if _has_rows(value) else [value] * batches for value in flat]

@@ -60,31 +60,37 @@ class MicroBatchPasses:
             self._versions.begin(batch)
         result = step(*args, **kwargs)
         if self._within:
-            raise InputError(
-                f"{self.label}: it {' and '.join(self._within)} inside a branch, a loop or a tf.function that it "
-                "calls, which is not done for all micro-batches together - do so "
-                f"in the step itself (of a tf.function f, call f.python_function), or {self._remedy}"
+            raise InputError.build(
+                f"it {' and '.join(self._within)} inside a branch, a loop or a tf.function that it "
+                "calls, which is not done for all micro-batches together",
+                where=self.label,
+                remedy=(f"do so in the step itself (of a tf.function f, call f.python_function), or {self._remedy}"),
             )
         if not self._derived:
-            raise InputError(
-                f"{self.label}: it takes no gradients of trainable variables (tf.GradientTape.gradient), so there are "
-                "none to add up over micro-batches - give a training step"
+            raise InputError.build(
+                "it takes no gradients of trainable variables (tf.GradientTape.gradient), so there are "
+                "none to add up over micro-batches",
+                where=self.label,
+                remedy="give a training step",
             )
         if not self._applied:
-            raise InputError(
-                f"{self.label}: no Keras optimizer applies its gradients, and no other update is known here - "
-                f"call optimizer.apply_gradients in it, or {self._remedy}"
+            raise InputError.build(
+                "no Keras optimizer applies its gradients, and no other update is known here",
+                where=self.label,
+                remedy=f"call optimizer.apply_gradients in it, or {self._remedy}",
             )
         if self._derived > 1 or self._applied > 1:
-            raise InputError(
-                f"{self.label}: it takes gradients {self._derived} times and updates {self._applied} times, and one "
-                f"may need another - {self._remedy}"
+            raise InputError.build(
+                f"it takes gradients {self._derived} times and updates {self._applied} times, and one may need another",
+                where=self.label,
+                remedy=f"{self._remedy}",
             )
         if not self._updates and (wrong := self._of_old_weights((args, kwargs))):
-            raise InputError(
-                f"{self.label}: behind its update it assigns what it makes of trained variables ({wrong}), which "
-                "would be done for each micro-batch, before the update of all - leave it to the optimizer, as a "
-                f"moving average (use_ema=True), or {self._remedy}"
+            raise InputError.build(
+                f"behind its update it assigns what it makes of trained variables ({wrong}), which "
+                "would be done for each micro-batch, before the update of all",
+                where=self.label,
+                remedy=(f"leave it to the optimizer, as a moving average (use_ema=True), or {self._remedy}"),
             )
         return result
 
@@ -129,9 +135,10 @@ class MicroBatchPasses:
             self._trained |= {id(_handle(source)) for source in tf.nest.flatten(sources)}
             flat = tf.nest.flatten(gradients)
             if all(one is None for one in flat):
-                raise InputError(
-                    f"{self.label}: no variable leads to the loss, all gradients are None - compute the loss of "
-                    "trainable variables inside the tape"
+                raise InputError.build(
+                    "no variable leads to the loss, all gradients are None",
+                    where=self.label,
+                    remedy="compute the loss of trainable variables inside the tape",
                 )
             if self._every == 1:
                 return gradients

@@ -21,8 +21,8 @@ def variable_kind() -> type:
     kind: type = variables.BaseResourceVariable
     missing = [name for name in ("_read_variable_op", "sparse_read", "gather_nd") if not hasattr(kind, name)]
     if missing:
-        raise InputError(
-            f"tensorflow {tf.__version__}: a variable has no {missing[0]} - install tensorflow>=2.21,<2.22"
+        raise InputError.build(
+            f"tensorflow {tf.__version__}: a variable has no {missing[0]}", remedy="install tensorflow>=2.21,<2.22"
         )
     return kind
 

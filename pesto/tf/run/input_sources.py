@@ -42,15 +42,24 @@ def refuse_waiting(nodes: StepNodes, source: str, started: Collection[str] = ())
         fills = next((put for take, put in _TAKES.items() if node.op.startswith(take)), None)
         if fills is not None and not any(op.startswith(fills) for op in types):
             name = shown(node.name)
-            raise InputError(
-                f"{source}: {name} ({node.op}) waits for what only its own program puts in, so the step would wait for "
-                "ever - read the batch from a tf.compat.v1.placeholder; with this graph a plan runs by pesto.apply in "
-                f"a program that fills the queue, or in the GraphDef of pesto apply, fed at {name}:0"
+            raise InputError.build(
+                f"{name} ({node.op}) waits for what only its own program puts in, so the step would wait for ever",
+                where=source,
+                remedy=(
+                    "read the batch from a tf.compat.v1.placeholder; with this graph a plan runs by "
+                    "pesto.apply in "
+                    f"a program that fills the queue, or in the GraphDef of pesto apply, fed at {name}:0"
+                ),
             )
         if node.op in _STARTED and node.name not in started:
-            raise InputError(
-                f"{source}: {shown(node.name)} is an iterator that only its own program starts - give the batch to the "
-                "step as an argument or a tf.compat.v1.placeholder, or run its program by pesto.apply"
+            raise InputError.build(
+                f"{shown(node.name)} is an iterator that only its own program starts",
+                where=source,
+                remedy=(
+                    "give the batch to the "
+                    "step as an argument or a tf.compat.v1.placeholder, or run its program by "
+                    "pesto.apply"
+                ),
             )
 
 
@@ -67,13 +76,18 @@ def refuse_empty_tables(nodes: StepNodes, whole: Any, source: str, started: Mapp
             if node.name not in started:
                 fed = _fed_fill(by_name, node.name)
                 why = f"is filled from the feed {shown(fed)}" if fed else "is filled by no op of the graph"
-                raise InputError(
-                    f"{what} {why} - export the program with a table that is made of constants, or run the plan by "
-                    "pesto.apply in the program that fills the table"
+                raise InputError.build(
+                    f"{what} {why}",
+                    remedy=(
+                        "export the program with a table that is made of constants, or run the plan by "
+                        "pesto.apply in the program that fills the table"
+                    ),
                 )
             file = _vocabulary(by_name, started[node.name])
             if file is not None and not tf.io.gfile.exists(file):
-                raise InputError(f"{what} is filled from the file {shown(file)}, which is not there - put it there")
+                raise InputError.build(
+                    f"{what} is filled from the file {shown(file)}, which is not there", remedy="put it there"
+                )
 
 
 def _fed_fill(by_name: Mapping[str, Any], table: str) -> str:
@@ -144,8 +158,9 @@ def explain_failure(verb: str, source: str, error: Exception) -> InputError:
     if isinstance(error, BatchesEndedError):
         return InputError(f"{verb}: {source}: {error}")
     if isinstance(error, tf.errors.InvalidArgumentError) and (check := _ASSERT.search(str(error))):
-        return InputError(
-            f"{verb}: {source}: its own check {shown(check[1])} refuses the batch, which is drawn where no file gives "
-            "it - give a batch of your own (feeds)"
+        return InputError.build(
+            f"{source}: its own check {shown(check[1])} refuses the batch, which is drawn where no file gives it",
+            where=verb,
+            remedy="give a batch of your own (feeds)",
         )
-    return InputError(f"{verb}: {source} does not run: {shown(error)} - run it on its own first")
+    return InputError.build(f"{source} does not run: {shown(error)}", where=verb, remedy="run it on its own first")

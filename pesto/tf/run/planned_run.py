@@ -232,9 +232,10 @@ def _run_by_plan(
     with context.apply((plan,), options) as applied:
         record = drive.run(traced=True)
         if drive.step.graph not in applied.sessions.placed:
-            raise MismatchError(
-                f"{plan.provenance.graph_source}: the ops of this trace have other names than the plan's - trace the "
-                "step first in its process, as when it was planned"
+            raise MismatchError.build(
+                "the ops of this trace have other names than the plan's",
+                where=plan.provenance.graph_source,
+                remedy="trace the step first in its process, as when it was planned",
             )
         (placed,) = applied.sessions.placed[drive.step.graph]
         return record, placed.expected, applied.findings
@@ -296,9 +297,11 @@ def _same_twice(graph: Graph, drive: StepDriver, reference: RunRecord) -> None:
     """InputError when not even two runs without a plan agree: then nothing can be said of a plan."""
     losses, variables = differing_names(_reference(drive), reference)
     if losses or variables:
-        raise InputError(
-            f"run: {graph.source} gives other results each time it runs, such as {(*losses, *variables)[0]}, so no "
-            "plan can be held against it - seed its random ops and order its updates"
+        raise InputError.build(
+            f"run: {graph.source} gives other results each time it runs, such as "
+            f"{(*losses, *variables)[0]}, so no "
+            "plan can be held against it",
+            remedy="seed its random ops and order its updates",
         )
 
 

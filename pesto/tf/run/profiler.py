@@ -58,7 +58,7 @@ def profile(
     busy to measure anything, with who was busy.
     """
     if iterations < 1 or warmup < 0:
-        raise UsageError(f"profile: {iterations} iterations after {warmup} - give at least 1")
+        raise UsageError.build(f"profile: {iterations} iterations after {warmup}", remedy="give at least 1")
     kind, device = _device()
     watch = DisturbanceWatch() if watch is None else watch
     try:

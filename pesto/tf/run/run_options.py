@@ -33,6 +33,10 @@ class RunOptions:
     def __post_init__(self) -> None:
         """Validate."""
         if self.reference not in (UNPLACED, STOCK):
-            raise UsageError(f"run: the reference {quoted(self.reference)} is not known - give unplaced or stock")
+            raise UsageError.build(
+                f"run: the reference {quoted(self.reference)} is not known", remedy="give unplaced or stock"
+            )
         if self.steps < 1 or self.devices not in (None, CPU, GPU):
-            raise UsageError(f"run: {self.steps} steps on {quoted(self.devices)} - give at least 1, on cpu or gpu")
+            raise UsageError.build(
+                f"run: {self.steps} steps on {quoted(self.devices)}", remedy="give at least 1, on cpu or gpu"
+            )

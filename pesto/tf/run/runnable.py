@@ -124,10 +124,15 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
             if node.op in ("Placeholder", "PlaceholderV2"):
                 name = f"{node.name}:0"
                 if nodes.dtypes[i][0] == RESOURCE:
-                    raise InputError(
-                        f"{captured.source}: {shown(node.name)} is a table or another resource of its program, of "
-                        "which no value can be drawn - look things up before the step and give it the results, or "
-                        "train in that program inside pesto.apply(plan), which places and verifies the step there"
+                    raise InputError.build(
+                        f"{shown(node.name)} is a table or another resource of its program, of "
+                        "which no value can be drawn",
+                        where=captured.source,
+                        remedy=(
+                            "look things up before the step and give it the results, or "
+                            "train in that program inside pesto.apply(plan), which places and "
+                            "verifies the step there"
+                        ),
                     )
                 if node.name in captured.values:
                     given[name] = np.asarray(captured.values[node.name])

@@ -72,8 +72,9 @@ def measure_transfers(
                 lambda: np.array([chains.row(s, f) for s, f in zip(sizes, few, strict=True)]), passes, watch
             )
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"calibrate: {pair.one} and {pair.other}: TensorFlow cannot send between them: {shown(error)} - name others"
+        raise InputError.build(
+            f"calibrate: {pair.one} and {pair.other}: TensorFlow cannot send between them: {shown(error)}",
+            remedy="name others",
         ) from error
     took = _transfers(np.array(watched_passes.samples), np.array(few))
     there, back = (

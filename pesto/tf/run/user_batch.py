@@ -73,7 +73,9 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
         for name, array in given.items():
             check(name, array.shape, array.dtype)
     if not given:
-        raise InputError(f"{origin}: there is no array - name arrays as the feeds are: {_names(feeds)}")
+        raise InputError.build(
+            "there is no array", where=origin, remedy=f"name arrays as the feeds are: {_names(feeds)}"
+        )
     arrays = {name.removesuffix(":0"): array for name, array in given.items()}
     return UserBatchStep(step=step, arrays={n: _typed(a, feeds[n].dtype) for n, a in arrays.items()}, origin=origin)
 
@@ -81,7 +83,9 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
 def _feed(name: str, feeds: Mapping[str, FeedValues], origin: str) -> FeedValues:
     feed = feeds.get(name.removesuffix(":0"))
     if feed is None:
-        raise InputError(f"{origin}: no feed is named {shown(name)} - name arrays as the feeds are: {_names(feeds)}")
+        raise InputError.build(
+            f"no feed is named {shown(name)}", where=origin, remedy=f"name arrays as the feeds are: {_names(feeds)}"
+        )
     return feed
 
 
@@ -97,11 +101,14 @@ def _check(feed: FeedValues, shape: tuple[int, ...], dtype: Any, origin: str) ->
     if (dtype.kind not in _TEXTS) if is_text else (dtype.name != feed.dtype and not _rounds(dtype, feed.dtype)):
         kind = "bytes" if is_text else feed.dtype
         remedy = "save texts as numpy.array(texts, dtype='S')" if is_text else f"save it with .astype('{_saved(kind)}')"
-        raise InputError(f"{origin}: {shown(feed.name)} is of {dtype.name}, the feed of {kind} - {remedy}")
+        raise InputError.build(
+            f"{shown(feed.name)} is of {dtype.name}, the feed of {kind}", where=origin, remedy=remedy
+        )
     if shape != feed.shape:
-        raise InputError(
-            f"{origin}: {shown(feed.name)} is {list(shape)}, the feed {list(feed.shape)} - give it in this shape, or "
-            "plan for that batch"
+        raise InputError.build(
+            f"{shown(feed.name)} is {list(shape)}, the feed {list(feed.shape)}",
+            where=origin,
+            remedy="give it in this shape, or plan for that batch",
         )
 
 

@@ -40,8 +40,10 @@ def shape_of(captured: CapturedStep, graph: Graph, batch: int | None) -> TypedGr
     """
     nodes = known_nodes(captured, batch)
     if (v1_loops.outermost_loops(nodes) >= 0).any():
-        raise InputError(
-            f"{captured.source}: loops of TensorFlow 1 cannot be divided - build the step with tf.while_loop v2"
+        raise InputError.build(
+            "loops of TensorFlow 1 cannot be divided",
+            where=captured.source,
+            remedy="build the step with tf.while_loop v2",
         )
     typed = shaped(nodes, graph)
     _refuse(nodes, typed)
@@ -52,23 +54,24 @@ def _refuse(nodes: StepNodes, typed: TypedGraph) -> None:
     """InputError for variables that are not seen through handles alone, of ops that can be on any worker."""
     for node in nodes.defs:
         if nodes.signatures.has_ref(node):
-            raise InputError(
-                f"op {node.name}: a reference variable cannot be divided - build it with use_resource=True"
+            raise InputError.build(
+                f"op {node.name}: a reference variable cannot be divided", remedy="build it with use_resource=True"
             )
         if node.op in READ_ITERATOR:
-            raise InputError(
-                f"op {node.name}: it takes the batch from an iterator, of which every worker would take another one, "
-                "so the step cannot be divided - give the batch to the step as an argument; pesto.solve and "
-                "pesto.apply place it as it is"
+            raise InputError.build(
+                f"op {node.name}: it takes the batch from an iterator, of which every worker would take "
+                "another one, "
+                "so the step cannot be divided",
+                remedy=("give the batch to the step as an argument; pesto.solve and pesto.apply place it as it is"),
             )
     for op in typed.use_op.tolist():
         if typed.once[op]:
             kind = typed.signature(op).type
             before = "build a recurrent layer with unroll=True; otherwise " if kind in LOOPS else ""
             behind = f"; {_OPTIMIZERS_BRANCH}" if kind in BRANCHES else ""
-            raise InputError(
-                f"op {typed.names[op]}: it runs once and reads a variable itself, which cannot be divided - "
-                f"{before}read the variable before it, and hand the value on{behind}"
+            raise InputError.build(
+                f"op {typed.names[op]}: it runs once and reads a variable itself, which cannot be divided",
+                remedy=f"{before}read the variable before it, and hand the value on{behind}",
             )
 
 

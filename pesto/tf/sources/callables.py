@@ -43,7 +43,9 @@ def step_object(reference: str) -> Any:
     step = _lookup(reference, module_name, attribute)
     if not _is_step(step):
         if not callable(step):
-            raise UsageError(f"function {shown(reference)}: {type(step).__name__} is not callable - name {_TAKES}")
+            raise UsageError.build(
+                f"function {shown(reference)}: {type(step).__name__} is not callable", remedy=f"name {_TAKES}"
+            )
         _check_arguments(step, reference)
         report_phase(f"calling {shown(reference)}")
         with _one_line_errors(reference, "calling it"):
@@ -62,7 +64,9 @@ def capture_object(
     if _is_model(value):
         check_compiled(value)
     if _is_model(value) and batch is None and not open_batch:
-        raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
+        raise InputError.build(
+            f"function {shown(reference)}: a Keras model has no batch size", remedy="give one (batch=32)"
+        )
     report_phase(f"tracing {shown(reference)}")
     source = function_label(reference, batch, cut)
     return _capture(value, _CaptureRequest(reference=reference, batch=batch, cut=cut, source=source))
@@ -87,8 +91,8 @@ def _lookup(reference: str, module_name: str, attribute: str) -> Any:
         with _one_line_errors(reference, "importing it"):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"function {shown(reference)}: no module {error.name!r} - check the name, or set PYTHONPATH"
+        raise UsageError.build(
+            f"function {shown(reference)}: no module {error.name!r}", remedy="check the name, or set PYTHONPATH"
         ) from error
     finally:
         if added and here in sys.path:
@@ -136,7 +140,9 @@ def _capture_example(model: Any, data: Any, request: _CaptureRequest) -> Capture
         return capture_keras(model, batch, data=data, source=source, cut=cut)
     sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
     if len(sizes) != 1:
-        raise InputError(f"{source}: the example data have {len(sizes)} batch sizes - give arrays of one length")
+        raise InputError.build(
+            f"the example data have {len(sizes)} batch sizes", where=source, remedy="give arrays of one length"
+        )
     return capture_keras(model, sizes.pop(), static=True, data=data, source=source, cut=cut)
 
 
@@ -146,7 +152,9 @@ def _capture(value: Any, request: _CaptureRequest) -> CapturedStep:
         return capture_keras(value, batch, source=source, cut=cut)
     first, *rest = value if isinstance(value, tuple) and value else (value,)
     if _is_model(first) and len(rest) != 1:
-        raise InputError(f"function {shown(reference)}: it gave a model and {len(rest)} more - return (model, (x, y))")
+        raise InputError.build(
+            f"function {shown(reference)}: it gave a model and {len(rest)} more", remedy="return (model, (x, y))"
+        )
     if _is_model(first):
         # `_capture_example`; where that fails of a model with a loss and data without targets, these are asked for.
         data = rest[0]
@@ -155,8 +163,8 @@ def _capture(value: Any, request: _CaptureRequest) -> CapturedStep:
         except InputError as error:
             if first.loss is None or is_keras_2(first) or (isinstance(data, tuple | list) and len(data) > 1):
                 raise
-            raise InputError(
-                f"{request.source}: it has a loss, and the example no targets - return (model, (x, y))"
+            raise InputError.build(
+                "it has a loss, and the example no targets", where=request.source, remedy="return (model, (x, y))"
             ) from error
     if isinstance(first, tf.Graph) and len(rest) == 1:
         return _capture_graph(first, rest[0], request)
@@ -166,14 +174,16 @@ def _capture(value: Any, request: _CaptureRequest) -> CapturedStep:
         if cut is not None:
             return capture_pieces(first, *rest, batch=batch, cut=cut, source=source)
         return capture_function(first, *rest, batch=batch, source=source)
-    raise InputError(f"function {shown(reference)}: it gave a {type(value).__name__} - return {_TAKES}")
+    raise InputError.build(f"function {shown(reference)}: it gave a {type(value).__name__}", remedy=f"return {_TAKES}")
 
 
 def _capture_graph(graph: Any, fetches: Any, request: _CaptureRequest) -> CapturedStep:
     if request.cut is not None:
-        raise InputError(
-            f"function {shown(request.reference)}: a tf.Graph is made already, and cannot be done with pieces of its "
-            "batch - leave out the micro-batches, or plan its GraphDef, which they repeat"
+        raise InputError.build(
+            f"function {shown(request.reference)}: a tf.Graph is made already, and cannot be done with "
+            "pieces of its "
+            "batch",
+            remedy="leave out the micro-batches, or plan its GraphDef, which they repeat",
         )
     return capture_v1(graph, fetches, source=request.source)
 
@@ -186,6 +196,6 @@ def _one_line_errors(reference: str, act: str) -> Iterator[None]:
     except ModuleNotFoundError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(
-            f"function {shown(reference)}: {act} raised {describe_exception(error)} - run it on its own first"
+        raise InputError.build(
+            f"function {shown(reference)}: {act} raised {describe_exception(error)}", remedy="run it on its own first"
         ) from error

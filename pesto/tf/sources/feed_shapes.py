@@ -45,9 +45,10 @@ def set_feed_shapes(captured: CapturedStep, shapes: Mapping[str, tuple[int, ...]
         known = infer_shapes(graph_def)
     except InputError as error:
         why = error.__cause__ or error
-        raise InputError(
-            f"{captured.source}: the shapes {', '.join(written(fed))} do not fit the graph: {shown(why)} - give "
-            "shapes that go together, of every feed whose size is that of another"
+        raise InputError.build(
+            f"the shapes {', '.join(written(fed))} do not fit the graph: {shown(why)}",
+            where=captured.source,
+            remedy="give shapes that go together, of every feed whose size is that of another",
         ) from error
     batches = {sizes[0] for sizes in fed.values() if sizes}
     graph_def = propagate_batch(known, batches.pop()) if len(batches) == 1 else known
@@ -61,9 +62,10 @@ def _check_output(captured: CapturedStep, name: str, feeds: Collection[str]) -> 
     op, number = output_of(name)
     if op not in place:
         own = ", ".join([shown(feed) for feed in feeds if output_of(feed)[0] in place][:8]) or "none"
-        raise InputError(
-            f"{captured.source}: {shown(name)} is neither a feed nor an op of the step - give the name of an op, or of "
-            f"one of its feeds: {own}"
+        raise InputError.build(
+            f"{shown(name)} is neither a feed nor an op of the step",
+            where=captured.source,
+            remedy=f"give the name of an op, or of one of its feeds: {own}",
         )
     types = nodes.dtypes[place[op]]
     if number >= len(types) or types[number] in _OPAQUE:
@@ -101,7 +103,7 @@ def _fill(shape: Any, sizes: tuple[int, ...], what: str) -> None:
     own = [dimension.size for dimension in shape.dim]
     if own and (len(own) != len(sizes) or any(a not in (-1, b) for a, b in zip(own, sizes, strict=True))):
         said = ", ".join("?" if size < 0 else str(size) for size in own)
-        raise InputError(f"{what} has the shape [{said}] - give {len(own)} sizes that agree with it")
+        raise InputError.build(f"{what} has the shape [{said}]", remedy=f"give {len(own)} sizes that agree with it")
     shape.Clear()
     for size in sizes:
         shape.dim.add(size=size)

@@ -31,9 +31,10 @@ def refuse_external_ops(graph_def: Any, where: str) -> None:
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
             if node.op in EXTERNAL:
-                raise InputError(
-                    f"{where}: the op {node.op} reads files or calls other hosts, which no job may - export the graph "
-                    "with a placeholder in its place"
+                raise InputError.build(
+                    f"the op {node.op} reads files or calls other hosts, which no job may",
+                    where=where,
+                    remedy="export the graph with a placeholder in its place",
                 )
 
 
@@ -68,9 +69,9 @@ def read_graph_def(path: Path) -> Any:
             graph_def.ParseFromString(data)
     except (text_format.ParseError, DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         kind = "a GraphDef in text" if path.suffix == ".pbtxt" else "a GraphDef"
-        raise InputError(f"{where}: not {kind}: {shown(error)} - export the graph again") from error
+        raise InputError.build(f"not {kind}: {shown(error)}", where=where, remedy="export the graph again") from error
     if not graph_def.node:
-        raise InputError(f"{where}: the graph has no ops - export the graph again")
+        raise InputError.build("the graph has no ops", where=where, remedy="export the graph again")
     if is_confined():
         refuse_external_ops(graph_def, where)
     return graph_def

@@ -30,7 +30,9 @@ def keras_step(
     name = _name(model)
     default = tf.distribute.get_strategy()
     if data is None and not getattr(model, "inputs", None):
-        raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give (model, (x, y))")
+        raise InputError.build(
+            f"keras {name}: its inputs are unknown", remedy="add an Input layer, or give (model, (x, y))"
+        )
     given = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
     if is_keras_2(model):
         return _train_function(model, cut), (tf.data.IteratorSpec(given),)
@@ -49,7 +51,9 @@ def keras_step(
 def check_compiled(model: Any) -> None:
     """InputError for a model that is not compiled."""
     if not getattr(model, "_is_compiled" if is_keras_2(model) else "compiled", False):
-        raise InputError(f"keras {_name(model)}: the model is not compiled - call model.compile(optimizer, loss) first")
+        raise InputError.build(
+            f"keras {_name(model)}: the model is not compiled", remedy="call model.compile(optimizer, loss) first"
+        )
 
 
 def _name(model: Any) -> str:
@@ -65,15 +69,21 @@ def _train_function(model: Any, cut: Cut | None) -> Callable[..., Any]:
     """Return what `fit` of a Keras 2 model calls with an iterator for each step."""
     name = f"keras {model.name}"
     if cut is not None:
-        raise InputError(
-            f"{name}: a Keras 2 (tf_keras) model cannot be cut into micro-batches - build it in Keras 3, or plan its "
-            "whole batch"
+        raise InputError.build(
+            "a Keras 2 (tf_keras) model cannot be cut into micro-batches",
+            where=name,
+            remedy="build it in Keras 3, or plan its whole batch",
         )
     train = model.make_train_function()
     if not hasattr(train, "get_concrete_function"):
-        raise InputError(
-            f"{name}: its make_train_function returns a {type(train).__name__}, not a tf.function - record the step as "
-            "it runs: with pesto.record(batch=32) as step: model.fit(x, y); pesto.solve(step.graph, ...) plans it"
+        raise InputError.build(
+            f"its make_train_function returns a {type(train).__name__}, not a tf.function",
+            where=name,
+            remedy=(
+                "record the step as "
+                "it runs: with pesto.record(batch=32) as step: model.fit(x, y); "
+                "pesto.solve(step.graph, ...) plans it"
+            ),
         )
     return train
 
@@ -93,7 +103,9 @@ def _fitted_specs(model: Any, batch: int | None) -> Any:
     else:
         losses = [loss] * len(flat)
     if len(losses) != len(flat):
-        raise InputError(f"keras {model.name}: {len(losses)} losses for {len(flat)} outputs - name one per output")
+        raise InputError.build(
+            f"keras {model.name}: {len(losses)} losses for {len(flat)} outputs", remedy="name one per output"
+        )
     targets = tf.nest.pack_sequence_as(outputs, [_target(o, one) for o, one in zip(flat, losses, strict=True)])
     return inputs, targets
 
@@ -114,9 +126,9 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
         if is_ragged_or_sparse(value):
             raise ragged_input_error(value, "data", f"keras {model.name}")
         if not hasattr(value, "shape") or not hasattr(value, "dtype") or not len(value.shape):
-            raise InputError(
-                f"keras {model.name}: data holds a {type(value).__name__} without a batch dimension - "
-                f"give arrays, tensors or tf.TensorSpecs"
+            raise InputError.build(
+                f"keras {model.name}: data holds a {type(value).__name__} without a batch dimension",
+                remedy="give arrays, tensors or tf.TensorSpecs",
             )
         # The fit of Keras 2 makes arrays of reals tensors of its own precision.
         real = is_keras_2(model) and isinstance(value, np.ndarray) and value.dtype.kind == "f"

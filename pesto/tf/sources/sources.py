@@ -121,8 +121,10 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     except PestoError:
         raise
     except Exception as error:  # whatever the user's code raises
-        raise InputError(
-            f"{label}: tracing it raised {describe_exception(error)} - call it once by hand with such inputs"
+        raise InputError.build(
+            f"tracing it raised {describe_exception(error)}",
+            where=label,
+            remedy="call it once by hand with such inputs",
         ) from error
     check_graph(graph, label)
     check_datasets(graph, label)
@@ -189,8 +191,8 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> CapturedS
     except Exception as error:  # a damaged SavedModel raises anything
         program = saved_program(folder)
         if program is None:
-            raise InputError(
-                f"{where}: not a SavedModel that loads: {describe_exception(error)} - export it again"
+            raise InputError.build(
+                f"not a SavedModel that loads: {describe_exception(error)}", where=where, remedy="export it again"
             ) from error
         _log.warning("%s: TensorFlow does not load it (%s); its graph is planned", where, describe_exception(error))
         chosen = _signature(sorted(program.signature_def), signature, where)
@@ -204,13 +206,15 @@ def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
     """The signature to plan: the wanted one, the only one, or the default one, with a warning of the others."""
     default, listed = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY, ", ".join(map(shown, names))
     if not names:
-        raise InputError(f"{where}: it has no signatures - save it with signatures=")
+        raise InputError.build("it has no signatures", where=where, remedy="save it with signatures=")
     if wanted is not None:
         if wanted not in names:
-            raise InputError(f"{where}: it has no signature {quoted(wanted)} - it has {listed}")
+            raise InputError.build(f"it has no signature {quoted(wanted)}", where=where, remedy=f"it has {listed}")
         return wanted
     if len(names) > 1 and default not in names:
-        raise InputError(f"{where}: it has the signatures {listed} - name one of them as the signature")
+        raise InputError.build(
+            f"it has the signatures {listed}", where=where, remedy="name one of them as the signature"
+        )
     if len(names) > 1:
         _log.warning("%s: %s is planned, of the signatures %s; name another as the signature", where, default, listed)
         return default
@@ -248,9 +252,11 @@ def check_sinks(graph_def: Any, source: str) -> None:
         rank = {name: (any(by_name[op].op in _SAVERS for op in ops), -len(ops)) for name, ops in leads.items()}
         names = [shown(name) for name in sorted(unread, key=lambda name: rank.get(name, (True, 0)))]
         listed = ", ".join([*names[:_LISTED], *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else [])])
-        raise InputError(
-            f"{source}: it ends in {len(unread)} ops that nothing reads ({listed}), of which initializers and the like "
-            f"are no part of a step - fetch those that a step runs, such as {names[0]}, or '*' for all"
+        raise InputError.build(
+            f"it ends in {len(unread)} ops that nothing reads ({listed}), of which initializers and the like "
+            "are no part of a step",
+            where=source,
+            remedy=f"fetch those that a step runs, such as {names[0]}, or '*' for all",
         )
 
 

@@ -62,14 +62,16 @@ def checked(request: JobRequest) -> None:
     if request.source is not None:
         first_look_at(request.source)
     elif request.plan is None:
-        raise UsageError("no source is given - name a model, or the blob of a graph file")
+        raise UsageError.build("no source is given", remedy="name a model, or the blob of a graph file")
     for plan in plans_of(request):
         if (plan.blob is None) == (plan.job is None):
-            raise UsageError("a plan is a blob or of a job - give one of the two")
+            raise UsageError.build("a plan is a blob or of a job", remedy="give one of the two")
     # UsageError for a preset that is not there.
     name = request.cluster
     if isinstance(name, str) and name not in _presets():
-        raise UsageError(f"no cluster is named {quoted(name)} - {suggest(name, _presets())}; or upload a file")
+        raise UsageError.build(
+            f"no cluster is named {quoted(name)}", remedy=f"{suggest(name, _presets())}; or upload a file"
+        )
     asked_settings(request)
     if request.kind in _WHAT:
         _WHAT[request.kind](request)
@@ -109,10 +111,12 @@ def asked_settings(request: JobRequest) -> Settings:
     given, have = request.settings.given(), _SETTINGS.get(request.kind)
     for name in given:
         if have is not None and name not in have:
-            raise UsageError(f"{name} is no setting of the kind {request.kind} - leave it out: {', '.join(have)} are")
+            raise UsageError.build(
+                f"{name} is no setting of the kind {request.kind}", remedy=f"leave it out: {', '.join(have)} are"
+            )
     solver = given.get("solver")
     if solver is not None and solver not in SOLVERS:
-        raise UsageError(f"no solver is called {quoted(solver)} - {suggest(str(solver), SOLVERS)}")
+        raise UsageError.build(f"no solver is called {quoted(solver)}", remedy=suggest(str(solver), SOLVERS))
     usual = {"time_limit_s": _TIME_LIMITS[request.kind]} if request.kind in _TIME_LIMITS else {}
     return Settings(**{**usual, **given})  # type: ignore[arg-type]  # checked by the type itself
 
@@ -121,7 +125,7 @@ def first_look_at(source: JobSource) -> None:
     """UsageError for a source that names no graph or several, and for a model that is not there."""
     named = named_source(source)
     if source.name is not None and source.blob is None:
-        raise UsageError("a source's name is that of its file - give its blob, or leave it out")
+        raise UsageError.build("a source's name is that of its file", remedy="give its blob, or leave it out")
     if source.model is not None:
         precheck(named)
 
@@ -131,7 +135,7 @@ def _fields(request: JobRequest) -> None:
     go, plain = fields_of(request.kind), _plain()
     for name in request.__struct_fields__:
         if name not in go and getattr(request, name) != getattr(plain, name):
-            raise UsageError(f"{name} does not go with the kind {request.kind} - leave it out")
+            raise UsageError.build(f"{name} does not go with the kind {request.kind}", remedy="leave it out")
 
 
 @cache
@@ -143,11 +147,15 @@ def _texts(request: JobRequest) -> None:
     """UsageError for a text that would harm where it is shown, and for a name that no file can have."""
     for what, text in (("label", request.label), ("methods", request.methods), ("cuts", request.cuts)):
         if text is not None and not text.isprintable():
-            raise UsageError(f"the {what} {quoted(text)} has characters that cannot be shown - leave them out")
+            raise UsageError.build(
+                f"the {what} {quoted(text)} has characters that cannot be shown", remedy="leave them out"
+            )
     files = [request.source, request.cluster, request.costs, *plans_of(request)]
     for name in (request.out, *(getattr(file, "name", None) for file in files)):
         if name is not None and (name in (".", "..") or not name.isprintable() or len(name.encode()) > _ROOM):
-            raise UsageError(f"no file can be called {quoted(name)} - give a short name, such as step.json")
+            raise UsageError.build(
+                f"no file can be called {quoted(name)}", remedy="give a short name, such as step.json"
+            )
 
 
 @cache
@@ -159,28 +167,32 @@ def _solve(request: JobRequest) -> None:
     if request.cuts is None:
         return
     if request.beside is not None:
-        raise UsageError(
-            f"beside keeps variables whole where a plan has them, and {RUNS_ALONE} - leave out cuts, or submit a step "
-            "that does both"
+        raise UsageError.build(
+            f"beside keeps variables whole where a plan has them, and {RUNS_ALONE}",
+            remedy="leave out cuts, or submit a step that does both",
         )
     for name in ("costs", "start"):
         if getattr(request, name) is not None:
-            raise UsageError(f"{name} is for placements alone - leave it out, or cuts")
+            raise UsageError.build(f"{name} is for placements alone", remedy="leave it out, or cuts")
     named_cuts(request.cuts)
     if request.source is not None and not named_source(request.source).has_shapes:
-        raise UsageError("a graph file has no shapes to cut by - give a model or a GraphDef, or leave out cuts")
+        raise UsageError.build(
+            "a graph file has no shapes to cut by", remedy="give a model or a GraphDef, or leave out cuts"
+        )
 
 
 def _compare(request: JobRequest) -> None:
     names = chosen_methods(request.methods or "all")
     if "pesto" not in names and "solver" in request.settings.given():
-        raise UsageError("only the method pesto has an exact solver, and it is not among them - leave out solver")
+        raise UsageError.build(
+            "only the method pesto has an exact solver, and it is not among them", remedy="leave out solver"
+        )
 
 
 def _sweep(request: JobRequest) -> None:
     axes = request.sweep
     if axes is None:
-        raise UsageError('no axis is swept - give sweep, such as {"links": [0.1, 1]}')
+        raise UsageError.build("no axis is swept", remedy='give sweep, such as {"links": [0.1, 1]}')
     SweepGrid(base=ClusterPoint(devices=1), values=axes_of(axes), cross=axes.cross)
 
 
@@ -192,17 +204,17 @@ def axes_of(axes: SweepOptions) -> dict[str, tuple[float, ...]]:
 def _split(request: JobRequest) -> None:
     options = request.split
     if options is None:
-        raise UsageError('how many workers? - give split, such as {"workers": "2x2"}')
+        raise UsageError.build("how many workers?", remedy='give split, such as {"workers": "2x2"}')
     parse_factors(options.workers)
     if options.method not in METHODS:
-        raise UsageError(f"no method is called {quoted(options.method)} - {suggest(options.method, METHODS)}")
+        raise UsageError.build(f"no method is called {quoted(options.method)}", remedy=suggest(options.method, METHODS))
     if asked_settings(request).time_limit_s < LEAST_S:
-        raise UsageError(f"cuts need time - give a time_limit_s of {LEAST_S} or more")
+        raise UsageError.build("cuts need time", remedy=f"give a time_limit_s of {LEAST_S} or more")
 
 
 def _of_plan(request: JobRequest) -> None:
     if request.plan is None:
-        raise UsageError(f"the kind {request.kind} is of a plan - give one")
+        raise UsageError.build(f"the kind {request.kind} is of a plan", remedy="give one")
 
 
 _WHAT: dict[Kind, Callable[[JobRequest], None]] = {

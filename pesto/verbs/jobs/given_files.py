@@ -75,15 +75,15 @@ class _Links:
 
     def plan(self, plan: PlanFile) -> Path:
         if plan.blob is None:
-            raise UsageError(f"the plan of job {plan.job} is not at hand - give its blob")
+            raise UsageError.build(f"the plan of job {plan.job} is not at hand", remedy="give its blob")
         return self._link(plan.blob, plan.name or "plan.json")
 
     def _link(self, sha: str, name: str) -> Path:
         blob = self._blobs / sha
         if not blob.is_file():
-            raise FileError(f"{name}: no blob {sha} is there - upload it")
+            raise FileError.build(f"no blob {sha} is there", where=name, remedy="upload it")
         if file_sha256(blob) != sha:
-            raise FileError(f"{name}: the blob {sha} was changed on the disk - upload it again")
+            raise FileError.build(f"the blob {sha} was changed on the disk", where=name, remedy="upload it again")
         self._made += 1
         link = self._folder / str(self._made) / name
         link.parent.mkdir()

@@ -56,7 +56,7 @@ def split_job(work: Work) -> dict[str, Any]:
     """Cut every tensor of a step, and time that where a cluster is named; errors as of the verb."""
     options, source, cluster = work.request.split, work.given.source, work.given.cluster
     if options is None:
-        raise UsageError("how many workers? - give split")
+        raise UsageError.build("how many workers?", remedy="give split")
     factors = parse_factors(options.workers)
     machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
     memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
@@ -139,7 +139,7 @@ def _given_step(work: Work, stage: str) -> GivenStep:
 
 def _file(work: Work) -> Path:
     if work.given.plan is None:
-        raise UsageError("no plan is given - give one")
+        raise UsageError.build("no plan is given", remedy="give one")
     return work.given.plan
 
 
@@ -194,7 +194,7 @@ def sweep_job(work: Work) -> dict[str, Any]:
     """Solve every point; after each what there is so far is written."""
     axes, given, machine = work.request.sweep, work.given, load_cluster(work.given.cluster or "")
     if axes is None:
-        raise UsageError("no axis is swept - give one")
+        raise UsageError.build("no axis is swept", remedy="give one")
     grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=axes_of(axes), cross=axes.cross)
     graph = work.graph()
     load_costs(graph, machine, given.costs)  # a profile that is refused ends it here, not in every row

@@ -48,9 +48,10 @@ class Work(Context):
         """The graph, or what its ops are, itself; InputError where it has more ops than the job may have."""
         most = self.request.limits.nodes
         if most is not None and graph.ops > most:
-            raise InputError(
-                f"{graph.source}: {plural(graph.ops, 'op')}, this job may have {most} - ask for more nodes, "
-                "or give a smaller step"
+            raise InputError.build(
+                f"{plural(graph.ops, 'op')}, this job may have {most}",
+                where=graph.source,
+                remedy="ask for more nodes, or give a smaller step",
             )
         return graph
 

@@ -81,7 +81,7 @@ def apply_command(
         --device cpu:0=/job:worker/task:0/device:CPU:0 --device gpu:0=...
     """
     if out.suffix not in SUFFIXES:
-        raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb or .pbtxt")
+        raise UsageError.build("the result is a GraphDef", where=out, remedy="give a name that ends in .pb or .pbtxt")
     wanted, artifact = _devices(devices), load_artifact(plan)
     if isinstance(artifact, SplitFile):
         refuse("a split has no order, and constants of each worker's own", "no_order", "keep")
@@ -120,9 +120,9 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
     fetched = () if step.fetch == EVERYTHING else step.fetch
     unplanned = [name for name in fetched if name.removeprefix("^").split(":")[0] not in found.names]
     if unplanned:
-        raise UsageError(
-            f"the plan has no op {shown(unplanned[0])}: it is of another step of {file} - leave --fetch out to write "
-            "the step that was planned, or plan with it: pesto solve --fetch"
+        raise UsageError.build(
+            f"the plan has no op {shown(unplanned[0])}: it is of another step of {file}",
+            remedy=("leave --fetch out to write the step that was planned, or plan with it: pesto solve --fetch"),
         )
     from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -140,11 +140,13 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
 def _checked_file(file: Path | None, out: Path) -> Path:
     """The GraphDef that was planned."""
     if file is None:
-        raise UsageError("a plan is written into the graph that was planned - give it with --graph")
+        raise UsageError.build("a plan is written into the graph that was planned", remedy="give it with --graph")
     if file.suffix not in SUFFIXES:
-        raise UsageError(f"{file}: a plan is written into TensorFlow's graphs - give a GraphDef, .pb or .pbtxt")
+        raise UsageError.build(
+            "a plan is written into TensorFlow's graphs", where=file, remedy="give a GraphDef, .pb or .pbtxt"
+        )
     if out.resolve() == file.resolve():
-        raise UsageError(f"{out} is the graph itself - give the result a file of its own")
+        raise UsageError.build(f"{out} is the graph itself", remedy="give the result a file of its own")
     return file
 
 
@@ -158,9 +160,9 @@ def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:
     for text in given:
         name, equals, target = text.partition("=")
         if not (name and equals and target):
-            raise UsageError(f"--device {text}: it is no pair - write gpu:0=/device:GPU:0")
+            raise UsageError.build(f"--device {text}: it is no pair", remedy="write gpu:0=/device:GPU:0")
         if name in found:
-            raise UsageError(f"--device {text}: {name} has a device already - give each one once")
+            raise UsageError.build(f"--device {text}: {name} has a device already", remedy="give each one once")
         found[name] = target
     return found
 
@@ -168,7 +170,9 @@ def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:
 def _check_known(wanted: dict[str, str], names: tuple[str, ...]) -> None:
     for name in wanted:
         if name not in names:
-            raise UsageError(f"--device {name}: the plan has no such device - it has {', '.join(dict.fromkeys(names))}")
+            raise UsageError.build(
+                f"--device {name}: the plan has no such device", remedy=f"it has {', '.join(dict.fromkeys(names))}"
+            )
 
 
 def _said(done: Any, out: Path) -> dict[str, Any]:

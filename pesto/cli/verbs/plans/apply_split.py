@@ -59,21 +59,27 @@ def _devices(given: dict[str, str] | str | None, workers: int) -> tuple[tuple[st
         kind, first = ("CPU", 1) if given == "cpu" else ("GPU", 0)
         return tuple(f"/device:{kind}:{first + k}" for k in range(workers)), "/device:CPU:0"
     if isinstance(given, str):
-        raise UsageError(f"--device {given}: it is no device of a split - write {WORKER}0=/device:GPU:0, cpu or gpu")
+        raise UsageError.build(
+            f"--device {given}: it is no device of a split", remedy=f"write {WORKER}0=/device:GPU:0, cpu or gpu"
+        )
     names = [f"{WORKER}{k}" for k in range(workers)]
     strange = [name for name in given if name not in (HOST, *names)]
     lacking = [name for name in names if name not in given]
     if strange:
         raise UsageError(f"--device {strange[0]}: the split has {names[0]} to {names[-1]}, and {HOST}")
     if lacking:
-        raise UsageError(f"--device {lacking[0]}: it has no device - give one for each of {names[0]} to {names[-1]}")
+        raise UsageError.build(
+            f"--device {lacking[0]}: it has no device", remedy=f"give one for each of {names[0]} to {names[-1]}"
+        )
     return tuple(_target(name, given[name]) for name in names), _target(HOST, given.get(HOST, "/device:CPU:0"))
 
 
 def _target(name: str, device: str) -> str:
     """A device as TensorFlow spells it."""
     if not re.fullmatch(r"(/(job|replica|task|device):[A-Za-z0-9_:]+)+", device):
-        raise UsageError(f"--device {name}={device}: no device of TensorFlow - write {name}=/device:GPU:0")
+        raise UsageError.build(
+            f"--device {name}={device}: no device of TensorFlow", remedy=f"write {name}=/device:GPU:0"
+        )
     return device
 
 

@@ -50,7 +50,9 @@ def _graphs(plans: tuple[Plan, Plan], given: Graph | None) -> tuple[Graph | None
     """The graph of each plan: the one that is given, or that of the built-in model that the plan names; else None."""
     found: dict[str, Graph | None] = {} if given is None else {given.fingerprint(): given}
     if given is not None and not any(plan.provenance.graph_fingerprint in found for plan in plans):
-        raise MismatchError(f"both plans are for other graphs than {given.source} - give that of one of them")
+        raise MismatchError.build(
+            f"both plans are for other graphs than {given.source}", remedy="give that of one of them"
+        )
     for plan in plans:
         made = plan.provenance
         if made.graph_fingerprint not in found:

@@ -49,11 +49,13 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
     # The format that the name ends in; UsageError where there is none, or it cannot be drawn.
     form = out.suffix.lower().lstrip(".")
     if form not in (*drawing.FORMATS, *FORMATS):
-        raise UsageError(f"{out}: no format to draw in - end the name in .svg, .png, .graphml or .dot")
+        raise UsageError.build("no format to draw in", where=out, remedy="end the name in .svg, .png, .graphml or .dot")
     if form in drawing.FORMATS and not drawing.available():
-        raise SolverError(f"{out}: pictures need matplotlib - {install_command('study')}, or write .graphml or .dot")
+        raise SolverError.build(
+            "pictures need matplotlib", where=out, remedy=f"{install_command('study')}, or write .graphml or .dot"
+        )
     if nodes is not None and by != NODE:
-        raise UsageError(f"--nodes {nodes} goes with --by node - add it, or leave it out")
+        raise UsageError.build(f"--nodes {nodes} goes with --by node", remedy="add it, or leave it out")
     check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
     found = load_plan(plan, "draw")
     graph = load_graph(plan_source(found, source))
@@ -61,8 +63,8 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
     if form in FORMATS:
         write_atomic(out, export_plan(found, graph, shown, form))
     elif len(shown.labels) > MOST_BOXES:
-        raise UsageError(
-            f"{len(shown.labels)} boxes, a picture has {MOST_BOXES} at most - draw it --by scope, or --by node"
+        raise UsageError.build(
+            f"{len(shown.labels)} boxes, a picture has {MOST_BOXES} at most", remedy="draw it --by scope, or --by node"
         )
     else:
         write_atomic(out, draw(found, shown, form))

@@ -148,8 +148,8 @@ def _end(ran: "PlannedRunResult") -> None:
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-        raise VerificationError(
-            f"the step does not run as planned: {'; '.join(wrong[:3])}{more} - report it with pesto doctor"
+        raise VerificationError.build(
+            f"the step does not run as planned: {'; '.join(wrong[:3])}{more}", remedy="report it with pesto doctor"
         )
 
 
@@ -158,7 +158,7 @@ def _check_given(*, emulate: bool) -> None:
     if flag := first_given(*(_OF_RUNS if emulate else _OF_EMULATIONS)):
         remedy = "leave it out, or run without --emulate" if emulate else "add --emulate, or leave it out"
         what = "a run on this machine" if emulate else "an emulation"
-        raise UsageError(f"{flag} is for {what} - {remedy}")
+        raise UsageError.build(f"{flag} is for {what}", remedy=remedy)
 
 
 def as_object(ran: "PlannedRunResult") -> dict[str, Any]:

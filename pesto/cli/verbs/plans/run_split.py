@@ -33,8 +33,8 @@ def run_divided(
         far = max(ran.losses_distance, ran.variables_distance)
         apart = f"{far:.1e}" if math.isfinite(far) else "infinitely far"
         wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {apart} from the whole step's"
-        raise VerificationError(
-            f"the divided step does not run as the whole one: {wrong} - report it with pesto doctor"
+        raise VerificationError.build(
+            f"the divided step does not run as the whole one: {wrong}", remedy="report it with pesto doctor"
         )
 
 

@@ -119,11 +119,11 @@ def _check_given(plan: Path | None, part: Path | None, way: str | None, noise: f
     if (plan is None) == (part is None):
         raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
     if way is not None and plan is None:
-        raise UsageError("--as is for a PLAN, whose order can be enforced - leave it out")
+        raise UsageError.build("--as is for a PLAN, whose order can be enforced", remedy="leave it out")
     if plan is not None:
         refuse("a PLAN says its own order and how transfers count", "cdep", "per_edge")
     if noise is None and (flag := first_given("draws", "seed")):
-        raise UsageError(f"{flag} says how errors are drawn - give --noise as well, such as --noise 0.25")
+        raise UsageError.build(f"{flag} says how errors are drawn", remedy="give --noise as well, such as --noise 0.25")
 
 
 def _theirs(
@@ -142,8 +142,8 @@ def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> ModePredic
     """The step in the way asked for; of a plan that leaves the order to the framework, without one."""
     if plan is not None and plan.placement_only:
         if way not in (None, PLACEMENT):
-            raise UsageError(
-                f"the plan leaves the order to the framework - leave --as {way} out, or solve for an order"
+            raise UsageError.build(
+                "the plan leaves the order to the framework", remedy=f"leave --as {way} out, or solve for an order"
             )
         way = PLACEMENT
     return run.enforced(way) if way else None

@@ -84,19 +84,25 @@ def instance_command(
     if listed:
         refuse("--list writes no problem", but=("listed", "as_json"))
         if family is not None:
-            raise UsageError(f"--list has all families - leave out {shown(family)}")
+            raise UsageError.build("--list has all families", remedy=f"leave out {shown(family)}")
         click.echo(to_json({"families": _rows()}) if as_json else _page())
         return
     if family is None and source == Source():
-        raise UsageError("nothing is named - give a FAMILY (see pesto instance --list), or --model or --graph")
+        raise UsageError.build(
+            "nothing is named", remedy="give a FAMILY (see pesto instance --list), or --model or --graph"
+        )
     if family is not None and source != Source():
-        raise UsageError("a FAMILY and a training step are named - give one of them")
+        raise UsageError.build("a FAMILY and a training step are named", remedy="give one of them")
     programs = {form: path for form, path in (("lp", lp), ("mps", mps)) if path is not None}
     # UsageError where a formulation is named that there is none of, or that nothing is written of.
     if formulation not in FORMULATIONS:
-        raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
+        raise UsageError.build(
+            f"no formulation is called {formulation!r}", remedy=f"choose one of {', '.join(FORMULATIONS)}"
+        )
     if first_given("formulation") and not programs:
-        raise UsageError("--formulation is of the files of --lp and --mps - name one of them, or leave it out")
+        raise UsageError.build(
+            "--formulation is of the files of --lp and --mps", remedy="name one of them, or leave it out"
+        )
     check_outputs([out, *programs.values()], [source.file] if source.file else [], as_json=as_json)
     instance = _generated(family, **options) if family is not None else _coarse(source, **options)
     instance = instance if balance is None else _balanced(instance, balance)
@@ -112,7 +118,7 @@ def _generated(family: str, *, seed: int, given: tuple[str, ...], per_edge: bool
     refuse("a family has no training step", *_OF_STEPS)
     parameters = dict(map(_parameter, given))
     if len(parameters) < len(given):
-        raise UsageError("--set gives a parameter twice - keep one")
+        raise UsageError.build("--set gives a parameter twice", remedy="keep one")
     if per_edge:
         parameters[table.PER_EDGE] = 1
     try:
@@ -136,7 +142,7 @@ def _balanced(instance: Instance, share: float) -> Instance:
 def _parameter(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals or not value.removeprefix("-").isdecimal() or len(value) > 20:
-        raise UsageError(f"--set {text!r} - write NAME=VALUE with an integer, such as tasks=50")
+        raise UsageError.build(f"--set {text!r}", remedy="write NAME=VALUE with an integer, such as tasks=50")
     return name.strip().replace("-", "_"), int(value)
 
 
@@ -153,10 +159,10 @@ def _program(instance: Instance, formulation: str, form: str) -> str:
     try:
         return program_text(instance.problem, formulation, form)
     except NoScheduleError as proof:
-        raise InfeasibleError(f"{proof} - give more memory or devices") from proof
+        raise InfeasibleError.build(f"{proof}", remedy="give more memory or devices") from proof
     except ValueError as error:
         smaller = "take a smaller problem" if formulation == "tight" else "give --formulation tight"
-        raise InputError(f"{error} - {smaller}, or --per-edge with --formulation paper") from error
+        raise InputError.build(f"{error}", remedy=f"{smaller}, or --per-edge with --formulation paper") from error
 
 
 def _object(instance: Instance, out: Path, programs: dict[str, Path]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def schedule_command(
         return
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
     if no_start and start is not None:
-        raise UsageError("--start and --no-start - give one of them")
+        raise UsageError.build("--start and --no-start", remedy="give one of them")
     given = _given(instance, problem, start) if start is not None else None
     check_outputs([out], [path for path in (problem, start) if path is not None], as_json=as_json)
     first = given or (_Start() if no_start else _quick(instance, chosen))
@@ -227,7 +227,9 @@ def _remedy(result: Result) -> str:
 
 def _belongs(instance: Instance, problem: Path, answer: ScheduleInstance, path: Path) -> None:
     if answer.problem not in ("", fingerprint(instance.problem)):
-        raise MismatchError(f"{path}: a schedule of another problem than {problem} - give the one it was made for")
+        raise MismatchError.build(
+            f"a schedule of another problem than {problem}", where=path, remedy="give the one it was made for"
+        )
 
 
 def _given(instance: Instance, problem: Path, path: Path) -> _Start:
@@ -235,7 +237,9 @@ def _given(instance: Instance, problem: Path, path: Path) -> _Start:
     _belongs(instance, problem, answer, path)
     wrong = check(instance.problem, answer.schedule)
     if wrong:
-        raise InputError(f"{path}: not a valid schedule of {problem}: {wrong[0].text} - start from another or none")
+        raise InputError.build(
+            f"not a valid schedule of {problem}: {wrong[0].text}", where=path, remedy="start from another or none"
+        )
     return _Start(answer.schedule, path.name)
 
 
@@ -257,7 +261,9 @@ def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> N
         text = f"makespan {amount(made, unit)}, lower bound {amount(bound, unit)} ({by}), gap {percent(gap)}"
         click.echo(paragraph(f"{path}: valid; {text}", 2))
     if wrong:
-        raise VerificationError(f"{path}: invalid for {problem}: {wrong[0].text} - correct the program that made it")
+        raise VerificationError.build(
+            f"invalid for {problem}: {wrong[0].text}", where=path, remedy="correct the program that made it"
+        )
     _doubt(instance, problem, theirs.schedule, bound)
 
 

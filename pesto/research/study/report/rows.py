@@ -101,17 +101,23 @@ def read(path: Path) -> StudyRows:
 def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA:
-        raise InputError(f"{shown(path)}: schema {version} is newer than this program's {SCHEMA} - update pesto")
+        raise InputError.build(
+            f"schema {version} is newer than this program's {SCHEMA}", where=shown(path), remedy="update pesto"
+        )
     if version < SCHEMA:
-        raise InputError(f"{shown(path)}: not a study (schema {version}) - {REMEDY}")
+        raise InputError.build(f"not a study (schema {version})", where=shown(path), remedy=REMEDY)
     check_tables(connection, path, REMEDY)
     result = connection.execute("SELECT name, created_by_version FROM study").fetchall()
     if not result:
-        raise InputError(f"{shown(path)}: the study has no name, so it was never set up - run pesto study run again")
+        raise InputError.build(
+            "the study has no name, so it was never set up", where=shown(path), remedy="run pesto study run again"
+        )
     name, created_by = result[0]
     ordinals, cells = _cells(connection, path)
     if not cells:
-        raise InputError(f"{shown(path)}: the study has no cells - give it some: pesto study run STUDY.toml")
+        raise InputError.build(
+            "the study has no cells", where=shown(path), remedy="give it some: pesto study run STUDY.toml"
+        )
     (former,) = connection.execute(_FORMER).fetchone()
     # Every step of every cell, sorted; steps at no possible time are left out.
     steps = np.fromiter(connection.execute(_TRACES), dtype=_STEP)
@@ -136,9 +142,9 @@ def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell
             cells.append(cell)
         except (ValueError, TypeError, RecursionError) as error:
             where = f"{shown(path)}: cell {shown(row[1], 40)} is damaged"
-            raise InputError(f"{where} ({shown(error, 80)}) - restore a copy of the file") from error
+            raise InputError.build(f"{where} ({shown(error, 80)})", remedy="restore a copy of the file") from error
     if len(set(ordinals)) < len(ordinals):
-        raise InputError(f"{shown(path)}: two cells have one ordinal - restore a copy of the file")
+        raise InputError.build("two cells have one ordinal", where=shown(path), remedy="restore a copy of the file")
     return np.array(ordinals, dtype=np.int64), tuple(cells)
 
 

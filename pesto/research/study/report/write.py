@@ -113,4 +113,6 @@ def _clear(folder: Path, wanted: set[str], files: Collection[str]) -> None:
                 path.unlink()
         except OSError as error:
             reason = (error.strerror or "failed").lower()
-            raise FileError(f"cannot remove {shown(path)} of an earlier report: {reason} - remove it") from error
+            raise FileError.build(
+                f"cannot remove {shown(path)} of an earlier report: {reason}", remedy="remove it"
+            ) from error

@@ -34,13 +34,13 @@ class Peek:
 def peeked(path: Path) -> Peek:
     """The state of the study at `path`. FileError when it cannot be read, InputError when it is no study."""
     if not path.is_file():
-        raise FileError(f"cannot read {shown(path)}: there is no such file - {REMEDY}")
+        raise FileError.build(f"cannot read {shown(path)}: there is no such file", remedy=REMEDY)
     return read_consistently(path, lambda connection: _peek(connection, path))
 
 
 def _peek(connection: sqlite3.Connection, path: Path) -> Peek:
     if connection.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
-        raise InputError(f"{shown(path)}: no study of schema {SCHEMA} - {REMEDY}")
+        raise InputError.build(f"no study of schema {SCHEMA}", where=shown(path), remedy=REMEDY)
     check_tables(connection, path, REMEDY)
     counted = """
         SELECT solver, formulation, status, count(*) FROM cells JOIN results USING (key) WHERE ordinal >= 0

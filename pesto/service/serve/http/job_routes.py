@@ -333,7 +333,7 @@ async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     results = service.scheduler.results(name, found.kept)
     plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
     if plan is None:
-        raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
+        raise UsageError.build(f"the job {name} has no plan", remedy="name another, or upload the plan")
     digest = await asyncio.to_thread(file_sha256, plan)
     if digest != (found.outcome.digests if found.outcome else {}).get(plan.name, digest):
         raise RefusedError(422, f"the plan of the job {name} was changed on the service's disk - submit that job again")

@@ -71,7 +71,9 @@ def refused(request: Asking, error: PestoError) -> Response[Problem]:
 def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
     """Answer that the database's file cannot be read, which has become damaged or lies on a bad disk."""
     what = f"cannot read the service's database: {shown(error)}"
-    return refused(request, FileError(f"{what} - check the disk, or restore a backup (pesto serve restore)"))
+    return refused(
+        request, FileError.build(f"{what}", remedy="check the disk, or restore a backup (pesto serve restore)")
+    )
 
 
 def of_http(request: Asking, error: HTTPException) -> Response[Problem]:

@@ -143,7 +143,9 @@ def of_several_servers(folder: Path, database: str, committed: Committed) -> Ite
         from pesto.service.serve.store.postgres.session import MIGRATE_S, READ_S, Session
         from pesto.service.serve.store.postgres.shared_tables import prepare
     except ImportError as error:
-        raise SolverError(f"--database needs {error.name} - {install_command('serve-postgres')}") from error
+        raise SolverError.build(
+            f"--database needs {error.name}", remedy=f"{install_command('serve-postgres')}"
+        ) from error
     address = addressed(database)
     server = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     with ExitStack() as stack:

@@ -54,7 +54,9 @@ class SqliteFile(sqlite3.Connection):
         """FileError for those of SQLite: the disk is full, mostly."""
         if not isinstance(error, sqlite3.Error):
             return error
-        return FileError(f"cannot write the service's database: {shown(error)} - check the folder and the disk")
+        return FileError.build(
+            f"cannot write the service's database: {shown(error)}", remedy="check the folder and the disk"
+        )
 
     def crowd(self) -> Waiting:
         """All in memory."""
@@ -83,7 +85,9 @@ def connected(folder: Path) -> SqliteFile:
     """
     path = folder / FILE
     if (folder / MARK).exists():
-        raise UsageError(f"{shown(folder)} is shared by the servers of a database - give --database, or another --data")
+        raise UsageError.build(
+            f"{shown(folder)} is shared by the servers of a database", remedy="give --database, or another --data"
+        )
     with explained_damage(path):
         connection = _open(path)
         try:
@@ -125,11 +129,15 @@ def _prepare(connection: SqliteFile, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if version > newest_version():
-        raise UsageError(f"{shown(path)}: {wrong_version(version)} - {NEWER_REMEDY}, or give another --data")
+        raise UsageError.build(
+            f"{wrong_version(version)}", where=shown(path), remedy=f"{NEWER_REMEDY}, or give another --data"
+        )
     if version < 0 or (version == 0) != (objects == 0):
-        raise UsageError(f"{shown(path)}: it is no data of this service - give another --data")
+        raise UsageError.build("it is no data of this service", where=shown(path), remedy="give another --data")
     if version == 0 and (left := left_files(path.parent)):
-        raise UsageError(f"{shown(path)} is empty or gone, and {left} - {RESTORE}, or give another --data")
+        raise UsageError.build(
+            f"{shown(path)} is empty or gone, and {left}", remedy=f"{RESTORE}, or give another --data"
+        )
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

@@ -38,11 +38,11 @@ def addressed(url: str) -> Address:
     """Read an address. UsageError, without a word of it, for what is none."""
     remedy = "write postgresql://USER@HOST:5432/NAME, the password in PGPASSWORD or ~/.pgpass"
     if not url.startswith(SCHEMES):
-        raise UsageError(f"the database's address is none of PostgreSQL - {remedy}")
+        raise UsageError.build("the database's address is none of PostgreSQL", remedy=remedy)
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
-        raise UsageError(f"the database's address cannot be read - {remedy}") from None
+        raise UsageError.build("the database's address cannot be read", remedy=remedy) from None
     conninfo = make_conninfo("", **(_USUAL | {key: value for key, value in parts.items() if value is not None}))
     host, port, name = (parts.get(key) for key in ("host", "port", "dbname"))
     where = f"{host or 'localhost'}:{port or 5432}/{name or parts.get('user') or ''}"

@@ -246,7 +246,7 @@ class Session:
         if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError):
             return error
         if self._connection is not None and not self._connection.closed:
-            return LaterError(f"the database is busy: {self._address.said(error)} - try again")
+            return LaterError.build(f"the database is busy: {self._address.said(error)}", remedy="try again")
         self._connection = None
         return self._away(f": {self._address.said(error)}")
 
@@ -278,7 +278,7 @@ class Session:
 
     def _away(self, why: str = "") -> AwayError:
         what = f"cannot reach the database at {self._address.where}{why}"
-        return AwayError(f"{what} - see that it runs and lets this user in, and try again")
+        return AwayError.build(f"{what}", remedy="see that it runs and lets this user in, and try again")
 
 
 @cache

@@ -34,7 +34,9 @@ def prepare(session: Session, folder: Path, where: str) -> None:
     AwayError when there is no database.
     """
     if (folder / FILE).exists():
-        raise UsageError(f"{shown(folder)} has the jobs of a server without --database - give another --data")
+        raise UsageError.build(
+            f"{shown(folder)} has the jobs of a server without --database", remedy="give another --data"
+        )
     session.begin()
     try:
         session.execute("SELECT pg_advisory_xact_lock(?)", (ALONE,))
@@ -46,7 +48,9 @@ def prepare(session: Session, folder: Path, where: str) -> None:
         if there:
             (version,) = session.execute("SELECT version FROM about").fetchone() or (0,)
         if version > newest_version():
-            raise UsageError(f"{where}: {wrong_version(version)} - {NEWER_REMEDY}, or give another database")
+            raise UsageError.build(
+                f"{wrong_version(version)}", where=where, remedy=f"{NEWER_REMEDY}, or give another database"
+            )
         if not there:
             session.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA_NAME}")
         if version < newest_version():
@@ -59,8 +63,8 @@ def prepare(session: Session, folder: Path, where: str) -> None:
     except psycopg.Error as error:
         session.undo()
         said = str(error).splitlines()[0]
-        raise UsageError(
-            f"{where}: {shown(said)} - give one where this user may make the schema {SCHEMA_NAME}"
+        raise UsageError.build(
+            f"{shown(said)}", where=where, remedy=f"give one where this user may make the schema {SCHEMA_NAME}"
         ) from error
     except BaseException:
         session.undo()
@@ -74,10 +78,14 @@ def _pair(session: Session, folder: Path, where: str) -> None:
     path = folder / MARK
     found = read_bytes(path).decode(errors="replace").strip() if path.exists() else None
     if found is None and not paired and (left := left_files(folder)):
-        raise UsageError(f"{where}: the database is empty, and {left} - {RESTORE}, or give another --data")
+        raise UsageError.build(
+            f"the database is empty, and {left}", where=where, remedy=f"{RESTORE}, or give another --data"
+        )
     if found is None and not paired:
         write_atomic(path, f"{identity}\n".encode())
     elif found != identity:
         what = "is not the folder of that database's servers" if found is None else "is the folder of another database"
-        raise UsageError(f"{shown(folder)} {what} at {where} - give the --data that all its servers share")
+        raise UsageError.build(
+            f"{shown(folder)} {what} at {where}", remedy="give the --data that all its servers share"
+        )
     session.execute("UPDATE about SET paired = true WHERE NOT paired")
