@@ -11,8 +11,8 @@ import os
 
 import numpy as np
 
-from solvers.families.layer_dags import network_dag
-from solvers.pipelining.dags.least_loads import least_dag_load
+from benchmarks.chain_families import network_dag
+from solvers.pipelining.least_loads import least_dag_load
 
 
 def main() -> None:

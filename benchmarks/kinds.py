@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from math import prod
 
 from pesto.choosing.strategy_choice.choice import place_from_board
-from pesto.choosing.strategy_choice.one_board import accelerators_of
 from pesto.choosing.strategy_choice.partial_split import split_partially
-from pesto.choosing.strategy_choice.timed_split import cut_and_time, factorings, quickest
+from pesto.choosing.strategy_choice.timed_split import accelerators_of, cut_and_time, factorings, quickest
 from pesto.core.cluster import Cluster
 from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InfeasibleError, NothingFoundError

@@ -10,8 +10,7 @@ over it. CPU seconds of the search alone, compiled before.
 import argparse
 import time
 
-from solvers.families.chain_table import make_case
-from solvers.families.pipeline_case import PipelineCase
+from benchmarks.chain_families import PipelineCase, make_case
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.contiguous import best_cuts, period_bound, thinnings
 from solvers.pipelining.pipeline_bounds import best, of_allocation

@@ -18,9 +18,9 @@ WIDTH = 100
 PARTS = (
     "pesto.core.cluster:Device", "pesto.core.cluster:Rates", "pesto.core.cluster:PRECISIONS",
     "pesto.core.cluster:Path", "pesto.core.plans.plan:Provenance", "pesto.choosing.comparison.contest:MethodEntry",
-    "pesto.choosing.comparison.step_shape:StepShape",
+    "pesto.choosing.comparison.contest:StepShape",
     "pesto.core.plans.plan:CoarseSolve", "pesto.core.plans.execution_modes:ModePrediction",
-    "pesto.choosing.whatif.launching:LaunchedStep",
+    "pesto.choosing.whatif.rerun:LaunchedStep",
     "pesto.core.costs:Costs", "pesto.core.costs.measured:Noise", "pesto.planning.solving.candidates:Candidate",
     "pesto.core.simulator:Timeline",
     "pesto.inputs.attribute_values:Pick", "pesto.planning.solving.trust:Trust",

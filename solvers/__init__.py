@@ -5,7 +5,6 @@
   part of it.
 - **Labelling** (`solvers.labels`): choose a label for each variable so that costs of labels and of pairs are least.
 - **Chains** (`solvers.pipelining`): assign layers of a chain to devices, with periodic schedules of its micro-batches.
-  `solvers.families` generates such chains.
 
 None of them knows networks, seconds or TensorFlow: times are integer ticks, memory is integer bytes.
 """

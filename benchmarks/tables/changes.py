@@ -4,10 +4,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators
 from pesto.choosing.whatif.points import Sweep, SweepTask, sweep
 from pesto.choosing.whatif.rerun import evaluator_of
-from pesto.choosing.whatif.scaled import accelerators
 from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan import Plan
 from pesto.inputs.load import load_costs

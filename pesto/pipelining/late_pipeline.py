@@ -18,11 +18,11 @@ from pesto.pipelining.schedules import (
     periodic_schedules,
 )
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
+from pesto.pipelining.step_chain import weight_staleness
 from pesto.pipelining.step_pipeline import PipelineOptions, StepPipeline, plan_schedule
-from pesto.pipelining.weight_staleness import weight_staleness
 from pesto.planning.solving.interrupt import release
-from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.chain import Machines
+from solvers.pipelining.fitting_cuts import bytes_short, fitting_both
 
 LATE_NAMES = (STAR, THINNED, EXACT)
 """The schedules that begin and end no step: 1F1B goes on in them."""

@@ -17,8 +17,7 @@ from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, zero_bub
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pattern_json import PatternInstance
-from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_allocation
-from solvers.pipelining.unequal.unequal_bounds import of_machines
+from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_allocation, of_machines
 
 # Check of a pattern against its name: most names of `schedules.NAMES` prescribe how batches follow each other.
 

@@ -27,14 +27,13 @@ from pesto.pipelining.schedules import (
     without_memory,
 )
 from pesto.planning.solving.interrupt import hold, release
-from solvers.pipelining.anywhere.min_memory import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
 from solvers.pipelining.contiguous import Cuts
+from solvers.pipelining.device_orders import order_bound
+from solvers.pipelining.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.one_f_one_b_star import least_period
-from solvers.pipelining.pipeline_bounds import PeriodBound, best, flushed_step, of_allocation
-from solvers.pipelining.unequal.device_orders import order_bound
-from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
-from solvers.pipelining.unequal.unequal_bounds import of_machines
+from solvers.pipelining.pipeline_bounds import PeriodBound, best, flushed_step, of_allocation, of_machines
+from solvers.pipelining.within_memory import roomy_memory
 
 ALL, OF_SO_MANY, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
     "all schedules of all stages, contiguous or not",

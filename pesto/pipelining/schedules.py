@@ -15,20 +15,17 @@ from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unroll
 from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
-from solvers.pipelining.any_allocation import least_load, with_one_batch
-from solvers.pipelining.anywhere.within_memory import PeriodSearchSpec, least_anywhere
-from solvers.pipelining.back_to_back import back_to_back
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
+from solvers.pipelining.any_allocation import back_to_back, least_load, with_one_batch
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern
 from solvers.pipelining.contiguous import Cuts, thinnings
+from solvers.pipelining.device_orders import best_orders
 from solvers.pipelining.device_sums import equal_shares, least_device_sum
 from solvers.pipelining.exact_periodic import PeriodicProblem, exact
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.pipeline_bounds import PeriodBound, best
-from solvers.pipelining.unequal.device_orders import best_orders
-from solvers.pipelining.unequal.unequal_bounds import of_machines
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_machines
+from solvers.pipelining.within_memory import PeriodSearchSpec, least_anywhere
 
 STAR, THINNED, EXACT, FREE = "1f1b*", "thinned", "exact", "free"
 NAMES = (STAR, THINNED, EXACT, FREE, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")

@@ -1,5 +1,7 @@
 """A training step pipelined: its chain, the named schedules laid over all its micro-batches, and the best as a plan."""
 
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -9,10 +11,11 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.graph import Graph
+from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pesto.core.plans.plan import Plan, verify
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
-from pesto.pipelining.replica_run import shared_step
+from pesto.pipelining.replicas import shared_step
 from pesto.pipelining.schedules import (
     KEEPS,
     NAMES,
@@ -30,10 +33,10 @@ from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
+from solvers.pipelining.chain import Machines
+from solvers.pipelining.fitting_cuts import fitting_both
 from solvers.pipelining.pipeline_bounds import PeriodBound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
-from solvers.pipelining.unequal.fitting_cuts import fitting_both
-from solvers.pipelining.unequal_devices import Machines
 
 STEP_NAMES = (*NAMES, REPLICATED)
 """Names of schedules that can be requested for a step."""
@@ -284,3 +287,32 @@ def _through(request: PipelineRequest, schedule: ChainSchedule) -> PeriodBound:
     if schedule.allocation is None:
         raise ValueError("a schedule that was chosen has stages")
     return greatest(flushed_step(request.chain, schedule.allocation, request.batches, split=True))
+
+
+# A step's stages for other runtimes: which of its ops and variables is in
+# which, and on which devices.
+
+_PARTS = {BEFORE: "once", FORWARD: "forward", BACKWARD: "backward", AFTER: "update"}
+
+
+def step_stages(pipeline: StepPipeline) -> str:
+    """CSV: a row an op of the step as it was given, in its order: op, part, layer, stage, devices.
+
+    part: forward and backward are done for each micro-batch, once before and update after all of them. Stages are
+    numbered as in the rank actions; an op that is in the group of a variable is in the stage where that is. devices,
+    with a space between: of forward and backward ops all that do some of the batches, else the variable's.
+    """
+    rows, chain, parts = pipeline.chosen.schedule.rows, pipeline.staged.chain, pipeline.staged.parts.part
+    first = np.unique(rows[:, 0])
+    stage = np.searchsorted(first, chain.home, side="right") - 1
+    shared = pipeline.chosen.schedule.shared
+    takers = [" ".join(pipeline.accelerators[row[2]] for row in rows.tolist() if row[0] == begin) for begin in first]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("op", "part", "layer", "stage", "devices"))
+    for op, name in enumerate(pipeline.staged.names):
+        part, at = int(parts[op]), int(stage[op])
+        once = shared is not None and part in (BEFORE, AFTER)
+        home = pipeline.accelerators[int(shared.homes[chain.home[op]])] if once and shared is not None else takers[at]
+        table.writerow((name, _PARTS[part], int(chain.home[op]), at, home))
+    return text.getvalue()

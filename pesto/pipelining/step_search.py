@@ -7,11 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from pesto.pipelining.replica_run import in_flight, run_replicas
-from pesto.pipelining.replicas import Replicas, place_replicas, stage_divisions
+from pesto.pipelining.replicas import Replicas, in_flight, place_replicas, run_replicas, stage_divisions
 from pesto.pipelining.schedules import REPLICATED, ChainSchedule
-from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.step_mapping import OncePlacement, op_devices
+from pesto.pipelining.staged_step import MappedSchedule, OncePlacement, StagedStep, op_devices
 from pesto.pipelining.unrolled import Unrolled
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.interrupt import hold, release

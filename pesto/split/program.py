@@ -34,8 +34,7 @@ from pesto.split.prices import Prices
 from pesto.split.signature import RANK, Signature
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Bools, bools
-from solvers.labels.builder import Builder
-from solvers.labels.labelling import FORBIDDEN, Labelling
+from solvers.labels.labelling import FORBIDDEN, Builder, Labelling
 
 TINY_BYTES, TINY_SHARE = 1 << 16, 1 << 10
 """Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps, of less

@@ -21,8 +21,8 @@ from pesto.split.prices import Prices
 from pesto.split.program import CutGain, Rules, build_joint_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
-from solvers.labels.label_result import LabelResult
-from solvers.labels.narrowing import pinned
+from solvers.labels.label_methods import LabelResult
+from solvers.labels.labelling import pinned
 
 MOST_WORKERS = 1024
 PARTIAL = "partial"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, chosen_values
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators, chosen_values
 from pesto.choosing.whatif.points import Sweep, SweepTask
 from pesto.choosing.whatif.points import sweep as swept
 from pesto.choosing.whatif.rerun import Simulation, add_trust, rerun
-from pesto.choosing.whatif.scaled import accelerators
 from pesto.core.arguments import expect, expect_count, expect_listener, expect_names, expect_path, optional_path
 from pesto.core.cluster import Cluster
 from pesto.core.costs import measured as measured_costs

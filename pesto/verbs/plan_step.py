@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.choosing.strategy_choice.choice import StrategyChoice, choose
-from pesto.choosing.strategy_choice.requested_cuts import cuts_of
+from pesto.choosing.strategy_choice.timed_split import cuts_of
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps, save

@@ -1,6 +1,6 @@
 """Knots of a graph spread over equal devices so that the busiest has least to do, transfers charged to both; on CP-SAT.
 
-Run as a program, which `solvers.pipelining.dags.least_loads` starts: arrays come and go as npz, by standard input and
+Run as a program, which `solvers.pipelining.least_loads` starts: arrays come and go as npz, by standard input and
 output.
 """
 

@@ -1,10 +1,14 @@
 """The labelling problem: one label for each variable, so that the costs of labels and of pairs sum to the least."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Bools, Ints, ints, offsets
 
 FORBIDDEN = -1
 """The cost of a label, or of a pair of labels, that may not be taken."""
@@ -128,3 +132,158 @@ def _exact_sum(values: Ints) -> int:
     """Without overflow, for up to 2**31 values >= FORBIDDEN."""
     from_zero = np.maximum(values, 0)
     return (int((from_zero >> 32).sum()) << 32) + int((from_zero & 0xFFFFFFFF).sum())
+
+
+# A labelling problem in the making: variables, costs of pairs, and what several
+# variables share.
+
+Table = tuple[tuple[int, ...], ...]
+"""Costs of pairs of labels, a row a label of the first variable."""
+
+
+class Builder:
+    """Variables and edges are numbered as they are added; equal tables are kept once."""
+
+    def __init__(self) -> None:
+        self._unary: list[Sequence[int]] = []
+        self._a: list[int] = []
+        self._b: list[int] = []
+        self._table: list[int] = []
+        self._tables: dict[Table, int] = {}
+
+    def variable(self, costs: Sequence[int]) -> int:
+        """Add a variable with the cost of each of its labels; its number."""
+        self._unary.append(costs)
+        return len(self._unary) - 1
+
+    def edge(self, a: int, b: int, table: Sequence[Sequence[int]]) -> None:
+        """Add the costs of pairs of labels of two variables; nothing where all are 0."""
+        rows = tuple(map(tuple, table))
+        if any(map(any, rows)):
+            self._a.append(a)
+            self._b.append(b)
+            self._table.append(self._tables.setdefault(rows, len(self._tables)))
+
+    def shared(
+        self, producer: int, consumers: Sequence[int], needed: Sequence[Sequence[int]], cost: Sequence[Sequence[int]]
+    ) -> None:
+        """Add what readers fetch from a producer: each kind once, however many of them need it.
+
+        `needed` has for each consumer the kind that each of its labels needs, `cost` for each label of the producer
+        what each kind costs: the sum over kinds that anyone needs. A consumer that reads twice is there twice. A kind
+        that several can need is a variable of two labels, whether it is fetched, and FORBIDDEN not to be while a
+        consumer needs it: exact, and of pairs alone.
+        """
+        asked: dict[int, list[dict[int, None]]] = {}
+        able: dict[int, set[int]] = {}
+        for consumer, kinds in zip(consumers, needed, strict=True):
+            for mine, kind in zip(asked.setdefault(consumer, [{} for _ in kinds]), kinds, strict=True):
+                mine[kind] = None
+                able.setdefault(kind, set()).add(consumer)
+        fetched = {
+            kind: self._fetched(producer, [row[kind] for row in cost])
+            for kind, by in able.items()
+            if len(by) > 1 and any(row[kind] for row in cost)
+        }
+        for consumer, labels in asked.items():
+            alone = [[kind for kind in mine if len(able[kind]) == 1] for mine in labels]
+            self.edge(producer, consumer, [[sum(row[kind] for kind in mine) for mine in alone] for row in cost])
+            for kind in dict.fromkeys(kind for mine in labels for kind in mine):
+                if kind in fetched:
+                    self.edge(
+                        fetched[kind],
+                        consumer,
+                        [[FORBIDDEN if kind in mine else 0 for mine in labels], [0] * len(labels)],
+                    )
+
+    def _fetched(self, producer: int, cost: Sequence[int]) -> int:
+        kind = self.variable((0, 0))
+        self.edge(producer, kind, [(0, c) for c in cost])
+        return kind
+
+    def build(self) -> Labelling:
+        """All of it, as arrays."""
+        tables = list(self._tables)
+        flat = [cost for rows in tables for row in rows for cost in row]
+        return Labelling(
+            first=np.array([0, *accumulate(map(len, self._unary))], dtype=np.int64),
+            unary=np.array([cost for costs in self._unary for cost in costs], dtype=np.int64),
+            a=np.array(self._a, dtype=np.int64),
+            b=np.array(self._b, dtype=np.int64),
+            table=np.array(self._table, dtype=np.int64),
+            begin=np.array([0, *accumulate(len(rows) * len(rows[0]) for rows in tables)], dtype=np.int64),
+            costs=np.array(flat, dtype=np.int64),
+        )
+
+
+# A labelling problem with some of its labels alone.
+
+
+class LabelSubset(NamedTuple):
+    """The smaller problem, and which labels its are."""
+
+    problem: Labelling
+    was: Ints
+    """[labels] each one's number among all labels of the larger problem."""
+    first: Ints
+    """[n + 1] where the labels of each variable began there."""
+
+    def widened(self, labels: Ints) -> Ints:
+        """[n] the larger problem's labels."""
+        return self.was[self.problem.first[:-1] + labels] - self.first[:-1]
+
+
+def narrowed(problem: Labelling, keep: Bools) -> LabelSubset:
+    """The problem with the labels of which [labels] `keep` is true; each variable keeps one at least."""
+    sizes = np.add.reduceat(keep, problem.first[:-1], dtype=np.int64) if problem.variables else np.zeros(0, np.int64)
+    kept = [keep[b:e] for b, e in zip(problem.first[:-1], problem.first[1:], strict=True)]
+    kind = {mask.tobytes(): mask for mask in kept}
+    names = {name: k for k, name in enumerate(kind)}
+    mask_of = np.array([names[mask.tobytes()] for mask in kept], dtype=np.int64)
+    masks = list(kind.values())
+    three = np.stack([problem.table, mask_of[problem.a], mask_of[problem.b]])
+    distinct, table = np.unique(three, axis=1, return_inverse=True)
+    costs = []
+    for t, rows, columns in distinct.T.tolist():
+        found = problem.costs[problem.begin[t] : problem.begin[t + 1]].reshape(-1, len(masks[columns]))
+        costs.append(found[masks[rows]][:, masks[columns]].reshape(-1))
+    smaller = Labelling(
+        first=offsets(sizes), unary=problem.unary[keep], a=problem.a, b=problem.b, table=table.reshape(-1),
+        begin=offsets(np.array([len(c) for c in costs], dtype=np.int64)),
+        costs=np.concatenate([*costs, np.zeros(0, dtype=np.int64)]),
+    )  # fmt: skip
+    return LabelSubset(smaller, np.flatnonzero(keep), problem.first)
+
+
+def pinned(problem: Labelling, labels: Ints) -> LabelSubset:
+    """The problem with the first variables' labels given: [m] of them, -1 for any."""
+    keep = np.ones(len(problem.unary), dtype=np.bool_)
+    for v in np.flatnonzero(labels >= 0).tolist():
+        keep[problem.first[v] : problem.first[v + 1]] = False
+        keep[problem.first[v] + labels[v]] = True
+    return narrowed(problem, keep)
+
+
+# Independent evaluation of labels: feasibility and cost in plain numpy, without
+# code of any solver.
+
+
+def judge(problem: Labelling, labels: npt.ArrayLike) -> int:
+    """The value of [n] labels. ValueError, naming the first offender, for what is out of range or forbidden."""
+    chosen = ints(labels)
+    if chosen.shape != (problem.variables,):
+        raise ValueError(f"labels have shape {chosen.shape}, and there are {problem.variables} variables")
+    wrong = np.flatnonzero((chosen < 0) | (chosen >= problem.labels))
+    if len(wrong):
+        raise ValueError(f"label {chosen[wrong[0]]} of variable {wrong[0]} is out of range")
+    own = problem.unary[problem.first[:-1] + chosen]
+    wrong = np.flatnonzero(own == FORBIDDEN)
+    if len(wrong):
+        raise ValueError(f"label {chosen[wrong[0]]} of variable {wrong[0]} is forbidden")
+    columns = problem.labels[problem.b]
+    pairs = problem.costs[problem.begin[problem.table] + chosen[problem.a] * columns + chosen[problem.b]]
+    wrong = np.flatnonzero(pairs == FORBIDDEN)
+    if len(wrong):
+        a, b = problem.a[wrong[0]], problem.b[wrong[0]]
+        raise ValueError(f"labels {chosen[a]} and {chosen[b]} of variables {a} and {b} are forbidden together")
+    return int(own.sum()) + int(pairs.sum())

@@ -14,11 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools
-from solvers.labels.check import judge
-from solvers.labels.label_methods import solve
-from solvers.labels.label_result import LabelResult
-from solvers.labels.labelling import FORBIDDEN, MOST, Labelling, most
-from solvers.labels.narrowing import pinned
+from solvers.labels.label_methods import LabelResult, solve
+from solvers.labels.labelling import FORBIDDEN, MOST, Labelling, judge, most, pinned
 from solvers.result import Limit, Status
 
 _FINEST = 64

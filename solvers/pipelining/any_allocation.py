@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.pipeline_bounds import PeriodBound, best
-from solvers.pipelining.unequal.device_orders import best_orders
-from solvers.pipelining.unequal.unequal_bounds import of_machines
-from solvers.pipelining.unequal_devices import Machines, slower
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, pattern_from_starts, slower
+from solvers.pipelining.device_orders import best_orders
+from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_machines
+from solvers.pipelining.stage_line import line_of, rows_of_layers
 from solvers.process.one_shot import answered
 
 GRACE_S = 5.0
@@ -130,3 +129,27 @@ def asked_of(module: str, limit: float, **given: Any) -> dict[str, Ints]:
         return {"device": np.full(1, -1), "bound": np.array(0)}
     with np.load(io.BytesIO(told), allow_pickle=False) as file:
         return dict(file)
+
+
+# A pattern of any allocation, as long as its greatest load: each
+# device and link does one thing after the other.
+
+
+def back_to_back(chain: Chain, allocation: Allocation) -> Pattern:
+    """One batch every greatest load of a device or link, which no schedule of these stages is below.
+
+    In a period each device and link does its operations in the order in which a batch meets them, with no gap between;
+    a batch waits for the tick of its next one. So it is valid without limit of memory, and many batches are in flight.
+    """
+    period = max(1, greatest_load(chain, allocation))
+    line = line_of(chain, allocation, allocation.stages, split=False)
+    ready, free = dict.fromkeys(line.ticks, 0), dict[int, int]()
+    starts: list[tuple[int, int, int, int]] = []
+    for what, ticks in line.ticks.items():
+        resource = line.resource[what]
+        begin = ready[what] + (free.get(resource, ready[what]) - ready[what]) % period
+        free[resource] = begin + ticks
+        starts.append((*what, 0, begin))
+        for after in line.after[what]:
+            ready[after] = max(ready[after], begin + ticks)
+    return pattern_from_starts(allocation, 1, period, np.asarray(rows_of_layers(chain, line, starts)))

@@ -10,8 +10,7 @@ import numpy as np
 
 from solvers.arrays import ints
 from solvers.files.json_text import DocumentKind, Outline, check_label, decode_document
-from solvers.pipelining.chain import Chain
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.chain import Chain, Machines
 from solvers.problem import MOST
 
 # Devices and links of a chain's file, where they are not equal; docs/reference/chain-file.md says what they mean.

@@ -7,14 +7,158 @@ the least T is a sum of ticks, so bisection over integers finds it exactly.
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, ints, offsets
+from solvers.arrays import Bools, Ints, bools, ints, offsets
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.one_label import NONE, ChainOnDevices, Labels, labels
-from solvers.pipelining.stage_bytes import StageBytes, at_least, at_most
 from solvers.problem import MOST
+
+# Memory rules for stages of 1F1B*, thinned or not: bytes as a function
+# that grows with the stage's group.
+
+
+class StageBytes(NamedTuple):
+    """Bytes of a stage of layers i to j - 1: weights, and activations, inputs and gradients in transit."""
+
+    weights: Ints
+    """[L + 1] weights of all layers before."""
+    activation: Ints
+    """[L + 1] activations of a batch of all layers before."""
+    entering: Ints
+    """[L] bytes of a batch that enter layer i."""
+    sent: Ints
+    """[L] ticks before layer i's forward half from which on they count: those of the transfer."""
+    before: Ints
+    """[L] further bytes of a stage that begins at layer i."""
+    behind: Ints
+    """[L + 1] further bytes of a stage that ends before layer j."""
+
+    def held(self, i: int, j: int, in_flight: int, entered: int) -> int:
+        """Bytes of layers i to j - 1 with so many batches in flight, and so many of what enters."""
+        fixed = self.weights[j] - self.weights[i] + self.before[i] + self.behind[j]
+        return int(fixed + in_flight * (self.activation[j] - self.activation[i]) + entered * self.entering[i])
+
+
+def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
+    """Return a rule that no stage's bytes exceed."""
+    held = _busy_from(np.append(chain.loads[:-1] + chain.transfers, chain.loads[-1]))
+    entering = chain.output[:-1] * (held | (np.append(0, chain.transfers) > 0))
+    found = _rule(chain, held, entering * (model is MemoryModel.RECEIVED))
+    if model is MemoryModel.PAPER:
+        return found
+    before = np.append(0, 2 * chain.output[1:-1] * (chain.transfers > 0))
+    behind = np.append(2 * chain.output[:-1], 0)
+    return found._replace(sent=np.append(0, chain.transfers), before=before, behind=behind)
+
+
+def at_least(chain: Chain, model: MemoryModel) -> StageBytes:
+    """Return a rule that no stage's bytes are below, with as many inputs as batches in flight."""
+    held = _busy_from(chain.loads)
+    return _rule(chain, held, chain.output[:-1] * held * (model is MemoryModel.RECEIVED))
+
+
+def _busy_from(ticks: Ints) -> Bools:
+    """[L] whether a layer or one behind it takes any ticks."""
+    return bools(np.cumsum(ticks[::-1])[::-1] > 0)
+
+
+def _rule(chain: Chain, held: Bools, entering: Ints) -> StageBytes:
+    """With the activations of these layers alone, and without transit."""
+    none = np.zeros(chain.layers + 1, dtype=np.int64)
+    activation = offsets(ints(chain.activation * held))
+    return StageBytes(offsets(chain.weights), activation, ints(entering), none[:-1], none[:-1], none)
+
+
+# The dynamic program over contiguous stages for a given T, compiled: one
+# label a state.
+
+NONE = 0
+"""The group of a state that no stages reach; groups count from 1."""
+
+
+class ChainOnDevices(NamedTuple):
+    """A chain to be laid on devices."""
+
+    work: Ints
+    """[L + 1] ticks of all layers before each."""
+    transfers: Ints
+    """[L - 1] ticks of each cut."""
+    held: StageBytes
+    in_flight: Ints
+    """[2 P + 2] batches in flight in a stage of each group."""
+
+
+class Labels(NamedTuple):
+    """The least label of layers i.. on p devices, [L + 1, P + 1] each."""
+
+    group: Ints
+    """Group of the first stage, NONE where nothing fits."""
+    load: Ints
+    """Ticks in that group so far."""
+    end: Ints
+    """The layer behind the first stage."""
+
+
+@inlined
+def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
+    """The label with one stage or transfer more; (NONE, 0) where it takes more than `most` ticks by itself."""
+    if ticks > most:
+        return NONE, 0
+    if load + ticks <= most:
+        return group, load + ticks
+    return group + 1, ticks
+
+
+def labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> Labels:
+    """The labels of all states for T = `most` and devices of `memory` bytes. O(L^2 P)."""
+    return Labels(*_labels(laid, devices, memory, most))
+
+
+@routine
+def _labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> tuple[Ints, Ints, Ints]:
+    """As of `Labels`."""
+    layers = len(laid.transfers) + 1
+    found = Labels(
+        np.zeros((layers + 1, devices + 1), dtype=np.int64),
+        np.zeros((layers + 1, devices + 1), dtype=np.int64),
+        np.zeros((layers + 1, devices + 1), dtype=np.int64),
+    )
+    behind = np.zeros((layers + 1, 2), dtype=np.int64)  # label of the layers behind each cut, its transfer among them
+    found.group[layers, 0] = behind[layers, 0] = 1
+    for p in range(1, devices + 1):
+        for i in range(layers - p, -1, -1):
+            found.group[i, p], found.load[i, p], found.end[i, p] = _least_label(laid, behind, i, memory, most)
+        behind[:, 0] = NONE
+        for j in range(1, layers):
+            if found.group[j, p] != NONE:
+                behind[j] = push(found.group[j, p], found.load[j, p], laid.transfers[j - 1], most)
+    return found.group, found.load, found.end
+
+
+@subroutine
+def _least_label(laid: ChainOnDevices, behind: Ints, i: int, memory: int, most: int) -> tuple[int, int, int]:
+    """The least label of layers i.., and where their first stage ends; (NONE, 0, 0) where nothing fits."""
+    held = laid.held
+    best_group, best_load, best_end = NONE, 0, 0
+    for j in range(i + 1, len(laid.work)):
+        ticks = laid.work[j] - laid.work[i]
+        fixed = held.weights[j] - held.weights[i] + held.before[i]
+        if ticks > most or fixed > memory:
+            break
+        if behind[j, 0] == NONE:
+            continue
+        group, load = push(behind[j, 0], behind[j, 1], ticks, most)
+        if best_group != NONE and (group > best_group or (group == best_group and load >= best_load)):
+            continue
+        in_flight = laid.in_flight[group] * (held.activation[j] - held.activation[i])
+        entered = laid.in_flight[group + (load + held.sent[i] > most)] * held.entering[i]
+        if fixed + held.behind[j] + in_flight + entered <= memory:
+            best_group, best_load, best_end = group, load, j
+    return best_group, best_load, best_end
+
 
 MOST_DEVICES = 1 << 12
 """Devices of one pipeline at most."""

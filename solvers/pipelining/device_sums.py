@@ -12,8 +12,7 @@ from math import lcm
 import numpy as np
 
 from solvers.arrays import ints
-from solvers.pipelining.chain import Allocation, Chain
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.chain import Allocation, Chain, Machines
 
 MOST_STATES = 1 << 16
 """Partial cuts that branch and bound looks at before it gives up the proof."""

@@ -17,8 +17,8 @@ from solvers.pipelining.chain import (
     Chain,
     MemoryModel,
     Pattern,
+    pattern_from_starts,
 )
-from solvers.pipelining.from_starts import pattern_from_starts
 from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.stage_line import BatchLine, line_of, pattern_of_line, rows_of_layers

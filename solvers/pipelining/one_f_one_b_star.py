@@ -19,8 +19,8 @@ from solvers.pipelining.chain import (
     Chain,
     MemoryModel,
     Pattern,
+    pattern_from_starts,
 )
-from solvers.pipelining.from_starts import pattern_from_starts
 from solvers.pipelining.pattern_check import check
 
 

@@ -23,10 +23,10 @@ from solvers.pipelining.chain import (
     WEIGHT_GRADIENT,
     Allocation,
     Chain,
+    Machines,
     MemoryModel,
     Pattern,
 )
-from solvers.pipelining.unequal_devices import Machines
 from solvers.problem import MOST
 
 _UNROLLED = 20_000_000

@@ -9,9 +9,8 @@ import numpy as np
 from solvers.arrays import Ints, ints
 from solvers.files.json_text import DocumentKind, Outline, check_label, decode_document
 from solvers.pipelining import chain_json
-from solvers.pipelining.chain import KINDS, SEND_BACKWARD, SEND_FORWARD, Allocation, MemoryModel, Pattern
+from solvers.pipelining.chain import KINDS, SEND_BACKWARD, SEND_FORWARD, Allocation, Machines, MemoryModel, Pattern
 from solvers.pipelining.chain_json import ChainDocument, ChainInstance, document_of, instance_of, lines_of
-from solvers.pipelining.unequal_devices import Machines
 from solvers.problem import MOST
 
 LARGEST = 1 << 27

@@ -15,8 +15,8 @@ from solvers.pipelining.chain import (
     Allocation,
     Chain,
     Pattern,
+    pattern_from_starts,
 )
-from solvers.pipelining.from_starts import pattern_from_starts
 
 Work = tuple[int, int, int]
 """A kind, a stage (of a send: the one before the cut) and a batch."""

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.choosing.whatif.grid import ClusterPoint
-from pesto.choosing.whatif.scaled import scale_cluster
+from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
 from pesto.cli.verbs.compare import compare_command
 from pesto.cli.verbs.profile import profile_command
 from pesto.cli.verbs.sweep import sweep_command

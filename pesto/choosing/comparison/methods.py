@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.choosing.strategy_choice.data_parallel import DataParallel, data_parallel
-from pesto.choosing.strategy_choice.one_board import accelerators_of
-from pesto.choosing.strategy_choice.timed_split import TimedSplit, cut_and_time, factorings, quickest
+from pesto.choosing.strategy_choice.timed_split import TimedSplit, accelerators_of, cut_and_time, factorings, quickest
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import NothingFoundError, PestoError, UsageError

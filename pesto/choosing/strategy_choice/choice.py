@@ -11,9 +11,8 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from pesto.choosing.strategy_choice.data_parallel import DataParallel, data_parallel
-from pesto.choosing.strategy_choice.one_board import BoardCluster, first_board
 from pesto.choosing.strategy_choice.partial_split import split_partially
-from pesto.choosing.strategy_choice.timed_split import TimedSplit, cut_and_time, shortfall
+from pesto.choosing.strategy_choice.timed_split import BoardCluster, TimedSplit, cut_and_time, first_board, shortfall
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError, describe_error

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pesto.choosing.strategy_choice.one_board import accelerators_of
-from pesto.choosing.strategy_choice.timed_split import run_pinned
+from pesto.choosing.strategy_choice.timed_split import accelerators_of, run_pinned
 from pesto.core.cluster import Cluster
 from pesto.core.costs.network import transfer_s
 from pesto.core.graph import Graph

@@ -15,8 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto.choosing.strategy_choice.one_board import accelerators_of, board_size, s_per_byte
-from pesto.choosing.strategy_choice.timed_split import TimedSplit, feed_s_per_byte
+from pesto.choosing.strategy_choice.timed_split import (
+    TimedSplit,
+    accelerators_of,
+    board_size,
+    feed_s_per_byte,
+    s_per_byte,
+)
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.costs.analytical import model_costs

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid
-from pesto.choosing.whatif.scaled import scale_cluster
+from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid, scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError

@@ -21,18 +21,16 @@ from pesto.inputs.load import load_cluster, load_late
 from pesto.pipelining.late_pipeline import pipeline_without_flush
 from pesto.pipelining.pattern_certificate import chosen_pattern
 from pesto.pipelining.pipeline import Pipeline, describe_shortfall, find_pipeline, period_curve
-from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, REPLICATED, ChainSchedule, PipelineRequest
 from pesto.pipelining.staged_step import BATCHES
-from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, pipeline_step
-from pesto.pipelining.step_stages import step_stages
+from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, pipeline_step, step_stages
+from pesto.pipelining.unrolled import rank_actions
 from pesto.planning.solving.interrupt import hold, received, release
 from pesto.reporting.show.pipelines import pipeline_chart
 from pesto.reporting.show.pipelines.pipeline_page import pipeline_object, pipeline_page
 from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
-from solvers.pipelining.chain import MemoryModel
+from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
-from solvers.pipelining.unequal_devices import Machines
 
 _OF_CHAINS = ("devices", "memory", "memory_model")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.strategy_choice.requested_cuts import RUNS_ALONE
+from pesto.choosing.strategy_choice.timed_split import RUNS_ALONE
 from pesto.cli.declared import GroupedCommand, request_options
 from pesto.cli.options import (
     cluster_option,

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid, parse_values
+from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid, accelerators, parse_values
 from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
-from pesto.choosing.whatif.scaled import accelerators
 from pesto.cli.options import (
     Duration,
     chart_option,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.choosing.whatif.scaled import accelerators
+from pesto.choosing.whatif.grid import accelerators
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.graph import Graph

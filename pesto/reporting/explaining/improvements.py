@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.choosing.whatif.grid import ClusterPoint
-from pesto.choosing.whatif.scaled import accelerators, scale_cluster
+from pesto.choosing.whatif.grid import ClusterPoint, accelerators, scale_cluster
 from pesto.core.errors import InfeasibleError, InputError, describe_error
 from pesto.core.quantities import duration
 from pesto.core.settings import Settings

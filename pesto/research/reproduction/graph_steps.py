@@ -7,8 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pesto.choosing.whatif.grid import ClusterPoint
-from pesto.choosing.whatif.scaled import accelerators, scale_cluster
+from pesto.choosing.whatif.grid import ClusterPoint, accelerators, scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.files.graph_file import load

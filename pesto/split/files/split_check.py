@@ -22,8 +22,7 @@ from pesto.split.program import CutProgram, build_joint_program
 from pesto.split.signature import RANK
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import build_worker_parts
-from solvers.labels.label_methods import solve
-from solvers.labels.label_result import LabelResult
+from solvers.labels.label_methods import LabelResult, solve
 
 _DESCRIBED = "the descriptions of op types"
 _PROBLEM = "made as the search makes it, where each layout is received on its own"

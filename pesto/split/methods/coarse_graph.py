@@ -19,8 +19,7 @@ from pesto.split.ops.op_types import CLASSES
 from pesto.split.program import CutProgram
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints
-from solvers.labels.builder import Builder
-from solvers.labels.labelling import FORBIDDEN, Labelling
+from solvers.labels.labelling import FORBIDDEN, Builder, Labelling
 
 _NUMBERED = re.compile(r"(.*_)\d+$")
 _BACKWARD = re.compile(r"gradients(_\d+)?$|gradient_tape(_\d+)?$")

@@ -12,10 +12,8 @@ from pesto.split.program import CutProgram, Rules, build_joint_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints
-from solvers.labels.label_methods import solve
-from solvers.labels.label_result import LabelResult
-from solvers.labels.labelling import Labelling
-from solvers.labels.narrowing import pinned
+from solvers.labels.label_methods import LabelResult, solve
+from solvers.labels.labelling import Labelling, pinned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,11 +19,9 @@ from pesto.split.methods.tensors import tensors_of
 from pesto.split.program import CutProgram
 from solvers import Limit, Status
 from solvers.arrays import Bools, Ints
-from solvers.labels.check import judge
-from solvers.labels.label_result import LabelResult
-from solvers.labels.labelling import Labelling
+from solvers.labels.label_methods import LabelResult
+from solvers.labels.labelling import Labelling, judge, narrowed, pinned
 from solvers.labels.messages import pass_messages
-from solvers.labels.narrowing import narrowed, pinned
 
 MOST_LABELS = 4096
 """Maximum number of products of choices of one op, in a problem of all cuts."""

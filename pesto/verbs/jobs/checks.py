@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from pesto.choosing.comparison.contest import chosen_methods
-from pesto.choosing.strategy_choice.requested_cuts import RUNS_ALONE, named_cuts
+from pesto.choosing.strategy_choice.timed_split import RUNS_ALONE, named_cuts
 from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, chosen_values
 from pesto.core.errors import UsageError
 from pesto.core.files.json import quoted

@@ -12,9 +12,8 @@ from pesto.choosing.strategy_choice.timed_split import (
     rules_for,
     time_split,
 )
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators
 from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
-from pesto.choosing.whatif.scaled import accelerators
 from pesto.core.errors import Exit, UsageError, describe_error
 from pesto.core.files.confinement import confine_to
 from pesto.core.files.disk import make_folder

@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 from cluster_files import HOST
 
-from pesto.choosing.whatif.grid import ClusterPoint
-from pesto.choosing.whatif.scaled import scale_cluster
+from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
 from pesto.cli.main import pesto
 from pesto.core.cluster import Path
 from pesto.core.costs.network import transfer_s

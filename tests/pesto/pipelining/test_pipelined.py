@@ -10,21 +10,19 @@ import pytest
 from periods_by_force import least_of_all, one_fits, partitions
 from pipelines import chain_with_idle_layers
 
+from benchmarks.chain_families import make_case
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining import schedules
 from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, find_pipeline, period_curve
-from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, PipelineRequest
-from pesto.pipelining.unrolled import unroll
-from solvers.families.chain_table import make_case
+from pesto.pipelining.unrolled import rank_actions, unroll
+from solvers.pipelining import within_memory
 from solvers.pipelining.any_allocation import LoadAllocation, greatest_load
-from solvers.pipelining.anywhere import within_memory
-from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocation, Chain, MemoryModel
+from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocation, Chain, Machines, MemoryModel
 from solvers.pipelining.flushed import gpipe, one_f_one_b
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import PeriodBound
-from solvers.pipelining.unequal_devices import Machines
 
 HALVES = ((4, 8), (6, 12), (5, 9), (7, 13), (3, 6), (8, 15), (8, 15), (4, 8), (6, 11), (6, 11), (3, 5), (2, 3))
 TWELVE = Chain(

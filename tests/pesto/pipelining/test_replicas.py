@@ -8,11 +8,9 @@ from training_steps import training_step
 
 from pesto.inputs.load import load_cluster
 from pesto.pipelining import step_search
-from pesto.pipelining.replica_run import in_flight, run_replicas, shared_step
-from pesto.pipelining.replicas import Replicas, place_replicas, stage_divisions
+from pesto.pipelining.replicas import Replicas, in_flight, place_replicas, run_replicas, shared_step, stage_divisions
 from pesto.pipelining.schedules import ChainSchedule
-from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
-from pesto.pipelining.step_stages import step_stages
+from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step, step_stages
 from solvers.arrays import ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
 

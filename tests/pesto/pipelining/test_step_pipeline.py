@@ -10,9 +10,8 @@ from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError
 from pesto.core.micro_batches.step_parts import step_parts
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_graph
-from pesto.pipelining.folding import fold
 from pesto.pipelining.schedules import NAMES
-from pesto.pipelining.step_chain import build_step_chain
+from pesto.pipelining.step_chain import build_step_chain, fold
 from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
 from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
 

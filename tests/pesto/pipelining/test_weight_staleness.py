@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pesto.pipelining.step_chain import StepChain
-from pesto.pipelining.weight_staleness import add_weight_versions, weight_staleness
+from pesto.pipelining.step_chain import StepChain, add_weight_versions, weight_staleness
 from solvers.pipelining.chain import Chain
 
 OPS = [

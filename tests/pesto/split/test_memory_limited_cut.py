@@ -18,7 +18,7 @@ from pesto.split.program import Rules, build_program
 from pesto.split.split_search import divide
 from pesto.tf.tensorflow_start import load_tensorflow
 from solvers.labels.label_methods import solve
-from solvers.labels.narrowing import pinned
+from solvers.labels.labelling import pinned
 
 tf = load_tensorflow()
 

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from solvers.labels import label_methods, subprocess_lp
-from solvers.labels.builder import Builder
-from solvers.labels.check import judge
 from solvers.labels.elimination import eliminate
 from solvers.labels.factor_graph import net_of, tidy
 from solvers.labels.label_methods import METHODS, solve
-from solvers.labels.labelling import FORBIDDEN, MOST, Labelling
+from solvers.labels.labelling import FORBIDDEN, MOST, Builder, Labelling, judge
 from solvers.result import Limit, Status
 
 

@@ -5,9 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from solvers.labels.builder import Builder
-from solvers.labels.check import judge
-from solvers.labels.labelling import FORBIDDEN
+from solvers.labels.labelling import FORBIDDEN, Builder, judge
 from solvers.labels.limited import limited
 from solvers.result import Status
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from pipelines import small_chain
 
-from solvers.families.chain_table import make_case
+from benchmarks.chain_families import make_case
 from solvers.pipelining import any_allocation
 from solvers.pipelining.any_allocation import greatest_load, least_load
-from solvers.pipelining.chain import Allocation, Chain
+from solvers.pipelining.chain import Allocation, Chain, Machines
 from solvers.pipelining.contiguous import best_cuts
-from solvers.pipelining.unequal_devices import Machines
 
 
 @pytest.fixture(scope="module")

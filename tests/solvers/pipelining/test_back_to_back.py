@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers.families.chain_table import make_case
-from solvers.pipelining.any_allocation import greatest_load
-from solvers.pipelining.back_to_back import back_to_back
+from benchmarks.chain_families import make_case
+from solvers.pipelining.any_allocation import back_to_back, greatest_load
 from solvers.pipelining.chain import Allocation, Chain
 from solvers.pipelining.pattern_check import check
 

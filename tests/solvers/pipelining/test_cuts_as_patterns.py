@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import small_chain
 
-from solvers.families.chain_table import CHAIN_FAMILIES, make_case
+from benchmarks.chain_families import CHAIN_FAMILIES, make_case
 from solvers.pipelining.chain import Allocation, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
 from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all

@@ -6,11 +6,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from solvers.families.layer_dags import network_dag
-from solvers.pipelining.dags import least_loads
-from solvers.pipelining.dags.layer_dag import LayerDag, busiest
-from solvers.pipelining.dags.least_loads import least_dag_load
-from solvers.pipelining.dags.load_moves import contiguous_runs, knots
+from benchmarks.chain_families import network_dag
+from solvers.pipelining import least_loads
+from solvers.pipelining.layer_dag import LayerDag, busiest, contiguous_runs, knots
+from solvers.pipelining.least_loads import least_dag_load
 
 
 def by_definition(dag: LayerDag, device: tuple[int, ...]) -> int:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from solvers.pipelining import device_sums
-from solvers.pipelining.chain import Allocation, Chain
+from solvers.pipelining.chain import Allocation, Chain, Machines
 from solvers.pipelining.device_sums import equal_shares, least_device_sum
-from solvers.pipelining.unequal_devices import Machines
 
 ORDERS = {
     "round": lambda devices: [*range(devices)] * 2,

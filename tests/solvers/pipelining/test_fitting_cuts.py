@@ -3,13 +3,12 @@
 import numpy as np
 from pipelines import small_chain, twelve
 
-from solvers.pipelining.chain import MemoryModel
+from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, period_bound, thinnings
+from solvers.pipelining.device_orders import best_orders, bytes_lacking
+from solvers.pipelining.fitting_cuts import bytes_short, fitting_both, fitting_cuts
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.unequal.device_orders import best_orders, bytes_lacking
-from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both, fitting_cuts
-from solvers.pipelining.unequal_devices import Machines
 
 
 def test_cuts_for_the_memory_are_no_longer_than_those_without_regard_to_it() -> None:

@@ -15,9 +15,9 @@ from solvers.pipelining.chain import (
     Allocation,
     MemoryModel,
     Pattern,
+    pattern_from_starts,
 )  # fmt: skip
 from solvers.pipelining.flushed import gpipe, zero_bubble
-from solvers.pipelining.from_starts import pattern_from_starts
 from solvers.pipelining.one_f_one_b_star import one_f_one_b_star, stages_of, thinned
 from solvers.pipelining.pattern_check import check
 

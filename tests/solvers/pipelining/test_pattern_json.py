@@ -13,17 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nearly_valid import edited, torn, without_warnings
 
+from benchmarks.chain_families import make_case
 from pesto.core.errors import InputError, VerificationError
 from pesto.core.files.pattern_file import load_pattern, save_pattern
 from pesto.pipelining.pattern_certificate import certify_pattern, chosen_pattern, verify_pattern
 from pesto.pipelining.pipeline import find_pipeline
 from pesto.pipelining.schedules import NAMES, PipelineRequest
-from solvers.families.chain_table import make_case
 from solvers.pipelining import pattern_json
-from solvers.pipelining.chain import KINDS, Allocation, MemoryModel
+from solvers.pipelining.chain import KINDS, Allocation, Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_json import MOST_ROWS, PatternInstance, dumps_pattern, loads_pattern
-from solvers.pipelining.unequal_devices import Machines
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "pattern-file.md"
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/pattern-1.json").read_text())

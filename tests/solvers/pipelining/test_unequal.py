@@ -8,15 +8,13 @@ import pytest
 from pipelines import small_chain
 
 from solvers.arrays import ints
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining import device_orders
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
 from solvers.pipelining.contiguous import thinnings
+from solvers.pipelining.device_orders import all_orders, best_orders, bytes_lacking, order_bound
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.pipeline_bounds import best
-from solvers.pipelining.unequal import device_orders
-from solvers.pipelining.unequal.device_orders import all_orders, best_orders, bytes_lacking, order_bound
-from solvers.pipelining.unequal.unequal_bounds import of_machines
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.pipeline_bounds import best, of_machines
 from solvers.problem import MOST
 
 SPEEDS = [Fraction(*pair) for pair in ((1, 1), (1, 1), (2, 1), (1, 2), (2, 3), (5, 3))]

@@ -7,18 +7,16 @@ import pytest
 from periods_by_force import least_of_all, least_on, least_ticks, one_fits, partitions
 from pipelines import chain_with_idle_layers, small_chain
 
+from benchmarks.chain_families import make_case
 from solvers.arrays import ints
-from solvers.families.chain_table import make_case
-from solvers.pipelining.anywhere import within_memory
-from solvers.pipelining.anywhere.min_memory import roomy_memory
-from solvers.pipelining.anywhere.quick_period import ground, quick_period
-from solvers.pipelining.anywhere.within_memory import PeriodSearchSpec, least_anywhere
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining import within_memory
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.quick_period import ground, quick_period
+from solvers.pipelining.within_memory import PeriodSearchSpec, least_anywhere, roomy_memory
 
 
 @pytest.fixture(scope="module")

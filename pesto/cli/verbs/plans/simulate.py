@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.whatif.launching import LaunchedStep
-from pesto.choosing.whatif.rerun import Simulation, add_trust, evaluator_of
+from pesto.choosing.whatif.rerun import LaunchedStep, Simulation, add_trust, evaluator_of
 from pesto.cli.options import (
     Existing,
     cluster_option,

@@ -12,8 +12,7 @@ from pesto.pipelining.schedules import MOST_HALVES, ChainSchedule, PipelineReque
 from pesto.pipelining.unrolled import Unrolled, unroll
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawing_style, figure_bytes
 from solvers.arrays import Bools, Floats, Ints
-from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain, Machines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,8 @@ from pesto.pipelining.schedules import ChainSchedule
 from pesto.reporting.show.facts.artifact_keys import PATTERN, artifact_keys
 from pesto.reporting.show.lines import fact
 from pesto.reporting.show.table import align_rows
+from solvers.pipelining.chain import Machines
 from solvers.pipelining.pipeline_bounds import PeriodBound
-from solvers.pipelining.unequal_devices import Machines
 
 
 def pipeline_object(pipeline: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:

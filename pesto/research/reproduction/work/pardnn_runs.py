@@ -4,8 +4,7 @@ import time
 
 import numpy as np
 
-from pesto.choosing.comparison.contest import Entrants, compete
-from pesto.choosing.comparison.step_shape import shape_of
+from pesto.choosing.comparison.contest import Entrants, compete, shape_of
 from pesto.core.memory.peaks import footprint
 from pesto.core.problem import TICK_S, build_problem
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key

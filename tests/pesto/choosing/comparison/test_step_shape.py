@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pesto.choosing.comparison.contest import Entrants, compete
-from pesto.choosing.comparison.step_shape import shape_of
+from pesto.choosing.comparison.contest import Entrants, compete, shape_of
 from pesto.cli.main import pesto
 from pesto.core.files.graph_file import save
 from pesto.core.settings import Settings

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from pesto.choosing.strategy_choice import choice, timed_split
 from pesto.choosing.strategy_choice.choice import choose, place_from_board
 from pesto.choosing.strategy_choice.data_parallel import data_parallel, replica_of, ring_s
-from pesto.choosing.strategy_choice.one_board import first_board
 from pesto.choosing.strategy_choice.partial_split import split_partially
-from pesto.choosing.strategy_choice.timed_split import factorings, time_split, time_with_first_cuts
+from pesto.choosing.strategy_choice.timed_split import factorings, first_board, time_split, time_with_first_cuts
 from pesto.cli.main import pesto
 from pesto.core.costs.analytical import model_costs
 from pesto.core.costs.network import transfer_s

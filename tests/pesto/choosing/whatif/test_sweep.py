@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.choosing.whatif import points
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, parse_values
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, parse_values, scale_cluster
 from pesto.choosing.whatif.points import SweepTask, sweep
-from pesto.choosing.whatif.scaled import scale_cluster
 from pesto.cli.main import pesto
 from pesto.core.errors import InputError, SolverError, UsageError
 from pesto.core.files.graph_file import save

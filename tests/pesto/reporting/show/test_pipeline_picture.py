@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from benchmarks.chain_families import make_case
 from pesto.pipelining import schedules
 from pesto.reporting.show.pipelines import pipeline_chart
-from solvers.families.chain_table import make_case
-from solvers.pipelining.back_to_back import back_to_back
-from solvers.pipelining.chain import SEND_FORWARD, Allocation
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.any_allocation import back_to_back
+from solvers.pipelining.chain import SEND_FORWARD, Allocation, Machines
 
 
 @pytest.fixture(name="figure")

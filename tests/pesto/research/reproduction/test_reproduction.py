@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pesto.choosing.whatif.scaled import accelerators
+from pesto.choosing.whatif.grid import accelerators
 from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.problem import TICK_S

@@ -15,8 +15,7 @@ import numpy as np
 from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import GRACE_S, asked_of
-from solvers.pipelining.dags.layer_dag import LayerDag, busiest
-from solvers.pipelining.dags.load_moves import Knots, annealed_loads, contiguous_runs, knots
+from solvers.pipelining.layer_dag import Knots, LayerDag, annealed_loads, busiest, contiguous_runs, knots
 from solvers.pipelining.pipeline_bounds import PeriodBound, bins
 from solvers.problem import MOST
 
@@ -157,7 +156,7 @@ def _spread(given: Knots, device: Ints, best: int, more: dict[str, Any]) -> int:
     ticks = np.zeros(len(one), dtype=np.int64)
     ticks[edge] = given.ticks
     told = asked_of(
-        "solvers.pipelining.dags.spreading_program", more["seconds"] + COMPILED_S,
+        "solvers.pipelining.spreading_program", more["seconds"] + COMPILED_S,
         loads=given.loads, begin=given.begin, to=given.to, edge=edge, ticks=ticks,
         crossed=(device[one] != device[two]).astype(np.int64), most=best, **more,
     )  # fmt: skip

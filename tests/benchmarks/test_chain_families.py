@@ -7,9 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from solvers.families.chain_table import CHAIN_FAMILIES, make_case
-from solvers.families.pipeline_case import PipelineCase
-from solvers.families.theorem_chains import of_numbers
+from benchmarks.chain_families import CHAIN_FAMILIES, PipelineCase, make_case, of_numbers
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
 from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all

@@ -7,7 +7,7 @@ where there are few enough, on every one, which is a proof. What is found is che
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
@@ -18,15 +18,87 @@ import numpy as np
 from solvers.arrays import Floats, Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.compiled.kernels import routine, subroutine
-from solvers.pipelining.anywhere.every_allocation import every_allocation
-from solvers.pipelining.anywhere.quick_period import NONE, ChainSums, ground, lacking, quick_period
-from solvers.pipelining.anywhere.quick_schedule import quick_schedule
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
+from solvers.pipelining.any_allocation import least_load, with_one_batch
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern
 from solvers.pipelining.exact_periodic import ModuloTask, PeriodicProblem
 from solvers.pipelining.modulo_wire import RaceEnd, RaceImprovement, RaceRequest
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.unequal_devices import Machines
+from solvers.pipelining.quick_period import NONE, ChainSums, ground, lacking, quick_period, quick_schedule
 from solvers.process.one_shot import streamed
+
+# Every allocation of a short chain whose loads and bytes
+# may do, each kind of it once, compiled.
+
+
+@routine
+def every_allocation(on: ChainSums, kind: Ints, below: int, most: int) -> tuple[Ints, int]:
+    """[n, L] allocations on which no device takes `below` ticks a batch, or more bytes for one than it has, and n.
+
+    Of devices of one `kind`, [P], the first that is free is used first. At most `most` are given; n may be more by one.
+    """
+    layers, devices = on.forward.shape[1] - 1, len(on.memory)
+    found = np.zeros((most, layers), dtype=np.int64)
+    device, load, held = np.full(layers, -1), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
+    count, at = 0, 0
+    busy = np.flatnonzero(on.forward[0, 1:] + on.backward[0, 1:] - on.forward[0, :-1] - on.backward[0, :-1])
+    until = busy[-1] if len(busy) else -1
+    while at >= 0:
+        if at == layers:
+            if count == most:
+                return found, count + 1
+            found[count] = device
+            count += 1
+            at -= 1
+            continue
+        d = device[at]
+        if d >= 0:
+            load[d] -= _ticks(on, d, at)
+            held[d] -= _bytes(on, at, until)
+        d = _next(device, kind, at, d + 1)
+        while d < devices and (load[d] + _ticks(on, d, at) >= below or held[d] + _bytes(on, at, until) > on.memory[d]):
+            d = _next(device, kind, at, d + 1)
+        if d == devices:
+            device[at] = -1
+            at -= 1
+            continue
+        device[at] = d
+        load[d] += _ticks(on, d, at)
+        held[d] += _bytes(on, at, until)
+        at += 1
+    return found, count
+
+
+@routine
+def _ticks(on: ChainSums, d: int, at: int) -> int:
+    return on.forward[d, at + 1] - on.forward[d, at] + on.backward[d, at + 1] - on.backward[d, at]
+
+
+@routine
+def _bytes(on: ChainSums, at: int, until: int) -> int:
+    """Weights and one batch's activation, which a layer holds while it does its backward half.
+
+    Layers behind `until`, the last that takes any time, may do and undo it at once.
+    """
+    kept = on.activation[at + 1] - on.activation[at] if at <= until else 0
+    return on.weights[at + 1] - on.weights[at] + kept
+
+
+@routine
+def _next(device: Ints, kind: Ints, at: int, d: int) -> int:
+    """The first device from d on that is in use by the layers before `at`, or the first free one of its kind."""
+    while d < len(kind):
+        used = (device[:at] == d).any()
+        if used:
+            return d
+        first = True
+        for e in range(d):
+            if kind[e] == kind[d] and not (device[:at] == e).any():
+                first = False
+        if first:
+            return d
+        d += 1
+    return d
+
 
 # Allocations annealed by the period of their quick schedule, compiled; what does not fit is worth what lacks.
 
@@ -325,7 +397,32 @@ class _PeriodSearch:
         given = [msgspec.json.encode(RaceRequest(seconds=seconds, below=below))]
         given += [msgspec.json.encode(each.asked) for each in posed]
         told = streamed(
-            "solvers.pipelining.anywhere.race_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
+            "solvers.pipelining.race_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
         )  # fmt: skip
         for line in told:
             yield msgspec.json.decode(line, type=RaceImprovement | RaceEnd)
+
+
+# How little memory some allocation of a chain fits, one batch
+# in flight.
+
+MOST_SECONDS = 5.0
+"""Upper limit of the seconds of the search."""
+
+
+def roomy_memory(chain: Chain, devices: int, model: MemoryModel, *, seconds: float = MOST_SECONDS) -> int:
+    """Bytes of each of the equal devices that some allocation fits; those of weights and one batch spread evenly.
+
+    The least there is where CP-SAT proves so, and what is received takes nothing.
+    """
+    held = with_one_batch(chain).weights
+    alone = replace(
+        chain, forward=held, backward=0 * held, weight_gradient=0 * held, transfers=0 * chain.transfers
+    )  # fmt: skip
+    spread = least_load(alone, Machines.alike(devices), seconds=seconds)
+    device = np.zeros(chain.layers, dtype=np.int64) if spread is None else np.array(spread.allocation.device)
+    full = ground(chain, Machines.alike(devices, 0), model)
+    return max(
+        int(lacking(full._replace(memory=np.where(np.arange(devices) == d, 0, full.memory + (1 << 60))), device))
+        for d in range(devices)
+    )

@@ -1,4 +1,4 @@
-"""The least period of many allocations, by modulo scheduling: `python -m solvers.pipelining.anywhere.race_program`.
+"""The least period of many allocations, by modulo scheduling: `python -m solvers.pipelining.race_program`.
 
 The first line of stdin says within how many seconds and below which period, the others are allocations, the least bound
 first. Each is asked first for less than the best so far alone: most are refuted by that. A line of stdout for each that

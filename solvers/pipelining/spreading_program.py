@@ -1,6 +1,6 @@
 """How little the busiest device can have to do with a graph's layers, transfers counted: a bound by a linear program.
 
-Run as a program, which `solvers.pipelining.dags.least_loads` starts: arrays come and go as npz, by standard input and
+Run as a program, which `solvers.pipelining.least_loads` starts: arrays come and go as npz, by standard input and
 output.
 
 With d_e in [0, 1] for each edge, 1 where it crosses, the busiest device has T ticks such that
@@ -26,7 +26,7 @@ import numpy as np
 
 from solvers.arrays import Floats, Ints, ints
 from solvers.compiled.kernels import routine, subroutine
-from solvers.pipelining.dags.load_moves import Knots
+from solvers.pipelining.layer_dag import Knots
 
 # Rows that say how far a graph must be spread so that no device has too much; compiled.
 

@@ -12,12 +12,11 @@ from fractions import Fraction
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
 from solvers.pipelining.contiguous import Cuts
+from solvers.pipelining.device_orders import Keeps, best_orders, bytes_lacking, larger
 from solvers.pipelining.one_f_one_b_star import candidate_periods, groups, stages_of, thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.unequal.device_orders import Keeps, best_orders, bytes_lacking, larger
-from solvers.pipelining.unequal_devices import Machines
 
 SLACKS = 8
 """Amounts of memory beyond what there is for which stages are cut."""

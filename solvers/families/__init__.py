@@ -1,1 +1,0 @@
-"""Families of chains to be pipelined: the paper's examples with their optima, random ones, and ones like networks."""

@@ -1,1 +1,0 @@
-"""Layers of a directed acyclic graph spread over devices, so that the busiest device has least to do."""
