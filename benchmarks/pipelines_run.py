@@ -21,7 +21,7 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
-from pesto.core.source import Cut, function_label
+from pesto.core.source import Cut, function_source
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
 from pesto.planning.solving.flow import formulate
@@ -87,7 +87,7 @@ def _graph(arguments: argparse.Namespace, data: list[Any]) -> Graph:
     from pesto.tf.sources.sources import capture_keras
 
     cut = Cut(arguments.micro_batches)
-    label = function_label("pipelines_run:model", arguments.rows, cut)
+    label = function_source("pipelines_run:model", arguments.rows, cut)
     return build_graph(capture_keras(_model(arguments), arguments.rows, data=tuple(data), source=label, cut=cut))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from pesto.core.errors import InputError
 from pesto.core.quantities import plural
+from pesto.core.source import Origin
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
 """What a device has peaks in."""
@@ -109,6 +110,8 @@ class Cluster:
     """[device][device] the path from the first to the second."""
     source: str
     """Where the cluster came from: "preset NAME", or the file's name."""
+    origin: Origin = Origin()  # noqa: RUF009
+    """The same as fields."""
 
     def __post_init__(self) -> None:
         """Validate."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.quantities import plural
+from pesto.core.source import GraphOrigin, origin_of
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 
@@ -70,7 +71,8 @@ def _none() -> Ints:
 
 
 _NO_ARRAYS = (
-    "names", "types", "kinds", "given_kinds", "source", "batch", "feed_shapes", "dtypes", "way", "devices", "variables",
+    "names", "types", "kinds", "given_kinds", "source", "origin", "batch", "feed_shapes", "dtypes", "way", "devices",
+    "variables",
 )  # fmt: skip
 _MAY_BE_NONE = ("dtype_of", "tensor_dtype", "device_of", "variable_of")
 """Columns of indices in which -1 stands for none."""
@@ -125,6 +127,8 @@ class Graph:
     """[n, g] seconds, NaN where not given."""
     source: str
     """Where the graph comes from, for people: a model and variant, or a file's name."""
+    origin: GraphOrigin = GraphOrigin()  # noqa: RUF009
+    """The same as fields; when left out that of a `GraphSource`, and kind "other" for a plain line."""
     batch: int | None = None
     """What stood in for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
     feed_shapes: tuple[str, ...] = ()
@@ -154,6 +158,9 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
+        if not self.origin.kind:
+            object.__setattr__(self, "origin", origin_of(self.source))
+        object.__setattr__(self, "source", str(self.source))
         for name, count in (("dtype_of", self.ops), ("tensor_dtype", len(self.tensor_op))):
             said = np.asarray(getattr(self, name))
             if not len(said) or (not self.dtypes and (said < 0).all()):

@@ -1,8 +1,9 @@
 """The graph to plan, as a user names it."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -14,18 +15,10 @@ GRAPH_DEF = (".pb", ".pbtxt", ".meta")
 """Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""
 EVERYTHING = ("*",)
 """The fetches that stand for all ops of a GraphDef that nothing reads."""
-SAVED_MODEL = "SavedModel"
-"""The beginning of the source of a graph that is one of these."""
 MICRO_BATCHES = "micro-batches"
 READ_SCOPE = "pesto_weights_"
 """Before the number of a variable, the scope of its reads by each batch in a step whose weights may be late."""
-_MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d{{1,9}}))?(?:, (\d{{1,9}}) {MICRO_BATCHES})?$")
 _UPDATED, _LATE = "batches, an update after", "weights late by"
-_FUNCTION = re.compile(
-    rf"^function (\S+?)(?: batch (\d{{1,9}}))?, (\d{{1,9}}) "
-    rf"(?:{MICRO_BATCHES}|{_UPDATED} (?:each|every (\d{{1,9}})), {_LATE} "
-    r"(0|\d{1,9}x\d{1,9}(?: \d{1,9}x\d{1,9})*))$"
-)
 _SHAPE = re.compile(r"^(.+)=((?:\d{1,12}(?:,\d{1,12})*)?)$")
 _MOST_WEIGHTS = 1 << 16
 """Variables that a label may speak of."""
@@ -171,73 +164,194 @@ def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     return tuple(f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items())
 
 
-def is_file(label: str) -> bool:
-    """Return True for the source of a graph that was read from a file, whose user may not have its program."""
-    return label.startswith(("file ", f"{SAVED_MODEL} "))
-
-
-def takes_shapes(label: str) -> bool:
-    """Return True for the source of a graph whose shapes can be given: of a file, or a function of one batch."""
-    function = label.startswith("function ") and ":" in label and cut_by(label) is None
-    return is_file(label) or function
-
-
-def model_label(model: str, variant: str, batch: int | None) -> str:
-    """Return the source of a graph of a built-in model; `named_by` reads it back."""
-    return f"model {model} {variant}" + (f" batch {batch}" if batch else "")
-
-
 def check_cut(batch: int, pieces: int, label: str) -> None:
-    """UsageError for a batch that so many micro-batches do not divide."""
+    """Raise UsageError for a batch that cannot be cut into so many equal micro-batches."""
     if batch % pieces:
         fitting = sorted({batch - batch % pieces, batch + pieces - batch % pieces} - {0})
         raise UsageError.build(
             f"a batch of {batch} cannot be cut into {pieces} equal micro-batches",
             where=label,
-            remedy=(f"give a batch of {' or '.join(map(str, fitting))}, or another number of micro-batches"),
+            remedy=f"give a batch of {' or '.join(map(str, fitting))}, or another number of micro-batches",
         )
 
 
-def function_label(reference: str, batch: int | None, cut: Cut | None) -> str:
-    """Return the source of the graph of a function; `cut_by` reads back what is said of micro-batches."""
+PROFILE = "profile"
+TIMES = "times"
+"""Kinds of files that times of ops come from: measured by pesto profile, or the user's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a cluster or times of ops come from."""
+
+    kind: str = ""
+    """preset or file for a cluster, PROFILE or TIMES for costs; empty: not known."""
+    name: str = ""
+    """Name of the preset or the file; of a profile the source of its graph."""
+    digest: str = ""
+    """First 8 hexadecimal digits of the SHA-256 of the content; empty for a preset, and where it is not known."""
+
+    @classmethod
+    def of_file(cls, kind: str, name: str, content: bytes) -> "Origin":
+        """Return the origin of what a file of this content says."""
+        return cls(kind=kind, name=name, digest=hashlib.sha256(content).hexdigest()[:8])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOrigin:
+    """Where a graph comes from, as a plan's file has it. Raise ValueError for values that no graph is made with."""
+
+    kind: str = ""
+    """model, function, file, SavedModel or other; empty: the plan's file does not say."""
+    name: str = ""
+    """Name of the model or the file, MODULE:NAME of the function, folder of the SavedModel."""
+    variant: str = ""
+    """Variant of the model, or signature of the SavedModel."""
+    batch: int | None = None
+    """Batch size of the model or of a function that cuts its batch; None where none was given."""
+    micro_batches: int | None = None
+    """Micro-batches of the step; None: the step as it is."""
+    late: tuple[int, ...] | None = None
+    """For a function, as `Cut.late`; None: gradients are added up before one update."""
+    every: int = 1
+    """For a function, as `Cut.every`."""
+
+    def __post_init__(self) -> None:
+        """Validate: the values may come from anybody's file."""
+        counts = [x for x in (self.batch, self.micro_batches, self.every) if x is not None]
+        if not all(1 <= x < 10**9 for x in counts) or not all(0 <= x < 10**9 for x in self.late or ()):
+            raise ValueError("batch, micro_batches, every and late must be counts below 1e9")
+        if len(self.late or ()) > _MOST_WEIGHTS:
+            raise ValueError(f"late has more than {_MOST_WEIGHTS} variables")
+        if (self.micro_batches or self.every) % self.every:
+            raise ValueError(f"micro_batches {self.micro_batches} is no multiple of every {self.every}")
+
+    @property
+    def model(self) -> Source | None:
+        """The built-in model that the graph is of, or None when it came from elsewhere."""
+        if self.kind != "model":
+            return None
+        return Source(model=self.name, variant=self.variant, batch=self.batch, micro_batches=self.micro_batches)
+
+    @property
+    def cut_function(self) -> Source | None:
+        """The function whose batch is cut; None for any other graph."""
+        if self.kind != "function" or self.micro_batches is None:
+            return None
+        return Source(
+            function=self.name, batch=self.batch, micro_batches=self.micro_batches, late=self.late, every=self.every
+        )  # fmt: skip
+
+    def unrolled(self, micro_batches: int) -> "GraphOrigin":
+        """Return the origin of the graph of several micro-batches, each with a batch of its own."""
+        return GraphOrigin(kind="other") if self.kind == "function" else replace(self, micro_batches=micro_batches)
+
+    @property
+    def from_file(self) -> bool:
+        """True for a graph that was read from a file, whose user may not have its program."""
+        return self.kind in ("file", SAVED_MODEL)
+
+    @property
+    def takes_shapes(self) -> bool:
+        """True for a graph whose shapes can be given: of a file, or a function of one batch."""
+        return self.from_file or (self.kind == "function" and self.micro_batches is None)
+
+
+SAVED_MODEL = "SavedModel"
+"""Kind of the origin of a graph that is one of these."""
+
+
+class GraphSource(str):
+    """One line that names a graph for people on its way into a `Graph`, with the origin that it was written from."""
+
+    origin: GraphOrigin
+
+    def __new__(cls, line: str, origin: GraphOrigin = GraphOrigin(kind="other")) -> "GraphSource":
+        """Join a line and the fields that it was written from."""
+        made = super().__new__(cls, line)
+        made.origin = origin
+        return made
+
+
+def origin_of(source: str) -> GraphOrigin:
+    """Return the fields of a graph's source; kind "other" for a plain line."""
+    return source.origin if isinstance(source, GraphSource) else GraphOrigin(kind="other")
+
+
+def model_source(model: str, variant: str, batch: int | None) -> GraphSource:
+    """Return the source of a graph of a built-in model."""
+    line = f"model {model} {variant}" + (f" batch {batch}" if batch else "")
+    return GraphSource(line, GraphOrigin(kind="model", name=model, variant=variant, batch=batch or None))
+
+
+def file_source(name: str) -> GraphSource:
+    """Return the source of a graph in a GraphDef's file."""
+    return GraphSource(f"file {name}", GraphOrigin(kind="file", name=name))
+
+
+def saved_model_source(folder: str, signature: str) -> GraphSource:
+    """Return the source of a graph that is a signature of a SavedModel."""
+    origin = GraphOrigin(kind=SAVED_MODEL, name=folder, variant=signature)
+    return GraphSource(f"{SAVED_MODEL} {folder} {signature}", origin)
+
+
+def function_source(reference: str, batch: int | None, cut: Cut | None) -> GraphSource:
+    """Return the source of the graph of a function, MODULE:NAME, as it cuts its batch."""
     if cut is None:
-        return f"function {reference}"
+        return GraphSource(f"function {reference}", GraphOrigin(kind="function", name=reference))
     turn = "each" if cut.every == 1 else f"every {cut.every}"
-    how = MICRO_BATCHES if cut.late is None else f"{_UPDATED} {turn}, {_LATE} {_told(cut.late)}"
-    return f"function {reference}" + (f" batch {batch}" if batch else "") + f", {cut.batches} {how}"
-
-
-def _told(late: tuple[int, ...]) -> str:
-    """Runs of equal numbers, such as 2x4 for four times 2."""
-    return " ".join(f"{by}x{len(list(run))}" for by, run in groupby(late)) or "0"
-
-
-def _late(told: str) -> tuple[int, ...] | None:
-    """Read what `_told` wrote; None where it is of more variables than there can be."""
-    runs = [tuple(map(int, run.split("x"))) for run in told.split()] if told != "0" else []
-    if sum(count for _, count in runs) > _MOST_WEIGHTS:
-        return None
-    return tuple(by for by, count in runs for _ in range(count))
-
-
-def cut_by(label: str) -> Source | None:
-    """The function whose batch is cut that a label names; None for a graph that was not made so."""
-    found = _FUNCTION.match(label)
-    if not found:
-        return None
-    reference, batch, pieces, turn, told = found.groups()
-    late, every = None if told is None else _late(told), int(turn or 1)
-    if (told is not None and late is None) or every < 1 or int(pieces) % every:
-        return None
-    return Source(
-        function=reference, batch=int(batch) if batch else None, micro_batches=int(pieces), late=late, every=every
+    if cut.late is None:
+        how = MICRO_BATCHES
+    else:
+        # Runs of equal numbers, such as 2x4 for four times 2.
+        runs = " ".join(f"{by}x{len(list(run))}" for by, run in groupby(cut.late)) or "0"
+        how = f"{_UPDATED} {turn}, {_LATE} {runs}"
+    origin = GraphOrigin(
+        kind="function", name=reference, batch=batch or None, micro_batches=cut.batches, late=cut.late, every=cut.every
     )  # fmt: skip
+    return GraphSource(
+        f"function {reference}" + (f" batch {batch}" if batch else "") + f", {cut.batches} {how}", origin
+    )
 
 
-def named_by(label: str) -> Source | None:
-    """The built-in model that a label names, or None when the graph came from elsewhere."""
-    found = _MODEL.match(label)
-    if not found:
-        return None
-    batch, micro_batches = (None if number is None else int(number) for number in found.groups()[2:])
-    return Source(model=found.group(1), variant=found.group(2), batch=batch, micro_batches=micro_batches)
+# Files of graphs and splits, and plans that older versions wrote, have the line alone.
+
+_MODEL_LINE = re.compile(rf"model ([\w-]+) ([\w-]+)(?: batch (\d{{1,9}}))?(?:, (\d{{1,9}}) {MICRO_BATCHES})?")
+_CUT_LINE = re.compile(
+    rf"function (\S+?)(?: batch (\d{{1,9}}))?, (\d{{1,9}}) "
+    rf"(?:{MICRO_BATCHES}|{_UPDATED} (?:each|every (\d{{1,9}})), {_LATE} "
+    r"(0|\d{1,9}x\d{1,9}(?: \d{1,9}x\d{1,9})*))"
+)
+
+
+def read_source(line: str) -> GraphSource:
+    """Read the fields back from a line of `model_source` and the like; kind "other" where it is none of these."""
+    try:
+        return GraphSource(line, _read_origin(line))
+    except ValueError:  # numbers that no graph is made with
+        return GraphSource(line)
+
+
+def _read_origin(line: str) -> GraphOrigin:
+    if match := _MODEL_LINE.fullmatch(line):
+        batch, micro_batches = (None if number is None else int(number) for number in match.groups()[2:])
+        return GraphOrigin(
+            kind="model", name=match[1], variant=match[2], batch=batch, micro_batches=micro_batches
+        )  # fmt: skip
+    if match := _CUT_LINE.fullmatch(line):
+        reference, size, pieces, turn, said = match.groups()
+        runs = [] if said in (None, "0") else [tuple(map(int, run.split("x"))) for run in said.split()]
+        if sum(count for _, count in runs) > _MOST_WEIGHTS:
+            raise ValueError(f"more than {_MOST_WEIGHTS} variables")
+        late = None if said is None else tuple(by for by, count in runs for _ in range(count))
+        return GraphOrigin(
+            kind="function", name=reference, batch=int(size) if size else None, micro_batches=int(pieces),
+            late=late, every=int(turn or 1),
+        )  # fmt: skip
+    kind, _, name = line.partition(" ")
+    if kind == "function" and ":" in name:
+        return GraphOrigin(kind="function", name=name)
+    if kind == SAVED_MODEL:
+        folder, _, signature = name.rpartition(" ")
+        return GraphOrigin(kind=SAVED_MODEL, name=folder or name, variant=signature if folder else "")
+    return GraphOrigin(kind="file", name=name) if kind == "file" else GraphOrigin(kind="other")

@@ -18,6 +18,7 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
+from pesto.core.source import Origin
 from solvers.arrays import Bools
 
 VERSION = 1
@@ -143,7 +144,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     UsageError with a suggestion when no preset has the name, InputError naming file and key when the content is
     refused, FileError when the file cannot be read.
     """
-    return parse(*_content(name_or_path))
+    data, where, name, is_preset = _content(name_or_path)
+    return parse(data, where, name, is_preset=is_preset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +162,8 @@ class ClusterDescription:
 
 def describe_cluster(name_or_path: str) -> ClusterDescription:
     """The cluster that `load_cluster` gives, and the text of its file; errors as there."""
-    data, where, source = _content(name_or_path)
-    cluster = parse(data, where, source)
+    data, where, name, is_preset = _content(name_or_path)
+    cluster = parse(data, where, name, is_preset=is_preset)
     text = data.decode()
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     about = " ".join(line.lstrip("# ").rstrip() for line in head)
@@ -171,22 +173,25 @@ def describe_cluster(name_or_path: str) -> ClusterDescription:
     )
 
 
-def _content(name_or_path: str) -> tuple[bytes, str, str]:
-    """The bytes of a cluster's file, what it is called in errors, and in the cluster."""
+def _content(name_or_path: str) -> tuple[bytes, str, str, bool]:
+    """Return the bytes of a cluster's file, its name in errors and in the cluster, and True for a preset."""
     if name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path:
         path = FilePath(name_or_path)
-        return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name)
+        return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name), False
     if name_or_path not in cluster_names():
         remedy = toml.suggest(name_or_path, cluster_names())
         raise UsageError.build(
             f"no cluster is named {quoted(name_or_path)}", remedy=f"{remedy}; or give a file ending in .toml"
         )
     path = _folder() / f"{name_or_path}.toml"
-    return read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}"
+    return read_bytes(path, toml.MOST_BYTES), str(path), name_or_path, True
 
 
-def parse(data: bytes, where: str, source: str) -> Cluster:
-    """The cluster in the bytes of a file; `where` names it in errors, `source` in the cluster. InputError as above."""
+def parse(data: bytes, where: str, source: str, *, is_preset: bool = False) -> Cluster:
+    """Return the cluster in the bytes of a file; `where` names the file in errors, `source` in the cluster.
+
+    Raise InputError as `load_cluster`.
+    """
     file = toml.parse(data, File, where, InputError)
     if file.format_version != VERSION:
         raise InputError.build(
@@ -230,7 +235,11 @@ def parse(data: bytes, where: str, source: str) -> Cluster:
         links: dict[str, int] = {}
         paths = _paths(file, devices, links)
         name = file.name or FilePath(where).stem
-        return Cluster(name=name, devices=devices, links=tuple(links), paths=paths, source=source)
+        return Cluster(
+            name=name, devices=devices, links=tuple(links), paths=paths,
+            source=f"preset {source}" if is_preset else source,
+            origin=Origin(kind="preset", name=source) if is_preset else Origin.of_file("file", source, data),
+        )  # fmt: skip
     except InputError as e:
         raise InputError(f"{where}: {e}") from e
 

@@ -14,6 +14,7 @@ from pesto.core.files.json import quoted, shown
 from pesto.core.files.labels import check_labels
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
+from pesto.core.source import read_source
 from pesto.inputs.attribute_values import Pick, count, missing_text, number, parts, pick_value, truth
 from pesto.inputs.networkx_edges import wire_edges
 
@@ -142,7 +143,7 @@ def _make_graph(said: dict[str, Any], ops: list[OpRecord], kinds: list[str], sou
         check_labels([source], lambda _: "the graph's source")
         shapes = str(said.get("feed_shapes", ""))
         check_labels([shapes], lambda _: "the graph's feed_shapes", empty=True)
-        return to_graph(ops, kinds, source, batch=batch, feed_shapes=shapes.split(), way=way)
+        return to_graph(ops, kinds, read_source(source), batch=batch, feed_shapes=shapes.split(), way=way)
     except InputError as error:
         text = _PLACE.sub(lambda at: f"node {quoted(ops[int(at[1])].name)}", str(error))
         raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error

@@ -23,7 +23,7 @@ from pesto.core.graph import Graph
 from pesto.core.micro_batches.step_parts import step_parts
 from pesto.core.micro_batches.unrolling import unroll
 from pesto.core.plans.plan import Plan
-from pesto.core.source import GRAPH_DEF, Source, cut_by, named_by
+from pesto.core.source import GRAPH_DEF, GraphSource, Source, read_source
 from pesto.inputs import cluster_file
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
 from pesto.inputs.precheck import precheck
@@ -253,7 +253,7 @@ def load_cluster(name: str) -> Cluster:
 def plan_cluster(plan: Plan) -> str:
     """The preset that the plan names, never a path: a plan may come from anybody. UsageError for any other cluster."""
     made = plan.provenance
-    if not made.cluster_source.startswith("preset "):
+    if made.cluster_origin.kind != "preset":
         raise UsageError.build(f"the plan's cluster was {made.cluster_source!r}", remedy="give it as the cluster")
     if made.cluster not in cluster_file.cluster_names():
         raise UsageError.build(
@@ -278,21 +278,21 @@ def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> 
 def plan_source(plan: Plan, source: Source) -> Source:
     """The graph that the options name, or else the built-in model that the plan names."""
     made = plan.provenance
-    recorded = RecordedSource(made.graph_source, made.graph_batch, plan.feed_shapes)
+    recorded = RecordedSource(GraphSource(made.graph_source, made.graph_origin), made.graph_batch, plan.feed_shapes)
     return source_of(recorded, source, "the plan's graph", "when it was planned")
 
 
 def split_source(split: "SplitFile", source: Source) -> Source:
     """The step that the options name, or else the built-in model that the split names."""
-    recorded = RecordedSource(split.source, split.batch, split.feed_shapes)
+    recorded = RecordedSource(read_source(split.source), split.batch, split.feed_shapes)
     return source_of(recorded, source, "the split's step", "when it was split")
 
 
 class RecordedSource(NamedTuple):
     """The graph that a file of a plan or a split says it was made of."""
 
-    source: str
-    """Label of the graph, as `Graph.source`."""
+    source: GraphSource
+    """Source of the graph, with its origin."""
     batch: int | None
     """Batch size given where the graph leaves it open."""
     feed_shapes: tuple[str, ...] = ()
@@ -306,11 +306,11 @@ def source_of(recorded: RecordedSource, source: Source, what: str, when: str) ->
     function whose batch is cut.
     """
     made, size, shapes = recorded
-    cut = cut_by(made)
+    cut = made.origin.cut_function
     if cut is not None and source.function == cut.function:
         batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
         source = replace(source, batch=batch, micro_batches=pieces, late=cut.late, every=cut.every)
-    named = named_by(made)
+    named = made.origin.model
     if source.model is not None and named is not None and source.model == named.model:
         size = named.batch
     if source != Source() and source.batch is None and source.has_shapes:
@@ -320,9 +320,8 @@ def source_of(recorded: RecordedSource, source: Source, what: str, when: str) ->
         source = replace(source, shape=source.shape + tuple(x for x in shapes if x.rpartition("=")[0] not in given))
     if source == Source():
         if named is None:
-            called = made.startswith("function ") and ":" in made
-            named_as = made if cut is None else f"function {cut.function}"
-            option = f"--{shown(named_as)}" if called else "--graph, --saved-model or --function"
+            function = made.origin.name if made.origin.kind == "function" else None
+            option = "--graph, --saved-model or --function" if function is None else f"--function {shown(function)}"
             raise UsageError.build(f"{what} was {quoted(made)}", remedy=f"give it with {option}, as {when}")
         return named
     return source.checked()

@@ -14,7 +14,6 @@ from pesto.core.micro_batches.recognition import recognise_micro_batches
 from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts, step_parts
 from pesto.core.micro_batches.unrolling import MicroBatched, unroll
 from pesto.core.settings import Settings
-from pesto.core.source import cut_by
 from pesto.pipelining.schedules import ChainSchedule
 from pesto.pipelining.step_chain import StepChain, accelerators, add_weight_versions, build_step_chain, fold
 from pesto.pipelining.unrolled import Unrolled
@@ -197,7 +196,7 @@ class StagedStep:
             raise UsageError.build(
                 f"{cluster.name} has one accelerator", remedy="a pipeline needs two; give a cluster with more"
             )
-        cut = cut_by(graph.source)
+        cut = graph.origin.cut_function
         every = cut.every if cut is not None and cut.late is not None else None
         seen = recognise_micro_batches(graph, every=every) if batches is None else None
         if seen is None and cut is not None:

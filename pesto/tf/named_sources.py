@@ -14,7 +14,7 @@ from pesto.core.files.json import shown
 from pesto.core.files.reading import reading, report_phase
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
-from pesto.core.source import EVERYTHING, Source, model_label
+from pesto.core.source import EVERYTHING, Source, model_source
 from pesto.tf.run.run_options import STOCK, Batch, RunOptions
 from pesto.tf.step_facts import StepFacts
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -216,7 +216,7 @@ def _model(source: Source) -> tuple["ModelStep", str]:
 
     try:
         family, variant = models.find(source.model or "", source.variant)
-        label = model_label(family.name, variant, source.batch)
+        label = model_source(family.name, variant, source.batch)
         report_phase(f"building {label}")
         step = models.build(family.name, variant, source.batch)
     except ValueError as error:

@@ -180,7 +180,7 @@ def simulate(
     errors, found = None if noise is None else ErrorModel(noise=noise, draws=draws, seed=seed), as_plan(plan)
     # Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be.
     made = found.provenance
-    own = inputs.plan_cluster(found) if cluster is None or made.cluster_source.startswith("preset ") else None
+    own = inputs.plan_cluster(found) if cluster is None or made.cluster_origin.kind == "preset" else None
     priced = costs if needed_costs(found) else None
     if own is not None and (priced is None or as_cluster_and_costs(graph, own, priced)[1].source == made.costs):
         check(found, graph, cluster=own, costs=priced)

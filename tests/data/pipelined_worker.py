@@ -28,7 +28,7 @@ from keras import layers  # noqa: E402
 from tensorflow.python.ops import resource_variable_ops  # noqa: E402
 
 from pesto.core.errors import PestoError  # noqa: E402
-from pesto.core.source import Cut, function_label  # noqa: E402
+from pesto.core.source import Cut, function_source  # noqa: E402
 from pesto.inputs.cluster_file import load_cluster  # noqa: E402
 from pesto.pipelining.late_pipeline import pipeline_without_flush  # noqa: E402
 from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step  # noqa: E402
@@ -199,7 +199,7 @@ def held(model: Any) -> list[bytes]:
 def graph_of(program: str) -> Any:
     """The graph of a model's step in micro-batches, as `pesto pipeline --function` makes it."""
     model = compiled(program)
-    label = function_label(f"worker:{program}", PIECES * EACH, Cut(PIECES))
+    label = function_source(f"worker:{program}", PIECES * EACH, Cut(PIECES))
     return build_graph(capture_keras(model, PIECES * EACH, data=batches(model)[0], source=label, cut=Cut(PIECES)))
 
 
@@ -211,7 +211,7 @@ def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", tur
 
     def trace(late: tuple[int, ...]) -> Any:
         cut = Cut(many, late, every)
-        label = function_label(f"worker:{program}", many * EACH, cut)
+        label = function_source(f"worker:{program}", many * EACH, cut)
         return build_graph(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
 
     found = pipeline_without_flush(trace, load_cluster(cluster), PipelineOptions())
@@ -316,7 +316,7 @@ def by_schedules(program: str, schedules: str) -> None:
 def by_one_plan() -> None:
     """`pesto.pipeline` of a model and of a function, and `fit`, by plans of two micro-batches; and what is refused."""
     x, y = np.arange(96, dtype=np.float64).reshape(24, 4) / 96, np.ones((24, 2))
-    plan = planned(capture_keras(small(), 12, cut=Cut(2), source=function_label("worker:small", 12, Cut(2))))
+    plan = planned(capture_keras(small(), 12, cut=Cut(2), source=function_source("worker:small", 12, Cut(2))))
     by_hand, by_fit = small(), small()
     step = api.pipeline(by_hand, plan, devices="cpu")
     gave = [float(step(x[k : k + 12], y[k : k + 12])) for k in (0, 12)]
@@ -338,7 +338,7 @@ def by_one_plan() -> None:
     refused("step", lambda: stepping(small())(np.float32(x[:12]), np.float32(y[:12])), plan)
     given = [tf.TensorSpec([12, 4]), tf.TensorSpec([12, 2])]
     made = capture_pieces(
-        stepping(small()), *given, batch=None, cut=Cut(2), source=function_label("worker:f", None, Cut(2))
+        stepping(small()), *given, batch=None, cut=Cut(2), source=function_source("worker:f", None, Cut(2))
     )
     again = small()
     called = api.pipeline(stepping(again), planned(made), devices="cpu")

@@ -174,7 +174,8 @@ def _plan_of(shop: Workshop, done: Done) -> Any:
     plan = read_json(shop.folder / "plan.json")
     if plan is None:
         return {"exit": done.code}
-    del plan["provenance"]["pesto_version"]
+    for key in ("pesto_version", "graph_origin", "cluster_origin", "costs_files"):  # newer than the hashes
+        del plan["provenance"][key]
     if plan["provenance"]["coarse"] is not None:
         del plan["provenance"]["coarse"]["version"]
     return {"exit": done.code, "plan": plan, "order": done.said["order"]}

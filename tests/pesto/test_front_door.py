@@ -20,7 +20,7 @@ from pesto.cli.verbs.profile import profile_command
 from pesto.cli.verbs.sweep import sweep_command
 from pesto.core.costs.measured import save_profile
 from pesto.core.settings import SettingsOptions
-from pesto.core.source import Source
+from pesto.core.source import Origin, Source
 
 ROOT = Path(__file__).resolve().parents[2]
 TOWERS = ROOT / "tests/data/two-towers.graph.json"
@@ -309,7 +309,7 @@ def test_a_plan_is_refused_where_it_does_not_belong(graph, plan) -> None:
         pesto.simulate(plan, dataclasses.replace(graph, names=tuple(f"x{n}" for n in graph.names)))
     with pytest.raises(pesto.InputError, match=r"has no gpu:\d, .* - give one"):
         pesto.simulate(plan, graph, cluster=scale_cluster(pesto.load_cluster("v100x2-nvlink"), ClusterPoint(devices=1)))
-    elsewhere = dataclasses.replace(plan.provenance, cluster_source="mine.toml")
+    elsewhere = dataclasses.replace(plan.provenance, cluster_source="mine.toml", cluster_origin=Origin(kind="file"))
     for function in (pesto.check, pesto.simulate):
         with pytest.raises(pesto.UsageError, match=r"'mine\.toml' - give"):
             function(dataclasses.replace(plan, provenance=elsewhere), graph)

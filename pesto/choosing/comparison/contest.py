@@ -22,7 +22,6 @@ from pesto.core.plans.plan import Plan, verify
 from pesto.core.problem import TICK_S, build_problem, payloads
 from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
-from pesto.core.source import named_by
 from pesto.planning.baselines.places import accelerators
 from pesto.planning.coarsen.quotient import shortest
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
@@ -66,7 +65,7 @@ def shape_of(graph: Graph, problem: Problem, cluster: Cluster) -> StepShape:
     if classes and work:
         mean = problem.transfer[:, classes].mean(axis=1)
         ccr = float(mean[problem.payload[problem.payload >= 0]].sum() / work)
-    named = named_by(graph.source)
+    named = graph.origin.model
     batch = graph.batch if graph.batch is not None or named is None else named.batch
     return StepShape(parallelism=work / longest if longest else 1.0, ccr=ccr, batch=batch)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.core.errors import InputError
+from pesto.core.source import Origin
 from solvers.arrays import Floats, Ints, floats, ints
 
 MODELLED = 0
@@ -30,6 +31,8 @@ class Costs:
     """[n] where the op's times come from on devices where it may be placed: modelled (0), given (1) or measured (2)."""
     source: str
     """One line that goes on from `basis`: model and presets, or the profile's file and date-free description."""
+    files: tuple[Origin, ...] = ()
+    """Files that the times rest on, the one that holds before the others first."""
     note: str = ""
     """One line on what the times leave out, of which callers are warned; empty where there is nothing to say."""
     noise: str = ""

@@ -21,6 +21,7 @@ from pesto.core.files.json import Amount, DocumentKind, decode_document, encode_
 from pesto.core.files.labels import short_fingerprints
 from pesto.core.graph import Graph
 from pesto.core.quantities import percent
+from pesto.core.source import PROFILE, Origin
 from solvers.arrays import Floats, Ints, floats
 from solvers.compiled.dag import topological_order
 
@@ -223,11 +224,12 @@ def apply_profile(graph: Graph, cluster: Cluster, profile: Profile, fallback: Co
         f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations{_noise(profile)}), "
         f"else {fallback.source}"
     )
+    file = Origin.of_file(PROFILE, shown(profile.source), times.tobytes())
     origin = np.where(known_everywhere(known, graph, cluster), MEASURED, fallback.origin)
     noise = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
     return Costs(
         compute_s=compute_s, origin=origin, source=source, noise=noise if count else "",
-        launch_s=_launches(profile, cluster),
+        launch_s=_launches(profile, cluster), files=((file,) if count else ()) + fallback.files,
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import hashlib
 import io
 import math
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.toml import suggest
 from pesto.core.graph import Graph
+from pesto.core.source import TIMES, Origin
 from solvers.arrays import Bools, Ints
 
 SUFFIX = ".csv"
@@ -31,7 +31,6 @@ MOST_SCALE = 1000.0
 _READ = ("name", "type", "device", "seconds", "scale")
 _PASSED_OVER = ("dtype", "flops", "bytes", "origin", "kernel")
 """Columns of the list of a step's costs that are there for people."""
-_MARK = "own times of "
 _SAME = 1e-9
 """Relative difference up to which a time is the one that was known."""
 _FORMULA = ("'=", "'+", "'-", "'@")
@@ -68,13 +67,8 @@ class UserTimes:
     rows: tuple[TimeRow, ...]
     where: str
     """The file's name, for messages."""
-    source: str
+    origin: Origin
     """The same with a digest of its content, for plans."""
-
-
-def uses_user_times(source: str) -> bool:
-    """Whether the line of a plan on its costs says that it rests on times of one's own."""
-    return source.startswith(_MARK)
 
 
 def load_user_times(path: Path) -> UserTimes:
@@ -108,7 +102,7 @@ def parse_user_times(data: bytes, where: str) -> UserTimes:
             raise InputError.build(
                 f"{where}, line {row.line}: {row.of} has a number in line {first.line} already", remedy="leave one"
             )
-    return UserTimes(rows=rows, where=where, source=f"{where} (sha256 {hashlib.sha256(data).hexdigest()[:8]})")
+    return UserTimes(rows=rows, where=where, origin=Origin.of_file(TIMES, where, data))
 
 
 def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback: Costs) -> Costs:
@@ -137,13 +131,17 @@ def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback:
         origin=np.where(known_everywhere(differs & ~np.isnan(seconds), graph, cluster), GIVEN, fallback.origin),
         note=_note(times, unmatched, changed=bool(differs.any())),
     )
-    return replace(found, source=_source(times, differs, np.isnan(seconds), fallback)) if differs.any() else found
+    if not differs.any():
+        return found
+    source = _source(times, differs, np.isnan(seconds), fallback)
+    return replace(found, source=source, files=(times.origin, *fallback.files))
 
 
 def _source(times: UserTimes, differs: Bools, scaled: Bools, fallback: Costs) -> str:
     count, factors = int(differs.any(axis=1).sum()), int((differs & scaled).any(axis=1).sum())
     how = f" ({factors} of them scaled)" if factors else ""
-    return f"{_MARK}{count} of {len(differs)} ops{how} by {times.source}, else {fallback.source}"
+    by = f"{times.origin.name} (sha256 {times.origin.digest})"
+    return f"own times of {count} of {len(differs)} ops{how} by {by}, else {fallback.source}"
 
 
 def _note(times: UserTimes, unmatched: list[TimeRow], *, changed: bool) -> str:

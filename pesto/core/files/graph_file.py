@@ -16,6 +16,7 @@ from pesto.core.files.json import Count, DocumentKind, Outline, decode_document,
 from pesto.core.files.labels import check_labels
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph, Variable
+from pesto.core.source import read_source
 from solvers.arrays import Bools, Floats, Ints, offsets
 
 # The kernels of a graph file's ops: a form by its name, and its sizes.
@@ -353,7 +354,7 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         if not file.ops:
             raise InputError.build("$.ops: there are no ops", remedy="list at least one")
         with without_collection():
-            source = file.source or shown(source)
+            source = read_source(file.source or shown(source))
             return to_graph(
                 file.ops, _distinct(file.kinds), source, batch=file.batch, feed_shapes=file.feed_shapes, way=file.way
             )

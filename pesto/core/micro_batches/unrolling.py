@@ -120,7 +120,7 @@ class _Columns:
             moved_bytes=np.where(own, taken + given, g.moved_bytes[at]),
             launches=g.launches[at] | own, given_kinds=g.given_kinds,
             given_s=np.where(own[:, None], np.nan, g.given_s[at]),
-            source=f"{g.source}, {self.batches} micro-batches", batch=g.batch,
+            source=f"{g.source}, {self.batches} micro-batches", origin=g.origin.unrolled(self.batches), batch=g.batch,
             feed_shapes=g.feed_shapes, dtypes=g.dtypes,
             dtype_of=np.where(own, g.tensor_dtype[np.append(np.zeros_like(op), sums.tensor)], g.dtype_of[at]),
             tensor_dtype=g.tensor_dtype[self.tensor], loose=np.where(own, BOUND, g.loose[at]),

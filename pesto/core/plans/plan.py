@@ -23,6 +23,7 @@ from pesto.core.plans.solver_claim import claimant
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.quantities import duration, percent, plural, shorten, size
 from pesto.core.simulator import Timeline, simulate
+from pesto.core.source import GraphOrigin, Origin
 from solvers import Problem, Schedule, check, relative_gap
 from solvers.arrays import Floats, Ints, floats
 from solvers.bounds import quick_bounds
@@ -187,6 +188,8 @@ class Provenance:
     """`Graph.fingerprint()` of the graph that was planned."""
     graph_source: str
     """`Graph.source`, for people."""
+    graph_origin: GraphOrigin = GraphOrigin()  # noqa: RUF009
+    """`Graph.origin`: the same as fields."""
     graph_layout: str = ""
     """`Graph.layout()`; empty in files that do not say."""
     graph_listing: str = ""
@@ -197,8 +200,12 @@ class Provenance:
     """Name of the cluster."""
     cluster_source: str
     """`Cluster.source`: preset NAME, or a file's name."""
+    cluster_origin: Origin = Origin()  # noqa: RUF009
+    """`Cluster.origin`: the same as fields."""
     costs: str
     """`Costs.source`: where op times come from, on one line."""
+    costs_files: tuple[Origin, ...] | None = None
+    """`Costs.files`: profiles and files of the user's own times; None in files that do not say."""
     costs_basis: str
     """measured, given, modelled, or how many ops of each."""
     chosen: str

@@ -1,5 +1,7 @@
 """Plans on disk: the project's versioned JSON, and the file formats of Pesto's authors."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pesto.core.files.json import DocumentKind, decode_document, decode_json, en
 from pesto.core.graph import Graph, Variable
 from pesto.core.plans.plan import Plan, Provenance, control_edges
 from pesto.core.plans.shared_variables import CompanionPlan, StepVariables
+from pesto.core.source import PROFILE, TIMES, Origin, read_source
 from solvers import Schedule
 from solvers.arrays import Ints
 
@@ -110,7 +113,17 @@ def load(path: Path) -> Plan:
 def loads(data: bytes, what: str) -> Plan:
     """A plan from JSON bytes; InputError naming `what` and the place. Its schedule is not checked: see `verify`."""
     found = decode_document(data, _PlanFile, what, KIND)
-    o = found.ops
+    o, made = found.ops, found.provenance
+    # Older versions wrote the lines for people alone.
+    if not made.graph_origin.kind:
+        made = replace(made, graph_origin=read_source(made.graph_source).origin)
+    if not made.cluster_origin.kind:
+        kind, _, preset = made.cluster_source.partition(" ")
+        is_preset = kind == "preset" and bool(preset)
+        origin = Origin(kind="preset", name=preset) if is_preset else Origin(kind="file", name=made.cluster_source)
+        made = replace(made, cluster_origin=origin)
+    if made.costs_files is None:
+        made = replace(made, costs_files=_read_costs_files(made))
     if len({len(o.name), len(o.device), len(o.rank), len(o.start), len(o.finish)}) != 1:
         raise InputError.build("the columns of ops differ in length", where=what, remedy="the file is damaged")
     if len(found.lanes) != len(found.lane_device):
@@ -130,13 +143,24 @@ def loads(data: bytes, what: str) -> Plan:
             schedule=_schedule(found),
             tick_s=found.tick_s,
             peak_bytes=found.peak_bytes,
-            provenance=found.provenance,
+            provenance=made,
             held=_step_variables(found, what),
             beside=found.beside,
             feed_shapes=tuple(found.feed_shapes),
         )
     except (ValueError, OverflowError) as error:
         raise InputError.build(f"{error}", where=what, remedy="the file is damaged") from error
+
+
+def _read_costs_files(made: Provenance) -> tuple[Origin, ...]:
+    """Read the files that times of ops come from out of an older plan's lines on its costs."""
+    match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", made.costs)
+    times = (Origin(kind=TIMES, name=match[1], digest=match[2] or ""),) if match else ()
+    measured = (
+        re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", made.costs) if "measured" in made.costs_basis else None
+    )
+    profile = "measured" in made.costs_basis
+    return times + ((Origin(kind=PROFILE, name=measured[1] if measured else ""),) if profile else ())
 
 
 def _step_variables(found: _PlanFile, what: str) -> StepVariables:

@@ -5,7 +5,6 @@ from typing import Any
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.user_times import uses_user_times
 from pesto.core.errors import VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
@@ -13,10 +12,10 @@ from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.plans.solver_claim import claimant
 from pesto.core.quantities import percent
 from pesto.core.settings import NEAR
+from pesto.core.source import PROFILE, TIMES
 
 NOT_CHECKED = "stated by the file, not checked"
 """What a page says of a statement that nothing at hand confirms."""
-_PRESET = "preset "
 
 
 def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dict[str, Any]:
@@ -33,6 +32,12 @@ def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Co
         "cluster_source": cluster.source, "costs": costs.source,
     }  # fmt: skip
     left: dict[str, Any] = {key: getattr(made, key) for key, own in at_hand.items() if getattr(made, key) != own}
+    if made.graph_origin != graph.origin:
+        left["graph_origin"] = asdict(made.graph_origin)
+    if made.cluster_origin != cluster.origin:
+        left["cluster_origin"] = asdict(made.cluster_origin)
+    if made.costs_files != costs.files:
+        left["costs_files"] = [asdict(file) for file in made.costs_files or ()]
     if plan.feed_shapes != graph.feed_shapes:
         left["feed_shapes"] = list(plan.feed_shapes)
     others = [name for name in made.candidates_ticks if name != made.chosen]
@@ -49,9 +54,12 @@ def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Co
 def needed_costs(plan: Plan) -> str:
     """The costs that a plan rests on and that have to be given to check it, with the remedy; empty where none have."""
     made = plan.provenance
-    if uses_user_times(made.costs):
-        return f"{shown(made.costs.partition(', else ')[0])} - give that file"
-    return "measured costs - give the profile" if "measured" in made.costs_basis else ""
+    for file in made.costs_files or ():
+        if file.kind == TIMES:
+            return f"times of {shown(file.name)} (sha256 {shown(file.digest)}) - give that file"
+        if file.kind == PROFILE:
+            return "measured costs - give the profile"
+    return ""
 
 
 def _of_inputs(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list[str]:
@@ -59,11 +67,13 @@ def _of_inputs(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list
     if made.costs_basis != costs.basis:
         wrong.append(f"the costs are {costs.basis}, the plan says {shown(made.costs_basis)}")
     # A profile's file, or that of one's own times, may have another name by now; `verify` has held the times.
-    renamed = (costs.origin == MEASURED).any() or (uses_user_times(made.costs) and uses_user_times(costs.source))
+    both = {file.kind for file in made.costs_files or ()} & {file.kind for file in costs.files}
+    renamed = (costs.origin == MEASURED).any() or TIMES in both
     if made.costs != costs.source and not renamed:
         wrong.append(f"the costs are the {costs.source}, the plan says {shown(made.costs)}")
     said, own = (made.cluster, made.cluster_source), (cluster.name, cluster.source)
-    if said != own and made.cluster_source.startswith(_PRESET) and cluster.source.startswith(_PRESET):
+    presets = made.cluster_origin.kind == cluster.origin.kind == "preset"
+    if presets and (said != own or made.cluster_origin != cluster.origin):
         wrong.append(f"the cluster is {own[0]} ({own[1]}), the plan says {shown(said[0])} ({shown(said[1])})")
     if made.graph_batch != graph.batch and None not in (made.graph_batch, graph.batch):
         wrong.append(f"the batch is {graph.batch}, the plan says {made.graph_batch}")

@@ -15,7 +15,6 @@ from pesto.core.plans.statements import needed_costs
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
-from pesto.core.source import named_by
 from pesto.inputs.caller_values import as_cluster_and_costs, as_costs, as_plan
 from pesto.inputs.load import load_graph, plan_cluster
 from pesto.planning.solving.flow import formulate
@@ -60,7 +59,7 @@ class ExplainContext:
         """`explain`; a plan of a built-in model finds its graph by name. UsageError where the graph is not known."""
         graph = self.graph
         if graph is None:
-            named = named_by(plan.provenance.graph_source)
+            named = plan.provenance.graph_origin.model
             if named is None:
                 made = shown(plan.provenance.graph_source)
                 raise UsageError.build(

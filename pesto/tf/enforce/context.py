@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pesto.core.errors import MismatchError, UsageError
 from pesto.core.plans.plan import Plan
-from pesto.core.source import Cut, cut_by
+from pesto.core.source import Cut
 from pesto.tf import placement_refusals, private
 from pesto.tf.apply_placement.placement import refuse_older
 from pesto.tf.apply_placement.targets import device_targets
@@ -71,7 +71,7 @@ def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
 
 def _common_cut(plans: Sequence[Plan]) -> Cut | None:
     """Return the micro-batch cut that all of these plans share."""
-    made = [cut_by(plan.provenance.graph_source) for plan in plans]
+    made = [plan.provenance.graph_origin.cut_function for plan in plans]
     every = {None if one is None else one.cut for one in made}
     if len(every) > 1:
         said = " and ".join(sorted({"none" if cut is None else str(cut.batches) for cut in every}))

@@ -252,7 +252,7 @@ def _check_iterators(graph: Any, placement: StepPlacement, label: str) -> None:
 def _is_exported_signature(graph: Any, plan: Plan) -> bool:
     """Return True if a plan is for the signature of a SavedModel, and this is its graph."""
     made = plan.provenance
-    if not made.graph_source.startswith(SAVED_MODEL):
+    if made.graph_origin.kind != SAVED_MODEL:
         return False
     try:
         traced = trace_step(use_planned_shapes(capture_func_graph(graph, made.graph_source), plan), made.graph_batch)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
-from pesto.core.source import Cut, cut_by
+from pesto.core.source import Cut
 from pesto.tf.enforce import context
 from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches, train_in_micro_batches
@@ -23,7 +23,7 @@ def pipeline(step: Any, plan: Plan, options: ApplyOptions) -> Callable[..., Any]
     over its micro-batches. A function that loops over micro-batches itself is taken as it is. UsageError for a model
     without micro-batches in its plan, and what `context.place` raises.
     """
-    cut = cut_by(plan.provenance.graph_source)
+    cut = plan.provenance.graph_origin.cut_function
     if not isinstance(step, keras.Model):
         if cut is None or not callable(step) or hasattr(step, "structured_outputs"):
             return context.place(step, plan, options)

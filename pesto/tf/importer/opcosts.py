@@ -10,6 +10,7 @@ import numpy as np
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.graph import kernel_counts
+from pesto.core.source import origin_of
 from pesto.tf.importer import devices
 from pesto.tf.importer.branch_shapes import FunctionShapes, argument_stand_in
 from pesto.tf.importer.datatypes import compute_dtype, dominant_dtype
@@ -292,7 +293,7 @@ def warn_assumed(nodes: StepNodes, costs: OpCosts, in_loop: Bools, source: str) 
             len(lacking) + int(costs.unknown.sum()),
             shown(nodes.defs[(inside or lacking)[0]].name),
             "export with add_shapes=True"
-            if source.startswith("file ")
+            if origin_of(source).kind == "file"
             else "give tensors there fixed sizes (tf.ensure_shape, or shapes of the signature)",
         )
 

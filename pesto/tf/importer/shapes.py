@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.core.source import feed_shapes, is_file, output_of
+from pesto.core.source import feed_shapes, origin_of, output_of
 from pesto.tf.importer.branch_shapes import FunctionShapes, passed_through
 from pesto.tf.importer.list_shapes import STACKED
 from pesto.tf.importer.size_bounds import check_stated, inferred_bounds
@@ -225,7 +225,9 @@ def _unknown(captured: CapturedStep, nodes: StepNodes, batch: int | None) -> Inp
         why = f"its size depends on the data{of}, and nothing limits it, so its bytes are unknown"
         name = f"{nodes.defs[sized[0]].name}:{sized[1]}".removesuffix(":0")
         given = shape_to_give(captured.source, name, nodes.upper_bound(*sized))
-        remedy = remedy_for(nodes.defs[i].op, given, program=not is_file(captured.source), through=cause != i)
+        remedy = remedy_for(
+            nodes.defs[i].op, given, program=not origin_of(captured.source).from_file, through=cause != i
+        )
         return InputError.build(f"{why}", where=what, remedy=remedy)
     name = f"{nodes.defs[i].name}:{k}".removesuffix(":0")
     remedy = feed_remedy(shape_to_give(captured.source, name, shape), shape, batch)

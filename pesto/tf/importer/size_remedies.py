@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pesto.core.files.json import shown
-from pesto.core.source import takes_shapes
+from pesto.core.source import origin_of
 from pesto.tf.nodes.sizes import Shape
 
 ENSURED = (
@@ -111,7 +111,7 @@ REMEDIES: Mapping[str, str] = {
 def shape_to_give(source: str, name: str, shape: Shape) -> str:
     """The words that state the largest shape of an output, with N for what is open; none where none can be given."""
     sizes = "16,40" if shape is None else ",".join("N" if n < 0 else str(n) for n in shape)
-    return f"shape {shown(name)}={sizes}" if takes_shapes(source) else ""
+    return f"shape {shown(name)}={sizes}" if origin_of(source).takes_shapes else ""
 
 
 def remedy_for(op_type: str, given: str, *, program: bool, through: bool) -> str:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.core.source import is_file
+from pesto.core.source import origin_of
 
 _RAGGED = (tf.RaggedTensor, tf.RaggedTensorSpec, tf.compat.v1.ragged.RaggedTensorValue)
 _SPARSE = (tf.SparseTensor, tf.SparseTensorSpec, tf.compat.v1.SparseTensorValue)
@@ -50,7 +50,7 @@ def ragged_input_error(value: object, name: str, source: str) -> InputError:
 
 def _refusal(kind: str, name: str, source: str, parts: Mapping[str, Any] | None = None) -> InputError:
     """Return the error for an input; parts: the feeds of a file that it consists of, with their shapes."""
-    if is_file(source):
+    if origin_of(source).from_file:
         given = " and ".join(f"shape {shown(part)}={_sizes(shape)}" for part, shape in (parts or {}).items())
         remedy = f"give the shapes of both its feeds ({given})" if parts else "export a signature that takes it dense"
     elif kind == "RaggedTensor":

@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
-from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, model_label
+from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, file_source, model_source
 from pesto.tf import models
 from pesto.tf.nodes.fetches import checked_fetches, op_name
 from pesto.tf.nodes.inline import flatten
@@ -77,12 +77,12 @@ def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]
             step = models.build(family.name, variant, source.batch)
         except ValueError as error:
             raise UsageError.build(f"model: {error}", remedy="see pesto models") from error
-        label = model_label(family.name, variant, source.batch)
+        label = model_source(family.name, variant, source.batch)
         return label, step.graph.as_graph_def(), step.fetches, (step.init,)
     if source.file is not None:
         graph_def = read_graph_def(source.file)
         named = () if source.fetch == EVERYTHING else source.fetch
-        return f"file {shown(source.file.name)}", graph_def, named or sinks(graph_def), ()
+        return file_source(shown(source.file.name)), graph_def, named or sinks(graph_def), ()
     if source.saved_model is not None:
         captured = sources.capture_saved_model(source.saved_model, source.signature)
     else:

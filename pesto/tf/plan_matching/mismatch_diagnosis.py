@@ -10,7 +10,6 @@ from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.plan import Plan
-from pesto.core.source import cut_by
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.batch_dimension import has_open_batch
 from pesto.tf.nodes.captured import CapturedStep
@@ -147,7 +146,7 @@ def _variants(tracing: TraceRequest, base: Any, plan: Plan, unfit: UnmatchedStep
     for name, given, signature in argument_types.toggle_weights(base):
         yield signature, (_MORE if given else _FEWER).format(f"{name}[2]")
     yield from _dtype_variants(base, tracing.function, batch or _SIZE)
-    cut = cut_by(plan.provenance.graph_source)
+    cut = plan.provenance.graph_origin.cut_function
     if cut is not None and cut.batch:
         yield from _size_variants(base, (cut.batch,))
     elif batch is None and unfit.graph.ops <= _QUICK:
@@ -217,7 +216,7 @@ def unmatched_step_error(graph: Graph, plans: Sequence[Plan], label: str, inputs
 
 def _remedy(plan: Plan) -> str:
     """Return an additional remedy for a plan whose step cuts its batch."""
-    return "" if cut_by(plan.provenance.graph_source) is None else "call pesto.pipeline(step, plan) in its place, "
+    return "" if plan.provenance.graph_origin.cut_function is None else "call pesto.pipeline(step, plan) in its place, "
 
 
 def _shape(spec: Any) -> str:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.files.reading import report_phase
-from pesto.core.source import Cut, function_label
+from pesto.core.source import Cut, function_source
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.sources.keras_step import check_compiled, is_keras_2
 from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, describe_exception
@@ -68,7 +68,7 @@ def capture_object(
             f"function {shown(reference)}: a Keras model has no batch size", remedy="give one (batch=32)"
         )
     report_phase(f"tracing {shown(reference)}")
-    source = function_label(reference, batch, cut)
+    source = function_source(reference, batch, cut)
     return _capture(value, _CaptureRequest(reference=reference, batch=batch, cut=cut, source=source))
 
 

@@ -12,7 +12,7 @@ from tensorflow.core.framework import node_def_pb2
 from pesto.core.errors import InputError, PestoError
 from pesto.core.files.json import quoted, shown
 from pesto.core.graph import Graph, unique_name
-from pesto.core.source import EVERYTHING, SAVED_MODEL, Cut
+from pesto.core.source import EVERYTHING, Cut, file_source, saved_model_source
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.batch_dimension import READ_ITERATOR
 from pesto.tf.nodes.branch_division import redirect_names, replace_branches
@@ -197,9 +197,9 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> CapturedS
         _log.warning("%s: TensorFlow does not load it (%s); its graph is planned", where, describe_exception(error))
         chosen = _signature(sorted(program.signature_def), signature, where)
         ends = {tensor.name.partition(":")[0] for tensor in program.signature_def[chosen].outputs.values()}
-        return capture_graph_def(program.graph_def, sorted(ends), f"{SAVED_MODEL} {where} {chosen}")
+        return capture_graph_def(program.graph_def, sorted(ends), saved_model_source(where, chosen))
     chosen = _signature(sorted(signatures), signature, where)
-    return capture_func_graph(signatures[chosen].graph, f"{SAVED_MODEL} {where} {chosen}")
+    return capture_func_graph(signatures[chosen].graph, saved_model_source(where, chosen))
 
 
 def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
@@ -223,7 +223,7 @@ def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
 
 def capture_file(path: Path, fetches: Sequence[str] = ()) -> CapturedStep:
     """`from_graph_def_file` before it becomes a `Graph`."""
-    return capture_graph_def(read_graph_def(path), fetches, f"file {shown(path.name)}")
+    return capture_graph_def(read_graph_def(path), fetches, file_source(shown(path.name)))
 
 
 def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> CapturedStep:

@@ -146,7 +146,7 @@ def test_the_csv_is_a_file_of_ones_own_times(step: Path) -> None:
     assert "own times of 1 of 30 ops by own.csv" in " ".join(page.split())
     assert "valid" in typed("check", plan, *given)
     assert json.loads(typed("simulate", plan, *given, "--json"))["makespan_s"] > 0.75
-    with pytest.raises(UsageError, match=r"rests on own times of 1 of 30 ops by own\.csv .* - give that file as costs"):
+    with pytest.raises(UsageError, match=r"rests on times of own\.csv .* - give that file as costs"):
         typed("check", plan, "--graph", step)
 
 

@@ -9,7 +9,7 @@ from pesto.cli.printed import to_json
 from pesto.core.errors import Exit, MismatchError
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
-from pesto.core.source import Source, named_by
+from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
 from pesto.reporting.explaining.plan_diff import compare_plans
@@ -56,7 +56,7 @@ def _graphs(plans: tuple[Plan, Plan], given: Graph | None) -> tuple[Graph | None
     for plan in plans:
         made = plan.provenance
         if made.graph_fingerprint not in found:
-            named = None if given is not None else named_by(made.graph_source)
+            named = None if given is not None else made.graph_origin.model
             found[made.graph_fingerprint] = None if named is None else load_graph(named)
     one, other = (found[plan.provenance.graph_fingerprint] for plan in plans)
     return one, other

@@ -64,6 +64,8 @@ REFUSED = {
     "graph_listing": ("0" * 64, MismatchError),
     "cluster": ("v100x2-pcie", VerificationError),
     "cluster_source": ("preset dgx", VerificationError),
+    "cluster_origin": ({"kind": "preset", "name": "dgx"}, VerificationError),
+    "costs_files": ([{"kind": "times", "name": "x.csv"}], UsageError),
     "costs": ("roofline of H100", VerificationError),
     "costs_basis": ("modelled", VerificationError),
     "chosen": ("magic", VerificationError),
@@ -75,7 +77,7 @@ REFUSED = {
 """By key: another value, and what refuses it."""
 INVALID = VerificationError
 MORE = {
-    "a basis that asks for a profile": (lambda made: made.update(costs_basis="measured"), UsageError),
+    "a basis that asks for a profile": (lambda made: made.update(costs_files=[{"kind": "profile"}]), UsageError),
     "a candidate without a word of its memory": (lambda made: made["candidates_ticks"].update(x=9**9), INVALID),
     "a shorter candidate that fits": (
         lambda made: (made["candidates_ticks"].update(x=1), made["candidates_fit"].update(x=True)), INVALID,
@@ -93,6 +95,15 @@ MORE = {
 """By what is said: how, and what refuses it."""
 STATED = {
     "graph_source": "model nmt",
+    "graph_origin": {
+        "kind": "model",
+        "name": "nmt",
+        "variant": "small",
+        "batch": 64,
+        "micro_batches": None,
+        "late": None,
+        "every": 1,
+    },
     "graph_batch": 64,
     "candidates_ticks": {"x": 9**12},
     "candidates_fit": {"x": False},
@@ -161,7 +172,9 @@ def test_a_plan_of_another_cluster_is_simulated_as_far_as_it_is_sound(files) -> 
     """Of a cluster that only a file described nothing but the placement and the order can be checked, and is."""
 
     def away(document):
-        document["provenance"].update(cluster="mine", cluster_source="mine.toml")
+        document["provenance"].update(
+            cluster="mine", cluster_source="mine.toml", cluster_origin={"kind": "file", "name": "mine.toml"}
+        )
 
     edited(files, away)
     lanes = len(json.loads((files / "plan.json").read_bytes())["lanes"])

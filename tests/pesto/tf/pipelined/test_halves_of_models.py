@@ -9,7 +9,7 @@ from keras import layers, optimizers
 
 from pesto.core.micro_batches.recognition import RecognisedStep, recognise_micro_batches
 from pesto.core.micro_batches.step_parts import BACKWARD, FORWARD
-from pesto.core.source import Cut, function_label
+from pesto.core.source import Cut, function_source
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.sources.sources import capture_keras
 
@@ -74,7 +74,7 @@ MODELS = {
 
 
 def found(name: str) -> RecognisedStep:
-    label = function_label(f"model:{name}", BATCH, Cut(PIECES))
+    label = function_source(f"model:{name}", BATCH, Cut(PIECES))
     graph = build_graph(capture_keras(MODELS[name](), BATCH, source=label, cut=Cut(PIECES)))
     known = recognise_micro_batches(graph)
     assert known is not None

@@ -17,7 +17,7 @@ from pesto.cli.printed import finite_facts
 from pesto.cli.verbs.plans.run import alike
 from pesto.core.errors import Exit, InputError, MismatchError, UsageError, VerificationError
 from pesto.core.plans.plan import Plan
-from pesto.core.source import Source
+from pesto.core.source import GraphOrigin, Source
 from pesto.inputs import load as inputs
 from pesto.inputs.load import plan_source
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -359,7 +359,14 @@ def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one()
 
 def test_a_plan_of_a_function_says_with_which_option_it_is_given(tmp_path: Path) -> None:
     _, plan = pieces(tmp_path)
-    of_function = replace(plan, provenance=replace(plan.provenance, graph_source="function my.train:step"))
+    of_function = replace(
+        plan,
+        provenance=replace(
+            plan.provenance,
+            graph_source="function my.train:step",
+            graph_origin=GraphOrigin(kind="function", name="my.train:step"),
+        ),
+    )
     with pytest.raises(UsageError, match=r"give it with --function my\.train:step, as when"):
         plan_source(of_function, Source())
 

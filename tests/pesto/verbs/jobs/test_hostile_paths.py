@@ -87,6 +87,14 @@ def with_words(plan, **words):
     """The plan's file with other words of where it comes from."""
     made = json.loads(json.dumps(plan))
     made["provenance"] |= words
+    # The words as an older version wrote them, without fields, or in the fields.
+    if isinstance(words.get("cluster_source"), str):
+        kind, _, name = words["cluster_source"].partition(" ")
+        made["provenance"]["cluster_origin"] = {"kind": kind, "name": name}
+    if "graph_source" in words:
+        del made["provenance"]["graph_origin"]
+    if "costs" in words:
+        del made["provenance"]["costs_files"]
     return json.dumps(made).encode()
 
 
