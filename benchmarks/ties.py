@@ -29,7 +29,7 @@ from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import SolveOutcome, solve
 from solvers.timing.replay import prepare
-from solvers.timing.turns import drawn
+from solvers.timing.turns import draw_merges
 
 COLUMNS = ("model", "ops", "GPUs", "plan", "predicted", "least", "most", "tried", "cpu s", "solve s")
 SEED = 10**6
@@ -90,7 +90,7 @@ def spread(outcome: SolveOutcome, result: list[int]) -> list[str]:
 def devices(outcome: SolveOutcome, orders: int) -> list[int]:
     """Steps where devices that ask in one tick are served in random orders."""
     run = outcome.plan.schedule.device, outcome.plan.rank
-    return [ticks for ticks, _ in drawn(prepare(outcome.problem), *run, count=orders, seed=SEED)]
+    return [ticks for ticks, _ in draw_merges(prepare(outcome.problem), *run, count=orders, seed=SEED)]
 
 
 def transfers(outcome: SolveOutcome, orders: int) -> list[int]:

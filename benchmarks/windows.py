@@ -88,7 +88,7 @@ def _annealed(name: str, problem: Problem, start: Schedule, seconds: float) -> t
     def weigh(spot: Solution) -> PointValue:
         return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=none)
 
-    walk = Walk(arena, arena.spot_of(start), Temperature(heat, heat / 10), weigh, 0)
+    walk = Walk(arena, arena.solution_of(start), Temperature(heat, heat / 10), weigh, 0)
     walk.stretch(0.0)
     began = _cpu()
     while (spent := _cpu() - began) < seconds:

@@ -9,7 +9,7 @@ from solvers.compiled.kernels import inlined, kernel
 from solvers.heuristics.lists.guides import GuidedOrder
 from solvers.problem import Problem
 from solvers.structure.units import Units
-from solvers.timing.links import free_from
+from solvers.timing.loop import free_from
 
 _MOST_SORTED = 48
 """Inputs of a task up to which their transfers are sorted by time: insertion is quadratic."""

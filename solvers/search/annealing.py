@@ -1,19 +1,24 @@
-"""One annealing: a lane that cools while its budget is spent, in stretches between which it can be stopped."""
+"""Annealing walks over placements and orders: compiled changes, better orders of a placement, and walks side by side.
 
-from collections.abc import Callable
+Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983) of a lane that cools while its budget is spent, in stretches
+between which it can be stopped.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Floats, Ints, ints, rank_of
-from solvers.compiled.kernels import inlined, kernel, spliced
+from solvers.compiled.kernels import inlined, kernel
 from solvers.problem import Problem
-from solvers.search.changes import undo
 from solvers.search.moves import propose
-from solvers.search.network import MoveClusters, SearchNetwork
-from solvers.search.simulation import NEVER, STOPPED, simulate
-from solvers.search.state import RunBounds
+from solvers.search.simulation import NEVER, STOPPED, RunBounds, simulate
 from solvers.search.walk_state import (
     BEST,
     COST,
@@ -27,16 +32,25 @@ from solvers.search.walk_state import (
     lane_for,
     overload,
     trace_critical,
+    undo,
     uniform,
-)
-from solvers.search.workspace import Solution, Workspace
+)  # fmt: skip
+from solvers.search.workspace import MoveClusters, SearchNetwork, Solution, Workspace
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
-# Simulated annealing over placements and priorities, compiled (Kirkpatrick, Gelatt & Vecchi 1983).
-
 _FRESH = 64
 """Accepted changes after which the critical chain is traced again."""
+_KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
+"""Shares of the kinds of moves, in the order of `solvers.search.moves`."""
+_STRETCH, _CHANGES = 2_000_000, 2_000
+"""Tasks times changes of one stretch, and the greatest number of changes: some 30 ms or less."""
+_PAUSE = 16
+"""Stretches after which other orders of the current placement are tried, and the best solution is evaluated."""
+_LESS = 1.02
+"""Bytes that a placement may hold less, for each byte that it was over."""
+_POLL_S = 0.1
+"""Seconds between looks of the caller's thread for news, and for Ctrl-C."""
 
 
 class Cooling(NamedTuple):
@@ -54,7 +68,7 @@ class Cooling(NamedTuple):
 
 
 @kernel
-def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling) -> None:
+def anneal(net: SearchNetwork, clusters: MoveClusters, lane: Lane, cooling: Cooling) -> None:
     """Try so many changes. One that takes bytes off where there are too many is accepted whatever it costs."""
     stale, heat = 0, cooling.hot
     factor = (cooling.cold / cooling.hot) ** (1.0 / max(cooling.steps, 1))
@@ -63,7 +77,7 @@ def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling)
         lane.tally[TRIED] += 1
         kind = _share(cooling.kinds, uniform(lane))
         level = _share(cooling.levels, uniform(lane))
-        changed = propose(net, sets, lane, kind, level)
+        changed = propose(net, clusters, lane, kind, level)
         # The Metropolis test, turned around: the random number is drawn first and gives a limit on the makespan, so
         # that the simulation can stop as soon as the change is sure to be rejected.
         limit = lane.tally[COST] + np.int64(-np.log(1.0 - uniform(lane)) * heat)
@@ -71,7 +85,10 @@ def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling)
         if over < lane.tally[OVER]:
             limit = NEVER
         # The greatest load of a device is a lower bound on the makespan: above the limit, no simulation is needed.
-        if not changed or over > lane.tally[OVER] or _most(lane.choice.load) > limit:
+        load = lane.choice.load[0]
+        for d in range(1, len(lane.choice.load)):
+            load = max(load, lane.choice.load[d])
+        if not changed or over > lane.tally[OVER] or load > limit:
             undo(net, lane)
             continue
         run = RunBounds(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
@@ -91,38 +108,27 @@ def anneal(net: SearchNetwork, sets: MoveClusters, lane: Lane, cooling: Cooling)
 
 @inlined
 def _share(cumulated: Floats, at: float) -> int:
-    """Whose share a number in [0, 1) is in."""
+    """Return whose share a number in [0, 1) is in."""
     k = 0
     while k < len(cumulated) - 1 and cumulated[k] <= at:
         k += 1
     return k
 
 
-@spliced
-def _most(load: Ints) -> int:
-    most = load[0]
-    for d in range(1, len(load)):
-        most = max(most, load[d])
-    return int(most)
-
-
-# Better orders for a placement: list scheduling forwards and backwards, and compaction.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Orders:
-    """Improves the order of a placement by list scheduling."""
+    """Improves the order of a placement by list scheduling, forwards and backwards."""
 
-    arena: Workspace
+    workspace: Workspace
     mirror: Problem
     """The problem in reverse, without links: each edge carries a payload of its own."""
     backward: Prepared
 
     @classmethod
-    def of(cls, arena: Workspace) -> "Orders":
-        """Everything that does not depend on the placement."""
+    def of(cls, workspace: Workspace) -> "Orders":
+        """Prepare everything that does not depend on the placement."""
         # Time runs backwards; a payload is sent back by each of its readers, whatever the others do.
-        p = arena.problem
+        p = workspace.problem
         carried = np.flatnonzero(p.payload >= 0)
         payload = np.full(p.edges, -1, dtype=np.int64)
         payload[carried] = np.arange(len(carried))
@@ -140,45 +146,33 @@ class Orders:
             path_links=np.full_like(p.path_links, -1),
             group=p.group,
         )
-        return cls(arena=arena, mirror=mirror, backward=prepare(mirror))
+        return cls(workspace=workspace, mirror=mirror, backward=prepare(mirror))
 
-    def improved(self, spot: Solution) -> Solution:
-        """The best of a placement's own order and four others.
+    def improve(self, solution: Solution) -> Solution:
+        """Return the best of a placement's own order and four others.
 
         Idle devices start, of their ready tasks, the first by the order as it is, by bottom level under the placement,
         or by a schedule made backwards from the end ("forward-backward improvement", Li and Willis 1992; Tormos and
         Lova 2001), the latter twice.
         """
-        device = self.arena.devices(spot.at)
-        place = rank_of(spot.order)
-        level = bottom_levels(self.arena.problem, device=device)
-        found = [spot, self._listed(spot.at, device, place)]
-        found.append(self._listed(spot.at, device, rank_of(np.lexsort((self.arena.topological, -level)))))
+        workspace = self.workspace
+        device, place = workspace.devices(solution.at), rank_of(solution.order)
+        level = bottom_levels(workspace.problem, device=device)
+        best = solution
+        for priority in (place, rank_of(np.lexsort((workspace.topological, -level)))):
+            best = min(best, self._listed(solution.at, device, priority), key=lambda one: one.makespan)
         for _ in range(2):
-            best = min(found, key=lambda each: each.makespan)
-            found.append(self._listed(best.at, device, self._backwards(device, best)))
-        return min(found, key=lambda each: each.makespan)
+            # How late each task can start when all is listed from the end.
+            finish, place = workspace.schedule(best).finish, rank_of(best.order)
+            rank = rank_of(np.lexsort((-place, -finish)))
+            late = replay(self.mirror, device, rank, strict=False, prepared=self.backward)
+            priority = ints(rank_of(np.lexsort((place, -late.finish))))
+            best = min(best, self._listed(best.at, device, priority), key=lambda one: one.makespan)
+        return best
 
     def _listed(self, at: Ints, device: Ints, priority: Ints) -> Solution:
-        order = self.arena.order_of(self.arena.run(device, priority, strict=False))
-        return Solution(at=at, order=order, makespan=self.arena.run(device, rank_of(order)).makespan)
-
-    def _backwards(self, device: Ints, spot: Solution) -> Ints:
-        """[n] priorities: how late each task can start when all is listed from the end."""
-        finish = self.arena.schedule(spot).finish
-        place = rank_of(spot.order)
-        late = replay(self.mirror, device, rank_of(np.lexsort((-place, -finish))), strict=False, prepared=self.backward)
-        return ints(rank_of(np.lexsort((place, -late.finish))))
-
-
-_KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
-"""Shares of the kinds of moves, in the order of `solvers.search.moves`."""
-_STRETCH, _CHANGES = 2_000_000, 2_000
-"""Tasks times changes of one stretch, and changes at most: some 30 ms or less."""
-_PAUSE = 16
-"""Stretches after which other orders of the current placement are tried, and the best point is weighed."""
-_LESS = 1.02
-"""Bytes that a placement may hold less, for each that it was over."""
+        order = self.workspace.order_of(self.workspace.run(device, priority, strict=False))
+        return Solution(at=at, order=order, makespan=self.workspace.run(device, rank_of(order)).makespan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -187,16 +181,13 @@ class PointValue:
 
     makespan: int
     device: Ints
-    """[n] device of each task of the problem that the point is worth it on."""
+    """[n] device of each task of the problem on which the solution was evaluated."""
     rank: Ints
     """[n] place of each task of that problem in its order."""
     over: Ints
     """[l] bytes beyond each location's capacity at the worst moment, 0 where it fits."""
     rule: str = ""
     """How the schedule was made, in a few words."""
-
-
-Weigh = Callable[[Solution], PointValue]
 
 
 class Temperature(NamedTuple):
@@ -208,106 +199,99 @@ class Temperature(NamedTuple):
     """Share of the makespan at the end of a run."""
 
     def times(self, factor: float) -> "Temperature":
-        """Hotter by a factor."""
+        """Return a temperature that is hotter by a factor."""
         return Temperature(self.hot * factor, self.cold * factor)
 
 
 class Walk:
-    """Anneals from a point. `kept` is what was worth most of all that fit; None before anything did.
+    """Anneals from a solution. `kept` is the best evaluation of all that fit; None before any did.
 
-    Not for use by two threads at once. What fits is seen between stretches: a best point that does not is forgotten,
+    Not for use by two threads at once. What fits is seen between stretches: a best solution that does not is forgotten,
     and placements may hold less from then on.
     """
 
-    def __init__(self, arena: Workspace, start: Solution, heat: Temperature, weigh: Weigh, seed: int) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        start: Solution,
+        heat: Temperature,
+        evaluate: Callable[[Solution], PointValue],
+        seed: int,
+    ) -> None:
         self.kept: PointValue | None = None
-        self._arena, self._heat, self._weigh = arena, heat, weigh
-        self._lane = lane_for(arena.network, start.at, start.order, arena.capacity, seed)
-        self._orders, self._stretches, self._seen = Orders.of(arena), 0, NEVER
+        self._workspace, self._heat, self._evaluate = workspace, heat, evaluate
+        self._lane = lane = lane_for(workspace.network, start.at, start.order, workspace.capacity, seed)
+        self._orders, self._stretches, self._seen = Orders.of(workspace), 0, NEVER
         self._home: Solution | None = None
-        self._begin(start)
-        self._steps = min(max(16, _STRETCH // max(arena.problem.tasks, 1)), _CHANGES)
-        levels = len(arena.sets.sizes)
+        self._steps = min(max(16, _STRETCH // max(workspace.problem.tasks, 1)), _CHANGES)
+        levels = len(workspace.clusters.sizes)
         self._levels = np.cumsum(np.full(levels, 1.0 / levels))
-
-    def _begin(self, start: Solution) -> None:
-        """Set the capacities from the start: at least its bytes if it fits, less than these where it does not."""
-        weighed, lane = self._weigh(start), self._lane
-        if (weighed.over > 0).any():
-            self._shrink(
-                np.where(weighed.over > 0, np.minimum(lane.capacity, lane.choice.held), lane.capacity), weighed.over
-            )
+        # The capacities allow at least the bytes of a start that fits, and less than those of one that does not.
+        value = evaluate(start)
+        if (value.over > 0).any():
+            held = np.where(value.over > 0, np.minimum(lane.capacity, lane.choice.held), lane.capacity)
+            self._shrink(held, value.over)
         else:
-            self.kept, self._home, self._seen = weighed, start, start.makespan
+            self.kept, self._home, self._seen = value, start, start.makespan
             lane.capacity[:] = np.maximum(lane.capacity, lane.choice.held)
-        begin_at(self._arena.network, lane, start.at.astype(np.int32), start.order.astype(np.int32))
-
-    @property
-    def home(self) -> Solution | None:
-        """The shortest point that was weighed and fits."""
-        return self._home
+        self._go(start)
 
     @property
     def best(self) -> Solution:
-        """The best point since the last that did not fit; the current one where none held little enough since."""
+        """The best solution since the last that did not fit; the current one where none held little enough since."""
         lane = self._lane
         if lane.tally[BEST] == NEVER:
-            return self._now()
+            return self._current()
         return Solution(at=ints(lane.best_at), order=ints(lane.best_order), makespan=int(lane.tally[BEST]))
 
-    def _go(self, spot: Solution) -> None:
-        """Make a point the current one."""
-        begin_at(self._arena.network, self._lane, spot.at.astype(np.int32), spot.order.astype(np.int32))
+    def _go(self, solution: Solution) -> None:
+        """Make a solution the current one."""
+        begin_at(self._workspace.network, self._lane, solution.at.astype(np.int32), solution.order.astype(np.int32))
 
-    def _now(self) -> Solution:
+    def _current(self) -> Solution:
         lane = self._lane
         return Solution(at=ints(lane.choice.at), order=ints(lane.choice.order), makespan=int(lane.tally[COST]))
 
     def stretch(self, progress: float, rarer: int = 1) -> bool:
-        """Try changes for a moment, as hot as it is after this share of the budget; True where `kept` is better.
+        """Try changes for a moment, as hot as it is after this share of the budget; return True if `kept` is better.
 
         rarer: pauses come after so many times as many stretches.
         """
-        if not len(self._arena.network.choice):
+        if not len(self._workspace.network.choice):
             return self.pause()
         heat = self._heat.hot * (self._heat.cold / self._heat.hot) ** min(progress, 1.0)
         ticks = heat * float(self._lane.tally[COST]) + 1e-9
-        self._sorted()
+        self._sort()
         cooling = Cooling(self._steps, ticks, ticks, _KINDS, self._levels)
-        anneal(self._arena.network, self._arena.sets, self._lane, cooling)
+        anneal(self._workspace.network, self._workspace.clusters, self._lane, cooling)
         self._stretches += 1
         if self._stretches % (_PAUSE * rarer):
             return False
-        # Try other orders of the current placement.
-        now = self._now()
-        found = self._orders.improved(now)
-        if found.makespan < now.makespan:
-            begin_at(self._arena.network, self._lane, found.at.astype(np.int32), found.order.astype(np.int32))
+        current = self._current()
+        better = self._orders.improve(current)
+        if better.makespan < current.makespan:
+            self._go(better)
         return self.pause()
 
     def pause(self) -> bool:
-        """Weigh the best point, if it is new; True where `kept` is better."""
+        """Evaluate the best solution, if it is new; return True if `kept` is better."""
         best = self.best
         if best.makespan >= self._seen:
             return False
-        weighed = self._weigh(best)
-        if (weighed.over > 0).any():
-            # What holds more than is allowed says nothing of what should be.
+        value = self._evaluate(best)
+        if (value.over > 0).any():
+            # The current solution, in place of a best one, says nothing: it may hold more than is allowed anyway.
             if self._lane.tally[BEST] < NEVER:
-                # Placements may hold less; go on from the last point that fit, if any did.
-                over = weighed.over
-                lane = self._lane
-                self._shrink(lane.capacity, over)
+                self._shrink(self._lane.capacity, value.over)
                 if self._home is not None:
-                    home = self._home
-                    begin_at(self._arena.network, lane, home.at.astype(np.int32), home.order.astype(np.int32))
+                    self._go(self._home)
                 else:
-                    self._sorted()
+                    self._sort()
             return False
         self._seen, self._home = best.makespan, best
-        if self.kept is not None and self.kept.makespan <= weighed.makespan:
+        if self.kept is not None and self.kept.makespan <= value.makespan:
             return False
-        self.kept = weighed
+        self.kept = value
         return True
 
     def _shrink(self, capacity: Ints, over: Ints) -> None:
@@ -318,13 +302,81 @@ class Walk:
             lane.capacity[:] = less
         lane.tally[BEST] = NEVER
 
-    def _sorted(self) -> None:
+    def _sort(self) -> None:
         """Number the tasks by when they run, so that moved tasks find their place by time.
 
         The same run, but for ties among what ends at once: where these make it longer, the order stays.
         """
-        lane, now = self._lane, self._now()
+        lane, current = self._lane, self._current()
         order = np.lexsort((lane.choice.place, lane.base.end, lane.base.start))
-        self._go(Solution(at=now.at, order=order, makespan=0))
-        if lane.tally[COST] > now.makespan:
-            self._go(now)
+        self._go(Solution(at=current.at, order=order, makespan=0))
+        if lane.tally[COST] > current.makespan:
+            self._go(current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkBudget:
+    """How long each walk goes on."""
+
+    seconds: float
+    stretches: int | None = None
+    """Stretches in place of seconds, for the same result on every machine; improvements are told only at the end."""
+    rarer: int = 1
+    """Factor on the number of stretches between two pauses."""
+
+
+def walk_all(
+    walks: Sequence[Walk], budget: WalkBudget, over: Callable[[], bool]
+) -> Generator[PointValue, None, list[PointValue]]:
+    """Run all walks, a thread each, and yield improvements as they are found; return each walk's best, best first.
+
+    All end when `over()`, which the caller's thread calls between looks, returns True, or when the caller closes the
+    generator. An error in one walk ends the others, and is raised. Of equals the first walk's comes first. Raise
+    KeyboardInterrupt once all have ended and every improvement was yielded.
+    """
+    stop, news = threading.Event(), SimpleQueue[PointValue]()
+    with ThreadPoolExecutor(len(walks)) as pool:
+        running: list[Future[None]] = []
+        try:
+            running += [pool.submit(_run_walk, walk, budget, stop, news) for walk in walks]
+            while wait(running, timeout=_POLL_S).not_done:
+                if budget.stretches is None:
+                    yield from _best_of(news)
+                if over() or any(one.done() and one.exception() is not None for one in running):
+                    stop.set()
+        except KeyboardInterrupt:
+            stop.set()
+            wait(running)
+            yield from _best_of(news)
+            raise
+        finally:
+            stop.set()
+    for future in running:
+        future.result()
+    kept = sorted((walk.kept for walk in walks if walk.kept is not None), key=lambda value: value.makespan)
+    yield from kept[:1]
+    return kept
+
+
+def _run_walk(walk: Walk, budget: WalkBudget, stop: threading.Event, news: "SimpleQueue[PointValue]") -> None:
+    began, done, progress = time.perf_counter(), 0, 0.0
+    while progress < 1.0 and not stop.is_set():
+        if walk.stretch(progress, budget.rarer) and walk.kept is not None:
+            news.put(walk.kept)
+        done += 1
+        if budget.stretches is not None:
+            progress = done / max(budget.stretches, 1)
+        else:
+            progress = (time.perf_counter() - began) / budget.seconds if budget.seconds > 0 else 1.0
+    if walk.pause() and walk.kept is not None:
+        news.put(walk.kept)
+
+
+def _best_of(news: "SimpleQueue[PointValue]") -> list[PointValue]:
+    """Take everything out of the queue; return the best of it, if there was anything."""
+    values: list[PointValue] = []
+    try:
+        while True:
+            values.append(news.get_nowait())
+    except Empty:
+        return sorted(values, key=lambda value: value.makespan)[:1]

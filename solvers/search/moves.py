@@ -3,10 +3,9 @@
 import numpy as np
 
 from solvers.compiled.kernels import spliced, subkernel
-from solvers.search.changes import put, slide
-from solvers.search.network import MoveClusters, SearchNetwork, Shorts
 from solvers.search.simulation import NEVER
-from solvers.search.walk_state import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
+from solvers.search.walk_state import CRITICAL, MOVED, SLID, STAMP, Lane, draw, put, slide, uniform
+from solvers.search.workspace import MoveClusters, SearchNetwork
 
 NOTHING = -1
 CLUSTER, BALL, FAMILY, SWAP, SOONER, SHIFTED = range(6)
@@ -14,50 +13,51 @@ KINDS = 6
 
 
 @spliced
-def propose(net: SearchNetwork, sets: MoveClusters, lane: Lane, kind: int, level: int) -> bool:
-    """Make a random change, and note when it first makes a difference; False where it changes nothing."""
+def propose(net: SearchNetwork, clusters: MoveClusters, lane: Lane, kind: int, level: int) -> bool:
+    """Make a random change, and note when it first makes a difference; return False where it changes nothing."""
     lane.departs[0] = NEVER
     if kind == SOONER:
-        _sooner(net, lane)
+        _swap_waiting(net, lane)
     elif kind == SHIFTED:
-        _shifted(net, sets, lane)
+        _shift_ball(net, clusters, lane)
     else:
-        _moved(net, sets, lane, kind, level)
+        task = _draw_task(net, clusters, lane)
+        to = _draw_location(net, lane, task)
+        if to == NOTHING:
+            return False
+        if kind == BALL:
+            _move_ball(net, clusters, lane, task, to)
+        elif kind == FAMILY:
+            _move_family(net, clusters, lane, task, to)
+        else:
+            label = int(np.int64(clusters.label[level, task]))
+            if _move_cluster(net, clusters, lane, (level, label), to) and kind != CLUSTER:
+                # In exchange, move another cluster that is where the first now is to where that was.
+                back = int(np.int64(lane.origin[0]))
+                for _ in range(8):
+                    other = draw(lane, clusters.sizes[level])
+                    first = clusters.member[level, clusters.first[level, other]]
+                    if other != label and lane.choice.at[first] == to and net.device_at[first, back] >= 0:
+                        _move_cluster(net, clusters, lane, (level, other), back)
+                        break
     return lane.tally[MOVED] + lane.tally[SLID] > 0
 
 
-@spliced
-def _moved(net: SearchNetwork, sets: MoveClusters, lane: Lane, kind: int, level: int) -> None:
-    """Move tasks to other locations."""
-    task = _somewhere(net, sets, lane)
-    to = _target(net, lane, task)
-    if to == NOTHING:
-        return
-    if kind == BALL:
-        _ball(net, sets, lane, task, to)
-    elif kind == FAMILY:
-        _family(net, sets, lane, task, to)
-    else:
-        label = int(np.int64(sets.label[level, task]))
-        if _cluster(net, sets, lane, (level, label), to) and kind != CLUSTER:
-            _back(net, sets, lane, (level, label), to)
-
-
 @subkernel
-def _somewhere(net: SearchNetwork, sets: MoveClusters, lane: Lane) -> int:
-    """A task that has a choice: half the time on the critical chain."""
+def _draw_task(net: SearchNetwork, clusters: MoveClusters, lane: Lane) -> int:
+    """Return a task that has a choice: half the time one of the critical chain."""
     # Only tasks of the critical chain can shorten the run at once; the others are drawn too, since moving them makes
     # room for later moves.
     if uniform(lane) < 0.5:
         return lane.critical[draw(lane, lane.tally[CRITICAL])]
-    last = len(sets.sizes) - 1
+    last = len(clusters.sizes) - 1
     unit = net.choice[draw(lane, len(net.choice))]
-    return sets.member[last, sets.first[last, unit]]
+    return clusters.member[last, clusters.first[last, unit]]
 
 
 @spliced
-def _target(net: SearchNetwork, lane: Lane, task: int) -> int:
-    """Another location for a task: half the time that of a neighbour."""
+def _draw_location(net: SearchNetwork, lane: Lane, task: int) -> int:
+    """Return another location for a task: half the time that of a neighbour."""
     at = lane.choice.at
     edges = net.behind[task + 1] - net.behind[task] + net.offset[task + 1] - net.offset[task]
     if uniform(lane) < 0.5 and edges > 0:
@@ -81,38 +81,25 @@ def _target(net: SearchNetwork, lane: Lane, task: int) -> int:
 
 
 @subkernel
-def _cluster(net: SearchNetwork, sets: MoveClusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
+def _move_cluster(net: SearchNetwork, clusters: MoveClusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
     """Move all of a cluster, or nothing and False where a task of it cannot go."""
     level, cluster = which
     # A first pass looks whether all can go, so that a refused cluster leaves no half of itself to be taken back.
-    for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
-        if net.device_at[sets.member[level, k], to] < 0:
+    for k in range(clusters.first[level, cluster], clusters.first[level, cluster + 1]):
+        if net.device_at[clusters.member[level, k], to] < 0:
             return False
-    for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
-        task = sets.member[level, k]
+    for k in range(clusters.first[level, cluster], clusters.first[level, cluster + 1]):
+        task = clusters.member[level, k]
         if lane.choice.at[task] != to:
             put(net, lane, task, to)
     return True
 
 
 @spliced
-def _back(net: SearchNetwork, sets: MoveClusters, lane: Lane, which: tuple[int, int], here: int) -> None:
-    """In exchange, move another cluster that is where the first now is to where that was."""
-    level, label = which
-    to = int(np.int64(lane.origin[0]))
-    for _ in range(8):
-        other = draw(lane, sets.sizes[level])
-        first = sets.member[level, sets.first[level, other]]
-        if other != label and lane.choice.at[first] == here and net.device_at[first, to] >= 0:
-            _cluster(net, sets, lane, (level, other), to)
-            return
-
-
-@spliced
-def _family(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: int) -> bool:
+def _move_family(net: SearchNetwork, clusters: MoveClusters, lane: Lane, task: int, to: int) -> bool:
     """Move a task with all that read one of its payloads."""
-    last = len(sets.sizes) - 1
-    if not _cluster(net, sets, lane, (last, int(np.int64(net.unit[task]))), to):
+    last = len(clusters.sizes) - 1
+    if not _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[task]))), to):
         return False
     k, stop = net.offset[task], net.offset[task + 1]
     if k == stop:
@@ -120,7 +107,7 @@ def _family(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: i
     payload = net.carried[k + draw(lane, stop - k)]
     for edge in range(k, stop):
         if net.carried[edge] == payload:
-            _cluster(net, sets, lane, (last, int(np.int64(net.unit[net.head[edge]]))), to)
+            _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[net.head[edge]]))), to)
     return True
 
 
@@ -154,62 +141,47 @@ def _gather(net: SearchNetwork, lane: Lane, task: int, size: int) -> int:
 
 
 @subkernel
-def _size(lane: Lane) -> int:
-    """A size from 1 to a tenth of the tasks, each magnitude as often."""
+def _draw_size(lane: Lane) -> int:
+    """Return a size from 1 to a tenth of the tasks, each magnitude as often."""
     # Log-uniform: single tasks and large regions are both needed, at every size of graph.
     most = max(2.0, len(lane.stamp) * 0.1)
     return int(np.exp(uniform(lane) * np.log(most)))
 
 
 @spliced
-def _ball(net: SearchNetwork, sets: MoveClusters, lane: Lane, task: int, to: int) -> bool:
+def _move_ball(net: SearchNetwork, clusters: MoveClusters, lane: Lane, task: int, to: int) -> bool:
     """Move the surroundings of a task."""
-    last = len(sets.sizes) - 1
-    many = _gather(net, lane, task, _size(lane))
+    last = len(clusters.sizes) - 1
+    many = _gather(net, lane, task, _draw_size(lane))
     for k in range(many):
         one = lane.queue[k]
         if lane.choice.at[one] != to and net.device_at[one, to] >= 0:
-            _cluster(net, sets, lane, (last, int(np.int64(net.unit[one]))), to)
+            _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[one]))), to)
     return True
-
-
-@spliced
-def _sort(values: Shorts, many: int) -> None:
-    """Sort the first so many in place (Shell 1959, with gaps that shrink by 4/9)."""
-    # Compiled sorts allocate work arrays, which a kernel must not.
-    gap = many
-    while gap > 1:
-        gap = max(1, gap * 4 // 9)
-        for k in range(gap, many):
-            value, at = values[k], k
-            while at >= gap and values[at - gap] > value:
-                values[at] = values[at - gap]
-                at -= gap
-            values[at] = value
 
 
 @subkernel
 def _earliest(net: SearchNetwork, lane: Lane, task: int) -> int:
-    """The first place that a task can have: after all its inputs."""
-    found = -1
+    """Return the first place that a task can have: after all its inputs."""
+    place = -1
     for edge in range(net.behind[task], net.behind[task + 1]):
         tail = net.tail_of[edge]
-        found = max(found, lane.choice.place[tail if tail >= 0 else -1 - tail])
-    return found + 1
+        place = max(place, lane.choice.place[tail if tail >= 0 else -1 - tail])
+    return place + 1
 
 
 @subkernel
 def _latest(net: SearchNetwork, lane: Lane, task: int) -> int:
-    """The last place that a task can have: before all that read it."""
-    found = len(lane.choice.order)
+    """Return the last place that a task can have: before all that read it."""
+    place = len(lane.choice.order)
     for edge in range(net.offset[task], net.offset[task + 1]):
-        found = min(found, lane.choice.place[net.head[edge]])
-    return found - 1
+        place = min(place, lane.choice.place[net.head[edge]])
+    return place - 1
 
 
 @spliced
-def _sooner(net: SearchNetwork, lane: Lane) -> None:
-    """A critical task that waited for its device runs before one that ran there meanwhile, or that one after it."""
+def _swap_waiting(net: SearchNetwork, lane: Lane) -> None:
+    """Run a critical task that waited for its device before one that ran there meanwhile, or that one after it."""
     base, c = lane.base, lane.choice
     task = int(lane.critical[draw(lane, lane.tally[CRITICAL])])
     other, back = int(c.before[task]), draw(lane, 8)
@@ -229,16 +201,25 @@ def _sooner(net: SearchNetwork, lane: Lane) -> None:
 
 
 @spliced
-def _shifted(net: SearchNetwork, sets: MoveClusters, lane: Lane) -> None:
-    """A few tasks around one slide up to as many places forward, or back."""
+def _shift_ball(net: SearchNetwork, clusters: MoveClusters, lane: Lane) -> None:
+    """Slide a few tasks around one by up to as many places forward, or back."""
     c = lane.choice
-    task = _somewhere(net, sets, lane)
+    task = _draw_task(net, clusters, lane)
     by = int(np.exp(uniform(lane) * np.log(len(c.order) / 4.0 + 2.0)))
-    many = _gather(net, lane, task, min(_size(lane), 1 + 4 * len(c.order) // by))
+    many = _gather(net, lane, task, min(_draw_size(lane), 1 + 4 * len(c.order) // by))
     places = lane.queue
     for k in range(many):
         places[k] = c.place[places[k]]
-    _sort(places, many)
+    # Sorted in place (Shell 1959, gaps shrunk by 4/9): compiled sorts allocate work arrays, which a kernel must not.
+    gap = many
+    while gap > 1:
+        gap = max(1, gap * 4 // 9)
+        for k in range(gap, many):
+            value, at = places[k], k
+            while at >= gap and places[at - gap] > value:
+                places[at] = places[at - gap]
+                at -= gap
+            places[at] = value
     # Forward from the first place and back from the last: otherwise a task would be stopped by one of its own group
     # that has still to move.
     if uniform(lane) < 0.5:

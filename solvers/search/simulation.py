@@ -1,96 +1,252 @@
 """The event loop of `solvers.timing.replay` for millions of runs: it stops early, and resumes where a run departs."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from solvers.compiled.kernels import spliced, subkernel
-from solvers.search.network import SearchNetwork
-from solvers.search.state import RunBounds, RunTrace, SavedStates, SearchDecision, SimulationState, copy_to
+from solvers.arrays import Ints
+from solvers.compiled.kernels import inlined, spliced, subkernel
+from solvers.search.workspace import SearchNetwork, Shorts
 
 NEVER = 2**62
-BEGUN, _HOPELESS, _FREED, _NOW = range(4)
-_PAUSED = -2
 STOPPED = -1
 """Instead of a makespan: the run was given up, as it cannot end by its limit."""
+_PAUSED = -2
+BEGUN, _HOPELESS, _FREED, _NOW = range(4)
+
+
+class SearchDecision(NamedTuple):
+    """A location for each task and one order of all tasks, with the tables derived from these."""
+
+    at: Shorts
+    """[n] location of each task."""
+    order: Shorts
+    """[n] the tasks, each after all that it depends on."""
+    place: Shorts
+    """[n] where each task is in `order`."""
+    device: Shorts
+    """[n] device of each task, numbered among those in use."""
+    took: Ints
+    """[n] ticks of each task on its device."""
+    after: Shorts
+    """[n] the next task of the same device, -1 for none."""
+    before: Shorts
+    """[n] the previous task of the same device, -1 for none."""
+    first: Shorts
+    """[m] the first task of each device, -1 for none."""
+    load: Ints
+    """[m] ticks of all tasks of each device."""
+    held: Ints
+    """[l] bytes at each location."""
+
+
+class RunTrace(NamedTuple):
+    """Starts, ends and ready times of the tasks of a run."""
+
+    start: Ints
+    """[n] tick at which each task starts."""
+    end: Ints
+    """[n] tick at which each task ends."""
+    ready: Ints
+    """[n] when the last input of each task was there."""
+    begun: Shorts
+    """[n] the tasks in the order in which they were begun."""
+
+
+class SimulationState(NamedTuple):
+    """The state of a running simulation."""
+
+    waiting: Shorts
+    """[n] inputs that each task still waits for."""
+    last: Shorts
+    """[m] the last task that each device began, -1 for none."""
+    busy: Shorts
+    """[m] whether the last task of each device has not ended yet: 1 or 0."""
+    until: Ints
+    """[m] tick at which the last task of each device ends."""
+    idle: Ints
+    """[m] ticks without work of each device so far."""
+    free: Ints
+    """[links] tick from which each link is free."""
+    arrival: Ints
+    """[l] arrival of the current payload at each location, -1 where nobody reads it."""
+    freed: Shorts
+    """[n + m] devices that may go on."""
+    tally: Ints
+    """[4] tasks begun by this run; whether the limit can no longer be met; entries of `freed`; the tick."""
+
+
+class SavedStates(NamedTuple):
+    """States of the current decision's run at some ticks, each as in `SimulationState`."""
+
+    states: Ints
+    """[1] how many states hold."""
+    when: Ints
+    """[c] all events before this tick have been processed, none of it."""
+    waiting: Shorts
+    ready: Ints
+    last: Shorts
+    busy: Shorts
+    until: Ints
+    idle: Ints
+    free: Ints
+
+
+class RunBounds(NamedTuple):
+    """How far a run must be followed."""
+
+    limit: int
+    """Give up once it is certain to end after this tick."""
+    departs: int
+    """Before this tick it is the same as the current decision's run: `saved` may be used, and filled."""
+    every: int
+    """Ticks between the states that are saved."""
+
+
+def arrays_for(
+    net: SearchNetwork, states: int
+) -> tuple[SearchDecision, RunTrace, RunTrace, SimulationState, SavedStates]:
+    """Allocate a decision, two traces, the state of a run and room for so many saved states."""
+    n, m, places = len(net.indegree), len(net.used), net.device_at.shape[1]
+    decision = SearchDecision(
+        **{name: _shorts(n) for name in ("at", "order", "place", "device", "after", "before")},
+        took=_longs(n), first=_shorts(m), load=_longs(m), held=_longs(places),
+    )  # fmt: skip
+    base, trial = (RunTrace(start=_longs(n), end=_longs(n), ready=_longs(n), begun=_shorts(n)) for _ in range(2))
+    work = SimulationState(
+        waiting=_shorts(n), last=_shorts(m), busy=_shorts(m), until=_longs(m), idle=_longs(m), free=_longs(net.links),
+        arrival=np.full(places, -1, dtype=np.int64), freed=_shorts(n + m), tally=_longs(4),
+    )  # fmt: skip
+    saved = SavedStates(
+        states=_longs(1), when=_longs(states), waiting=_shorts(states, n), ready=_longs(states, n),
+        last=_shorts(states, m), busy=_shorts(states, m), until=_longs(states, m), idle=_longs(states, m),
+        free=_longs(states, net.links),
+    )  # fmt: skip
+    return decision, base, trial, work, saved
+
+
+def _shorts(*shape: int) -> Shorts:
+    return np.zeros(shape, dtype=np.int32)
+
+
+def _longs(*shape: int) -> Ints:
+    return np.zeros(shape, dtype=np.int64)
+
+
+@inlined
+def copy_to(to: Ints | Shorts, values: Ints | Shorts) -> None:
+    """Copy an array to one of the same length."""
+    # numba's own `to[:] = values` looks for an overlap, and takes long to compile.
+    for k in range(len(to)):
+        to[k] = values[k]
 
 
 @subkernel
 def simulate(
     net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, saved: SavedStates, run: RunBounds
 ) -> int:
-    """The makespan of a choice, or STOPPED; the trace holds for the tasks that were begun by this run.
+    """Return the makespan of a decision, or STOPPED; the trace holds for the tasks that were begun by this run.
 
     Equal to the strict `solvers.timing.replay.replay` with the places as ranks. A run that resumes leaves the trace of
-    what was begun before alone: it is the current choice's.
+    what was begun before alone: it is the current decision's.
     """
     # Most changes leave the beginning of a run as it was, so a run resumes from the last saved state before the change
     # departs from the current run. States are saved only up to that tick: later ones would describe a run that is
     # likely to be rejected, and saving copies arrays of n tasks.
     pause = _resume(net, t, w, saved, run)
-    found = _events(net, c, t, w, (run.limit, pause))
-    while found == _PAUSED:
+    makespan = _run_events(net, c, t, w, (run.limit, pause))
+    while makespan == _PAUSED:
         now = w.tally[_NOW]
+        pause = NEVER
         if now <= run.departs:
-            _save(t, w, saved, now)
             pause = now + run.every
-        else:
-            pause = NEVER
-        found = _events(net, c, t, w, (run.limit, pause))
-    return found
+            k = saved.states[0]
+            if k < len(saved.when):
+                saved.when[k] = now
+                copy_to(saved.waiting[k], w.waiting)
+                copy_to(saved.ready[k], t.ready)
+                copy_to(saved.last[k], w.last)
+                copy_to(saved.busy[k], w.busy)
+                copy_to(saved.until[k], w.until)
+                copy_to(saved.idle[k], w.idle)
+                copy_to(saved.free[k], w.free)
+                saved.states[0] = k + 1
+        makespan = _run_events(net, c, t, w, (run.limit, pause))
+    return makespan
+
+
+@spliced
+def _resume(net: SearchNetwork, t: RunTrace, w: SimulationState, saved: SavedStates, run: RunBounds) -> int:
+    """Set the last state that the run shares with the current decision's; return the tick from which to save states."""
+    w.tally[:] = 0
+    state = saved.states[0] - 1
+    while state >= 0 and saved.when[state] > run.departs:
+        state -= 1
+    if state < 0:
+        # No state is shared: every device may begin its first task.
+        copy_to(w.waiting, net.indegree)
+        t.ready[:] = 0
+        w.last[:] = -1
+        w.busy[:] = 0
+        w.until[:] = 0
+        w.idle[:] = 0
+        w.free[:] = 0
+        for d in range(len(w.last)):
+            w.freed[d] = d
+        w.tally[_FREED] = len(w.last)
+    else:
+        copy_to(w.waiting, saved.waiting[state])
+        copy_to(t.ready, saved.ready[state])
+        copy_to(w.last, saved.last[state])
+        copy_to(w.busy, saved.busy[state])
+        copy_to(w.until, saved.until[state])
+        copy_to(w.idle, saved.idle[state])
+        copy_to(w.free, saved.free[state])
+    # Nothing is to be saved where later states are there already, or no room is left for one.
+    full = state + 1 < saved.states[0] or state + 1 == len(saved.when)
+    return NEVER if full else (0 if state < 0 else saved.when[state]) + run.every
 
 
 @subkernel
-def _events(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, bounds: tuple[int, int]) -> int:
-    """Process events: the makespan, STOPPED beyond a limit, or _PAUSED where the next event is not before a pause."""
+def _run_events(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, bounds: tuple[int, int]) -> int:
+    """Process events; `bounds` are a limit of the makespan (beyond it return STOPPED) and the tick to pause before."""
     limit, pause = bounds
     while True:
         for k in range(w.tally[_FREED]):
             # A device may be listed twice, by its own end and by an input that came: the second finds it busy.
             if w.busy[w.freed[k]] == 0:
-                _begin(net, c, t, w, w.freed[k], limit)
+                _begin_next(net, c, t, w, w.freed[k], limit)
         w.tally[_FREED] = 0
         if w.tally[_HOPELESS] == 1:
             return STOPPED
-        d = _next(c, w)
-        if d < 0:
-            return _end(w)
-        now = w.until[d]
+        # The device whose task ends next; of several the one whose task comes first in the order. A scan: devices are
+        # few, and a heap would have to be saved and restored with every state.
+        ending, now = -1, NEVER
+        for d in range(len(w.until)):
+            if w.busy[d] == 1:
+                until = w.until[d]
+                if until < now:
+                    ending, now = d, until
+                elif until == now and c.place[w.last[d]] < c.place[w.last[ending]]:
+                    ending = d
+        if ending < 0:
+            makespan = np.int64(0)
+            for d in range(len(w.until)):
+                makespan = max(makespan, w.until[d])
+            return int(makespan)
         if now >= pause:
             w.tally[_NOW] = now
             return _PAUSED
-        w.busy[d] = 0
-        w.freed[0] = d
+        w.busy[ending] = 0
+        w.freed[0] = ending
         w.tally[_FREED] = 1
         # One end at a time: devices that end in the same tick are served by the order, as in the replay, because the
         # first to ask for a shared link delays the others.
-        _send(net, c, t, w, w.last[d], now)
+        _finish(net, c, t, w, w.last[ending], now)
 
 
 @spliced
-def _end(w: SimulationState) -> int:
-    """When the last task ended."""
-    most = np.int64(0)
-    for d in range(len(w.until)):
-        most = max(most, w.until[d])
-    return int(most)
-
-
-@spliced
-def _next(c: SearchDecision, w: SimulationState) -> int:
-    """The device whose task ends next, of several the one whose task comes first in the order; -1 for none."""
-    # A scan: devices are few, and a heap would have to be saved and restored with every state.
-    found, now = -1, NEVER
-    for d in range(len(w.until)):
-        if w.busy[d] == 1:
-            until = w.until[d]
-            if until < now:
-                found, now = d, until
-            elif until == now and c.place[w.last[d]] < c.place[w.last[found]]:
-                found = d
-    return found
-
-
-@spliced
-def _begin(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, d: int, limit: int) -> None:
+def _begin_next(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, d: int, limit: int) -> None:
     """Begin a free device's next task if its inputs are known."""
     task = c.first[d] if w.last[d] < 0 else c.after[w.last[d]]
     if task >= 0 and w.waiting[task] == 0:
@@ -108,7 +264,7 @@ def _begin(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationStat
 
 
 @spliced
-def _send(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, task: int, now: int) -> None:
+def _finish(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState, task: int, now: int) -> None:
     """Request the transfers of a task that has ended, and release its successors."""
     here = c.at[task]
     # Edges of a task are sorted by payload: a payload crosses once to each location, however many tasks read it there.
@@ -124,7 +280,18 @@ def _send(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState
         # By rising location, as in `solvers.timing.replay`: who is first at a shared link decides the times.
         for there in range(low, high + 1):
             if w.arrival[there] >= 0:
-                w.arrival[there] = _arrives(net, w, payload, (here, there), now)
+                # All links of a path are held together for the whole transfer, so it begins when the last is free.
+                begin = now
+                for hop in range(net.path_links.shape[2]):
+                    link = net.path_links[here, there, hop]
+                    if link >= 0:
+                        begin = max(begin, w.free[link])
+                end = begin + net.transfer[payload, net.path_class[here, there]]
+                for hop in range(net.path_links.shape[2]):
+                    link = net.path_links[here, there, hop]
+                    if link >= 0:
+                        w.free[link] = end
+                w.arrival[there] = end
         for edge in range(k, stop):
             head = net.head[edge]
             there = c.at[head]
@@ -137,79 +304,3 @@ def _send(net: SearchNetwork, c: SearchDecision, t: RunTrace, w: SimulationState
         for there in range(low, high + 1):
             w.arrival[there] = -1
         k = stop
-
-
-@spliced
-def _arrives(net: SearchNetwork, w: SimulationState, payload: int, path: tuple[int, int], now: int) -> int:
-    """Send a payload along a path as soon as its links are free; return when it is there."""
-    # All links of a path are held together for the whole transfer, so it begins when the last of them is free.
-    begin = now
-    for k in range(net.path_links.shape[2]):
-        link = net.path_links[path[0], path[1], k]
-        if link >= 0:
-            begin = max(begin, w.free[link])
-    end = begin + net.transfer[payload, net.path_class[path[0], path[1]]]
-    for k in range(net.path_links.shape[2]):
-        link = net.path_links[path[0], path[1], k]
-        if link >= 0:
-            w.free[link] = end
-    return end
-
-
-@spliced
-def _resume(net: SearchNetwork, t: RunTrace, w: SimulationState, saved: SavedStates, run: RunBounds) -> int:
-    """Begin at the last state that the run shares with the current choice's; return from when on to save states."""
-    w.tally[:] = 0
-    state = saved.states[0] - 1
-    while state >= 0 and saved.when[state] > run.departs:
-        state -= 1
-    if state < 0:
-        _fresh(net, t, w)
-    else:
-        _restore(t, w, saved, state)
-    # Nothing is to be saved where later states are there already, or no room is left for one.
-    full = state + 1 < saved.states[0] or state + 1 == len(saved.when)
-    return NEVER if full else (0 if state < 0 else saved.when[state]) + run.every
-
-
-@spliced
-def _fresh(net: SearchNetwork, t: RunTrace, w: SimulationState) -> None:
-    """The state in which every device may begin its first task."""
-    copy_to(w.waiting, net.indegree)
-    t.ready[:] = 0
-    w.last[:] = -1
-    w.busy[:] = 0
-    w.until[:] = 0
-    w.idle[:] = 0
-    w.free[:] = 0
-    for d in range(len(w.last)):
-        w.freed[d] = d
-    w.tally[_FREED] = len(w.last)
-
-
-@spliced
-def _save(t: RunTrace, w: SimulationState, saved: SavedStates, now: int) -> None:
-    """Keep the state before the events of `now`."""
-    k = saved.states[0]
-    if k < len(saved.when):
-        saved.when[k] = now
-        copy_to(saved.waiting[k], w.waiting)
-        copy_to(saved.ready[k], t.ready)
-        copy_to(saved.last[k], w.last)
-        copy_to(saved.busy[k], w.busy)
-        copy_to(saved.until[k], w.until)
-        copy_to(saved.idle[k], w.idle)
-        copy_to(saved.free[k], w.free)
-        saved.states[0] = k + 1
-
-
-@spliced
-def _restore(t: RunTrace, w: SimulationState, saved: SavedStates, k: int) -> None:
-    """The inverse of `_save`."""
-    copy_to(w.waiting, saved.waiting[k])
-    copy_to(t.ready, saved.ready[k])
-    copy_to(w.last, saved.last[k])
-    copy_to(w.busy, saved.busy[k])
-    copy_to(w.until, saved.until[k])
-    copy_to(w.idle, saved.idle[k])
-    copy_to(w.free, saved.free[k])

@@ -15,8 +15,7 @@ from solvers.problem import Problem
 from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.search.annealing import PointValue, Temperature, Walk
-from solvers.search.parallel import WalkBudget, walk_all
+from solvers.search.annealing import PointValue, Temperature, Walk, WalkBudget, walk_all
 from solvers.search.workspace import Solution, Workspace
 
 _HEAT = Temperature(1e-2, 1e-4)
@@ -30,58 +29,47 @@ class LocalSearch:
 
     walking: float = 0.4
     """Share of the limit that annealing may take."""
-    heat: Temperature = _HEAT
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Improve on `options.start`, or on a list schedule, within `options`; windows begin where memory defeats that.
 
         "optimal" only where a bound that needs no solver is met; infeasible only with a proof.
         """
-        watch = SolveMonitor(problem, options, report, solver="search", version=metadata.version("ortools"))
-        watch.better_bound(*quick_bounds.best(problem))
-        first = ListScheduler().solve(problem, replace(options, start=None), _nobody)
+        monitor = SolveMonitor(problem, options, report, solver="search", version=metadata.version("ortools"))
+        monitor.better_bound(*quick_bounds.best(problem))
+        first = ListScheduler().solve(problem, replace(options, start=None), lambda _: None)
         if first.status is Status.INFEASIBLE:
-            return watch.infeasible(first.detail)
+            return monitor.infeasible(first.detail)
         if first.schedule is not None:
-            watch.better_schedule(first.schedule)
-        if watch.best is not None and not watch.within_gap:
-            self._walk(watch, watch.best)
-        if not watch.within_gap and watch.remaining > 0:
-            left = (1 - self.walking) * options.seconds if options.deterministic else watch.remaining
-            _windows(watch, left)
-        return watch.result(Limit.GAP if watch.within_gap else Limit.TIME, "")
+            monitor.better_schedule(first.schedule)
+        if monitor.best is not None and not monitor.within_gap:
+            self._anneal(monitor, monitor.best)
+        if not monitor.within_gap and monitor.remaining > 0:
+            # Large neighbourhoods of the best schedule, each searched exactly.
+            seconds = (1 - self.walking) * options.seconds if options.deterministic else monitor.remaining
 
-    def _walk(self, watch: SolveMonitor, start: Schedule) -> None:
-        options, arena = watch.options, Workspace.of(watch.problem, [])
+            def forward(progress: Progress) -> None:
+                monitor.better_bound(progress.lower_bound, progress.bound_by)
+                if progress.schedule is not None:
+                    monitor.better_schedule(progress.schedule)
+
+            CpSatWindows().solve(problem, replace(options, start=monitor.best, seconds=seconds), forward)
+        return monitor.result(Limit.GAP if monitor.within_gap else Limit.TIME, "")
+
+    def _anneal(self, monitor: SolveMonitor, start: Schedule) -> None:
+        options, problem, workspace = monitor.options, monitor.problem, Workspace.of(monitor.problem, [])
         lanes = _LANES if options.deterministic else max(1, min(os.cpu_count() or 1, options.workers))
-        seconds = min(self.walking * options.seconds, max(watch.remaining, 0.0))
+        seconds = min(self.walking * options.seconds, max(monitor.remaining, 0.0))
         stretches = int(self.walking * options.seconds * _STRETCHES) if options.deterministic else None
 
-        def weigh(spot: Solution) -> PointValue:
-            held = np.zeros(watch.problem.locations, dtype=np.int64)
-            np.add.at(held, spot.at, watch.problem.memory)
-            over = ints(np.maximum(held - watch.problem.capacity, 0))
-            return PointValue(
-                makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=over
-            )
+        def evaluate(solution: Solution) -> PointValue:
+            held = np.zeros(problem.locations, dtype=np.int64)
+            np.add.at(held, solution.at, problem.memory)
+            over = ints(np.maximum(held - problem.capacity, 0))
+            device, rank = workspace.devices(solution.at), rank_of(solution.order)
+            return PointValue(makespan=solution.makespan, device=device, rank=rank, over=over)
 
-        spot = arena.spot_of(start)
-        walks = [Walk(arena, spot, self.heat, weigh, options.seed + lane) for lane in range(lanes)]
-        for found in walk_all(walks, WalkBudget(seconds=seconds, stretches=stretches), lambda: watch.within_gap):
-            watch.better_schedule(arena.run(found.device, found.rank))
-
-
-def _windows(watch: SolveMonitor, seconds: float) -> None:
-    """Large neighbourhoods of the best schedule, each searched exactly."""
-
-    def report(progress: Progress) -> None:
-        watch.better_bound(progress.lower_bound, progress.bound_by)
-        if progress.schedule is not None:
-            watch.better_schedule(progress.schedule)
-
-    options = replace(watch.options, start=watch.best, seconds=seconds)
-    CpSatWindows().solve(watch.problem, options, report)
-
-
-def _nobody(progress: Progress) -> None:
-    del progress
+        first = workspace.solution_of(start)
+        walks = [Walk(workspace, first, _HEAT, evaluate, options.seed + lane) for lane in range(lanes)]
+        for value in walk_all(walks, WalkBudget(seconds=seconds, stretches=stretches), lambda: monitor.within_gap):
+            monitor.better_schedule(workspace.run(value.device, value.rank))

@@ -1,25 +1,24 @@
-"""One lane of search: its choice, what its run looks like, and the best choice so far."""
+"""One lane of search: its decision and how that runs, changes that can be taken back, and the best decision so far."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.compiled.kernels import inlined, routine, spliced, subkernel
-from solvers.search.network import SearchNetwork, Shorts
-from solvers.search.simulation import BEGUN, NEVER, simulate
-from solvers.search.state import (
+from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkernel
+from solvers.search.simulation import (
+    BEGUN,
+    NEVER,
     RunBounds,
     RunTrace,
     SavedStates,
     SearchDecision,
     SimulationState,
-    choice_for,
+    arrays_for,
     copy_to,
-    saved_for,
-    trace_for,
-    work_for,
-)
+    simulate,
+)  # fmt: skip
+from solvers.search.workspace import SearchNetwork, Shorts
 
 MOVED, SLID, CRITICAL, STAMP, COST, BEST, OVER, TRIED, TAKEN = range(9)
 STATES = 12
@@ -46,35 +45,32 @@ class Lane(NamedTuple):
     critical: Shorts
     """A longest chain of tasks that wait for each other, from the last that ends."""
     stamp: Ints
-    """[n] what was last visited when."""
+    """[n] number of the last visit of each task."""
     queue: Shorts
     best_at: Shorts
     best_order: Shorts
     capacity: Ints
-    """[l] bytes that a choice may hold: what is kept as the best does not exceed it."""
+    """[l] bytes that a decision may hold: what is kept as the best does not exceed it."""
     tally: Ints
-    """[9] counts, the makespans of the current and the best choice, and bytes that the current one holds too much."""
+    """[9] counts, the makespans of the current and the best decision, and bytes that the current one holds too much."""
     random: Ints
     """[1] state of the generator."""
 
 
 def lane_for(net: SearchNetwork, at: Ints, order: Ints, capacity: Ints, seed: int) -> Lane:
-    """A lane that starts at a choice, [n] locations and a topological order, which is simulated."""
+    """Return a lane that starts at [n] locations and a topological order, which are simulated."""
     n = len(net.indegree)
+    choice, base, trial, work, saved = arrays_for(net, STATES)
     shorts = ("moved", "origin", "slid", "place", "critical", "queue", "best_at", "best_order")
     lane = Lane(
-        choice=choice_for(net),
-        base=trace_for(net),
-        trial=trace_for(net),
-        work=work_for(net),
-        saved=saved_for(net, STATES),
+        choice=choice, base=base, trial=trial, work=work, saved=saved,
         **{name: np.zeros(n, dtype=np.int32) for name in shorts},
         departs=np.zeros(1, dtype=np.int64),
         stamp=np.zeros(n, dtype=np.int64),
         capacity=np.array(capacity, dtype=np.int64),
         tally=np.zeros(9, dtype=np.int64),
         random=np.array([((2 * seed + 1) * 0x9E3779B97F4A7C1) % 2**62], dtype=np.int64),
-    )
+    )  # fmt: skip
     lane.tally[BEST] = NEVER
     begin_at(net, lane, np.asarray(at, dtype=np.int32), np.asarray(order, dtype=np.int32))
     return lane
@@ -82,7 +78,7 @@ def lane_for(net: SearchNetwork, at: Ints, order: Ints, capacity: Ints, seed: in
 
 @routine
 def begin_at(net: SearchNetwork, lane: Lane, at: Shorts, order: Shorts) -> None:
-    """Make this the current choice: simulate it from the beginning, and keep it if it is the best so far."""
+    """Make this the current decision: simulate it from the beginning, and keep it if it is the best so far."""
     c = lane.choice
     c.first[:] = -1
     c.load[:] = 0
@@ -106,11 +102,11 @@ def begin_at(net: SearchNetwork, lane: Lane, at: Shorts, order: Shorts) -> None:
     run = RunBounds(NEVER, -1, NEVER)
     lane.tally[COST] = simulate(net, c, lane.base, lane.work, lane.saved, run)
     trace_critical(net, lane)
-    _keep(lane)
+    _keep_best(lane)
 
 
 @subkernel
-def _keep(lane: Lane) -> None:
+def _keep_best(lane: Lane) -> None:
     lane.tally[OVER] = overload(lane)
     if lane.tally[COST] < lane.tally[BEST] and lane.tally[OVER] == 0:
         lane.tally[BEST] = lane.tally[COST]
@@ -120,7 +116,7 @@ def _keep(lane: Lane) -> None:
 
 @inlined
 def overload(lane: Lane) -> int:
-    """Bytes beyond the capacities."""
+    """Return the bytes beyond the capacities."""
     over = np.int64(0)
     for place in range(len(lane.capacity)):
         over += max(lane.choice.held[place] - lane.capacity[place], 0)
@@ -129,7 +125,7 @@ def overload(lane: Lane) -> int:
 
 @inlined
 def uniform(lane: Lane) -> float:
-    """A random number in [0, 1): xorshift64* (Vigna 2016)."""
+    """Return a random number in [0, 1): xorshift64* (Vigna 2016)."""
     x = np.uint64(lane.random[0])
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
@@ -140,13 +136,13 @@ def uniform(lane: Lane) -> float:
 
 @inlined
 def draw(lane: Lane, below: int) -> int:
-    """A random number of 0 .. below - 1, for below up to 2^31."""
+    """Return a random number of 0 .. below - 1, for below up to 2^31."""
     return int(np.int64(uniform(lane) * below))
 
 
 @spliced
 def accept(lane: Lane, cost: int) -> None:
-    """The pending change, whose run is the trial's, becomes current."""
+    """Make the pending change, whose run is the trial's, current."""
     lane.tally[MOVED] = lane.tally[SLID] = 0
     base, trial = lane.base, lane.trial
     # Only tasks that this run has begun: those before the resumed state have the same times in both runs.
@@ -158,12 +154,12 @@ def accept(lane: Lane, cost: int) -> None:
     while states[0] > 0 and lane.saved.when[states[0] - 1] > lane.departs[0]:
         states[0] -= 1
     lane.tally[COST] = cost
-    _keep(lane)
+    _keep_best(lane)
 
 
 @subkernel
 def trace_critical(net: SearchNetwork, lane: Lane) -> None:
-    """A chain of tasks, from the last that ends, each of which the one before it in time held up."""
+    """Trace a chain of tasks, from the last that ends, each of which the one before it in time held up."""
     many, task = 0, int(np.argmax(lane.base.end))
     while task >= 0:
         lane.critical[many] = task
@@ -178,7 +174,7 @@ def holder(net: SearchNetwork, lane: Lane, task: int) -> int:
     base, before = lane.base, np.int64(lane.choice.before[task])
     if before >= 0 and base.start[task] > base.ready[task]:
         return int(before)
-    latest, found = np.int64(-1), np.int64(-1)
+    latest, last = np.int64(-1), np.int64(-1)
     for edge in range(net.behind[task], net.behind[task + 1]):
         tail = np.int64(net.tail_of[edge])
         if tail < 0:
@@ -188,5 +184,118 @@ def holder(net: SearchNetwork, lane: Lane, task: int) -> int:
         # guide for moves.
         apart = 1 if lane.choice.at[tail] != lane.choice.at[task] else 0
         if base.end[tail] + apart > latest:
-            latest, found = base.end[tail] + apart, tail
-    return int(found)
+            latest, last = base.end[tail] + apart, tail
+    return int(last)
+
+
+@spliced
+def put(net: SearchNetwork, lane: Lane, task: int, to: int) -> None:
+    """Move a task to one of its locations; it keeps its place in the order."""
+    k = lane.tally[MOVED]
+    lane.moved[k], lane.origin[k] = task, lane.choice.at[task]
+    lane.tally[MOVED] = k + 1
+    # The run may differ from the first end of an input on, as inputs of a moved task are sent elsewhere once they are
+    # made.
+    first = lane.departs[0]
+    for edge in range(net.behind[task], net.behind[task + 1]):
+        if net.tail_of[edge] >= 0:
+            first = min(first, lane.base.end[net.tail_of[edge]])
+    lane.departs[0] = first
+    _neighbours_differ(lane, task)
+    _locate(net, lane.choice, task, to)
+    _neighbours_differ(lane, task)
+
+
+@subkernel
+def slide(lane: Lane, task: int, place: int) -> None:
+    """Give a task another place in the order; the others between move by one. No input may be passed, nor reader."""
+    k = lane.tally[SLID]
+    lane.slid[k], lane.place[k] = task, lane.choice.place[task]
+    lane.tally[SLID] = k + 1
+    _neighbours_differ(lane, task)
+    _shift(lane.choice, int(np.int64(task)), int(np.int64(place)))
+    _neighbours_differ(lane, task)
+
+
+@kernel
+def undo(net: SearchNetwork, lane: Lane) -> None:
+    """Take the pending change back."""
+    # In reverse order: a task may have been changed twice, and each entry is its state before that change alone.
+    for k in range(lane.tally[SLID] - 1, -1, -1):
+        _shift(lane.choice, int(np.int64(lane.slid[k])), int(np.int64(lane.place[k])))
+    for k in range(lane.tally[MOVED] - 1, -1, -1):
+        _locate(net, lane.choice, lane.moved[k], int(np.int64(lane.origin[k])))
+    lane.tally[MOVED] = lane.tally[SLID] = 0
+
+
+@inlined
+def _neighbours_differ(lane: Lane, task: int) -> None:
+    """Note that the run may differ from the end of the task before this one on its device."""
+    # Called before and after a change of the lists: the old neighbours and the new ones may both act differently.
+    before = lane.choice.before[task]
+    lane.departs[0] = min(lane.departs[0], lane.base.end[before] if before >= 0 else 0)
+
+
+@subkernel
+def _locate(net: SearchNetwork, c: SearchDecision, task: int, to: int) -> None:
+    _unlink(c, task)
+    c.load[c.device[task]] -= c.took[task]
+    c.held[c.at[task]] -= net.memory[task]
+    c.at[task], c.device[task], c.took[task] = to, net.device_at[task, to], net.took_at[task, to]
+    c.load[c.device[task]] += c.took[task]
+    c.held[to] += net.memory[task]
+    _link(c, task)
+
+
+@subkernel
+def _shift(c: SearchDecision, task: int, place: int) -> None:
+    _unlink(c, task)
+    at = c.place[task]
+    step = 1 if place > at else -1
+    while at != place:
+        other = c.order[at + step]
+        c.order[at], c.place[other] = other, at
+        at += step
+    c.order[place], c.place[task] = task, place
+    _link(c, task)
+
+
+@inlined
+def _unlink(c: SearchDecision, task: int) -> None:
+    before, after = c.before[task], c.after[task]
+    if before >= 0:
+        c.after[before] = after
+    else:
+        c.first[c.device[task]] = after
+    if after >= 0:
+        c.before[after] = before
+
+
+@inlined
+def _link(c: SearchDecision, task: int) -> None:
+    """Insert a task among those of its device, by its place in the order."""
+    # The tasks of a device are a linked list, so that a change and its undoing take constant time once a neighbour is
+    # known. One is mostly a few places away in the common order, so a scan in both directions finds it quickly.
+    d, low, high, n = c.device[task], c.place[task] - 1, c.place[task] + 1, len(c.order)
+    before, after = np.int32(-1), c.first[d]
+    if after >= 0:
+        while True:
+            if low < 0:
+                break
+            if c.device[c.order[low]] == d:
+                before = c.order[low]
+                after = c.after[before]
+                break
+            if high < n and c.device[c.order[high]] == d:
+                after = c.order[high]
+                before = c.before[after]
+                break
+            low -= 1
+            high += 1
+    c.before[task], c.after[task] = before, after
+    if before >= 0:
+        c.after[before] = task
+    else:
+        c.first[d] = task
+    if after >= 0:
+        c.before[after] = task

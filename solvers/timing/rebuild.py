@@ -4,9 +4,9 @@ Vendors answer with rounded, scaled or slightly overlapping times (big-M models 
 task and the order on each device and link are taken from them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ class RebuiltTransfers(NamedTuple):
 
 
 def needed_transfers(problem: Problem, device: Ints) -> RebuiltTransfers:
-    """The transfers that tasks on `device` [n] need: each payload once to each foreign location with a consumer."""
+    """Return what tasks on `device`, [n], send: each payload once to each foreign location with a consumer."""
     at = problem.location[device]
     cut = np.flatnonzero((problem.payload >= 0) & (at[problem.src] != at[problem.dst]))
     crossing = np.unique(problem.payload[cut] * problem.locations + at[problem.dst[cut]])
@@ -38,24 +38,34 @@ def needed_transfers(problem: Problem, device: Ints) -> RebuiltTransfers:
 
 
 def rebuild(problem: Problem, rough: Schedule) -> Schedule:
-    """The earliest-start schedule with the devices of `rough` and its order on every device and link.
+    """Return the earliest-start schedule with the devices of `rough` and its order on every device and link.
 
     The times of `rough` serve as priorities only, in any unit: activities are taken in the order of (start, finish),
     each no sooner than its predecessors, and appended to their device or links. Where `rough` is a valid schedule,
     for this problem or one with no shorter activities, nothing finishes later than there. Transfers that devices need
-    are derived; one that `rough` lacks has its producer's priority. ValueError when a device is out of range or cannot
-    run its task. O((n + e + t) log n).
+    are derived; one that `rough` lacks has its producer's priority. Raise ValueError when a device is out of range or
+    cannot run its task. O((n + e + t) log n).
     """
     tasks = np.arange(problem.tasks)
     if rough.device.shape != (problem.tasks,) or not ((rough.device >= 0) & (rough.device < problem.devices)).all():
         raise ValueError("rough.device must hold a device for every task")
     if not problem.allowed[tasks, rough.device].all():
         raise ValueError("a task is on a device that cannot run it")
-    need = needed_transfers(problem, rough.device)
-    network = _network(problem, rough.device, need)
-    start = _earliest(network, _ranks(problem, rough, need))
-    ticks = np.asarray(network.ticks, dtype=np.int64)
-    n = problem.tasks
+    p, n, need, at = problem, problem.tasks, needed_transfers(problem, rough.device), problem.location[rough.device]
+    # Activities are the tasks, then the transfers: producers precede transfers, transfers the consumers that they
+    # serve, and tasks each other along the edges that no transfer serves.
+    cut = (p.payload >= 0) & (at[p.src] != at[p.dst])
+    serves = np.searchsorted(need.payload * p.locations + need.to, p.payload[cut] * p.locations + at[p.dst[cut]])
+    before = np.concatenate([p.producer[need.payload], p.src[~cut], n + serves])
+    after = np.concatenate([n + np.arange(len(need.payload)), p.dst[~cut], p.dst[cut]])
+    followers: list[list[int]] = [[] for _ in range(n + len(need.payload))]
+    for one, other in zip(before.tolist(), after.tolist(), strict=True):
+        followers[one].append(other)
+    holds = [[d] for d in rough.device.tolist()]
+    paths = p.holds[at[p.producer[need.payload]], need.to]
+    holds += [[p.devices + link for link in set(path) if link >= 0] for path in paths.tolist()]
+    ticks = np.concatenate([p.duration[tasks, rough.device], need.ticks])
+    start = _earliest(ticks.tolist(), holds, followers, _ranks(p, rough, need))
     return Schedule(
         device=rough.device,
         start=start[:n],
@@ -67,46 +77,8 @@ def rebuild(problem: Problem, rough: Schedule) -> Schedule:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ActivityNetwork:
-    """Activities (tasks, then transfers) with what each holds and what follows it."""
-
-    ticks: list[int]
-    holds: list[list[int]]
-    followers: list[list[int]]
-    waiting: list[int]
-    resources: int
-
-
-def _network(p: Problem, device: Ints, need: RebuiltTransfers) -> _ActivityNetwork:
-    at, n, total = p.location[device], p.tasks, p.tasks + len(need.payload)
-    followers: list[list[int]] = [[] for _ in range(total)]
-    waiting = [0] * total
-    for before, after in _arcs(p, at, need):
-        followers[before].append(after)
-        waiting[after] += 1
-    holds = [[d] for d in device.tolist()]
-    paths = p.holds[at[p.producer[need.payload]], need.to]
-    holds += [[p.devices + link for link in set(path) if link >= 0] for path in paths.tolist()]
-    ticks = p.duration[np.arange(n), device].tolist() + need.ticks.tolist()
-    return _ActivityNetwork(
-        ticks=ticks, holds=holds, followers=followers, waiting=waiting, resources=p.devices + p.links
-    )
-
-
-def _arcs(p: Problem, at: Ints, need: RebuiltTransfers) -> Iterator[tuple[int, int]]:
-    """Producer to transfer, transfer to consumer, and the edges that no transfer serves."""
-    n = p.tasks
-    yield from zip(p.producer[need.payload].tolist(), range(n, n + len(need.payload)), strict=True)
-    cut = (p.payload >= 0) & (at[p.src] != at[p.dst])
-    yield from zip(p.src[~cut].tolist(), p.dst[~cut].tolist(), strict=True)
-    crossing = need.payload * p.locations + need.to
-    serves = np.searchsorted(crossing, p.payload[cut] * p.locations + at[p.dst[cut]])
-    yield from zip((n + serves).tolist(), p.dst[cut].tolist(), strict=True)
-
-
 def _ranks(p: Problem, rough: Schedule, need: RebuiltTransfers) -> list[int]:
-    """The place of every activity by (start, finish) in `rough`; equals in the order of their indices."""
+    """Return the place of every activity by (start, finish) in `rough`; equals in the order of their indices."""
     start = np.concatenate([rough.start, rough.finish[p.producer[need.payload]]])
     finish = np.concatenate([rough.finish, start[p.tasks :] + need.ticks])
     crossings = zip(rough.sent_payload.tolist(), rough.sent_to.tolist(), strict=True)
@@ -118,21 +90,21 @@ def _ranks(p: Problem, rough: Schedule, need: RebuiltTransfers) -> list[int]:
     return list(rank.tolist())
 
 
-def _earliest(network: _ActivityNetwork, rank: list[int]) -> Ints:
-    """Start of every activity when they are appended in the order of `rank`, each once its predecessors are."""
-    waiting, free = list(network.waiting), [0] * network.resources
-    start = [0] * len(rank)
+def _earliest(ticks: list[int], holds: list[list[int]], followers: list[list[int]], rank: list[int]) -> Ints:
+    """Return the start of every activity when they are appended in the order of `rank`, each once its inputs are."""
+    waiting, free, start = [0] * len(rank), defaultdict[int, int](int), [0] * len(rank)
+    for after in chain.from_iterable(followers):
+        waiting[after] += 1
     queue = [(rank[a], a) for a in range(len(rank)) if not waiting[a]]
     heapify(queue)
     while queue:
         _, activity = heappop(queue)
-        held = network.holds[activity]
-        begin = max(start[activity], max((free[r] for r in held), default=0))
+        begin = max(start[activity], max((free[r] for r in holds[activity]), default=0))
         start[activity] = begin
-        finish = begin + network.ticks[activity]
-        for resource in held:
+        finish = begin + ticks[activity]
+        for resource in holds[activity]:
             free[resource] = finish
-        for after in network.followers[activity]:
+        for after in followers[activity]:
             start[after] = max(start[after], finish)
             waiting[after] -= 1
             if not waiting[after]:

@@ -19,11 +19,13 @@ higher priority still waits for another link of its path. What became ready by t
 tasks of zero ticks finish within the tick, all this is repeated.
 """
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
-from solvers.arrays import Ints, ints, offsets, rank_of
+from solvers.arrays import Floats, Ints, ints, offsets, rank_of
 from solvers.compiled.dag import adjacency, tails, topological_order
-from solvers.problem import FORBIDDEN, Problem
+from solvers.problem import FORBIDDEN, MOST, Problem
 from solvers.schedule import Schedule
 from solvers.timing.loop import (
     SENT,
@@ -38,12 +40,12 @@ from solvers.timing.loop import (
     run_strict,
     run_waiting,
     state_for,
-    strict_makespan,
+    turned_makespan,
 )  # fmt: skip
 
 
 def prepare(problem: Problem) -> Prepared:
-    """The adjacency that `replay` needs, computed once for any number of replays. O(e log e)."""
+    """Return the adjacency that `replay` needs, computed once for any number of replays. O(e log e)."""
     by = np.lexsort((problem.payload, problem.src))
     offset = offsets(np.bincount(problem.src, minlength=problem.tasks))
     return Prepared(
@@ -87,7 +89,7 @@ def replay(
 
     Which event comes when within a tick, and who sends when, is in the module's docstring.
 
-    ValueError, naming a task: a device out of range or forbidden; when strict, an order that contradicts the
+    Raise ValueError, naming a task, for a device out of range or forbidden; when strict, an order that contradicts the
     precedence and so deadlocks; or a `send_rank` of a wrong length. O((n + e) log m + transfers * path length) when
     strict; scheduled links add O(log transfers + paths that something waits for) a transfer.
     """
@@ -131,7 +133,7 @@ def fifo(
 def first_come(
     problem: Problem, device: Ints, *, send_rank: Ints | None = None, prepared: Prepared | None = None
 ) -> tuple[Schedule, Ints]:
-    """(the schedule of `fifo`, [n] rank of each task in the order in which their ends were served).
+    """Return (the schedule of `fifo`, [n] rank of each task in the order in which their ends were served).
 
     A strict `replay` by that rank, links first come, first served, gives the same schedule: each task has its
     predecessors and the task before it on its device before it in that order, so it is queued when its turn comes, and
@@ -146,7 +148,7 @@ def first_come(
 
 
 def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: LinkState | None = None) -> int:
-    """The makespan of a strict replay, for a search that needs nothing else; -1 when the order deadlocks.
+    """Return the makespan of a strict replay, for a search that needs nothing else; -1 when the order deadlocks.
 
     device: [n] valid, as int64. order: [n] the tasks by rank (a permutation, as int64). state: work arrays of another
     run on `prepared`, to save their allocation; its starts and finishes are not written. Nothing is validated. The
@@ -157,7 +159,7 @@ def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: LinkState 
         state = state_for(prepared, device)
     else:
         reset(prepared, state, device)
-    return int(strict_makespan(prepared, state, device, order))
+    return int(turned_makespan(prepared, state, device, order, order))
 
 
 def _outbox(p: Problem, g: Prepared, state: LinkState, send_rank: Ints | None) -> Outbox:
@@ -169,43 +171,35 @@ def _outbox(p: Problem, g: Prepared, state: LinkState, send_rank: Ints | None) -
 def bottom_levels(
     problem: Problem, *, device: Ints | None = None, mean: bool = True, communication: float = 1.0
 ) -> Ints:
-    """[n] ticks of the longest path from the start of each task to the end: HEFT's upward rank (Topcuoglu 2002, 4.1).
+    """Return [n] ticks of the longest path from the start of each task to the end: HEFT's upward rank (Topcuoglu 2002,
+    4.1).
 
     A task counts with its mean duration over the devices that it can run on, rounded up, or with the least one
     (`mean=False`); an edge with a payload with `communication` times its mean transfer over all pairs of locations.
     With `device`, [n], the durations there and the transfers between their locations count instead. O(n m + e).
     """
-    ticks = _transfer_ticks(problem, device)
-    if device is not None:
-        took = problem.duration[np.arange(problem.tasks), device]
-    elif mean:
-        allowed = np.count_nonzero(problem.allowed, axis=1)
-        took = -(-np.where(problem.allowed, problem.duration, 0).sum(axis=1) // allowed)
-    else:
-        took = np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
-    offset, edge = adjacency(problem.tasks, problem.src)
-    weight = np.rint(ticks * communication).astype(np.int64)[edge]
-    order = topological_order(problem.tasks, problem.src, problem.dst)
-    return ints(tails(order, took, (offset, problem.dst[edge], weight)))
-
-
-def _transfer_ticks(p: Problem, device: Ints | None) -> Ints:
-    """[e] ticks that each edge is expected to take."""
-    ticks = np.zeros(p.edges, dtype=np.int64)
-    edge = np.flatnonzero(p.payload >= 0)
+    p, ticks, carried = problem, np.zeros(problem.edges, dtype=np.int64), np.flatnonzero(problem.payload >= 0)
     if device is not None:
         at = p.location[device]
-        edge = edge[at[p.src[edge]] != at[p.dst[edge]]]
-        ticks[edge] = p.transfer[p.payload[edge], p.path_class[at[p.src[edge]], at[p.dst[edge]]]]
-    elif p.locations > 1:
-        pairs = p.path_class[~np.eye(p.locations, dtype=bool)]
-        share = np.bincount(pairs, minlength=p.transfer.shape[1]) / len(pairs)
-        ticks[edge] = np.rint(p.transfer @ share)[p.payload[edge]]
-    return ticks
+        cut = carried[at[p.src[carried]] != at[p.dst[carried]]]
+        ticks[cut] = p.transfer[p.payload[cut], p.path_class[at[p.src[cut]], at[p.dst[cut]]]]
+        took = p.duration[np.arange(p.tasks), device]
+    else:
+        if p.locations > 1:
+            pairs = p.path_class[~np.eye(p.locations, dtype=bool)]
+            share = np.bincount(pairs, minlength=p.transfer.shape[1]) / len(pairs)
+            ticks[carried] = np.rint(p.transfer @ share)[p.payload[carried]]
+        if mean:
+            took = -(-np.where(p.allowed, p.duration, 0).sum(axis=1) // np.count_nonzero(p.allowed, axis=1))
+        else:
+            took = np.where(p.allowed, p.duration, np.iinfo(np.int64).max).min(axis=1)
+    offset, edge = adjacency(p.tasks, p.src)
+    weight = np.rint(ticks * communication).astype(np.int64)[edge]
+    return ints(tails(topological_order(p.tasks, p.src, p.dst), took, (offset, p.dst[edge], weight)))
 
 
 def validated(p: Problem, device: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Both as read-only arrays; ValueError, naming a task, where a device is out of range or forbidden."""
+    """Return both as read-only arrays; raise ValueError, naming a task, for a device out of range or forbidden."""
     device, rank = ints(device), ints(rank)
     if device.shape != (p.tasks,) or rank.shape != (p.tasks,):
         raise ValueError(f"device {device.shape} and rank {rank.shape} must have one entry for each of {p.tasks} tasks")
@@ -230,3 +224,70 @@ def schedule_of(device: Ints, state: LinkState) -> Schedule:
         sent_start=sent[:, 2],
         sent_finish=sent[:, 3],
     )
+
+
+def stretched_makespans(
+    prepared: Prepared, runs: Sequence[tuple[Ints, Ints | None]], factors: Iterable[tuple[Floats, Floats]]
+) -> Ints:
+    """Return [k, r] makespans of r runs under k pairs of factors of their times; links first come, first served.
+
+    runs: (device, rank) of each as a strict `replay` takes them, without a deadlock, or with None for the rank as
+    `fifo` does, so that each run has an order of its own; nothing is validated. factors: ([n] of each task's ticks, on
+    whichever device, and [p, c] of each payload's on a path of each class); products are rounded to the nearest tick.
+    Raise ValueError when the ticks add up to more than 64 bits hold. O(k r (n + e) log m).
+    """
+    devices = [ints(device) for device, _ in runs]
+    if not devices:
+        return ints(np.empty((sum(1 for _ in factors), 0), dtype=np.int64))
+    tasks = np.arange(len(devices[0]))
+    orders = [None if rank is None else order_of(ints(rank)) for _, rank in runs]
+    durations = [prepared.duration[tasks, device] for device in devices]
+    state = state_for(prepared, devices[0])
+    rows: list[list[int]] = []
+    for of_task, of_payload in factors:
+        sent = np.rint(prepared.transfer * of_payload)
+        sending = len(prepared.path_class) * float(sent.max(axis=1, initial=0).sum())
+        g = prepared._replace(transfer=ints(_within_64_bits(sent, sending)))
+        row: list[int] = []
+        for device, order, duration in zip(devices, orders, durations, strict=True):
+            reset(g, state, device)
+            ticks = np.rint(duration * of_task)
+            state.took[:] = _within_64_bits(ticks, sending + float(ticks.sum()))
+            if order is not None:
+                row.append(int(turned_makespan(g, state, device, order, order)))
+            else:
+                queues = queues_for(g, ints(tasks), fifo=True)
+                run_queued(g, state, outbox_for(g, state, None), queues, device, ints(tasks))
+                row.append(int(state.finish.max(initial=0)))
+        rows.append(row)
+    return ints(np.array(rows, dtype=np.int64).reshape(-1, len(devices)))
+
+
+def _within_64_bits(ticks: Floats, total: float) -> Ints:
+    if total > MOST:
+        raise ValueError(f"times add up to {total:.3g} ticks, beyond what 64 bits can add up")
+    return ticks.astype(np.int64)
+
+
+def idle_under(run: Schedule, lanes: Ints, ops: Ints) -> Ints:
+    """Return [k] ticks that `lanes` idle, added up, from start to finish of each of `ops`; its own lane counts as busy.
+
+    Tasks of a lane follow each other without overlap.
+    """
+    took, idle = run.finish[ops] - run.start[ops], np.zeros(len(ops), dtype=np.int64)
+    for lane in lanes.tolist():
+        mine = np.flatnonzero(run.device == lane)
+        mine = mine[np.lexsort((run.finish[mine], run.start[mine]))]
+        start, finish = run.start[mine], run.finish[mine]
+        busy = _busy_until(start, finish, run.finish[ops]) - _busy_until(start, finish, run.start[ops])
+        idle += np.where(run.device[ops] == lane, 0, took - busy)
+    return idle
+
+
+def _busy_until(start: Ints, finish: Ints, at: Ints) -> Ints:
+    """Return [k] ticks that a processor, whose ops follow each other, has computed at each of these times."""
+    before = offsets(finish - start)
+    begun = np.searchsorted(start, at, side="right")
+    last = np.maximum(begun - 1, 0)
+    over = np.maximum(finish[last] - at, 0) if len(finish) else np.zeros(len(at), dtype=np.int64)
+    return before[begun] - np.where(begun > 0, over, 0)

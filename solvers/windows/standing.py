@@ -10,7 +10,7 @@ from solvers.compiled.dag import topological_order
 from solvers.compiled.kernels import inlined, kernel
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.search.network import network_of
+from solvers.search.workspace import network_of
 from solvers.structure.units import placeable_units
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import prepare, replay

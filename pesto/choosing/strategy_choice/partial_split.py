@@ -43,7 +43,7 @@ from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import WorkerParts, build_worker_parts
 from solvers.arrays import Bools, Floats, ints
 from solvers.deadlines import Late
-from solvers.timing.idling import idle_under
+from solvers.timing.replay import idle_under
 
 
 class Aim(NamedTuple):

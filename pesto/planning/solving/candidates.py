@@ -16,10 +16,9 @@ from solvers import Problem, Schedule
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
-from solvers.search.steadying import SteadyingEffort, steadied
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, first_come, prepare, replay
-from solvers.timing.turns import contenders, drawn
+from solvers.timing.turns import SteadyingEffort, contenders, draw_merges, steady_order
 
 _TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
 """Tasks that are run in all to price a candidate, how many runs that may be, and how many times as many for a plan."""
@@ -140,7 +139,7 @@ class CandidateEvaluator:
         run, worst, least, tried = candidate.timeline.schedule, candidate, candidate.makespan, 0
         if candidate.fits and len(contenders(self.problem, run)):
             count = min(max(effort * _TASKS_RUN // self.problem.tasks, _LEAST), effort * _MOST)
-            for ticks, rank in drawn(self.prepared, run.device, candidate.rank, count=count):
+            for ticks, rank in draw_merges(self.prepared, run.device, candidate.rank, count=count):
                 if worst.makespan >= enough:
                     break
                 tried, least = tried + 1, min(least, ticks)
@@ -157,7 +156,7 @@ class CandidateEvaluator:
             return found
         effort = SteadyingEffort(merges=_MERGES, runs=min(_STEADYING // self.problem.tasks, _RUNS), enough=_STEADY / 2)
         device = found.timeline.schedule.device
-        rank = steadied(self.problem, self.prepared, device, found.rank, effort)
+        rank = steady_order(self.problem, self.prepared, device, found.rank, effort)
         other = self.priced(self.ordered(found.name, found.rule, device, rank), effort=_EFFORT)
         return min(found, other, key=lambda each: (not each.fits, each.unsteady))
 

@@ -16,8 +16,7 @@ from pesto.planning.solving.windows import LEAST_S, WORTH_S, WindowTurns
 from solvers import Problem, Schedule
 from solvers.compiled.interruption import struck
 from solvers.deadlines import Late, never
-from solvers.search.annealing import Temperature, Walk
-from solvers.search.parallel import WalkBudget, walk_all
+from solvers.search.annealing import Temperature, Walk, WalkBudget, walk_all
 
 _LOG = logging.getLogger("pesto")
 _OPS_A_PAUSE = 50_000

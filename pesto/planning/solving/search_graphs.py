@@ -49,7 +49,7 @@ class SearchGraph:
     def project(self, schedule: Schedule) -> Solution:
         """The point nearest to a schedule of the full graph: each unit where most of its work is, by mean start."""
         if self.coarsening is None:
-            return self.arena.spot_of(schedule)
+            return self.arena.solution_of(schedule)
         p, node_of, arena = self.bench.problem, self.coarsening.node_of, self.arena
         units = placeable_units(arena.problem)
         took = schedule.finish - schedule.start + 1
@@ -59,7 +59,7 @@ class SearchGraph:
         moment = np.bincount(node_of, weights=took * schedule.start.astype(np.float64))
         middle = np.argsort(moment / np.bincount(node_of, weights=took), kind="stable")
         run = arena.run(arena.devices(at), rank_of(middle), strict=False)
-        return arena.spot(at, arena.order_of(run))
+        return arena.solution(at, arena.order_of(run))
 
 
 class SearchGraphs:

@@ -19,7 +19,7 @@ from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.multilevel import multilevel
 from solvers import Problem
 from solvers.arrays import Floats, Ints, ints
-from solvers.timing.stretched import stretched
+from solvers.timing.replay import stretched_makespans
 
 # What a cost model errs in alike: kinds of op by their types, and kinds of link by what a transfer over them costs.
 
@@ -269,7 +269,9 @@ def _draw_steps(
     common = standardise(chance.standard_normal((errors.draws, sources.count)))
     runs = [(c.timeline.schedule.device, c.rank if order else None) for c in candidates]
     try:
-        return common, stretched(bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors))
+        return common, stretched_makespans(
+            bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors)
+        )
     except ValueError as wrong:
         raise InputError.build(
             f"{wrong}", where=bench.graph.source, remedy="check its times, or give less noise"

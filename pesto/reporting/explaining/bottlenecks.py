@@ -8,7 +8,7 @@ import numpy as np
 from pesto.reporting.explaining.explained_step import ExplainedStep
 from solvers import FORBIDDEN
 from solvers.arrays import Ints, floats, ints
-from solvers.timing.idling import idle_under
+from solvers.timing.replay import idle_under
 
 LONG = 0.005
 """Share of the step from which on an op of the path is long."""

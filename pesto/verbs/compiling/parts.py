@@ -123,7 +123,7 @@ def _search(tiny: Tiny) -> None:
         fits = np.zeros(problem.locations, dtype=np.int64)
         return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=fits)
 
-    start = arena.spot(problem.location[tiny.device], np.argsort(arena.topological))
+    start = arena.solution(problem.location[tiny.device], np.argsort(arena.topological))
     Walk(arena, start, Temperature(1e-2, 1e-3), weigh, 0).stretch(0.0)
 
 

@@ -13,12 +13,10 @@ from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
-from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, anneal
-from solvers.search.changes import undo
+from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, WalkBudget, anneal, walk_all
 from solvers.search.moves import KINDS, propose
-from solvers.search.parallel import WalkBudget, walk_all
 from solvers.search.solver import LocalSearch
-from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for
+from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for, undo
 from solvers.search.workspace import Solution, Workspace
 from solvers.timing.replay import replay
 
@@ -37,7 +35,7 @@ def problems(count, most=40, gpus=4):
 
 
 def lane_of(arena, schedule, seed=0):
-    spot = arena.spot_of(schedule)
+    spot = arena.solution_of(schedule)
     return spot, lane_for(arena.network, spot.at, spot.order, arena.capacity, seed)
 
 
@@ -72,11 +70,11 @@ def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed(seeds):
             continue
         kinds, levels = np.cumsum(np.full(KINDS, 1 / KINDS)), np.array([0.5, 1.0])
         for _ in range(6):
-            anneal(arena.network, arena.sets, lane, Cooling(40, HOT, 1.0, kinds, levels))
+            anneal(arena.network, arena.clusters, lane, Cooling(40, HOT, 1.0, kinds, levels))
             agrees(arena, lane)
         taken += lane.tally[TAKEN]
         assert lane.tally[BEST] <= spot.makespan
-        best = arena.spot(np.int64(lane.best_at), np.int64(lane.best_order))
+        best = arena.solution(np.int64(lane.best_at), np.int64(lane.best_order))
         assert best.makespan == lane.tally[BEST]
         assert (rank_of(best.order)[p.src] < rank_of(best.order)[p.dst]).all()
     assert taken > 15 * len(seeds(30))
@@ -92,7 +90,7 @@ def test_every_kind_of_change_can_be_taken_back():
             continue
         before = [np.array(field) for field in lane.choice]
         for k in range(KINDS * 10):
-            changed[k % KINDS] += propose(arena.network, arena.sets, lane, k % KINDS, k % 2)
+            changed[k % KINDS] += propose(arena.network, arena.clusters, lane, k % KINDS, k % 2)
             undo(arena.network, lane)
             assert lane.tally[MOVED] == lane.tally[SLID] == 0
             for name, old, new in zip(lane.choice._fields, before, lane.choice, strict=True):
@@ -110,7 +108,7 @@ def test_moved_tasks_keep_kinds_units_and_memory():
         room = np.zeros(p.locations, dtype=np.int64)
         np.add.at(room, spot.at, p.memory)
         kinds, levels = np.cumsum(np.full(KINDS, 1 / KINDS)), np.array([0.5, 1.0])
-        anneal(arena.network, arena.sets, lane, Cooling(300, HOT, 1.0, kinds, levels))
+        anneal(arena.network, arena.clusters, lane, Cooling(300, HOT, 1.0, kinds, levels))
         at = np.asarray(lane.best_at)
         assert p.allowed[np.arange(p.tasks), arena.devices(np.int64(at))].all()
         for group in range(int(p.group.max(initial=-1)) + 1):
@@ -125,11 +123,11 @@ def test_other_orders_are_valid_and_never_worse():
     better = 0
     for _, p, start in problems(40):
         arena = Workspace.of(p, [])
-        spot = arena.spot(arena.problem.location[start.device], np.argsort(arena.topological))
-        found = Orders.of(arena).improved(spot)
+        spot = arena.solution(arena.problem.location[start.device], np.argsort(arena.topological))
+        found = Orders.of(arena).improve(spot)
         assert (rank_of(found.order)[p.src] < rank_of(found.order)[p.dst]).all()
         assert np.array_equal(found.at, spot.at)
-        assert arena.spot(found.at, found.order).makespan == found.makespan <= spot.makespan
+        assert arena.solution(found.at, found.order).makespan == found.makespan <= spot.makespan
         better += found.makespan < spot.makespan
     assert better > 10
 
@@ -145,7 +143,7 @@ def weigher(arena):
 def walked(seed):
     p = lstm_grid(layers=3, steps=8, gpus=2)
     arena = Workspace.of(p, [])
-    start = arena.spot_of(ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule)
+    start = arena.solution_of(ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule)
     walks = [Walk(arena, start, Temperature(0.02, 0.001), weigher(arena), seed + lane) for lane in range(2)]
     kept = []
 
@@ -180,7 +178,7 @@ def test_what_does_not_fit_is_forgotten():
         over = np.maximum(np.bincount(spot.at, minlength=p.locations) - most, 0)
         return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=over)
 
-    start = arena.spot(np.full(p.tasks, int(p.location[np.argmax(p.allowed[0])])), np.argsort(arena.topological))
+    start = arena.solution(np.full(p.tasks, int(p.location[np.argmax(p.allowed[0])])), np.argsort(arena.topological))
     walk = Walk(arena, start, Temperature(0.05, 0.005), weigh, 3)
     assert not walk.pause()  # all at one location
     assert walk.kept is None

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from solvers.search.steadying import SteadyingEffort, steadied
 from solvers.timing.replay import prepare, replay
-from solvers.timing.turns import contenders, drawn
+from solvers.timing.turns import SteadyingEffort, contenders, draw_merges, steady_order
 from tests.solvers.timing.test_turns import bus, merges, small
 
 EFFORT = SteadyingEffort(merges=50, runs=1500, enough=0.0)
@@ -24,17 +23,17 @@ def test_a_task_goes_first_where_that_ends_a_tie():
     """
     p = bus([5, 5, 20, 1, 1], [(0, 2), (1, 3)], [10] * 5)
     device, rank = np.array([0, 1, 2, 2, 1]), np.arange(5)
-    assert {ticks for ticks, _ in drawn(prepare(p), device, rank, count=20)} == {36, 46}
-    found = steadied(p, prepare(p), device, rank, EFFORT)
+    assert {ticks for ticks, _ in draw_merges(prepare(p), device, rank, count=20)} == {36, 46}
+    found = steady_order(p, prepare(p), device, rank, EFFORT)
     assert found[4] < found[1]
-    assert {ticks for ticks, _ in drawn(prepare(p), device, found, count=20)} == {36}
+    assert {ticks for ticks, _ in draw_merges(prepare(p), device, found, count=20)} == {36}
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_order_gets_worse(seed):
     """Against all merges of six tasks: what is promised, and what may be below it, never come to more."""
     p, device, rank = small(seed)
-    found = steadied(p, prepare(p), device, rank, EFFORT)
+    found = steady_order(p, prepare(p), device, rank, EFFORT)
     (least, most), (least_now, most_now) = extremes(p, device, rank), extremes(p, device, found)
     assert 2 * most_now - least_now <= 2 * most - least
     assert (found[p.src] < found[p.dst]).all()
@@ -47,6 +46,6 @@ def test_some_of_these_orders_get_better():
         p, device, rank = small(seed)
         if len(contenders(p, replay(p, device, rank))):
             (least, most) = extremes(p, device, rank)
-            (least_now, most_now) = extremes(p, device, steadied(p, prepare(p), device, rank, EFFORT))
+            (least_now, most_now) = extremes(p, device, steady_order(p, prepare(p), device, rank, EFFORT))
             better += 2 * most_now - least_now < 2 * most - least
     assert better >= 2

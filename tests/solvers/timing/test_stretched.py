@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
-from solvers.timing.replay import fifo, prepare, replay
-from solvers.timing.stretched import stretched
+from solvers.timing.replay import fifo, prepare, replay, stretched_makespans
 
 
 def case(seed):
@@ -39,8 +38,8 @@ def test_each_is_the_replay_of_the_problem_with_these_times(seed) -> None:
     rng, p, runs = case(seed)
     drawn = [(rng.uniform(0, 10, p.tasks), rng.uniform(0, 10, p.transfer.shape)) for _ in range(3)]
     factors = [*drawn, (np.ones(p.tasks), np.ones(p.transfer.shape))]
-    found = stretched(prepare(p), runs, iter(factors))
-    freely = stretched(prepare(p), [(device, None) for device, _ in runs], iter(factors))
+    found = stretched_makespans(prepare(p), runs, iter(factors))
+    freely = stretched_makespans(prepare(p), [(device, None) for device, _ in runs], iter(factors))
     assert freely.tolist() == [[fifo(scaled(p, *each), device).makespan for device, _ in runs] for each in factors]
     wanted = [[replay(scaled(p, *each), *run).makespan for run in runs] for each in factors]
     assert found.tolist() == wanted
@@ -49,7 +48,7 @@ def test_each_is_the_replay_of_the_problem_with_these_times(seed) -> None:
 
 def test_without_runs_there_is_a_row_for_each_draw() -> None:
     _, p, _ = case(1)
-    assert stretched(prepare(p), [], [(np.ones(p.tasks), np.ones(p.transfer.shape))] * 3).shape == (3, 0)
+    assert stretched_makespans(prepare(p), [], [(np.ones(p.tasks), np.ones(p.transfer.shape))] * 3).shape == (3, 0)
 
 
 def test_times_that_64_bits_cannot_add_up_are_refused() -> None:
@@ -59,4 +58,4 @@ def test_times_that_64_bits_cannot_add_up_are_refused() -> None:
     for of_task, of_payload in ((1e30, 1.0), (1.0, 1e30)):
         factors = [(np.full(p.tasks, of_task), np.full(p.transfer.shape, of_payload))]
         with pytest.raises(ValueError, match="beyond what 64 bits can add up"):
-            stretched(prepare(p), runs, factors)
+            stretched_makespans(prepare(p), runs, factors)

@@ -10,7 +10,7 @@ from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.timing.replay import prepare, replay
-from solvers.timing.turns import contenders, drawn
+from solvers.timing.turns import contenders, draw_merges
 
 
 def case(seed, most):
@@ -80,9 +80,9 @@ def test_two_devices_that_ask_at_once_are_served_in_both_ways():
     device, rank = np.array([0, 1, 2, 2]), np.arange(4)
     tied, late = (bus([5, took, 20, 1], [(0, 2), (1, 3)], [10] * 4) for took in (5, 6))
     assert replay(tied, device, rank).makespan == 36 and contends(tied, replay(tied, device, rank))
-    assert {ticks for ticks, _ in drawn(prepare(tied), device, rank, count=20)} == {36, 46}
+    assert {ticks for ticks, _ in draw_merges(prepare(tied), device, rank, count=20)} == {36, 46}
     assert not contends(late, replay(late, device, rank))
-    assert {ticks for ticks, _ in drawn(prepare(late), device, rank, count=20)} == {36}
+    assert {ticks for ticks, _ in draw_merges(prepare(late), device, rank, count=20)} == {36}
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -90,7 +90,7 @@ def test_what_is_drawn_keeps_every_sequence_and_the_precedence(seed):
     """And a replay by the ranks that are drawn takes what was said, which only ties over links can change."""
     p, device, rank = case(seed, 40)
     run, prepared = replay(p, device, rank), prepare(p)
-    for ticks, merge in drawn(prepared, device, rank, count=5, seed=seed):
+    for ticks, merge in draw_merges(prepared, device, rank, count=5, seed=seed):
         assert np.array_equal(np.sort(merge), np.arange(p.tasks)) and keeps(p, device, rank, merge)
         again = replay(p, device, merge, prepared=prepared)
         assert again.makespan == ticks
@@ -105,7 +105,7 @@ def test_what_is_drawn_is_as_long_and_as_short_as_all_merges(seeds):
         p, device, rank = small(seed)
         prepared, tied = prepare(p), contends(p, replay(p, device, rank))
         every = {replay(p, device, merge, prepared=prepared).makespan for merge in merges(p, device, rank)}
-        found = {ticks for ticks, _ in drawn(prepared, device, rank, count=200)}
+        found = {ticks for ticks, _ in draw_merges(prepared, device, rank, count=200)}
         assert found == every
         assert tied or len(every) == 1
         ties, differ = ties + tied, differ + (len(every) > 1)
@@ -115,5 +115,7 @@ def test_what_is_drawn_is_as_long_and_as_short_as_all_merges(seeds):
 def test_the_same_seed_draws_the_same():
     """So that a deterministic solve is one."""
     p, device, rank = case(3, 40)
-    one, two = ([merge.tolist() for _, merge in drawn(prepare(p), device, rank, count=4, seed=7)] for _ in range(2))
+    one, two = (
+        [merge.tolist() for _, merge in draw_merges(prepare(p), device, rank, count=4, seed=7)] for _ in range(2)
+    )
     assert one == two and len(one) == 4

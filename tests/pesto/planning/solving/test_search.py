@@ -16,7 +16,7 @@ from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.search_graphs import SearchGraphs, coarsen_along, search_graph_of
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
-from solvers.search.parallel import WalkBudget, walk_all
+from solvers.search.annealing import WalkBudget, walk_all
 
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
 OPS, WIDTH = 90, 3

@@ -14,7 +14,7 @@ from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.tracker import Tracker
 from pesto.reporting.show.solve_report import as_object, page
 from solvers.timing.replay import fifo
-from solvers.timing.turns import drawn
+from solvers.timing.turns import draw_merges
 
 MS = 10**6
 """Ticks of a millisecond."""
@@ -71,7 +71,7 @@ def test_a_solve_promises_the_worse_time(case):
     unconfirmed_statements(plan, graph, cluster, costs)
     ticks = [
         t
-        for t, _ in drawn(
+        for t, _ in draw_merges(
             CandidateEvaluator.of(graph, problem).prepared, plan.schedule.device, plan.rank, count=50, seed=9
         )
     ]
@@ -137,11 +137,11 @@ def test_every_order_that_is_tried_is_counted(bench, monkeypatch):
     runs = []
 
     def counted(*given, **more):
-        for each in drawn(*given, **more):
+        for each in draw_merges(*given, **more):
             runs.append(each)
             yield each
 
-    monkeypatch.setattr(candidates, "drawn", counted)
+    monkeypatch.setattr(candidates, "draw_merges", counted)
     priced = bench.priced(leaning(bench))
     assert priced.turns.tried == len(runs) > 30
     # Of orders that are as long, the given one stays.
@@ -150,7 +150,7 @@ def test_every_order_that_is_tried_is_counted(bench, monkeypatch):
 
 def test_an_order_that_promises_what_it_has_is_not_replaced(roomy, monkeypatch):
     """No other order is sought for a plan that is as long whatever links do."""
-    monkeypatch.setattr(candidates, "steadied", lambda *_: pytest.fail("sought"))
+    monkeypatch.setattr(candidates, "steady_order", lambda *_: pytest.fail("sought"))
     plan = safe(roomy)
     assert roomy.priced_well(plan).timeline is plan.timeline
 
@@ -162,7 +162,7 @@ def test_a_steadier_order_is_taken_only_where_it_fits(bench, monkeypatch, fits):
     shorter = replace(leaning(bench), fits=fits)
     priced = iter([longer, shorter])
     monkeypatch.setattr(CandidateEvaluator, "priced", lambda *_, **__: next(priced))
-    monkeypatch.setattr(candidates, "steadied", lambda *_: shorter.rank)
+    monkeypatch.setattr(candidates, "steady_order", lambda *_: shorter.rank)
     assert bench.priced_well(leaning(bench)) is (shorter if fits else longer)
 
 
