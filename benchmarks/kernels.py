@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pesto.core.costs.kernels.engines import engine
-from pesto.core.costs.kernels.machine import Machine
-from pesto.core.costs.kernels.op_times import kernel_times
+from pesto.core.costs.kernel_rates import Machine, engine
+from pesto.core.costs.kernel_times import kernel_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL
 from solvers.arrays import Bools, Floats, Ints

@@ -13,9 +13,8 @@ from dataclasses import fields
 import numpy as np
 
 from benchmarks.kernels import KernelTable, table
-from pesto.core.costs.kernels.convolutions import conv_seconds
-from pesto.core.costs.kernels.machine import Constants, ConvConstants
-from pesto.core.costs.kernels.op_times import matmul_seconds
+from pesto.core.costs.kernel_rates import Constants, ConvConstants
+from pesto.core.costs.kernel_times import conv_seconds, matmul_seconds
 from solvers.arrays import Floats
 
 Score = Callable[[Floats], float]

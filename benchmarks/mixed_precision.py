@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from pesto.core.costs.kernels.op_times import gpu_op_times
+from pesto.core.costs.kernel_times import gpu_op_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import MATMUL, Graph
 from pesto.tf.tensorflow_start import load_tensorflow

@@ -20,7 +20,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.problem import build_problem
 from pesto.inputs.load import load_cluster, load_costs
 from solvers.heuristics.overflow.relief import relieve

@@ -19,10 +19,10 @@ import numpy as np
 from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import PestoError
 from pesto.core.graph import Graph
-from pesto.core.micro_batches.step_parts import AFTER, step_parts
-from pesto.core.micro_batches.unrolling import unroll
+from pesto.core.micro_batches import unroll
 from pesto.core.settings import Settings
 from pesto.core.source import Source
+from pesto.core.step_parts import AFTER, step_parts
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.staged_step import MappedSchedule

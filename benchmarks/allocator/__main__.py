@@ -25,7 +25,7 @@ from pesto.core.costs import Costs
 from pesto.core.costs.analytical import model_costs
 from pesto.core.costs.measured import apply_profile
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import measure
+from pesto.core.memory import measure
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings

@@ -1,4 +1,4 @@
-"""Fits constants of kernels to half of an H200's, and prints those of `pesto/core/costs/kernels/fitted_h200.py`.
+"""Fits constants of kernels to half of an H200's, and prints those of `pesto/core/costs/kernel_fits.py`.
 
     python -m benchmarks.device.fit > tables.txt
 
@@ -19,10 +19,8 @@ import numpy as np
 
 from benchmarks.device.report import FORMS, fitted_rows, read, replayed
 from benchmarks.kernels_fit import CONV_PRIOR, MATMUL_PRIOR, badness, best_of, source_of, spread_of
-from pesto.core.costs.kernels.convolutions import conv_seconds
-from pesto.core.costs.kernels.engines import engine
-from pesto.core.costs.kernels.machine import Constants, ConvConstants, Machine
-from pesto.core.costs.kernels.op_times import matmul_seconds
+from pesto.core.costs.kernel_rates import Constants, ConvConstants, Machine, engine
+from pesto.core.costs.kernel_times import conv_seconds, matmul_seconds
 from pesto.core.costs.presets import Preset, preset
 from solvers.arrays import Floats, Ints
 

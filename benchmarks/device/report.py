@@ -14,12 +14,12 @@ from benchmarks.device.torch_steps import OTHERS, class_of, step_graph
 from benchmarks.kernels import errors, print_errors
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.kernels.op_times import gpu_op_times
-from pesto.core.costs.links import link_model
+from pesto.core.costs.kernel_times import gpu_op_times
+from pesto.core.costs.network import link_model
 from pesto.core.costs.presets import Preset, preset, preset_named_in
 from pesto.core.files.graph_file import OpRecord, to_graph
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, MATMUL, Graph
-from pesto.core.memory.peaks import measure
+from pesto.core.memory import measure
 from pesto.core.problem import build_problem
 from pesto.core.simulator import Timeline, simulate
 from pesto.inputs.cluster_file import parse

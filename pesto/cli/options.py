@@ -14,8 +14,8 @@ from click.core import ParameterSource
 
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
+from pesto.core.costs.analytical import LaunchCost
 from pesto.core.costs.disturbance import KEEP
-from pesto.core.costs.launches import LaunchCost
 from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.files.disk import check_exists
 from pesto.core.files.reading import ShowPhase, phases_shown_by

@@ -7,7 +7,7 @@ import numpy as np
 
 from pesto.core.cluster import Cluster, Path
 from pesto.core.costs import Costs
-from pesto.core.costs.launches import LaunchTimes
+from pesto.core.costs.analytical import LaunchTimes
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import InputError
 from pesto.core.graph import FREE, SESSION, SHARED, Graph
@@ -43,7 +43,7 @@ def build_problem(
 ) -> Problem:
     """The full-graph problem, one task an op, devices as in `lanes`, locations = the cluster's devices.
 
-    memory: [n] bytes an op holds at its location for the whole step (see `pesto.core.memory.peaks`). per_edge: one
+    memory: [n] bytes an op holds at its location for the whole step (see `pesto.core.memory`). per_edge: one
     transfer an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device;
     small constants, which are `copied_constants`, are sent then, too. pins: device of variables, by name
     (`Graph.variables`), at which the ops that stand for them are pinned, with their groups.

@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from pesto.core.arguments import expect, expect_count
 from pesto.core.errors import UsageError
+from pesto.core.option import expect, expect_count
 
 GRAPH_DEF = (".pb", ".pbtxt", ".meta")
 """Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""

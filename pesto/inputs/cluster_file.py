@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from pesto.core.cluster import Cluster, Device, Path, Rates
-from pesto.core.costs.links import link_model
+from pesto.core.costs.network import link_model
 from pesto.core.costs.presets import PRESETS, device_preset, preset
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files import toml
@@ -106,7 +106,7 @@ class Links:
     one_way: bool = False
     """From the first to the second of each pair only."""
     model: Name | None = None
-    """A link model (`pesto.core.costs.links`), in place of the numbers below."""
+    """A link model (`pesto.core.costs.network`), in place of the numbers below."""
     lanes: int | None = None
     """Lanes of that model side by side; default as many as it usually has."""
     latency_us: float | None = None

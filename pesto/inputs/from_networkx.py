@@ -1,45 +1,55 @@
-"""Graphs of networkx as graphs to plan: a node is an op, an edge carries bytes (docs/guides/other-graphs.md)."""
+"""Graphs of networkx as graphs to plan: a node is an op, an edge carries bytes (docs/guides/other-graphs.md).
+
+Attributes may come from files, as strings: each value is checked, and an error names the node or the edge.
+"""
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from pesto.core.arguments import expect
 from pesto.core.costs.presets import PRESETS
 from pesto.core.errors import InputError
-from pesto.core.files.graph_file import MAX_KINDS, MAX_OPS, OpRecord, OpVariable, to_graph
+from pesto.core.files.graph_file import MAX_EDGES, MAX_KINDS, MAX_OPS, OpRecord, OpVariable, to_graph
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.labels import check_labels
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
+from pesto.core.option import expect
 from pesto.core.source import read_source
-from pesto.inputs.attribute_values import Pick, count, missing_text, number, parts, pick_value, truth
-from pesto.inputs.networkx_edges import wire_edges
 
 if TYPE_CHECKING:
     import networkx as nx
 
+Pick = str | Mapping[Any, Any] | Callable[..., Any]
+"""Where the value of each node or edge is: the name of an attribute, a mapping, or a function."""
 MOST_SECONDS = 1e6
 _MOST_FLOPS = 1e24
+_MOST = 2**62
 _PLACE = re.compile(r"\$\.ops\[(\d+)\]")
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Where the numbers of a graph of networkx are. UsageError when one is neither a name, a mapping nor a function."""
+    """Where the numbers of a graph of networkx are.
+
+    Raise UsageError when a field of type Pick is neither a name, a mapping nor a function.
+    """
 
     durations: Pick = "seconds"
-    """Of a node: seconds, or seconds by kind of device or preset; of an attribute's name X also X_gpu and the like."""
+    """Seconds of a node, or seconds by kind of device or preset; of an attribute's name X also X_gpu and the like."""
     sizes: Pick = "bytes"
-    """Of an edge: bytes."""
+    """Bytes of an edge."""
     memory: Pick = "param_bytes"
-    """Of a node: bytes that stay on its device."""
+    """Bytes of a node that stay on its device."""
     kinds: Pick = "runs_on"
-    """Of a node: the kinds of device that it may run on."""
+    """Kinds of device that a node may run on."""
     groups: Pick = "group"
-    """Of a node: a label; nodes with the same share a device."""
+    """Label of a node; nodes with the same label share a device."""
     unit_s: float = 1.0
     """Seconds of one unit of `durations`."""
     default_duration: float | None = None
@@ -67,7 +77,7 @@ def graph_from_networkx(  # noqa: PLR0913  # each is what a user names
     groups: Pick = "group",
     source: str = "",
 ) -> Graph:
-    """A DAG of networkx as a graph to plan (docs/guides/other-graphs.md): a node is an op, by `str` of it.
+    """Return a DAG of networkx as a graph to plan (docs/guides/other-graphs.md): a node is an op, by `str` of it.
 
     Each of the others is the name of an attribute, a mapping, or a function. durations: of a node, in seconds, or a
     mapping of seconds by kind of device (gpu) or preset (V100); beside the attribute X, X_gpu and X_V100 count.
@@ -78,8 +88,8 @@ def graph_from_networkx(  # noqa: PLR0913  # each is what a user names
     Edges of a node with an equal `output` carry one tensor, those with `control` none. The other attributes that
     `Graph.to_networkx` writes are read, so that it gives this graph back.
 
-    InputError, with the node or edge, for what is missing, negative, NaN or no number, and for cycles; UsageError for
-    what is no graph of networkx.
+    Raise InputError, with the node or edge, for what is missing, negative, NaN or no number, and for cycles; UsageError
+    for what is no graph of networkx.
     """
     expect("source", source, str, "a text")
     reading = Reading(durations=durations, sizes=bytes, memory=memory, kinds=kinds, groups=groups)
@@ -87,10 +97,10 @@ def graph_from_networkx(  # noqa: PLR0913  # each is what a user names
 
 
 def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
-    """The graph of nodes and edges; InputError, with the node or the edge, for one that cannot be planned.
+    """Return the graph of nodes and edges. Raise InputError, with the node or the edge, for one that has no plan.
 
-    UsageError for what is no graph of networkx. Parallel edges without `output` are one, their bytes added; the log
-    says so.
+    Raise UsageError for what is no graph of networkx. Parallel edges without `output` are one, their bytes added; the
+    log says so.
     """
     import networkx as nx
 
@@ -108,10 +118,10 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
         graph = graph.copy()
         for *_, data in graph.edges(data=True):
             data["control"] = True
-    names = _names(graph)
+    names = _name_nodes(graph)
     _check_spelling(graph, reading)
-    kinds, runs_on = _kinds(graph, names, reading)
-    wiring = wire_edges(graph, names, lambda at, data, edge: _size(reading, at, data, edge))
+    kinds, runs_on = _read_kinds(graph, names, reading)
+    wiring = wire_edges(graph, names, reading)
     if wiring.added:
         logging.getLogger("pesto").warning(
             "several edges between two nodes are one, their bytes added: %d were added to others, as %s",
@@ -120,28 +130,24 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
     ops = []
     for node, data in graph.nodes(data=True):
         name, where = names[node], f"node {quoted(names[node])}"
-        seconds = _seconds(reading, node, data, kinds, where)
-        on = runs_on[node] or _timed_kinds(seconds, data) or kinds
-        times = _times(reading.durations, seconds, on, data, where)
+        on, times = _read_times(reading, node, data, (kinds, runs_on[node]), where)
         ops.append(
             OpRecord(
                 name=name, runs_on=on, time_s=times, inputs=wiring.inputs[name], control=wiring.control[name],
                 outputs=wiring.outputs[name], dtypes=wiring.dtypes[name], **_other_fields(reading, node, data, where),
             )
         )  # fmt: skip
-    return _make_graph(graph.graph, ops, kinds, source or _graph_name(graph))
-
-
-def _make_graph(said: dict[str, Any], ops: list[OpRecord], kinds: list[str], source: str) -> Graph:
-    batch = None if said.get("batch") is None else count(said["batch"], "the graph", "its batch")
-    way = said.get("way", NOT_SAID)
+    named = graph.graph.get("source") or graph.graph.get("name")
+    source = source or (shown(named) if named else "a graph of networkx")
+    batch, way = graph.graph.get("batch"), graph.graph.get("way", NOT_SAID)
+    batch = None if batch is None else count(batch, "the graph", "its batch")
     if way not in MEANT:
         raise InputError.build(
             f"the graph's way is {shown(repr(way), 60)}", remedy=f"give one of {', '.join(MEANT[1:])}, or none"
         )
     try:
         check_labels([source], lambda _: "the graph's source")
-        shapes = str(said.get("feed_shapes", ""))
+        shapes = str(graph.graph.get("feed_shapes", ""))
         check_labels([shapes], lambda _: "the graph's feed_shapes", empty=True)
         return to_graph(ops, kinds, read_source(source), batch=batch, feed_shapes=shapes.split(), way=way)
     except InputError as error:
@@ -149,12 +155,7 @@ def _make_graph(said: dict[str, Any], ops: list[OpRecord], kinds: list[str], sou
         raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error
 
 
-def _graph_name(graph: Any) -> str:
-    said = graph.graph.get("source") or graph.graph.get("name")
-    return shown(said) if said else "a graph of networkx"
-
-
-def _names(graph: Any) -> dict[Any, str]:
+def _name_nodes(graph: Any) -> dict[Any, str]:
     """The name of each node: a string is its own, anything else what `str` says of it."""
     names = {node: str(node) for node in graph}
     listed = list(names)
@@ -171,7 +172,7 @@ def _names(graph: Any) -> dict[Any, str]:
 
 
 def _check_spelling(graph: Any, reading: Reading) -> None:
-    """InputError for an attribute that is asked for and that no node has."""
+    """InputError for an attribute that a user names and that no node has."""
     usual = Reading()
     there = {str(key) for _, data in graph.nodes(data=True) for key in data}
     for name in ("durations", "memory", "kinds", "groups"):
@@ -184,7 +185,7 @@ def _check_spelling(graph: Any, reading: Reading) -> None:
             )
 
 
-def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[str], dict[Any, list[str]]]:
+def _read_kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[str], dict[Any, list[str]]]:
     """All kinds of device, the graph's own or cpu and gpu first, and those of each node, none where it does not say."""
     kinds = dict.fromkeys(parts(graph.graph.get("kinds", "cpu,gpu"), "the graph", "kinds"))
     runs_on: dict[Any, list[str]] = {}
@@ -204,86 +205,66 @@ def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[st
     return list(kinds), runs_on
 
 
-def _size(reading: Reading, at: tuple[Any, ...], data: dict[str, Any], edge: str) -> int:
-    value = pick_value(reading.sizes, at, data, edge)
-    if value is None and reading.default_bytes is not None:
-        return reading.default_bytes
-    if value is None:
-        raise InputError.build(
-            f"its bytes are missing: {missing_text(reading.sizes, data)}",
-            where=edge,
-            remedy=(
-                "set them (0 for what carries "
-                "nothing; control for what only waits), or name the attribute that has them as bytes; "
-                "pesto import "
-                "--order-only is for edges that carry nothing, pesto import --bytes 0 for those that "
-                "carry 0 bytes"
-            ),
-        )
-    return count(value, edge, "its number of bytes")
-
-
-def _seconds(reading: Reading, node: Any, data: dict[str, Any], kinds: list[str], where: str) -> dict[str, float]:
-    """Seconds by kind of device or preset, under "" where they hold for every kind; empty where nothing says any."""
+def _read_times(
+    reading: Reading, node: Any, data: dict[str, Any], kinds: tuple[list[str], list[str]], where: str
+) -> tuple[list[str], dict[str, float] | None]:
+    """(kinds of device that a node runs on, its seconds by kind and preset); kinds: all, and those that it names."""
+    every, own = kinds
     value = pick_value(reading.durations, (node,), data, where)
-    said = dict(value) if isinstance(value, Mapping) else {} if value is None else {"": value}
-    known = [*kinds, *PRESETS]
-    for label in said:
+    times = dict(value) if isinstance(value, Mapping) else {} if value is None else {"": value}
+    known = [*every, *PRESETS]
+    for label in times:
         if label and label not in known:
             raise InputError.build(
                 f"a time for {quoted(label, 60)}, no kind of device", where=where, remedy=suggest(label, known)
             )
     if isinstance(reading.durations, str):
         named = {label: f"{reading.durations}_{label}" for label in known}
-        said |= {label: data[key] for label, key in named.items() if key in data}
-    if not said and not _has_model_inputs(data) and reading.default_duration is not None:
-        said[""] = reading.default_duration
+        times |= {label: data[key] for label, key in named.items() if key in data}
+    modelled = "flops" in data or "moved_bytes" in data
+    if not times and not modelled and reading.default_duration is not None:
+        times[""] = reading.default_duration
     most, unit = MOST_SECONDS / reading.unit_s, reading.unit_s
-    return {label: number(each, where, "its time", most) * unit for label, each in said.items()}
-
-
-def _has_model_inputs(data: dict[str, Any]) -> bool:
-    """Whether a node says what its time can be modelled by."""
-    return "flops" in data or "moved_bytes" in data
-
-
-def _kind_of(label: str) -> str:
-    return PRESETS[label].kind if label in PRESETS else label
-
-
-def _timed_kinds(seconds: dict[str, float], data: dict[str, Any]) -> list[str]:
-    """The kinds for which a node gives times, where it gives no other and says nothing else; none where it does."""
-    return [] if "" in seconds or _has_model_inputs(data) else list(dict.fromkeys(map(_kind_of, seconds)))
-
-
-def _times(
-    pick: Pick, seconds: dict[str, float], on: list[str], data: dict[str, Any], where: str
-) -> dict[str, float] | None:
-    """Seconds by kind and preset; InputError for a kind on which the node may run in an unknown time."""
-    kinds = {_kind_of(label) for label in seconds}
-    left = [] if "" in seconds or _has_model_inputs(data) else [kind for kind in on if kind not in kinds]
+    seconds = {label: number(each, where, "its time", most) * unit for label, each in times.items()}
+    # A node that gives times for some kinds, and says nothing else, runs on these alone.
+    timed = dict.fromkeys(PRESETS[label].kind if label in PRESETS else label for label in seconds)
+    complete = "" in seconds or modelled
+    on = own or ([] if complete else list(timed)) or every
+    left = [] if complete else [kind for kind in on if kind not in timed]
     if left and not seconds:
         raise InputError.build(
-            f"its time is missing: {missing_text(pick, data)}",
+            f"its time is missing: {missing_text(reading.durations, data)}",
             where=where,
-            remedy=(
-                "set it, or name the attribute that has it as "
-                "durations; pesto import --duration 0 is for nodes that give none"
-            ),
+            remedy="set it, or name the attribute that has it as durations; "
+            "pesto import --duration 0 is for nodes that give none",
         )
     if left:
-        key = f"{pick}_{left[0]}" if isinstance(pick, str) else left[0]
+        key = f"{reading.durations}_{left[0]}" if isinstance(reading.durations, str) else left[0]
         raise InputError.build(
             f"it may run on {left[0]}, where its time is missing", where=where, remedy=f"give {quoted(key, 60)}, too"
         )
     general = dict.fromkeys(on, seconds[""]) if "" in seconds else {}
-    return general | {label: s for label, s in seconds.items() if label} or None
+    return on, general | {label: s for label, s in seconds.items() if label} or None
 
 
 def _other_fields(reading: Reading, node: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
     """All else that an op says, by its keys in the graph file."""
     memory = pick_value(reading.memory, (node,), data, where)
     group = pick_value(reading.groups, (node,), data, where)
+    loose = count(data.get("loose", BOUND), where, "loose")
+    if loose > BRANCHED:
+        raise InputError.build(f"loose is {loose}", where=where, remedy=f"give {BOUND} to {BRANCHED}, or leave it out")
+    variable = None
+    if "variable" in data:
+        sizes = str(data.get("variable_shape", ""))
+        try:
+            shape = [] if sizes == "()" else [int(size) for size in sizes.split(",")] if sizes else None
+        except ValueError as error:
+            raise InputError.build(
+                f"variable_shape is {quoted(sizes, 60)}", where=where, remedy="give sizes such as 3,4, or ()"
+            ) from error
+        variable = OpVariable(name=str(data["variable"]), dtype=str(data.get("variable_dtype", "")), shape=shape)
+    kernel_sizes = parts(data["sizes"], where, "sizes") if "sizes" in data else []
     return {
         "type": str(data.get("type", "")),
         "group": None if group is None else str(group),
@@ -293,31 +274,217 @@ def _other_fields(reading: Reading, node: Any, data: dict[str, Any], where: str)
         "moved_bytes": None if "moved_bytes" not in data else count(data["moved_bytes"], where, "moved_bytes"),
         "launches": truth(data.get("launches", True), where, "launches"),
         "dtype": str(data.get("dtype", "")),
-        "loose": _loose(data, where),
+        "loose": loose,
         "kernel": str(data.get("kernel", "")),
-        "variable": _variable(data, where),
-        "sizes": [count(size, where, "sizes") for size in parts(data["sizes"], where, "sizes")]
-        if "sizes" in data
-        else [],
+        "variable": variable,
+        "sizes": [count(size, where, "sizes") for size in kernel_sizes],
     }
 
 
-def _variable(data: dict[str, Any], where: str) -> OpVariable | None:
-    """The variable that a node stands for; InputError for a shape that is no list of sizes."""
-    if "variable" not in data:
-        return None
-    sizes = str(data.get("variable_shape", ""))
-    try:
-        shape = [] if sizes == "()" else [int(size) for size in sizes.split(",")] if sizes else None
-    except ValueError as error:
+# Edges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wiring:
+    """What each node reads, waits for and makes, by its name, in the words of the graph file."""
+
+    inputs: dict[str, list[str]]
+    control: dict[str, list[str]]
+    outputs: dict[str, list[int]] = field(default_factory=dict)
+    dtypes: dict[str, list[str]] = field(default_factory=dict)
+    added: list[str] = field(default_factory=list)
+    """Edges whose bytes went to another between the same nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OutputRead:
+    """A node's output by its own label, or by the name of the only node that reads it, where an edge has none."""
+
+    label: int | str | None
+    by: str
+    size: int
+    dtype: str
+    edge: str
+
+    @property
+    def output(self) -> tuple[bool, int, str]:
+        """What edges of one output share; sorted, it is the order of outputs: numbers, then names, then unlabelled."""
+        if self.label is None:
+            return True, 0, self.by
+        return (False, self.label, "") if isinstance(self.label, int) else (False, MAX_EDGES, self.label)
+
+
+def wire_edges(graph: Any, names: dict[Any, str], reading: Reading) -> Wiring:
+    """Wire nodes: edges of one node with an equal `output` carry one tensor, those without it one each, `control` none.
+
+    Raise InputError, with the edge, for one from a node to itself, and for two that disagree on an output that both
+    carry.
+    """
+    if graph.number_of_edges() > MAX_EDGES:
         raise InputError.build(
-            f"variable_shape is {quoted(sizes, 60)}", where=where, remedy="give sizes such as 3,4, or ()"
+            f"{graph.number_of_edges()} edges, at most {MAX_EDGES} are read", remedy="coarsen the graph first"
+        )
+    wiring = Wiring(inputs={name: [] for name in names.values()}, control={name: [] for name in names.values()})
+    for node, name in names.items():
+        readers: list[_OutputRead] = []
+        for ends in graph.out_edges(node, keys=True) if graph.is_multigraph() else graph.out_edges(node):
+            reader, data = names[ends[1]], graph.edges[ends]
+            edge = f"edge {shown(name, 100)} -> {shown(reader, 100)}"
+            if name == reader:
+                raise InputError.build(
+                    f"node {quoted(name)} waits for itself", where=edge, remedy="remove the edge; a loop must be one op"
+                )
+            if truth(data.get("control", False), edge, "control"):
+                wiring.control[reader].append(name)
+            else:
+                readers.append(_read_edge(reading, ends, reader, data, edge))
+        _wire_outputs(wiring, name, graph.nodes[node], readers)
+    return wiring
+
+
+def _read_edge(reading: Reading, ends: tuple[Any, ...], reader: str, data: dict[str, Any], edge: str) -> _OutputRead:
+    label = data.get("output")
+    if label is not None and not (isinstance(label, str) and not label.isdecimal()):
+        index = int(label) if isinstance(label, str | Integral) else -1
+        if not 0 <= index < MAX_EDGES:
+            raise InputError.build(
+                f"its output is {shown(repr(label), 60)}", where=edge, remedy="give its number, from 0, or a name"
+            )
+        label = index
+    value = pick_value(reading.sizes, ends, data, edge)
+    if value is None and reading.default_bytes is None:
+        raise InputError.build(
+            f"its bytes are missing: {missing_text(reading.sizes, data)}",
+            where=edge,
+            remedy="set them (0 for what carries nothing; control for what only waits), or name the attribute that has "
+            "them as bytes; pesto import --order-only is for edges that carry nothing, pesto import --bytes 0 for "
+            "those that carry 0 bytes",
+        )
+    size = reading.default_bytes if value is None else count(value, edge, "its number of bytes")
+    return _OutputRead(label=label, by=reader, size=size or 0, dtype=str(data.get("dtype") or ""), edge=edge)
+
+
+def _wire_outputs(wiring: Wiring, name: str, attributes: dict[str, Any], readers: list[_OutputRead]) -> None:
+    """Add the outputs of a node, in order, and the inputs of its readers."""
+    made: dict[tuple[bool, int, str], _OutputRead] = {}
+    for one in readers:
+        before = made.setdefault(one.output, one)
+        if before is one:
+            continue
+        if one.label is None:
+            wiring.added.append(one.edge)
+            made[one.output] = _OutputRead(
+                label=None, by=one.by, size=before.size + one.size, dtype=one.dtype, edge=one.edge
+            )
+        elif before.size != one.size:
+            raise InputError.build(
+                f"output {shown(one.label, 60)} has {one.size} bytes, {before.size} on {before.edge}",
+                where=one.edge,
+                remedy="give both the same bytes, or outputs of their own",
+            )
+    # The bytes and data types that a node's `outputs` and `dtypes` give, read or not.
+    node, listed = f"node {quoted(name)}", "outputs" in attributes
+    sizes = [count(x, node, "outputs") for x in parts(attributes["outputs"], node, "outputs")] if listed else []
+    dtypes = parts(attributes["dtypes"], node, "dtypes") if "dtypes" in attributes else []
+    if len(dtypes) not in (0, len(sizes)):
+        raise InputError.build(
+            f"{len(dtypes)} dtypes of {len(sizes)} outputs", where=node, remedy="give each output its own, or none"
+        )
+    # The index of each output: by its number where the node lists them, else in order; the others come after.
+    outputs = sorted(made)
+    numbered = {output: output[1] for output in outputs if not output[0] and not output[2]} if listed else {}
+    beyond = max(numbered.values(), default=-1)
+    if listed and beyond >= len(sizes):
+        raise InputError.build(
+            f"node {quoted(name)}: an edge carries output {beyond}, its 'outputs' lists {len(sizes)}",
+            remedy="list all of them",
+        )
+    rest = [output for output in outputs if output not in numbered]
+    place = numbered | {output: len(sizes) + k for k, output in enumerate(rest)}
+    sizes += [0] * (max(place.values(), default=-1) + 1 - len(sizes))
+    dtypes += [""] * (len(sizes) - len(dtypes))
+    for output, one in made.items():
+        sizes[place[output]], dtypes[place[output]] = one.size, one.dtype or dtypes[place[output]]
+    wiring.outputs[name], wiring.dtypes[name] = sizes, dtypes if any(dtypes) else []
+    for one in readers:
+        reference = f"{name}:{place[one.output]}"
+        if one.label is not None or reference not in wiring.inputs[one.by]:
+            wiring.inputs[one.by].append(reference)
+
+
+# Values of attributes
+
+
+def number(value: Any, where: str, what: str, most: float) -> float:
+    """Return a number from 0 to `most`, also from a string. Raise InputError, with its place, for NaN and all else."""
+    result: float | None = None
+    if isinstance(value, str | Real):
+        with suppress(ValueError, OverflowError):
+            result = None if value is True or value is False else float(value)
+    if result is None:
+        raise InputError.build(
+            f"{what} is {shown(repr(value), 60)}, which is no number", where=where, remedy="give one"
+        )
+    if not 0 <= result <= most:
+        raise InputError.build(f"{what} is {result:g}", where=where, remedy=f"give a number from 0 to {most:g}")
+    return result
+
+
+def count(value: Any, where: str, what: str) -> int:
+    """Return a whole number up to 2**62. Raise InputError for fractions, which a wrong unit often gives, and others."""
+    exact = isinstance(value, Integral) and not isinstance(value, bool)
+    result = int(value) if exact else number(value, where, what, _MOST)
+    if not 0 <= result <= _MOST or result != int(result):
+        raise InputError.build(
+            f"{what} is {shown(value, 60)}", where=where, remedy="give a whole number from 0 to 2**62"
+        )
+    return int(result)
+
+
+def truth(value: Any, where: str, what: str) -> bool:
+    """Return True for a mark that is set, also by 1 or "true" as in files. Raise InputError for what is neither."""
+    result = _TRUTHS.get(str(value).lower())
+    if result is None:
+        raise InputError.build(f"{what} is {shown(repr(value), 60)}", where=where, remedy="give true or false")
+    return result
+
+
+def parts(value: Any, where: str, what: str) -> list[str]:
+    """Return names from a list, or from a string with commas between them. Raise InputError for what is neither."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    if not isinstance(value, Iterable):
+        raise InputError.build(
+            f"{what} is {shown(repr(value), 60)}", where=where, remedy="give names with commas between, or a list"
+        )
+    return [str(part) for part in value]
+
+
+def pick_value(pick: Pick, at: tuple[Any, ...], data: Mapping[Any, Any], where: str) -> Any:
+    """Return the value that `pick` gives of the node (node,) or the edge (u, v) or (u, v, key); None for none.
+
+    An edge's mapping may leave out the key, and a function gets none. Raise InputError, with the place, when a function
+    fails.
+    """
+    if isinstance(pick, str):
+        return data.get(pick)
+    ends = at[:2]
+    if isinstance(pick, Mapping):
+        keys = [ends[0]] if len(ends) == 1 else [at, ends]
+        return next((pick[key] for key in keys if key in pick), None)
+    try:
+        return pick(*ends, data)
+    except Exception as error:
+        text = shown(f"{type(error).__name__}: {error}", 120)
+        raise InputError.build(
+            f"the function that was given for it fails with {text}", where=where, remedy="correct it"
         ) from error
-    return OpVariable(name=str(data["variable"]), dtype=str(data.get("variable_dtype", "")), shape=shape)
 
 
-def _loose(data: dict[str, Any], where: str) -> int:
-    found = count(data.get("loose", BOUND), where, "loose")
-    if found > BRANCHED:
-        raise InputError.build(f"loose is {found}", where=where, remedy=f"give {BOUND} to {BRANCHED}, or leave it out")
-    return found
+def missing_text(pick: Pick, data: Mapping[Any, Any]) -> str:
+    """Describe a missing value and what there is in its stead, for messages."""
+    if not isinstance(pick, str):
+        return "what was given for it has none"
+    there = shown(", ".join(sorted(str(key) for key in data if key != pick)[:8]))
+    lacks = f"it has no {'value of the ' if pick in data else ''}attribute {shown(repr(pick), 60)}"
+    return f"{lacks}, {f'but {there}' if there else 'and no other'}"

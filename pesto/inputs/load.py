@@ -10,26 +10,23 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.analytical import model_costs, note_missing_peaks
 from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.costs.measured import Profile, apply_profile, load_profile
-from pesto.core.costs.precision import note_missing_peaks
 from pesto.core.costs.user_times import SUFFIX, apply_user_times, load_user_times
 from pesto.core.errors import UsageError
 from pesto.core.files import graph_file
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.reading import reading
 from pesto.core.graph import Graph
-from pesto.core.micro_batches.step_parts import step_parts
-from pesto.core.micro_batches.unrolling import unroll
+from pesto.core.micro_batches import unroll
 from pesto.core.plans.plan import Plan
 from pesto.core.source import GRAPH_DEF, GraphSource, Source, read_source
+from pesto.core.step_parts import step_parts
 from pesto.inputs import cluster_file
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
-from pesto.inputs.precheck import precheck
 from pesto.tf.run.run_options import Batch, RunOptions
 from pesto.tf.step_facts import ColocationTie, StepFacts
-from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
@@ -38,12 +35,18 @@ if TYPE_CHECKING:
     from pesto.tf.partition.partition_run import PartitionRunResult
     from pesto.tf.partition.partitioned import Partition
     from pesto.tf.run.planned_run import PlannedRunResult
+import os
+
+from pesto.core.errors import FileError
+from pesto.core.option import expect, expect_path
+from pesto.core.plans import plan_file
+from pesto.core.source import EVERYTHING
 
 
 def load_graph(source: Source, *, quiet: bool = False) -> Graph:
-    """The graph that `source` names; `quiet` leaves out what TensorFlow and its libraries say of themselves.
+    """Load the graph that `source` names; `quiet` leaves out what TensorFlow and its libraries say of themselves.
 
-    PestoError of the right kind, one line, for anything that is wrong with it.
+    Raise PestoError of the right kind, one line, for anything that is wrong with it.
     """
     source.checked()
     if source.micro_batches is not None and source.pieces is None:
@@ -68,19 +71,16 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
 
 
 def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ...]], Graph]:
-    """The step of a function with updates behind its micro-batches, by how late its weights are (`Cut.late`).
+    """Return what loads the step of a function with updates behind its micro-batches, given `Cut.late`.
 
-    UsageError for what is no function, or is not cut; else errors as of `load_graph`.
+    Raise UsageError for what is no function, or is not cut; else errors as of `load_graph`.
     """
     source.checked()
     if source.pieces is None:
         raise UsageError.build(
             "updates behind every micro-batch are for steps whose updates Pesto makes",
-            remedy=(
-                "give a function (a Keras "
-                "model, or a step that calls its optimizer once and does not loop itself) and 2 or "
-                "more micro-batches"
-            ),
+            remedy="give a function (a Keras model, or a step that calls its optimizer once and does not loop itself) "
+            "and 2 or more micro-batches",
         )
     precheck(source)
     from pesto.tf import named_sources
@@ -97,9 +97,9 @@ def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ..
 
 
 def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGraph]":
-    """The graph that `source` names, and what its ops are to one who divides it; errors as of `load_graph`.
+    """Load the graph that `source` names, and the types and shapes of its ops; errors as of `load_graph`.
 
-    UsageError for a graph file, which has bytes and no shapes.
+    Raise UsageError for a graph file, which has bytes and no shapes.
     """
     source.checked()
     _require_whole_step(source)
@@ -116,7 +116,7 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGr
 
 
 def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGraph | str]":
-    """The graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
+    """Load the graph, and the types and shapes of its ops, or why they are not known or none can be cut."""
     if not source.has_shapes:
         return load_graph(source, quiet=quiet), ""
     source.checked()
@@ -140,7 +140,7 @@ def load_shapes(source: Source) -> "TypedGraph":
 
 
 def inspect_source(source: Source) -> StepFacts:
-    """Inspect the step that `source` names, unplanned; PestoError for one that is not found or cannot be traced."""
+    """Inspect the step that `source` names, unplanned. Raise PestoError for one that is not found or traced."""
     precheck(source)
     if (source.micro_batches is None or source.pieces) and (source.file is None or source.file.suffix in GRAPH_DEF):
         from pesto.tf import named_sources
@@ -150,36 +150,33 @@ def inspect_source(source: Source) -> StepFacts:
     tied = np.flatnonzero(graph.group >= 0)
     tied = tied[np.argsort(graph.group[tied], kind="stable")]
     groups = np.split(tied, np.flatnonzero(np.diff(graph.group[tied])) + 1) if len(tied) else []
+    ties = [
+        ColocationTie(
+            ops=len(ops), variables=int((graph.param_bytes[ops] > 0).sum()),
+            variable_bytes=int(graph.param_bytes[ops].sum()),
+            why=f"the file has {graph.names[ops[0]]} and the others in one group",
+        )
+        for ops in groups
+    ]  # fmt: skip
     return StepFacts(
         source=graph.source,
         ops=graph.ops,
         variables=int((graph.param_bytes > 0).sum()),
         variable_bytes=int(graph.param_bytes.sum()),
-        ties=tuple(sorted((_tie(graph, ops) for ops in groups), key=lambda tie: (-tie.variable_bytes, -tie.ops))),
+        ties=tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops))),
         pinned={name: int((graph.device_of == d).sum()) for d, name in enumerate(graph.devices)},
-    )
-
-
-def _tie(graph: Graph, ops: Ints) -> ColocationTie:
-    """A group of a graph file, which says nothing of its reason."""
-    held = graph.param_bytes[ops]
-    return ColocationTie(
-        ops=len(ops),
-        variables=int((held > 0).sum()),
-        variable_bytes=int(held.sum()),
-        why=f"the file has {graph.names[ops[0]]} and the others in one group",
     )
 
 
 def profile_source(
     source: Source, iterations: int, *, keep_disturbed: bool = False, feeds: Batch | None = None
 ) -> tuple[Graph, Profile]:
-    """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run.
+    """Measure the step that `source` names on this machine's devices. Raise UsageError when it cannot be run.
 
-    NothingFoundError where other programs keep the machine so busy that nothing can be measured, unless what they
-    disturbed is to be kept. feeds: a batch of one's own; InputError for one that does not fit.
+    Raise NothingFoundError where other programs keep the machine so busy that nothing can be measured, unless disturbed
+    runs are to be kept. feeds: a batch of the user's own; InputError for one that does not fit.
     """
-    _executable(source)
+    _require_executable(source)
     from pesto.tf import named_sources
 
     return named_sources.profile(source, iterations, DisturbanceWatch(keep=keep_disturbed), feeds)
@@ -188,9 +185,9 @@ def profile_source(
 def run_plan(plan: Plan, source: Source, how: RunOptions) -> "PlannedRunResult":
     """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`).
 
-    UsageError when it cannot be run, InputError for a batch of one's own that does not fit.
+    Raise UsageError when it cannot be run, InputError for a batch of the user's own that does not fit.
     """
-    _executable(source)
+    _require_executable(source)
     from pesto.tf import named_sources
 
     return named_sources.run_source(source, plan, how)
@@ -200,7 +197,7 @@ def run_split(
     found: "SplitFile", source: Source, *, steps: int, devices: str | None, feeds: Batch | None = None
 ) -> "PartitionRunResult":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition`); errors as of `run_plan`."""
-    _executable(source)
+    _require_executable(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
 
@@ -209,8 +206,8 @@ def run_split(
 
 
 def partition_split(found: "SplitFile", source: Source, devices: Sequence[str], host: str) -> "Partition":
-    """The graph of the step that `source` names as a split divides it. UsageError when it has none."""
-    _executable(source)
+    """Divide the graph of the step that `source` names as a split says. Raise UsageError when it has none."""
+    _require_executable(source)
     from pesto.tf import named_sources
     from pesto.tf.tensorflow_start import hide_library_output
 
@@ -219,8 +216,8 @@ def partition_split(found: "SplitFile", source: Source, devices: Sequence[str], 
 
 
 def planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
-    """The graph that `source` names, and its step to be emulated (`pesto.tf.emulate`); UsageError where it has none."""
-    _executable(source)
+    """Load the graph that `source` names, and its step to emulate. Raise UsageError where it has none."""
+    _require_executable(source)
     from pesto.tf import named_sources
 
     return named_sources.load_planned_step(source)
@@ -234,24 +231,24 @@ def _require_whole_step(source: Source) -> None:
         )
 
 
-def _executable(source: Source) -> None:
+def _require_executable(source: Source) -> None:
     _require_whole_step(source)
     precheck(source)
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         raise UsageError.build(
             "the project's graph file has no kernels to run",
             where=source.file,
-            remedy=("give TensorFlow's own graph (a file ending in .pb), a model, a SavedModel or a function"),
+            remedy="give TensorFlow's own graph (a file ending in .pb), a model, a SavedModel or a function",
         )
 
 
 def load_cluster(name: str) -> Cluster:
-    """A preset or a TOML file."""
+    """Load a preset or a TOML file."""
     return cluster_file.load_cluster(name)
 
 
 def plan_cluster(plan: Plan) -> str:
-    """The preset that the plan names, never a path: a plan may come from anybody. UsageError for any other cluster."""
+    """Return the preset that the plan names, never a path: anybody may write a plan. Raise UsageError for others."""
     made = plan.provenance
     if made.cluster_origin.kind != "preset":
         raise UsageError.build(f"the plan's cluster was {made.cluster_source!r}", remedy="give it as the cluster")
@@ -263,27 +260,25 @@ def plan_cluster(plan: Plan) -> str:
 
 
 def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> Costs:
-    """Modelled costs, and in their place those of a profile, of its file, or of a file of one's own times (.csv)."""
-    fallback = model_costs(graph, cluster)
-    if given is None:
-        found = fallback
-    elif isinstance(given, Path) and given.suffix.lower() == SUFFIX:
-        found = apply_user_times(graph, cluster, load_user_times(given), fallback)
-    else:
+    """Return modelled costs, replaced by those of a profile, of its file, or of a file of the user's times (.csv)."""
+    costs = model_costs(graph, cluster)
+    if isinstance(given, Path) and given.suffix.lower() == SUFFIX:
+        costs = apply_user_times(graph, cluster, load_user_times(given), costs)
+    elif given is not None:
         profile = given if isinstance(given, Profile) else load_profile(given, graph)
-        found = apply_profile(graph, cluster, profile, fallback)
-    return note_missing_peaks(graph, cluster, found)
+        costs = apply_profile(graph, cluster, profile, costs)
+    return note_missing_peaks(graph, cluster, costs)
 
 
 def plan_source(plan: Plan, source: Source) -> Source:
-    """The graph that the options name, or else the built-in model that the plan names."""
+    """Return the graph that the options name, or else the built-in model that the plan names."""
     made = plan.provenance
     recorded = RecordedSource(GraphSource(made.graph_source, made.graph_origin), made.graph_batch, plan.feed_shapes)
     return source_of(recorded, source, "the plan's graph", "when it was planned")
 
 
 def split_source(split: "SplitFile", source: Source) -> Source:
-    """The step that the options name, or else the built-in model that the split names."""
+    """Return the step that the options name, or else the built-in model that the split names."""
     recorded = RecordedSource(read_source(split.source), split.batch, split.feed_shapes)
     return source_of(recorded, source, "the split's step", "when it was split")
 
@@ -300,7 +295,7 @@ class RecordedSource(NamedTuple):
 
 
 def source_of(recorded: RecordedSource, source: Source, what: str, when: str) -> Source:
-    """The graph that the options name, or else the built-in model that a file says it was made of.
+    """Return the graph that the options name, or else the built-in model that a file says it was made of.
 
     A batch size and the shapes of feeds that the options leave out are the file's, and so are the micro-batches of a
     function whose batch is cut.
@@ -325,3 +320,78 @@ def source_of(recorded: RecordedSource, source: Source, what: str, when: str) ->
             raise UsageError.build(f"{what} was {quoted(made)}", remedy=f"give it with {option}, as {when}")
         return named
     return source.checked()
+
+
+def precheck(source: Source) -> None:
+    """Raise UsageError for a model or function that cannot be, InputError for a file that is no graph or lacks a fetch.
+
+    Raise FileError for what is not there. What passes may be refused later.
+    """
+    if source.model is not None:
+        from pesto.tf.models import find
+
+        try:
+            find(source.model, source.variant)
+        except ValueError as error:
+            raise UsageError.build(f"model: {error}", remedy="see pesto models") from error
+    if source.file is not None and source.file.suffix in GRAPH_DEF:
+        from pesto.tf.nodes.graph_def_bytes import look
+
+        look(source.file, () if source.fetch == EVERYTHING else source.fetch)
+    if source.saved_model is not None:
+        folder = source.saved_model
+        if not folder.is_dir():
+            raise FileError.build(
+                "no such folder", where=folder, remedy="name the one that the SavedModel was written to"
+            )
+        if not any((folder / f"saved_model.{ending}").exists() for ending in ("pb", "pbtxt")):
+            raise FileError.build(
+                "no saved_model.pb is in it", where=folder, remedy="name the folder that the SavedModel was written to"
+            )
+    if source.function is None:
+        return
+    module, _, attribute = source.function.partition(":")
+    if not module or not attribute:
+        raise UsageError.build(
+            f"function {shown(source.function)}: no name of a callable", remedy="give package.module:callable"
+        )
+    if "/" in module or module.endswith(".py"):
+        path = Path(os.path.normpath(module.removesuffix(".py")))
+        inside = all(part.isidentifier() for part in path.parts)  # a folder from which a module is imported by its dots
+        name = f"{'.'.join(path.parts) if inside else path.name}:{attribute}"
+        there = "" if inside else f"PYTHONPATH={shlex.quote(str(path.parent))} "
+        raise UsageError.build(
+            f"function {shown(source.function)}: the name of a module is wanted, not its path",
+            remedy=f"give {shown(name)}, for example {there}pesto inspect {shlex.quote(name)}",
+        )
+
+
+GRAPH = "what pesto.load_graph returns"
+"""What to give for a graph, in errors."""
+
+
+def as_plan(plan: Plan | str | Path, name: str = "plan") -> Plan:
+    """Return the plan, or that of a file; errors as of `pesto.load_plan`."""
+    expect(name, plan, Plan | str | Path, "the file of a plan, or what pesto.solve returns")
+    return plan if isinstance(plan, Plan) else plan_file.load(expect_path(name, plan))
+
+
+def as_cluster(cluster: str | Path | Cluster) -> Cluster:
+    """Return the cluster, or that of a name or file; errors as of `pesto.load_cluster`."""
+    expect("cluster", cluster, str | Path | Cluster, "a preset's name, a file, or a Cluster")
+    return cluster if isinstance(cluster, Cluster) else load_cluster(str(cluster))
+
+
+def as_costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
+    """Return the costs of each op on each device, modelled where no profile and no file of times is given."""
+    expect("costs", costs, str | Path | Profile | None, "a file of times, or what pesto.profile returns")
+    return load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
+
+
+def as_cluster_and_costs(
+    graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Profile | None
+) -> tuple[Cluster, Costs]:
+    """Return the cluster, and the costs of each op on its devices."""
+    expect("graph", graph, Graph, GRAPH)
+    machine = as_cluster(cluster)
+    return machine, as_costs(graph, machine, costs)

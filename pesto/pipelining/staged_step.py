@@ -10,10 +10,9 @@ from pesto.core.costs import Costs
 from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InputError, UsageError
 from pesto.core.graph import Graph
-from pesto.core.micro_batches.recognition import recognise_micro_batches
-from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts, step_parts
-from pesto.core.micro_batches.unrolling import MicroBatched, unroll
+from pesto.core.micro_batches import MicroBatched, recognise_micro_batches, unroll
 from pesto.core.settings import Settings
+from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, StepParts, step_parts
 from pesto.pipelining.schedules import ChainSchedule
 from pesto.pipelining.step_chain import StepChain, accelerators, add_weight_versions, build_step_chain, fold
 from pesto.pipelining.unrolled import Unrolled

@@ -12,9 +12,9 @@ from pesto.core.costs import Costs
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
-from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
 from pesto.core.problem import COPIED, TICK_S
 from pesto.core.source import READ_SCOPE
+from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
 from solvers.arrays import Bools, Floats, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.pipelining.chain import Chain

@@ -11,10 +11,10 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.graph import Graph
-from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pesto.core.plans.plan import Plan, verify
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
+from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pesto.pipelining.replicas import shared_step
 from pesto.pipelining.schedules import (
     KEEPS,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pesto.core.costs.launches import LaunchCost, split_launches
+from pesto.core.costs.analytical import LaunchCost, split_launches
 from pesto.core.problem import TICK_S, add_launches
 from pesto.core.settings import Settings
 from pesto.core.source import Source

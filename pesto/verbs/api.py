@@ -12,21 +12,28 @@ from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators, ch
 from pesto.choosing.whatif.points import Sweep, SweepTask
 from pesto.choosing.whatif.points import sweep as swept
 from pesto.choosing.whatif.rerun import Simulation, add_trust, rerun
-from pesto.core.arguments import expect, expect_count, expect_listener, expect_names, expect_path, optional_path
 from pesto.core.cluster import Cluster
 from pesto.core.costs import measured as measured_costs
 from pesto.core.costs.measured import Profile
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
-from pesto.core.option import with_options_of
+from pesto.core.option import (
+    expect,
+    expect_count,
+    expect_listener,
+    expect_names,
+    expect_path,
+    optional_path,
+    with_options_of,
+)
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import PER_EDGE, Plan, verify
 from pesto.core.plans.statements import needed_costs, unconfirmed_statements
 from pesto.core.settings import Settings, SettingsOptions
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
-from pesto.inputs.caller_values import GRAPH, as_cluster, as_cluster_and_costs, as_costs, as_plan
 from pesto.inputs.from_networkx import graph_from_networkx
+from pesto.inputs.load import GRAPH, as_cluster, as_cluster_and_costs, as_costs, as_plan
 from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import ErrorModel

@@ -11,20 +11,27 @@ from pesto.choosing.whatif.rerun import Simulation
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import format_of
-from pesto.core.files.pattern_file import read_pattern, save_pattern
+from pesto.core.files.solver_files import read_pattern, save_pattern
 from pesto.core.graph import Graph
 from pesto.core.plans import plan_file
 from pesto.core.plans.execution_modes import ModePrediction, predict_intended_mode
-from pesto.core.plans.order_worth import order_worth
-from pesto.core.plans.plan import PER_EDGE, Plan, recompute_bound
-from pesto.core.plans.solver_claim import claimant
+from pesto.core.plans.orders import order_worth
+from pesto.core.plans.plan import PER_EDGE, Plan, claimant, recompute_bound
 from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import Source
-from pesto.inputs.caller_values import as_cluster_and_costs
-from pesto.inputs.load import load_cluster, load_costs, load_graph, load_shapes, plan_cluster, plan_source, split_source
+from pesto.inputs.load import (
+    as_cluster_and_costs,
+    load_cluster,
+    load_costs,
+    load_graph,
+    load_shapes,
+    plan_cluster,
+    plan_source,
+    split_source,
+)
 from pesto.pipelining import pattern_certificate
 from pesto.pipelining.pipeline import AT_ONCE
 from pesto.planning.solving.flow import formulate

@@ -11,8 +11,7 @@ from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps, save
 from pesto.core.source import Source
-from pesto.inputs.caller_values import as_costs
-from pesto.inputs.load import load_both, load_graph
+from pesto.inputs.load import as_costs, load_both, load_graph
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.kinds_page import choice_object, choice_page

@@ -14,7 +14,7 @@ from pesto.core.option import option
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.caller_values import as_cluster, as_plan
+from pesto.inputs.load import as_cluster, as_plan
 from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.planning.solving.flow import EarlierPlans
 from pesto.planning.solving.tracker import Incumbent, Watch

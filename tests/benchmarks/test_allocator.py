@@ -9,7 +9,7 @@ import pytest
 
 from pesto.core.costs.analytical import model_costs
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import IN_PLACE, measure
+from pesto.core.memory import IN_PLACE, measure
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from pesto.core.executing.worker_channel import WorkerChannel
+from pesto.core.executing.worker import WorkerChannel
 
 PATIENCE_S = 600.0
 """Seconds after which one that waits gives up: only a hang takes them."""

@@ -9,15 +9,15 @@ import numpy as np
 from pesto.choosing.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.choosing.strategy_choice.data_parallel import DataParallel
 from pesto.choosing.strategy_choice.timed_split import TimedSplit, shortfall
-from pesto.core.arguments import expect
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
-from pesto.core.files.html_table import html_table
 from pesto.core.files.json import shown
 from pesto.core.files.toml import suggest
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import measure
+from pesto.core.memory import measure
+from pesto.core.option import expect
+from pesto.core.plans.notebook import html_table
 from pesto.core.plans.plan import Plan, verify
 from pesto.core.problem import TICK_S, build_problem, payloads
 from pesto.core.quantities import duration, plural

@@ -9,9 +9,9 @@ from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid, scale_clus
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError
-from pesto.core.files.html_table import html_table
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
+from pesto.core.plans.notebook import html_table
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings

@@ -7,13 +7,13 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
-from pesto.core.costs.launches import LaunchCost, LaunchTimes, split_launches
+from pesto.core.costs.analytical import LaunchCost, LaunchTimes, split_launches
 from pesto.core.errors import InputError, UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.plans.execution_modes import ModePrediction, predict_intended_mode, predict_mode
-from pesto.core.plans.plan import PER_EDGE, Plan, ranks_against, refuse_another_graph
+from pesto.core.plans.plan import PER_EDGE, Plan, check_ranks, refuse_another_graph
 from pesto.core.problem import TICK_S, add_launches, lanes
 from pesto.core.quantities import duration, percent, plural
 from pesto.core.settings import Settings
@@ -229,4 +229,4 @@ def _find_fault(plan: Plan, bench: CandidateEvaluator, device: Ints) -> list[str
     split = member[home[problem.group[member]] != problem.location[device[member]]]
     wrong = [f"device: op {shown(names[op])} cannot run there" for op in unable[:1]]
     wrong += [f"group: op {shown(names[op])} is not where its group is" for op in split[:1]]
-    return wrong or ranks_against(plan, problem)
+    return wrong or check_ranks(plan, problem)

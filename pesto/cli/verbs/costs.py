@@ -7,7 +7,7 @@ import click
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import answer
 from pesto.core.cluster import Cluster
-from pesto.core.costs.cost_listing import BY, list_costs
+from pesto.core.costs.analytical import BY, list_costs
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.files.toml import suggest

@@ -8,7 +8,7 @@ from pesto.cli.options import source_options
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import check_writable, write_atomic
 from pesto.core.source import EVERYTHING, Source
-from pesto.inputs.precheck import precheck
+from pesto.inputs.load import precheck
 from pesto.reporting.show.lines import command, paragraph
 
 MOST_NAMED = 4

@@ -12,9 +12,8 @@ from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
 from pesto.cli.terminal import read_step
 from pesto.core.errors import Exit, NothingFoundError, UsageError
-from pesto.core.files.chain_file import load_chain
 from pesto.core.files.disk import write_atomic
-from pesto.core.files.pattern_file import save_pattern
+from pesto.core.files.solver_files import load_chain, save_pattern
 from pesto.core.plans.plan_file import save
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_late

@@ -1,5 +1,7 @@
 """What one device can do: published peaks by precision, and the share of them that training steps reach."""
 
+import os
+import subprocess
 from dataclasses import dataclass, replace
 
 from pesto.core.cluster import PRECISIONS, Device, Rates
@@ -204,3 +206,22 @@ def preset_named_in(text: str) -> Preset | None:
     words = "".join(c if c.isalnum() else " " for c in text).split()
     named = [p for p in _ALL if set(p.name.split()) <= set(words)]
     return max(named, key=lambda p: len(p.name.split()), default=None)
+
+
+# MERGED from pesto.core.costs.presets: What a GPU says of its clocks, by the driver's own program.
+
+_QUERY = ("--query-gpu=clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits")
+PROGRAM = "nvidia-smi"
+"""What is asked, where it is installed."""
+
+
+def gpu_clocks() -> str:
+    """The SM clock of the first GPU that this process sees, and the highest, in MHz; empty where nobody says."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip() or "0"
+    try:
+        asked = [PROGRAM, f"--id={seen}", *_QUERY]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+        now, most = (int(part) for part in done.stdout.splitlines()[0].split(","))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return ""
+    return f"SM clock {now} of {most} MHz after the runs"

@@ -1,6 +1,8 @@
 """Where work runs: the interface of local processes and of a Ray cluster."""
 
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -128,3 +130,66 @@ class Executor(Protocol):
     def close(self) -> None:
         """End every process at once, whatever it does."""
         ...
+
+
+# MERGED from pesto.core.executing.executor: When a work is to be interrupted, and when it is given up.
+
+
+class Deadline:
+    """The limits of time of one work; all times are seconds since its begin."""
+
+    def __init__(self, limits: WorkLimits) -> None:
+        self._limits = limits
+        self._interrupted: float | None = None
+
+    def interrupted(self, now: float) -> None:
+        """It has been sent a signal, by whomever; the first counts."""
+        self._interrupted = now if self._interrupted is None else self._interrupted
+
+    def interrupts(self, now: float) -> bool:
+        """Whether it is to be interrupted now, for the time that it has taken."""
+        most = self._limits.interrupt_s
+        return self._interrupted is None and most is not None and now >= most
+
+    def late(self, now: float) -> str | None:
+        """Why it is to be ended, if it is."""
+        patience, grace = self._limits.patience_s, self._limits.grace_s
+        if patience is not None and now >= patience:
+            return "no answer long after the time limit"
+        if grace is not None and self._interrupted is not None and now >= self._interrupted + grace:
+            return "no answer long after it was interrupted"
+        return None
+
+
+# MERGED from pesto.core.executing.executor: Pauses between attempts that fail each time: twice as long after each,
+# up to a bound.
+
+FIRST_S, MOST_S = 0.1, 30.0
+
+
+class Backoff:
+    """Whether the next attempt may begin."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds that never go back."""
+        self._clock, self._next_s, self._until = clock, 0.0, 0.0
+
+    @property
+    def failing(self) -> bool:
+        """Whether nothing has worked since an attempt failed."""
+        return self._next_s > 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds before the next attempt may begin."""
+        return max(0.0, self._until - self._clock()) if self.failing else 0.0
+
+    def failed(self) -> None:
+        """Pause; attempts that fail within a pause were begun before it, and lengthen nothing."""
+        if not self.left_s:
+            pause = self._next_s or FIRST_S
+            self._next_s, self._until = min(MOST_S, 2 * pause), self._clock() + pause
+
+    def worked(self) -> None:
+        """An attempt has not failed: the next one may begin at once."""
+        self._next_s = 0.0

@@ -7,11 +7,8 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
 
-from pesto.core.executing.backoff import Backoff
-from pesto.core.executing.executor import WorkEvent, WorkFailure, WorkItem, WorkResult
-from pesto.core.executing.memory_use import resident_bytes
-from pesto.core.executing.wakeup_pipe import WakeupPipe
-from pesto.core.executing.worker_process import POLL_S, WorkerProcess
+from pesto.core.executing.executor import Backoff, WorkEvent, WorkFailure, WorkItem, WorkResult
+from pesto.core.executing.worker_process import POLL_S, WakeupPipe, WorkerProcess, resident_bytes
 from pesto.core.quantities import duration, size
 
 _LOG = logging.getLogger(__name__)

@@ -12,21 +12,30 @@ import msgspec
 
 from pesto.core.distribution import install_command
 from pesto.core.errors import FileError, SolverError, UsageError
-from pesto.core.executing.deadline import Deadline
-from pesto.core.executing.executor import FailureKind, ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkResult
-from pesto.core.executing.ray_files import FileCopies, copied_files, read_inputs, write_results
+from pesto.core.executing.executor import (
+    Deadline,
+    FailureKind,
+    ProgressMessage,
+    WorkEvent,
+    WorkFailure,
+    WorkItem,
+    WorkResult,
+)
 from pesto.core.executing.ray_messages import (
     EARLY_RESULTS,
     MEMORY_EXCEEDED,
     RETIRED,
     ActorChannel,
+    FileCopies,
     MessageActor,
     SilentChannel,
+    copied_files,
+    read_inputs,
     receive_signals,
     send_early_results,
+    write_results,
 )
-from pesto.core.executing.worker import Entry, entry_of
-from pesto.core.executing.worker_channel import BEGAN, SAID, SignalLatch
+from pesto.core.executing.worker import BEGAN, SAID, Entry, SignalLatch, entry_of
 from pesto.core.files.json import shown
 
 _POLL_S = 1.0

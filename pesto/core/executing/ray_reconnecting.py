@@ -23,8 +23,7 @@ from pesto.core.executing.ray_process import (
     ResultEvent,
     encode_message,
 )
-from pesto.core.executing.wakeup_pipe import WakeupPipe
-from pesto.core.executing.worker_process import last_line, start_process
+from pesto.core.executing.worker_process import WakeupPipe, last_line, start_process
 
 _LOG = logging.getLogger(__name__)
 RECONNECT_S = 2.0

@@ -8,17 +8,146 @@ they tell, and their answers, to it. It dies with its parent, and what a solver 
 import ctypes
 import importlib
 import os
+import queue
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import cast
+from types import FrameType
+from typing import Protocol, cast
 
 import msgspec
 
-from pesto.core.executing.worker_channel import PipeChannel, SignalLatch, WorkerChannel
 from solvers.process.niceness import keep_niceness
+
+# MERGED from pesto.core.executing.worker: The line between work and whoever began it, at the end of the
+# work: what it tells, and signals that came for it.
+
+READY, BEGAN, SAID, ANSWER, LAST_ANSWER = b"r", b"b", b"s", b"a", b"l"
+"""First byte of a message; after LAST_ANSWER the process is to get no further work."""
+_HEARD = (signal.SIGINT, signal.SIGTERM)
+
+
+class WorkerChannel(Protocol):
+    """What the function of a work is given beside its data."""
+
+    @property
+    def cores(self) -> int | None:
+        """Processors that were promised to the work, where nobody binds it to them; else None."""
+        ...
+
+    def here(self, folder: str) -> str:
+        """Where the worker has a folder of the work's `Files`: there itself, or a copy."""
+        ...
+
+    def tell(self, data: bytes) -> None:
+        """Send a message; from any thread, and from the handler of a signal."""
+        ...
+
+    def interrupted(self) -> signal.Signals | None:
+        """The signal that came since the work began, while the function had no handler of its own; None for none."""
+        ...
+
+    def retire(self) -> None:
+        """Have the process do no further work after this one, which may have left it broken."""
+        ...
+
+
+class SignalLatch:
+    """SIGINT and SIGTERM while nobody else looks to them: remembered, so that none is lost between two handlers."""
+
+    def __init__(self) -> None:
+        self._came: signal.Signals | None = None
+        self._busy = False
+
+    def idle(self) -> None:
+        """No work is at hand: what comes is late, and SIGTERM ends this process. By the main thread, as the others."""
+        self.remember()
+        self._busy = False
+
+    def begin(self, *, live: bool) -> None:
+        """Forget what came before; from now on remember, or leave signals as they are in any other process."""
+        self._came, self._busy = None, True
+        if not live:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def remember(self) -> None:
+        """Whatever handlers the work has put in place: nothing but remember from now on."""
+        for number in _HEARD:
+            signal.signal(number, self._note)
+
+    @property
+    def came(self) -> signal.Signals | None:
+        """The last one since `begin`."""
+        return self._came
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if not self._busy and signum == signal.SIGTERM:
+            os._exit(128 + signum)
+        self._came = signal.Signals(signum)
+
+
+class PipeChannel:
+    """The line of a local worker.
+
+    A thread of its own writes, which no signal strikes: a message is sent whole or, where the process dies, not at all.
+    """
+
+    cores: int | None = None
+
+    def __init__(self, connection: Connection, signals: SignalLatch) -> None:
+        """Begin to send."""
+        self._signals = signals
+        self.retired = False
+        """Return True if this process must do no further work."""
+        self._messages: queue.SimpleQueue[bytes | Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+
+    def ready(self) -> None:
+        """Say that what is done before the first work is done."""
+        self._messages.put(READY)
+
+    def began(self) -> None:
+        """Say that signals are for the work at hand from now on."""
+        self._messages.put(BEGAN)
+
+    def here(self, folder: str) -> str:
+        """There: it sees the same files."""
+        return folder
+
+    def tell(self, data: bytes) -> None:
+        """Send a message."""
+        self._messages.put(SAID + data)
+
+    def interrupted(self) -> signal.Signals | None:
+        """The signal that came."""
+        return self._signals.came
+
+    def retire(self) -> None:
+        """Answer with LAST_ANSWER."""
+        self.retired = True
+
+    def answer(self, data: bytes) -> None:
+        """Send the answer, and wait until it is written."""
+        sent = threading.Event()
+        self._messages.put((LAST_ANSWER if self.retired else ANSWER) + data)
+        self._messages.put(sent.set)
+        sent.wait()
+
+    def _send(self, connection: Connection) -> None:
+        while True:
+            message = self._messages.get()
+            if callable(message):
+                message()
+                continue
+            try:
+                connection.send_bytes(message)
+            except OSError:  # nobody reads any more: this process is about to be ended
+                os._exit(0)
+
 
 _PR_SET_PDEATHSIG = 1
 Entry = Callable[[bytes, WorkerChannel], bytes]

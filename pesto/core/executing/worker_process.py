@@ -2,10 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -13,9 +16,9 @@ from typing import IO
 
 import msgspec
 
-from pesto.core.executing.deadline import Deadline
 from pesto.core.executing.executor import (
     NO_LIMITS,
+    Deadline,
     FailureKind,
     ProgressMessage,
     WorkEvent,
@@ -24,8 +27,7 @@ from pesto.core.executing.executor import (
     WorkLimits,
     WorkResult,
 )
-from pesto.core.executing.worker import WorkHeader
-from pesto.core.executing.worker_channel import ANSWER, BEGAN, LAST_ANSWER, READY
+from pesto.core.executing.worker import ANSWER, BEGAN, LAST_ANSWER, READY, WorkHeader
 from pesto.core.files.json import shown
 
 POLL_S = 1.0
@@ -235,3 +237,95 @@ def import_environment() -> dict[str, str]:
     """This process's environment, with the project importable from where it is."""
     home = str(Path(__file__).resolve().parents[3])
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}
+
+
+# MERGED from pesto.core.executing.worker_process: What has a thread return that waits for connections.
+
+
+class WakeupPipe:
+    """Rung by any thread; it is ready, beside connections, until it is heard."""
+
+    def __init__(self) -> None:
+        self.ear, self._rung = socket.socketpair()
+        """`ear`: what is waited for."""
+        for end in (self.ear, self._rung):
+            end.setblocking(False)
+
+    def ring(self) -> None:
+        """From any thread."""
+        with suppress(OSError):  # it is rung already, or closed
+            self._rung.send(b"!")
+
+    def hear(self) -> None:
+        """However often it was rung."""
+        with suppress(OSError):
+            while self.ear.recv(4096):
+                pass
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._rung.close()
+        self.ear.close()
+
+
+# MERGED from pesto.core.executing.worker_process: What processes hold in memory, with all that they have started.
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(roots: Iterable[int]) -> dict[int, int]:
+    """Resident bytes of each process and of all below it, added up: pages that they share are counted more than once.
+
+    0 where the system does not tell.
+    """
+    below, held = defaultdict[int, list[int]](list), dict[int, int]()
+    for entry in os.listdir(_PROC) if _PROC.is_dir() else ():  # noqa: PTH208  # names alone
+        if entry.isdigit():
+            _collect_processes(int(entry), below, held)
+    return {root: _sum_tree(root, below, held) for root in roots}
+
+
+def usable_memory_bytes() -> int:
+    """Return the memory of this machine, or less where control groups (containers, systemd) limit this process."""
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    return min([physical, *_group_limits()])
+
+
+def _group_limits() -> Iterable[int]:
+    """Yield the memory limits of this process's control group and of all above it, in versions 1 and 2 of cgroups."""
+    try:
+        rows = (_PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for row in rows:
+        _, _, rest = row.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        root, name = (_CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (_CGROUPS, "memory.max")
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):  # in a container the path may be of the host: its root is there
+            with suppress(OSError, ValueError):  # no such group, or "max"
+                yield int((folder / name).read_text())
+            if folder == root:
+                break
+
+
+def _collect_processes(pid: int, below: dict[int, list[int]], held: dict[int, int]) -> None:
+    try:
+        row = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return
+    below[int(row[1])].append(pid)
+    held[pid] = int(row[21]) * _PAGE
+
+
+def _sum_tree(root: int, below: dict[int, list[int]], held: dict[int, int]) -> int:
+    total, todo = 0, [root]
+    while todo:
+        pid = todo.pop()
+        total += held.get(pid, 0)
+        todo += below.get(pid, [])
+    return total

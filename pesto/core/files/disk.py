@@ -1,18 +1,57 @@
 """Bytes to and from disk: whole or not at all, bounded, and every failure one line that says what to do."""
 
 import errno
+import hashlib
 import logging
 import os
 import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
-from pesto.core.errors import FileError, InputError
-from pesto.core.files.confinement import require_inside
+from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.quantities import size
+
+# MERGED from pesto.core.files.disk: Reading within folders: while a job runs, no path is opened but those of
+# its uploads, whatever a file names.
+
+_OWN = str(Path(__file__).resolve().parents[2])
+"""The folder of the package, which has the presets."""
+
+
+class _Confinement:
+    folders: tuple[str, ...] | None = None
+
+
+@contextmanager
+def confine_to(folder: Path) -> Iterator[None]:
+    """Have the whole process read files of this folder and of the package alone."""
+    before = _Confinement.folders
+    _Confinement.folders = (os.path.abspath(folder), _OWN)  # noqa: PTH100  # links in the folder are the job's own
+    try:
+        yield
+    finally:
+        _Confinement.folders = before
+
+
+def is_confined() -> bool:
+    """Return whether files are read of some folders alone."""
+    return _Confinement.folders is not None
+
+
+def require_inside(path: Path) -> None:
+    """UsageError for a file that may not be read; nothing is asked of the system for it."""
+    if _Confinement.folders is None:
+        return
+    whole = os.path.abspath(path)  # noqa: PTH100
+    if not any(whole.startswith(folder + os.sep) for folder in _Confinement.folders):
+        raise UsageError.build(
+            f"a job reads its uploads alone, and no {shown(path)}", remedy="upload the file, and give it as a blob"
+        )
+
 
 MAX_BYTES = 2 << 30
 """Bytes of one file, as stored and as unpacked."""
@@ -200,7 +239,7 @@ def sync_folder(folder: Path) -> None:
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
     """The content of a file or pipe, unpacked when it is gzip, whatever its name.
 
-    FileError when it cannot be read; UsageError where it may not be (`pesto.core.files.confinement`); InputError when
+    FileError when it cannot be read; UsageError where it may not be (`pesto.core.files.disk`); InputError when
     it holds more than `limit` bytes, packed or not, when one packed byte stands for more than 200 (beyond the first
     MiB), or when the gzip data is damaged or in several parts.
     """
@@ -265,3 +304,21 @@ def gzipped(data: bytes) -> bytes:
     """`data` as gzip without name or date: equal data gives equal bytes."""
     stream = zlib.compressobj(6, zlib.DEFLATED, 31)
     return stream.compress(data) + stream.flush()
+
+
+# MERGED from pesto.core.files.disk: SHA-256 of files.
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits; OSError if it cannot be read.
+
+    It is computed again only where the file's inode, size or time of modification are others than before.
+    """
+    found = path.stat()
+    return _computed(path, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(1 << 16)
+def _computed(path: Path, *_seen: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,13 +2,14 @@
 
 import fcntl
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pesto.core.errors import FileError, UsageError
+from pesto.core.errors import FileError, PestoError, UsageError
 from pesto.core.files.json import shown
 
 
@@ -103,3 +104,19 @@ def _recorded_holder(descriptor: int, beside: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), beside.stat())
     except FileNotFoundError:
         return False
+
+
+# MERGED from pesto.core.files.lock: What SQLite's errors are told as, of whatever is kept in its files.
+
+
+@contextmanager
+def explain_errors(path: Path, remedy: str, wrong: type[PestoError]) -> Iterator[None]:
+    """SQLite's errors as one line: FileError where it cannot write, `wrong` with a remedy for what is not its own."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise FileError.build(
+            f"cannot write {shown(path)}: {shown(error)}", remedy="check the folder and the disk"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise wrong(f"{shown(path)}: {shown(error)} - {remedy}") from error

@@ -1,162 +1,44 @@
-"""The bridge out: a checked placement and order of every op, with where it comes from."""
+"""A plan: a placement and order of every op, with where it comes from, and the one gate that verifies it."""
 
-import importlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from html import escape
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.errors import MismatchError, UsageError, VerificationError
-from pesto.core.files.html_table import html_table
 from pesto.core.files.json import shown
 from pesto.core.files.labels import short_fingerprints
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import measure
-from pesto.core.plans.control_edges import chain
+from pesto.core.memory import measure
 from pesto.core.plans.graph_differences import differences, graph_remedy
+from pesto.core.plans.notebook import LaneChart, draw_lanes, html_table, op_frame
+from pesto.core.plans.orders import chain
 from pesto.core.plans.shared_variables import OF_PINNED, CompanionPlan, StepVariables
-from pesto.core.plans.solver_claim import claimant
 from pesto.core.problem import TICK_S, lanes
-from pesto.core.quantities import duration, percent, plural, shorten, size
+from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.simulator import Timeline, simulate
 from pesto.core.source import GraphOrigin, Origin
 from solvers import Problem, Schedule, check, relative_gap
-from solvers.arrays import Floats, Ints, floats
+from solvers.api import SOLVERS
+from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
-from solvers.bounds.evidence import ANCHORED, Evidence
+from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
 from solvers.timing.replay import fifo
-
-# A plan's processors over the step, drawn for a notebook: where each computes, and where it waits.
-
-MOST_LANES = 32
-"""Processors that are drawn: of a host with more cores, those that compute most."""
-_COLUMNS, _WIDTH, _LEFT, _ROW = 600, 900, 120, 22
-"""Columns of time; sizes in pixels: of the picture, of the names, of a processor."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LaneChart:
-    """Activity of each processor over a step, in columns of time."""
-
-    caption: str
-    """Name of the step that the chart is of."""
-    step_s: float
-    """Seconds of the step."""
-    lanes: tuple[str, ...]
-    """[k] the processors that compute at all; of many, the 32 that compute most."""
-    busy: Floats
-    """[k, c] share of each column of time, each as long, in which a processor computes."""
-    busy_s: Floats
-    """[k] seconds that it computes in all."""
-    longest: tuple[tuple[str, ...], ...]
-    """[k, c] the op that computes longest in a column; empty where none does."""
-
-    def __repr__(self) -> str:
-        """One line, without arrays."""
-        return f"Timeline of {self.caption}: {len(self.lanes)} processors, {duration(self.step_s)}"
-
-    def _repr_html_(self) -> str:
-        """A picture for notebooks: names are text, and nothing in it runs."""
-        height = _ROW * len(self.lanes) + 30
-        said = escape(shown(f"{self!r}"))
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" width="{_WIDTH}" '
-        rows = "".join(piece for k in range(len(self.lanes)) for piece in self._row(k))
-        axis = f'<text x="{_LEFT}" y="{height - 8}">0</text><text x="{_WIDTH}" y="{height - 8}" text-anchor="end">'
-        text = f"{axis}{duration(self.step_s)}</text>"
-        style = "font:12px sans-serif;fill:currentColor;max-width:100%"
-        return f'{head}height="{height}" viewBox="0 0 {_WIDTH} {height}" style="{style}">{rows}{text}</svg>'
-
-    def _row(self, k: int) -> Iterator[str]:
-        top = _ROW * k
-        said = f"{shown(self.lanes[k], 40)}: {duration(float(self.busy_s[k]))}"
-        yield f'<text x="0" y="{top + 15}">{escape(shown(self.lanes[k], 16))}<title>{escape(said)}</title></text>'
-        width = (_WIDTH - _LEFT) / self.busy.shape[1]
-        for first, last in self._runs(k):
-            op, share = self.longest[k][first], float(self.busy[k, first])
-            title = escape(f"{shown(shorten(op, 80), 80)}: {percent(min(1.0, share))} busy")
-            left, wide = _LEFT + first * width, (last - first) * width
-            place = f'x="{left:.1f}" width="{wide:.1f}" y="{top + 3}" height="{_ROW - 6}"'
-            yield f'<rect {place} fill="#2b6cb0" fill-opacity="{max(0.1, share):.2f}"><title>{title}</title></rect>'
-
-    def _runs(self, k: int) -> Iterator[tuple[int, int]]:
-        """(first, one past the last) of columns in a row that are as busy, with the same op."""
-        row = list(zip(np.round(self.busy[k], 1).tolist(), self.longest[k], strict=True))
-        first = 0
-        for at in range(1, len(row) + 1):
-            if at == len(row) or row[at] != row[first]:
-                if row[first][1]:
-                    yield first, at
-                first = at
-
-
-def draw_lanes(
-    caption: str, names: tuple[str, ...], lanes: tuple[str, ...], ops: tuple[Ints, Ints, Ints], tick_s: float
-) -> LaneChart:
-    """Draw ops, ([n] processor, [n] start, [n] finish in ticks), over the whole step."""
-    device, start, finish = ops
-    took = np.bincount(device, weights=finish - start, minlength=len(lanes))
-    kept = np.flatnonzero(took > 0)
-    kept = np.sort(kept[np.argsort(-took[kept], kind="stable")][:MOST_LANES])
-    edges = np.linspace(0, max(1, int(finish.max(initial=0))), _COLUMNS + 1)
-    busy, longest = np.zeros((len(kept), _COLUMNS)), []
-    for k, lane in enumerate(kept.tolist()):
-        mine = np.flatnonzero((device == lane) & (finish > start))
-        share, op = _bin_columns(edges, start[mine], finish[mine])
-        busy[k] = share
-        longest.append(tuple(names[mine[i]] if i >= 0 else "" for i in op.tolist()))
-    return LaneChart(
-        caption=caption,
-        step_s=float(finish.max(initial=0)) * tick_s,
-        lanes=tuple(lanes[k] for k in kept.tolist()),
-        busy=floats(busy),
-        busy_s=floats(took[kept] * tick_s),
-        longest=tuple(longest),
-    )
-
-
-def _bin_columns(edges: Floats, start: Ints, finish: Ints) -> tuple[Floats, Ints]:
-    """([c] share of each column, [c] the op that has most of it, -1 for none)."""
-    busy, most, which = (np.zeros(_COLUMNS), np.zeros(_COLUMNS), np.full(_COLUMNS, -1))
-    wide = edges[1] - edges[0]
-    for i, (begin, end) in enumerate(zip(start.tolist(), finish.tolist(), strict=True)):
-        first, last = int(begin // wide), min(_COLUMNS - 1, int(end // wide))
-        inside = np.minimum(end, edges[first + 1 : last + 2]) - np.maximum(begin, edges[first : last + 1])
-        inside = np.maximum(inside, 0.0)
-        busy[first : last + 1] += inside
-        more = np.flatnonzero(inside > most[first : last + 1])
-        most[first + more], which[first + more] = inside[more], i
-    return floats(busy / wide), which
-
-
-# A plan as a table of another library, one row an op, where one is installed.
-
-LIBRARIES = ("pandas", "polars")
-"""Packages that make data frames; the first that is installed is used."""
-
-
-def op_frame(columns: Mapping[str, list[Any]]) -> Any:
-    """A DataFrame of these columns; UsageError where neither library is installed."""
-    for name in LIBRARIES:
-        if find_spec(name) is not None:
-            return importlib.import_module(name).DataFrame(dict(columns))
-    raise UsageError.build("a frame needs pandas or polars", remedy="pip install pandas, or pip install polars")
-
 
 FCFS = "first come, first served"
 PER_DEVICE = "once per device, small constants never"
 PER_EDGE = "per edge"
 CONSTANTS_SENT = "once per device"
-"""Of older plans, which had constants sent that are copied (`pesto.core.problem.copied_constants`)."""
+"""Transfers of older plans, which sent constants that are copied now (`pesto.core.problem.copied_constants`)."""
+_SEARCH = "'s search of the graph itself"
+"""Ends the name of a bound that an exact solver claims to have proven of the graph itself, without a certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoarseSolve:
-    """What the exact solver did on the coarse graph; its bound holds there, not for the full graph."""
+    """Result of the exact solver on the coarse graph; its bound holds there, not for the full graph."""
 
     nodes: int
     """Nodes of the coarse graph."""
@@ -169,7 +51,7 @@ class CoarseSolve:
     status: str
     """How the solver ended, as in `solvers.Status`."""
     limit: str
-    """What stopped it before its proof, as in `solvers.Limit`."""
+    """Limit that stopped it before its proof, as in `solvers.Limit`."""
     makespan_ticks: int | None
     """Ticks of the solver's own schedule of the coarse graph; None where it found none."""
     lower_bound_ticks: int
@@ -177,7 +59,7 @@ class CoarseSolve:
     detail: str
     """One line on what happened; empty where the status says all."""
     bound_by: str = ""
-    """What the bound comes from; empty in files that do not say."""
+    """Argument that gives the bound; empty in files that do not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,19 +97,19 @@ class Provenance:
     candidates_ticks: dict[str, int]
     """Ticks of the step by each candidate, by its name."""
     candidates_fit: dict[str, bool]
-    """Whether the candidate's peak bytes fit every device."""
+    """True for a candidate, by its name, whose peak bytes fit every device."""
     lower_bound_ticks: int
     """Lower bound on the ticks of any plan of the full graph."""
     lower_bound_name: str
     """The argument that gives the bound."""
     lower_bound_evidence: Evidence | None = None
-    """What the bound rests on, or of one that a solver claims what is sure; None for `quick_bounds.best`."""
+    """Certificate of the bound, or of the sure part of one that a solver claims; None for `quick_bounds.best`."""
     links: str
     """Policy of the links that the prediction assumes: "first come, first served"."""
     transfers: str
     """Transfers are "once per device", as TensorFlow sends, or "per edge", as the paper counts."""
     coarse: CoarseSolve | None
-    """What the exact solver did; None where it was not run."""
+    """Result of the exact solver; None where it was not run."""
     settings: dict[str, float | int | str | bool]
     """The options of the solve, by their names in `Settings`."""
     pesto_version: str
@@ -235,13 +117,13 @@ class Provenance:
 
 
 class PlanContext(Protocol):
-    """What knows a plan's step: its graph, cluster and costs."""
+    """Graph, cluster and costs of a plan's step."""
 
     def explain(self, plan: "Plan", op: str | None) -> Any:
-        """Why the step takes as long as it does."""
+        """Explain why the step takes as long as it does."""
 
     def columns(self, plan: "Plan") -> dict[str, list[Any]]:
-        """[n] further columns of the ops' table, by name."""
+        """Return [n] further columns of the ops' table, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -265,16 +147,16 @@ class Plan:
     provenance: Provenance
     """Where the plan comes from, and what it claims."""
     held: StepVariables = field(default_factory=StepVariables)
-    """Inside: variables of the step, as far as their names are known."""
+    """Internal: variables of the step, as far as their names are known."""
     beside: CompanionPlan | None = None
-    """Inside: the other step's plan whose variables it leaves in place; None where it was made alone."""
+    """Internal: the other step's plan whose variables it leaves in place; None where it was made alone."""
     feed_shapes: tuple[str, ...] = ()
     """Shapes given for feeds and ops whose sizes the step's program leaves open, as `Graph.feed_shapes`."""
     reader: PlanContext | None = None
-    """Inside: what knows the plan's step, as of a plan of `pesto.solve` and `pesto.load_plan`."""
+    """Internal: graph, cluster and costs of the step; given for a plan of `pesto.solve` and `pesto.load_plan`."""
 
     def __repr__(self) -> str:
-        """One line, without arrays."""
+        """Return one line, without arrays."""
         made = self.provenance
         basis = made.costs_basis.partition(":")[0]
         where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
@@ -283,7 +165,7 @@ class Plan:
         return f"Plan({plural(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}{kept}, by {by})"
 
     def _repr_html_(self) -> str:
-        """What each device of the cluster does in the step, as a table for notebooks."""
+        """Return a table of each device's work in the step, for notebooks."""
         s, devices = self.schedule, list(dict.fromkeys(self.lane_device))
         device = np.array([devices.index(name) for name in self.lane_device], dtype=np.int64)[s.device]
         ops = np.bincount(device, minlength=len(devices)).tolist()
@@ -295,25 +177,25 @@ class Plan:
         return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy", "peak"), rows)
 
     def timeline(self) -> LaneChart:
-        """Activity of each processor over the step, which a notebook draws."""
+        """Return the activity of each processor over the step, which a notebook draws."""
         s, made = self.schedule, self.provenance
         caption = f"{shown(made.graph_source, 80)} on {shown(made.cluster, 24)}"
         return draw_lanes(caption, self.names, self.lanes, (s.device, s.start, s.finish), self.tick_s)
 
     def explain(self, op: str | None = None) -> Any:
-        """What `pesto.explain` says of the plan: why its step takes as long as it does, and of `op` why it is there.
+        """Return what `pesto.explain` does: why the step takes as long as it does, and of `op` why it is there.
 
-        UsageError where the plan does not know its graph: that of `pesto.solve` does, and one of a built-in model.
+        Raise UsageError where the plan does not know its graph; that of `pesto.solve` does, as one of a built-in model.
         """
         if self.reader is None:
             raise UsageError.build("the plan does not hold its graph", remedy="call pesto.explain(plan, graph)")
         return self.reader.explain(self, op)
 
     def to_frame(self) -> Any:
-        """A DataFrame of pandas, or else of polars, with one row an op: name, scope, device, lane, start_s, finish_s.
+        """Return a DataFrame of pandas, or else of polars, a row an op: name, scope, device, lane, start_s, finish_s.
 
-        Where the plan holds its graph, as that of `pesto.solve` does, further type, slack_s and waited_for. UsageError
-        where neither library is installed.
+        Where the plan holds its graph, as that of `pesto.solve` does, further type, slack_s and waited_for. Raise
+        UsageError where neither library is installed.
         """
         s = self.schedule
         columns: dict[str, list[Any]] = {
@@ -338,14 +220,14 @@ class Plan:
         return {} if self.beside is None else self.beside.variables
 
     def variable_devices(self) -> dict[str, str]:
-        """Name of the cluster's device at which each variable lies, by the variable's name."""
+        """Return the cluster's device at which each variable lies, by the variable's name."""
         device = self.schedule.device
         pairs = zip(self.held.variables, self.held.op, strict=True)
         return {variable.name: self.lane_device[device[op]] for variable, op in pairs}
 
     @property
     def placement_only(self) -> bool:
-        """Whether the order is left to the framework: `rank` is then what first in, first out is predicted to make."""
+        """True if the order is left to the framework: `rank` is then what first in, first out is predicted to make."""
         return self.provenance.settings.get("placement_only") is True
 
     @property
@@ -359,43 +241,78 @@ class Plan:
         return "optimal" if self.schedule.makespan == self.provenance.lower_bound_ticks else "feasible"
 
     def device_names(self) -> list[str]:
-        """[n] name of the cluster's device of each op."""
+        """Return [n] the name of the cluster's device of each op."""
         return [self.lane_device[d] for d in self.schedule.device.tolist()]
 
 
-def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None:
-    """The one gate that every plan passes on its way out or in.
+def best_bound(ticks: int, solver: str, known: FullBound) -> FullBound:
+    """Return the higher of a known bound and what a solver claims to have proven; the known one's evidence is kept."""
+    return FullBound(ticks, solver + _SEARCH, known.evidence) if ticks > known.ticks else known
 
-    MismatchError when the plan is for another graph; VerificationError when its processors are not the cluster's, the
-    checker finds fault with its schedule, its order does not lead to that schedule in the simulator, its peaks are
+
+def claimant(name: str) -> str:
+    """Return the solver that claims the bound of this name; empty for a bound that follows by arithmetic."""
+    argument = name.partition(OF_PINNED)[0]
+    solver = argument.removesuffix(_SEARCH)
+    return solver if solver != argument and solver in SOLVERS else ""
+
+
+def recompute_bound(plan: Plan, problem: Problem) -> tuple[int, str]:
+    """Return ticks and name of the bound that follows by arithmetic: of a solver's claim the part that is sure.
+
+    It follows from the plan's evidence, or without any is the best fast one, computed afresh. Raise EvidenceError when
+    nothing follows.
+    """
+    evidence = plan.provenance.lower_bound_evidence
+    return quick_bounds.best(problem) if evidence is None else (follows(problem, evidence), ANCHORED)
+
+
+def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:
+    """Return (before, after) pairs that chain each device's ops, without pairs that an edge of the graph joins."""
+    before, after = chain(graph, plan.schedule.device, plan.rank, np.ones(graph.ops, dtype=np.bool_))
+    return list(zip(before.tolist(), after.tolist(), strict=True))
+
+
+# Verification
+
+
+def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None:
+    """Verify a plan: the one gate that every plan passes on its way out or in.
+
+    Raise MismatchError when the plan is for another graph; VerificationError when its processors are not the cluster's,
+    the checker finds fault with its schedule, its order does not lead to that schedule in the simulator, its peaks are
     not those of the schedule or do not fit, or it claims what is not so.
     """
     refuse_another_graph(plan, graph)
     made = plan.provenance
-    for what, said, own in (
+    for what, planned, own in (
         ("layout", made.graph_layout, graph.layout),
         ("listing", made.graph_listing, graph.listing),
     ):
-        if said and said != own():
-            planned, here = short_fingerprints(said, own())
+        if planned and planned != own():
+            one, other = short_fingerprints(planned, own())
             raise MismatchError.build(
-                f"the plan is for {what} {planned}, {graph.source} has {here}: its ops stand in another order",
+                f"the plan is for {what} {one}, {graph.source} has {other}: its ops stand in another order",
                 remedy="solve this graph, or give the plan's own",
             )
     refuse_outdated(plan)
-    problems = _processors(plan, cluster)
+    processors = tuple((name, cluster.devices[d].name) for name, d in lanes(cluster))
+    problems = []
+    if tuple(zip(plan.lanes, plan.lane_device, strict=True)) != processors or plan.tick_s != TICK_S:
+        problems = [f"processors: its lanes or ticks are not those of cluster {cluster.name}"]
     problems = problems or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
-    problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
+    problems = problems or _check_order(plan, problem)
+    problems = problems or _check_peaks(plan, graph, problem) + _check_claims(plan, problem)
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise VerificationError.build(f"the plan is invalid: {'; '.join(problems[:3])}{more}", remedy="solve again")
 
 
 def refuse_another_graph(plan: Plan, graph: Graph) -> None:
-    """MismatchError for a plan of another graph, or of this one with its ops named or listed otherwise."""
-    made, found = plan.provenance, graph.fingerprint()
-    if made.graph_fingerprint != found:
-        planned, here = short_fingerprints(made.graph_fingerprint, found)
+    """Raise MismatchError for a plan of another graph, or of this one with its ops named or listed otherwise."""
+    made, own = plan.provenance, graph.fingerprint()
+    if made.graph_fingerprint != own:
+        planned, here = short_fingerprints(made.graph_fingerprint, own)
         raise MismatchError.build(
             f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
             f"({graph.source}): {differences(plan.names, made.graph_batch, graph)}",
@@ -403,51 +320,39 @@ def refuse_another_graph(plan: Plan, graph: Graph) -> None:
         )
     if plan.names != graph.names:
         raise MismatchError.build(
-            f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but "
-            "calls or "
+            f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but calls or "
             "lists its ops otherwise",
             remedy="solve this graph, or give the plan's own",
         )
 
 
 def refuse_outdated(plan: Plan) -> None:
-    """VerificationError for a plan of an older version, which promises what holds no more."""
+    """Raise VerificationError for a plan of an older version, which promises what holds no more."""
     if plan.provenance.transfers == CONSTANTS_SENT:
         raise VerificationError.build(
-            "the plan is invalid: transfers: an older version had small constants sent, of which each "
-            "device now has a "
+            "the plan is invalid: transfers: an older version had small constants sent, of which each device now has a "
             "copy",
             remedy="solve again, starting from it",
         )
 
 
-def _processors(plan: Plan, cluster: Cluster) -> list[str]:
-    want = tuple((name, cluster.devices[d].name) for name, d in lanes(cluster))
-    if tuple(zip(plan.lanes, plan.lane_device, strict=True)) != want or plan.tick_s != TICK_S:
-        return [f"processors: its lanes or ticks are not those of cluster {cluster.name}"]
-    return []
-
-
-def _order(plan: Plan, problem: Problem) -> list[str]:
-    """The ranks must be as `ranks_against` says, and must lead to the schedule that the plan promises.
+def _check_order(plan: Plan, problem: Problem) -> list[str]:
+    """The ranks must lead to the schedule that the plan promises.
 
     Where the order is left to the framework, that schedule is the one of first in, first out.
     """
-    wrong = ranks_against(plan, problem)
-    if wrong:
+    if wrong := check_ranks(plan, problem):
         return wrong
     again = simulate(problem, plan.schedule.device, plan.rank).schedule
-    if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
+    if not _same_times(again, plan.schedule):
         return ["order: run in its ranks, links first come first served, the plan does not give its own times"]
-    if plan.placement_only:
-        again = fifo(problem, plan.schedule.device)
-        if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
-            return ["order: left to the framework, first in first out, the plan does not give its own times"]
+    if plan.placement_only and not _same_times(fifo(problem, plan.schedule.device), plan.schedule):
+        return ["order: left to the framework, first in first out, the plan does not give its own times"]
     return []
 
 
-def ranks_against(plan: Plan, problem: Problem) -> list[str]:
-    """What keeps the ranks from being a permutation along the precedence of a problem of the plan's graph."""
+def check_ranks(plan: Plan, problem: Problem) -> list[str]:
+    """Return what keeps the ranks from being a permutation along the precedence of a problem of the plan's graph."""
     if not np.array_equal(np.sort(plan.rank), np.arange(problem.tasks)):
         return ["order: the ranks are not 0..n-1, each once"]
     against = np.flatnonzero(plan.rank[problem.src] >= plan.rank[problem.dst])
@@ -457,13 +362,16 @@ def ranks_against(plan: Plan, problem: Problem) -> list[str]:
     return []
 
 
-def _times(s: Schedule) -> tuple[Ints, ...]:
-    """The times of a schedule, its transfers in a fixed order."""
-    rows = np.lexsort((s.sent_to, s.sent_payload))
-    return (s.start, s.finish, s.sent_payload[rows], s.sent_to[rows], s.sent_start[rows], s.sent_finish[rows])
+def _same_times(one: Schedule, other: Schedule) -> bool:
+    """Transfers are compared in a fixed order."""
+    rows = [np.lexsort((s.sent_to, s.sent_payload)) for s in (one, other)]
+    sent = ("sent_payload", "sent_to", "sent_start", "sent_finish")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("start", "finish")) and all(
+        np.array_equal(getattr(one, name)[rows[0]], getattr(other, name)[rows[1]]) for name in sent
+    )
 
 
-def _peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
+def _check_peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
     """The bytes alive over the step must be what the plan says, and fit every location."""
     timeline = Timeline(problem=problem, schedule=plan.schedule)
     peak = measure(graph, timeline, per_edge=plan.provenance.transfers == PER_EDGE).peak.tolist()
@@ -477,18 +385,18 @@ def _peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
     ]
 
 
-def _claims(plan: Plan, problem: Problem) -> list[str]:
+def _check_claims(plan: Plan, problem: Problem) -> list[str]:
     """The bound must be one that holds, and the plan the candidate that it says it is."""
     made, wrong = plan.provenance, []
     try:
-        bound, name = _bound(made.lower_bound_evidence, problem)
+        bound, name = recompute_bound(plan, problem)
     except EvidenceError as error:
         return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
     pinned = "" if plan.beside is None else OF_PINNED + plan.beside.pinned
     if not made.lower_bound_name.endswith(pinned):
         wrong.append(f"claims: the lower bound is not said to be{pinned.replace(',', '')}")
     elif claimant(made.lower_bound_name):
-        wrong += _check_claim(plan, problem, bound)
+        wrong += _check_solver_claim(plan, problem, bound)
     elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name + pinned):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
@@ -498,37 +406,18 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
     return wrong
 
 
-def recompute_bound(plan: Plan, problem: Problem) -> tuple[int, str]:
-    """Ticks and name of the bound that follows by arithmetic, which of a solver's claim is the part that is sure.
-
-    EvidenceError when nothing follows from the plan's evidence.
-    """
-    return _bound(plan.provenance.lower_bound_evidence, problem)
-
-
-def _check_claim(plan: Plan, problem: Problem, sure: int) -> list[str]:
+def _check_solver_claim(plan: Plan, problem: Problem, sure: int) -> list[str]:
     """What speaks against the bound that a solver claims, beside the one that can be recomputed.
 
     Nothing here proves it; that solver must be said to have proven it of the whole graph.
     """
     made, coarse = plan.provenance, plan.provenance.coarse
-    said, solver = made.lower_bound_ticks, claimant(made.lower_bound_name)
-    ran = coarse is not None and coarse.nodes == len(plan.names)
-    if coarse is None or not ran or (coarse.solver, coarse.lower_bound_ticks) != (solver, said):
-        return [f"claims: the lower bound {said} is not what {solver} is said to have proven of the graph itself"]
+    ticks, solver = made.lower_bound_ticks, claimant(made.lower_bound_name)
+    whole = coarse is not None and coarse.nodes == len(plan.names)
+    if coarse is None or not whole or (coarse.solver, coarse.lower_bound_ticks) != (solver, ticks):
+        return [f"claims: the lower bound {ticks} is not what {solver} is said to have proven of the graph itself"]
     if made.lower_bound_evidence is not None and sure <= quick_bounds.best(problem)[0]:
         return [f"claims: the evidence of the lower bound is worth {sure}, no more than is known without it"]
-    if sure < said <= plan.schedule.makespan:
+    if sure < ticks <= plan.schedule.makespan:
         return []
-    return [f"claims: the lower bound {said} of {solver} is not between {sure}, which is sure, and the makespan"]
-
-
-def _bound(evidence: Evidence | None, problem: Problem) -> tuple[int, str]:
-    """The bound that follows from the evidence, or without any the best fast one, computed afresh."""
-    return quick_bounds.best(problem) if evidence is None else (follows(problem, evidence), ANCHORED)
-
-
-def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:
-    """(before, after) pairs that chain each device's ops; pairs that an edge of the graph joins are left out."""
-    before, after = chain(graph, plan.schedule.device, plan.rank, np.ones(graph.ops, dtype=np.bool_))
-    return list(zip(before.tolist(), after.tolist(), strict=True))
+    return [f"claims: the lower bound {ticks} of {solver} is not between {sure}, which is sure, and the makespan"]

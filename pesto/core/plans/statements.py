@@ -8,8 +8,7 @@ from pesto.core.costs import MEASURED, Costs
 from pesto.core.errors import VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
-from pesto.core.plans.plan import PER_EDGE, Plan
-from pesto.core.plans.solver_claim import claimant
+from pesto.core.plans.plan import PER_EDGE, Plan, claimant
 from pesto.core.quantities import percent
 from pesto.core.settings import NEAR
 from pesto.core.source import PROFILE, TIMES

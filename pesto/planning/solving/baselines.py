@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from pesto.core.cluster import Cluster
-from pesto.core.memory.peaks import measure
+from pesto.core.memory import measure
 from pesto.planning.baselines.expert import expert
 from pesto.planning.baselines.layer_balanced import layer_balanced
 from pesto.planning.baselines.places import accelerators

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.problem import constants_first
 from pesto.core.simulator import Timeline
 from pesto.planning.coarsen import Coarsening

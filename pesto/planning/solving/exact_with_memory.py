@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pesto.core.memory.peaks import add_lifetimes
+from pesto.core.memory import add_lifetimes
 from pesto.planning.coarsen import Coarsening
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.multilevel import Level

@@ -13,12 +13,11 @@ from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import shortage
+from pesto.core.memory import shortage
 from pesto.core.plans.execution_modes import ModePrediction, loss_remedy, predict_intended_mode
-from pesto.core.plans.order_worth import OrderWorth, order_worth
-from pesto.core.plans.plan import Plan, verify
+from pesto.core.plans.orders import OrderWorth, order_worth
+from pesto.core.plans.plan import Plan, best_bound, verify
 from pesto.core.plans.shared_variables import CompanionPlan, shared_pins
-from pesto.core.plans.solver_claim import best_bound
 from pesto.core.plans.warm_start import carry_over
 from pesto.core.problem import build_problem
 from pesto.core.quantities import size

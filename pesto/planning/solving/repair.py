@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.settings import Settings
 from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator

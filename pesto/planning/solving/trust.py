@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.core.arguments import expect
 from pesto.core.cluster import Cluster
 from pesto.core.errors import InputError, UsageError
 from pesto.core.graph import Graph
+from pesto.core.option import expect
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import percent
 from pesto.core.settings import NEAR, Settings

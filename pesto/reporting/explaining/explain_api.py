@@ -4,19 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pesto.core.arguments import expect
 from pesto.core.cluster import Cluster
 from pesto.core.costs.measured import Profile
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
+from pesto.core.option import expect
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.plans.statements import needed_costs
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
-from pesto.inputs.caller_values import as_cluster_and_costs, as_costs, as_plan
-from pesto.inputs.load import load_graph, plan_cluster
+from pesto.inputs.load import as_cluster_and_costs, as_costs, as_plan, load_graph, plan_cluster
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining import explanation
 from pesto.reporting.explaining.explanation import Explanation

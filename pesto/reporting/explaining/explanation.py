@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from pesto.core.cluster import Cluster
-from pesto.core.files.html_table import html_table
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
+from pesto.core.plans.notebook import html_table
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent, shorten

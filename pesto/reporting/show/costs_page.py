@@ -6,7 +6,7 @@ from typing import Any
 
 from pesto.core.cluster import Cluster, Device
 from pesto.core.costs import ORIGINS, Costs
-from pesto.core.costs.cost_listing import CostListing, CostSum, form_name, sum_costs
+from pesto.core.costs.analytical import CostListing, CostSum, form_name, sum_costs
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.quantities import duration, percent, plural, size

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pesto.choosing.whatif.rerun import Simulation
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S, payloads
 from solvers.arrays import Ints, ints

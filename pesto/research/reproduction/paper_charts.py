@@ -67,7 +67,7 @@ def fig2(results: Results) -> bytes:
 
 def fig4(results: Results) -> bytes:
     """The spread's distribution on the machine at hand, and the published fits."""
-    from pesto.core.costs.links import PUBLISHED
+    from pesto.core.costs.network import PUBLISHED
 
     def fill(axes: Any) -> None:
         left, right = axes[0]

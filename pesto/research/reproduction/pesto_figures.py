@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pesto.core.costs.links import PUBLISHED
+from pesto.core.costs.network import PUBLISHED
 from pesto.reporting.show.markdown import geometric, ms
 from pesto.research.reproduction.cached_cells import Found
 from pesto.research.reproduction.cell_lists import PCIE, PROFILED, SPEEDS, SWEPT, TWO

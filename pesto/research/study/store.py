@@ -18,8 +18,7 @@ import msgspec
 
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.json import quoted, shown
-from pesto.core.files.lock import LockKind
-from pesto.core.files.sqlite import explain_errors
+from pesto.core.files.lock import LockKind, explain_errors
 from pesto.research.study.cell_answer import FAILED, SCHEMA, CellAnswer
 from pesto.research.study.cells import StudyCell, canonical
 from pesto.research.study.schema import TABLES, check_tables

@@ -14,8 +14,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from pesto.core.errors import FileError, UsageError
-from pesto.core.files.disk import make_folder, sync_folder
-from pesto.core.files.file_sha256 import file_sha256
+from pesto.core.files.disk import file_sha256, make_folder, sync_folder
 from pesto.core.files.json import shown
 from pesto.service.serve import tokens
 from pesto.service.serve.store.ledger import BLOBS, JOBS

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pesto.core.errors import FileError
-from pesto.core.files.disk import make_folder, sync_folder
-from pesto.core.files.file_sha256 import file_sha256
+from pesto.core.files.disk import file_sha256, make_folder, sync_folder
 from pesto.core.files.json import quoted, shown
 from pesto.core.quantities import size
 from pesto.service.serve.refusals import RefusedError

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pesto.core.errors import Exit, FileError, describe_error
-from pesto.core.executing.backoff import Backoff
-from pesto.core.executing.executor import Executor, ProgressMessage, WorkFailure, WorkResult
+from pesto.core.executing.executor import Backoff, Executor, ProgressMessage, WorkFailure, WorkResult
 from pesto.core.executing.executor import WorkEvent as Heard
 from pesto.core.files.disk import make_folder, sync_folder
 from pesto.reporting.show.screen import one_line

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.core.errors import UsageError
-from pesto.core.executing.memory_use import usable_memory_bytes
+from pesto.core.executing.worker_process import usable_memory_bytes
 from pesto.core.files.toml import load
 from pesto.service.serve.tls import Certificate
 

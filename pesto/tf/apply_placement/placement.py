@@ -8,8 +8,8 @@ import numpy as np
 from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.labels import short_fingerprints
 from pesto.core.graph import Graph
-from pesto.core.plans.control_edges import chain, neighbours
 from pesto.core.plans.graph_differences import differences
+from pesto.core.plans.orders import chain, neighbours
 from pesto.core.plans.plan import Plan, refuse_outdated
 from pesto.core.problem import constants_first
 from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pesto.core.plans.control_edges import chain
+from pesto.core.plans.orders import chain
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import copied_constants, payloads
 from pesto.tf.apply_placement.branches import conditional_ops

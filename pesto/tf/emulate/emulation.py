@@ -8,7 +8,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
-from pesto.core.plans.control_edges import neighbours
+from pesto.core.plans.orders import neighbours
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import TICK_S
 from pesto.core.simulator import Timeline

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.core.errors import VerificationError
-from pesto.core.plans.control_edges import neighbours
+from pesto.core.plans.orders import neighbours
 from pesto.core.quantities import plural
 from pesto.tf.apply_placement.branches import MERGES
 from pesto.tf.apply_placement.chain_places import places_of

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from pesto.core.costs.disturbance import NAMED, DisturbanceWatch, run_undisturbed
-from pesto.core.costs.gpu_clocks import gpu_clocks
 from pesto.core.costs.measured import Noise, Profile
+from pesto.core.costs.presets import gpu_clocks
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph

@@ -9,7 +9,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from pesto.core.errors import InputError
-from pesto.core.files.confinement import is_confined
+from pesto.core.files.disk import is_confined
 from pesto.core.files.json import shown
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
 

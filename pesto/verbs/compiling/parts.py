@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import footprint, measure
+from pesto.core.memory import footprint, measure
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate

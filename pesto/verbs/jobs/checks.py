@@ -13,7 +13,7 @@ from pesto.core.files.toml import suggest
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
-from pesto.inputs.precheck import precheck
+from pesto.inputs.load import precheck
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.split_search import parse_factors
 from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, SweepOptions, plans_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pesto.core.errors import FileError, UsageError
-from pesto.core.files.file_sha256 import file_sha256
+from pesto.core.files.disk import file_sha256
 from pesto.core.source import Source
 from pesto.verbs.jobs.checks import PRESET, named_source
 from pesto.verbs.jobs.request import BlobFile, JobRequest, JobSource, PlanFile

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from pesto.core.errors import Exit, describe_error
-from pesto.core.executing.worker_channel import WorkerChannel
-from pesto.core.files.file_sha256 import file_sha256
+from pesto.core.executing.worker import WorkerChannel
+from pesto.core.files.disk import file_sha256
 from pesto.planning.solving.interrupt import install, received
 from pesto.verbs.jobs.job_events import Done, encode
 from pesto.verbs.jobs.request import JobRequest

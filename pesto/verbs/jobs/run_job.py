@@ -15,8 +15,7 @@ from pesto.choosing.strategy_choice.timed_split import (
 from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators
 from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
 from pesto.core.errors import Exit, UsageError, describe_error
-from pesto.core.files.confinement import confine_to
-from pesto.core.files.disk import make_folder
+from pesto.core.files.disk import confine_to, make_folder
 from pesto.core.files.json import encode_json
 from pesto.core.graph import Graph
 from pesto.core.settings import Settings

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pesto.core.arguments import expect_count, expect_names
+from pesto.core.option import expect_count, expect_names
 from pesto.core.plans.plan import Plan
-from pesto.inputs.caller_values import as_plan
+from pesto.inputs.load import as_plan
 from pesto.tf.tensorflow_start import load_tensorflow
 
 if TYPE_CHECKING:

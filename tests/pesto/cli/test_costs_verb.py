@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.core.costs.cost_listing import list_costs, scope, sum_costs
+from pesto.core.costs.analytical import list_costs, scope, sum_costs
 from pesto.core.errors import Exit, InputError, UsageError
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster

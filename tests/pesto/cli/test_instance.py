@@ -14,7 +14,7 @@ import forked
 import pytest
 
 from pesto.cli.main import main
-from pesto.core.files.problem_file import load_problem, load_schedule, save_problem, save_schedule
+from pesto.core.files.solver_files import load_problem, load_schedule, save_problem, save_schedule
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs import load as inputs

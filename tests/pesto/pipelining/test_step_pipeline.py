@@ -7,8 +7,8 @@ import pytest
 from training_steps import BACKWARD, FORWARD, training_step
 
 from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError
-from pesto.core.micro_batches.step_parts import step_parts
 from pesto.core.source import Source
+from pesto.core.step_parts import step_parts
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import NAMES
 from pesto.pipelining.step_chain import build_step_chain, fold

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.core.costs.analytical import roofline_s
-from pesto.core.costs.kernels.op_times import gpu_op_times
+from pesto.core.costs.kernel_times import gpu_op_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import PASSES
 from pesto.split import geometry

@@ -16,7 +16,7 @@ from nearly_valid import edited, torn, without_warnings
 from pipelines import least_of_cuts
 
 from pesto.core.errors import InputError
-from pesto.core.files.chain_file import load_chain, save_chain
+from pesto.core.files.solver_files import load_chain, save_chain
 from solvers.pipelining import chain_json
 from solvers.pipelining.chain import Chain
 from solvers.pipelining.chain_json import MOST_LAYERS, ChainInstance, DeviceEntry, LinkEntry, dumps_chain, loads_chain

@@ -15,7 +15,7 @@ from nearly_valid import edited, torn, without_warnings
 
 from benchmarks.chain_families import make_case
 from pesto.core.errors import InputError, VerificationError
-from pesto.core.files.pattern_file import load_pattern, save_pattern
+from pesto.core.files.solver_files import load_pattern, save_pattern
 from pesto.pipelining.pattern_certificate import certify_pattern, chosen_pattern, verify_pattern
 from pesto.pipelining.pipeline import find_pipeline
 from pesto.pipelining.schedules import NAMES, PipelineRequest

@@ -17,8 +17,7 @@ from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.quantities import plural, shorten
 from pesto.core.source import EVERYTHING, Source
-from pesto.inputs.load import split_source
-from pesto.inputs.precheck import precheck
+from pesto.inputs.load import precheck, split_source
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 from pesto.verbs.artifacts import load_artifact, refusal

@@ -17,13 +17,13 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.core.costs.launches import LaunchCost
+from pesto.core.costs.analytical import LaunchCost
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.graph import Graph
 from pesto.core.plans.execution_modes import EXECUTION_MODES, PLACEMENT, ModePrediction
 from pesto.core.plans.plan import Plan
-from pesto.core.plans.tf_pesto_files import read_placement
+from pesto.core.plans.plan_file import read_placement
 from pesto.core.quantities import duration, size
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph

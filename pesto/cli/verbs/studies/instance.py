@@ -18,11 +18,11 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.core.costs.launches import LaunchCost
+from pesto.core.costs.analytical import LaunchCost
 from pesto.core.errors import InfeasibleError, InputError, UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.files.json import shown
-from pesto.core.files.problem_file import save_problem
+from pesto.core.files.solver_files import save_problem
 from pesto.core.quantities import plural
 from pesto.core.settings import Settings
 from pesto.core.source import Source

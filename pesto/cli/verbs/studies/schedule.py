@@ -21,7 +21,7 @@ from pesto.core.errors import (
     UsageError,
     VerificationError,
 )
-from pesto.core.files.problem_file import load_problem, load_schedule, save_schedule
+from pesto.core.files.solver_files import load_problem, load_schedule, save_schedule
 from pesto.core.quantities import percent, plural
 from pesto.core.settings import Settings
 from pesto.planning.solving.interrupt import hold, received

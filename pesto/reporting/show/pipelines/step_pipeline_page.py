@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pesto.core.micro_batches.step_parts import FORWARD
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, durations, percent, plural, shorten, size
+from pesto.core.step_parts import FORWARD
 from pesto.pipelining.staged_step import MappedSchedule
 from pesto.pipelining.step_pipeline import StepPipeline
 from pesto.pipelining.step_search import SEARCH

@@ -86,6 +86,6 @@ def _listed(values: dict[str, Any]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """An identifier of DOT, as `pesto.inputs.dot_graph` reads it back."""
+    """An identifier of DOT, as `pesto.inputs.foreign_graph` reads it back."""
     text = shown(value, 4096).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pesto.core.graph import Graph
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import payloads
 from pesto.reporting.explaining.name_scopes import common_scope

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pesto.core.cluster import Cluster
-from pesto.core.plans.order_worth import OrderWorth
+from pesto.core.plans.orders import OrderWorth
 from pesto.core.plans.plan import Plan
 from pesto.core.quantities import duration
 from pesto.core.simulator import Timeline

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from pesto.choosing.comparison.contest import Entrants, compete, shape_of
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.problem import TICK_S, build_problem
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on

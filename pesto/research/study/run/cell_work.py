@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 
 from pesto.core.executing.executor import WorkFailure, WorkItem, WorkLimits, WorkResult
-from pesto.core.executing.worker_channel import WorkerChannel
+from pesto.core.executing.worker import WorkerChannel
 from pesto.research.study.cell_answer import CellAnswer
 from pesto.research.study.cells import StudyCell
 from pesto.research.study.instance_cache import InstanceCache

@@ -15,7 +15,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import File
 
-from pesto.core.files.file_sha256 import file_sha256
+from pesto.core.files.disk import file_sha256
 from pesto.service.protocol.job_states import FINAL
 from pesto.service.serve.http.caller import Caller, Who
 from pesto.service.serve.http.refused import refusals

@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from pesto.core.errors import PestoError, UsageError
-from pesto.core.files.file_sha256 import file_sha256
+from pesto.core.files.disk import file_sha256
 from pesto.service.protocol.job_states import FINAL, State
 from pesto.service.protocol.replies import Cancelled, JobReply, JobsReply, Submitted
 from pesto.service.serve.blobs import Uploader, chunks_of

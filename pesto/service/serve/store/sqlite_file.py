@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pesto.core.errors import FileError, UsageError
 from pesto.core.files.json import shown
-from pesto.core.files.sqlite import explain_errors
+from pesto.core.files.lock import explain_errors
 from pesto.service.serve.store.database import Words
 from pesto.service.serve.store.ledger import BLOBS, JOBS
 from pesto.service.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version

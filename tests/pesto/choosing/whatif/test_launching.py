@@ -15,8 +15,7 @@ from pesto.choosing.whatif.rerun import Simulation, evaluator_of
 from pesto.cli.main import pesto
 from pesto.core.cluster import Cluster
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.analytical import model_costs
-from pesto.core.costs.launches import LaunchCost, split_launches
+from pesto.core.costs.analytical import LaunchCost, model_costs, split_launches
 from pesto.core.errors import UsageError
 from pesto.core.graph import MATMUL, PASSES, Graph
 from pesto.core.settings import Settings

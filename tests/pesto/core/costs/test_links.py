@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.core.costs.links import PUBLISHED, WIRES, link_model
+from pesto.core.costs.network import PUBLISHED, WIRES, link_model
 from pesto.core.errors import InputError
 
 

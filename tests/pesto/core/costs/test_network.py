@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.core.cluster import Path
-from pesto.core.costs.links import PUBLISHED, link_model
-from pesto.core.costs.network import fit, transfer_s
+from pesto.core.costs.network import PUBLISHED, fit, link_model, transfer_s
 from pesto.core.errors import InputError, PestoError
 
 

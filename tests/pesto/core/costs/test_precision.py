@@ -12,8 +12,7 @@ from click.testing import CliRunner
 import pesto
 from pesto.cli.main import pesto as command
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.costs.analytical import model_costs
-from pesto.core.costs.precision import note_missing_peaks
+from pesto.core.costs.analytical import model_costs, note_missing_peaks
 from pesto.core.files import graph_file
 from pesto.core.graph import Graph
 from pesto.inputs.cluster_file import load_cluster

@@ -11,8 +11,15 @@ import pytest
 from process_families import descendants, gone
 
 from pesto.core.executing import pool as pools
-from pesto.core.executing.backoff import Backoff
-from pesto.core.executing.executor import ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkLimits, WorkResult
+from pesto.core.executing.executor import (
+    Backoff,
+    ProgressMessage,
+    WorkEvent,
+    WorkFailure,
+    WorkItem,
+    WorkLimits,
+    WorkResult,
+)
 from pesto.core.executing.pool import Pool, _shares
 
 CORES = sorted(os.sched_getaffinity(0))

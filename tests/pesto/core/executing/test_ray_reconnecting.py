@@ -8,7 +8,7 @@ from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing import ray_reconnecting
 from pesto.core.executing.executor import WorkFailure, WorkFiles, WorkItem, WorkResult
 from pesto.core.executing.ray_cluster import _cpus_per_work
-from pesto.core.executing.ray_files import FileCopies, write_results
+from pesto.core.executing.ray_messages import FileCopies, write_results
 from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster
 from pesto.core.files.disk import write_atomic
 

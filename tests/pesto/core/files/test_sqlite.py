@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from pesto.core.errors import FileError, InputError, UsageError
-from pesto.core.files.sqlite import explain_errors
+from pesto.core.files.lock import explain_errors
 
 
 @pytest.mark.parametrize("wrong", [UsageError, InputError])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.core.memory.peaks import footprint, measure
+from pesto.core.memory import footprint, measure
 from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
 

@@ -10,7 +10,7 @@ import pytest
 from training_steps import BACKWARD, FORWARD, SOURCE, training_step
 
 from pesto.core.errors import InputError
-from pesto.core.micro_batches.recognition import recognise_micro_batches
+from pesto.core.micro_batches import recognise_micro_batches
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
 

@@ -7,8 +7,8 @@ from training_steps import FORWARD as AHEAD
 from training_steps import HELD, SOURCE, UPDATE, training_step
 
 from pesto.core.errors import InputError
-from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, step_parts
 from pesto.core.source import Source
+from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, step_parts
 from pesto.inputs.load import load_graph
 
 TRUTH = {SOURCE: FORWARD, AHEAD: FORWARD, BACK: BACKWARD, UPDATE: AFTER, HELD: BEFORE}

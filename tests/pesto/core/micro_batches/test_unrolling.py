@@ -5,8 +5,8 @@ import pytest
 from training_steps import BACKWARD, FORWARD, SOURCE, training_step
 
 from pesto.core.errors import UsageError
-from pesto.core.micro_batches.step_parts import step_parts
-from pesto.core.micro_batches.unrolling import MOST_OPS, unroll
+from pesto.core.micro_batches import MOST_OPS, unroll
+from pesto.core.step_parts import step_parts
 
 
 def edges(graph):

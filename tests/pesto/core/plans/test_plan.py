@@ -20,7 +20,7 @@ from pesto.core.errors import (
 )
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import control_edges, verify
-from pesto.core.plans.tf_pesto_files import read_placement
+from pesto.core.plans.plan_file import read_placement
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import formulate, solve
 

@@ -11,8 +11,7 @@ from pesto.cli.main import pesto
 from pesto.core.errors import VerificationError
 from pesto.core.files.graph_file import save
 from pesto.core.plans import plan_file
-from pesto.core.plans.plan import verify
-from pesto.core.plans.solver_claim import best_bound, claimant
+from pesto.core.plans.plan import best_bound, claimant, verify
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import formulate, full_graph_run, is_small, solve

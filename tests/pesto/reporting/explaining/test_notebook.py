@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.core.plans.plan import MOST_LANES
+from pesto.core.plans.notebook import MOST_LANES
 from pesto.reporting.explaining.explain_api import ExplainContext
 
 OPS = [
@@ -71,7 +71,7 @@ def test_a_frame_has_a_row_an_op(case) -> None:
 
 def test_without_pandas_and_polars_a_frame_names_both(case, monkeypatch) -> None:
     """A clear error in place of a traceback from an import."""
-    monkeypatch.setattr("pesto.core.plans.plan.find_spec", lambda _: None)
+    monkeypatch.setattr("pesto.core.plans.notebook.find_spec", lambda _: None)
     with pytest.raises(pesto.UsageError, match="needs pandas or polars - pip install"):
         case.plan.to_frame()
 
@@ -85,8 +85,8 @@ def test_with_polars_alone_it_is_a_frame_of_polars(case, monkeypatch) -> None:
         def DataFrame(columns):  # noqa: N802
             return columns
 
-    monkeypatch.setattr("pesto.core.plans.plan.find_spec", lambda name: name == "polars" or None)
-    monkeypatch.setattr("pesto.core.plans.plan.importlib.import_module", lambda name: asked.append(name) or Library)
+    monkeypatch.setattr("pesto.core.plans.notebook.find_spec", lambda name: name == "polars" or None)
+    monkeypatch.setattr("pesto.core.plans.notebook.importlib.import_module", lambda name: asked.append(name) or Library)
     assert case.plan.to_frame()["name"] == ["net/a", "net/b", "net/c"]
     assert asked == ["polars"]
 

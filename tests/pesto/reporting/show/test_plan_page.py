@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 import pesto
 from pesto.cli.main import pesto as command
 from pesto.core.files import graph_file
-from pesto.core.memory.peaks import footprint
-from pesto.core.plans.order_worth import order_worth
+from pesto.core.memory import footprint
+from pesto.core.plans.orders import order_worth
 from pesto.core.settings import Settings
-from pesto.inputs.caller_values import as_cluster_and_costs
+from pesto.inputs.load import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.waits import TRANSFER, explain_waits
 from pesto.reporting.show.report.html_report import SCRIPTS, build_name_tree, html_report, since_alike, varints

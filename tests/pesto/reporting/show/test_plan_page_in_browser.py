@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.core.plans.order_worth import order_worth
+from pesto.core.plans.orders import order_worth
 from pesto.core.settings import Settings
-from pesto.inputs.caller_values import as_cluster_and_costs
+from pesto.inputs.load import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.show.report.html_report import html_report
 from pesto.reporting.show.report.plan_facts import ReportedPlan

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pesto.core.memory.peaks import footprint
+from pesto.core.memory import footprint
 from pesto.core.problem import build_problem
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_shaped

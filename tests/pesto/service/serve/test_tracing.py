@@ -15,7 +15,7 @@ from live_service import live_service
 from serving import SOLVE, events, refused, serving, submitted
 
 from pesto.core.errors import FileError
-from pesto.core.executing import memory_use
+from pesto.core.executing import worker_process
 from pesto.service.serve import access_log, tokens
 from pesto.service.serve.access_log import AccessLog
 from pesto.service.serve.error_codes import CODES, code_of
@@ -221,7 +221,7 @@ def test_a_request_asks_neither_another_thread_nor_the_machine(tmp_path, monkeyp
     asked = []
     monkeypatch.setattr(sync, "sync_to_thread", lambda function, *_, **__: asked.append(function))
     with serving(tmp_path, FakeJobs(slots=0)) as (client, _):
-        monkeypatch.setattr(memory_use, "_group_limits", lambda: asked.append("memory") or ())
+        monkeypatch.setattr(worker_process, "_group_limits", lambda: asked.append("memory") or ())
         name = submitted(client)
         for path in (f"/v1/jobs/{name}", "/v1/jobs", "/healthz", "/metrics"):
             assert client.get(path).status_code == 200

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.core.costs.kernels.op_times import gpu_op_times
+from pesto.core.costs.kernel_times import gpu_op_times
 from pesto.core.costs.presets import preset
 from pesto.core.graph import (
     CONV,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from keras import layers, optimizers
 
-from pesto.core.micro_batches.recognition import RecognisedStep, recognise_micro_batches
-from pesto.core.micro_batches.step_parts import BACKWARD, FORWARD
+from pesto.core.micro_batches import RecognisedStep, recognise_micro_batches
 from pesto.core.source import Cut, function_source
+from pesto.core.step_parts import BACKWARD, FORWARD
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.sources.sources import capture_keras
 

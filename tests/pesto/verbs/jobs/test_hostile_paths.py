@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.core.errors import Exit, UsageError
-from pesto.core.files.confinement import confine_to
-from pesto.core.files.disk import read_bytes
+from pesto.core.files.disk import confine_to, read_bytes
 from pesto.core.plans.plan_file import loads
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, plan_cluster

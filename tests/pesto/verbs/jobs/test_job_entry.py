@@ -18,7 +18,7 @@ from pesto.cli.main import pesto
 from pesto.core.executing.executor import Executor, WorkFailure, WorkFiles, WorkItem, WorkLimits, WorkResult
 from pesto.core.executing.pool import Pool
 from pesto.core.executing.ray_cluster import RayCluster
-from pesto.core.executing.worker_channel import PipeChannel, SignalLatch
+from pesto.core.executing.worker import PipeChannel, SignalLatch
 from pesto.verbs.jobs import job_entry
 from pesto.verbs.jobs.job_entry import ENTRY, Order
 from pesto.verbs.jobs.job_events import Done, Event, Incumbent, Stage, decode

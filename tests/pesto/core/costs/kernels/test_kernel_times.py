@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.core.costs.kernels.engines import engine, missing_precision
-from pesto.core.costs.kernels.op_times import FORMS, gpu_op_times, kernel_times
+from pesto.core.costs.kernel_rates import engine, missing_precision
+from pesto.core.costs.kernel_times import FORMS, gpu_op_times, kernel_times
 from pesto.core.costs.presets import PRESETS, preset
 from pesto.core.graph import CONV, CONV_FILTER, CONV_INPUT, DEPTHWISE, LOOP, MATMUL, PASSES, Graph
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto.core.graph import Graph
 from solvers import Problem
-from solvers.arrays import Ints, ints, rank_of
+from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.timing.replay import bottom_levels, fifo, prepare, replay
 
 
@@ -58,3 +59,23 @@ def send_ranks(problem: Problem, device: Ints, rank: Ints) -> Ints:
     first = np.full(p.payloads, int(rank.max(initial=0)) + 1)
     np.minimum.at(first, p.payload[cut], rank[p.dst[cut]])
     return ints(first)
+
+
+def neighbours(lane: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
+    """(before, after) of the `chained` ops that follow each other on one processor (`lane`) in `rank` order."""
+    member = np.flatnonzero(chained)
+    sequence = member[np.lexsort((rank[member], lane[member]))]
+    before, after = sequence[:-1], sequence[1:]
+    same = lane[before] == lane[after]
+    return before[same], after[same]
+
+
+def chain(graph: Graph, lane: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
+    """`neighbours`, without the pairs that an edge of the graph joins already.
+
+    `rank` must be a topological order of the graph, so that the chains close no cycle with its edges.
+    """
+    before, after = neighbours(lane, rank, chained)
+    known = np.unique(graph.edge_src * graph.ops + graph.edge_dst)
+    fresh = ~np.isin(before * graph.ops + after, known)
+    return before[fresh], after[fresh]
