@@ -17,6 +17,7 @@ from solver_processes import SUBPROCESS
 from pesto.core.cluster import Cluster, Device, Path
 from pesto.core.costs import GIVEN, Costs
 from pesto.core.graph import Graph
+from pesto.core.source import Origin
 from pesto.planning.solving import flow
 from solvers.process import parent
 
@@ -118,7 +119,14 @@ def small_cluster(*, gpus: int = 2, memory: int = 10**9, cores: int = 1, path: P
         tuple(None if a == b else replace(cost, links=(link[a, b],)) for b in range(gpus + 1)) for a in range(gpus + 1)
     ]
     names = tuple(f"{a}>{b}" for a, b in pairs)
-    return Cluster(name="test", devices=tuple(devices), links=names, paths=tuple(rows), source="file test.toml")
+    return Cluster(
+        name="test",
+        devices=tuple(devices),
+        links=names,
+        paths=tuple(rows),
+        source="file test.toml",
+        origin=Origin(kind="file"),
+    )
 
 
 def given_costs(graph: Graph, cluster: Cluster) -> Costs:
