@@ -20,7 +20,7 @@ from pesto.core.files.json import quoted, shown
 from pesto.core.files.toml import suggest
 from pesto.core.graph import Graph
 from pesto.core.source import TIMES, Origin
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Ints
 
 SUFFIX = ".csv"
 """What the name of a file of one's own times ends in; any other file is a profile."""
@@ -133,15 +133,11 @@ def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback:
     )
     if not differs.any():
         return found
-    source = _source(times, differs, np.isnan(seconds), fallback)
-    return replace(found, source=source, files=(times.origin, *fallback.files))
-
-
-def _source(times: UserTimes, differs: Bools, scaled: Bools, fallback: Costs) -> str:
-    count, factors = int(differs.any(axis=1).sum()), int((differs & scaled).any(axis=1).sum())
+    count, factors = int(differs.any(axis=1).sum()), int((differs & np.isnan(seconds)).any(axis=1).sum())
     how = f" ({factors} of them scaled)" if factors else ""
     by = f"{times.origin.name} (sha256 {times.origin.digest})"
-    return f"own times of {count} of {len(differs)} ops{how} by {by}, else {fallback.source}"
+    source = f"own times of {count} of {len(differs)} ops{how} by {by}, else {fallback.source}"
+    return replace(found, source=source, files=(times.origin, *fallback.files))
 
 
 def _note(times: UserTimes, unmatched: list[TimeRow], *, changed: bool) -> str:

@@ -1,4 +1,4 @@
-"""Where work runs: the interface of local processes and of a Ray cluster."""
+"""Where work runs: the interface of local processes and of a Ray cluster, time limits, and pauses after failures."""
 
 import signal
 import time
@@ -12,7 +12,7 @@ FailureKind = Literal["death", "time", "memory", "place"]
 
 
 class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one piece of work may use; None is no limit."""
+    """Limits of one piece of work; None is no limit."""
 
     interrupt_s: float | None = None
     """Seconds after which it is interrupted, as Ctrl-C does."""
@@ -30,14 +30,14 @@ NO_LIMITS = WorkLimits()
 
 
 class WorkFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of a work, as whoever began it has them: a worker elsewhere has copies (`Line.here`)."""
+    """Files of a work, as whoever began it has them: a worker elsewhere has copies (`WorkerChannel.here`)."""
 
     folder: str
-    """Where what is read lies."""
+    """Folder of what is read."""
     reads: tuple[str, ...] = ()
     """Names of files there."""
     out: str
-    """The folder for what it writes: files without folders, which are there before its answer is."""
+    """Folder for what it writes: files without folders, which are there before its answer is."""
     early: tuple[str, ...] = ()
     """Names of those that are there soon after they were written, also where the work is lost then."""
 
@@ -50,19 +50,22 @@ class WorkItem:
     """Something to be done in a process of its own, by a function that the process imports."""
 
     key: str
-    """Tells it from all else that runs at the time."""
+    """Name that tells it from all else that runs at the time."""
     entry: str
-    """`module:function`; called with `data` and the `worker_channel.WorkerChannel` to the caller."""
+    """`module:function`; called with `data` and the `worker.WorkerChannel` to the caller."""
     data: bytes
+    """Bytes that the function is called with."""
     live: bool = False
-    """Whether it tells of itself while it runs, and minds SIGINT and SIGTERM (`Line.interrupted`), which end others."""
+    """True if it sends messages while it runs, and minds SIGINT and SIGTERM (`WorkerChannel.interrupted`)."""
     limits: WorkLimits = NO_LIMITS
+    """Limits of time, memory and cores."""
     files: WorkFiles = NO_FILES
+    """Files that it reads and writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressMessage:
-    """What work told while it runs, in the order in which it told it."""
+    """Message of work that runs, in the order in which they were sent."""
 
     work: WorkItem
     data: bytes
@@ -70,12 +73,12 @@ class ProgressMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkResult:
-    """What the function of a work returned."""
+    """Value that the function of a work returned."""
 
     work: WorkItem
     data: bytes
     seconds: float
-    """Since its begin."""
+    """Seconds since its begin."""
     reused: bool = False
     """True if its process had done other work before, which may have left it broken."""
 
@@ -89,9 +92,9 @@ class WorkFailure:
     """death: it ended by itself or by somebody else; time, memory: it went beyond a limit and was killed; place: all
     that ran there was lost, or it was cancelled before it had a process, which says nothing of this work."""
     detail: str
-    """For people: how it ended, and the last line that it wrote."""
+    """Description for people: how it ended, and the last line that it wrote."""
     seconds: float
-    """From its begin to its loss."""
+    """Seconds from its begin to its loss."""
 
 
 WorkEvent = ProgressMessage | WorkResult | WorkFailure
@@ -110,14 +113,14 @@ class Executor(Protocol):
         ...
 
     def collect(self, seconds: float | None = None) -> list[WorkEvent]:
-        """What has come of the works that were begun: waits for something, for a poke, or so many seconds.
+        """Return the events of the works that were begun: wait for one, for a poke, or so many seconds.
 
         Without `seconds` it waits as long as something runs, or nothing can be begun.
         """
         ...
 
     def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
-        """Send a signal to a live work, kill another; False when none of that key runs.
+        """Send a signal to a live work, kill another. Return False when none of that key runs.
 
         SIGKILL ends any work with all of its processes: it is lost by `death`.
         """
@@ -132,27 +135,24 @@ class Executor(Protocol):
         ...
 
 
-# MERGED from pesto.core.executing.executor: When a work is to be interrupted, and when it is given up.
-
-
 class Deadline:
-    """The limits of time of one work; all times are seconds since its begin."""
+    """The time limits of one work; all times are seconds since its begin."""
 
     def __init__(self, limits: WorkLimits) -> None:
         self._limits = limits
         self._interrupted: float | None = None
 
     def interrupted(self, now: float) -> None:
-        """It has been sent a signal, by whomever; the first counts."""
+        """Note that it was sent a signal, by whomever; the first counts."""
         self._interrupted = now if self._interrupted is None else self._interrupted
 
     def interrupts(self, now: float) -> bool:
-        """Whether it is to be interrupted now, for the time that it has taken."""
-        most = self._limits.interrupt_s
-        return self._interrupted is None and most is not None and now >= most
+        """Return True if it is to be interrupted now, for the time that it has taken."""
+        limit = self._limits.interrupt_s
+        return self._interrupted is None and limit is not None and now >= limit
 
     def late(self, now: float) -> str | None:
-        """Why it is to be ended, if it is."""
+        """Return why it is to be ended, or None."""
         patience, grace = self._limits.patience_s, self._limits.grace_s
         if patience is not None and now >= patience:
             return "no answer long after the time limit"
@@ -161,14 +161,12 @@ class Deadline:
         return None
 
 
-# MERGED from pesto.core.executing.executor: Pauses between attempts that fail each time: twice as long after each,
-# up to a bound.
-
 FIRST_S, MOST_S = 0.1, 30.0
+"""Seconds of the first and the longest pause after a failure."""
 
 
 class Backoff:
-    """Whether the next attempt may begin."""
+    """Pauses between attempts that fail each time: twice as long after each, up to a bound."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds that never go back."""
@@ -176,7 +174,7 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """Whether nothing has worked since an attempt failed."""
+        """True if nothing has worked since an attempt failed."""
         return self._next_s > 0.0
 
     @property
@@ -191,5 +189,5 @@ class Backoff:
             self._next_s, self._until = min(MOST_S, 2 * pause), self._clock() + pause
 
     def worked(self) -> None:
-        """An attempt has not failed: the next one may begin at once."""
+        """Note that an attempt has not failed: the next one may begin at once."""
         self._next_s = 0.0

@@ -17,7 +17,7 @@ _LOOK_S = 0.25
 
 
 def default_jobs() -> int:
-    """One work at a time for every two cores: solvers use several threads, and times are to be compared."""
+    """Return one job for every two cores: solvers use several threads, and times are to be compared."""
     return max(1, len(_cores()) // 2)
 
 
@@ -28,7 +28,7 @@ class Pool:
         self, jobs: int, *, niceness: int = 0, keep_bytes: int | None = None, ready: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """Start no process yet. ValueError for no job.
+        """Start no process yet. Raise ValueError for no job.
 
         ready: `module:function` that a worker calls before its first work. With it as many workers as there are cores
         are started as soon as something is collected, and one that ends is replaced at once; after one that ended
@@ -39,7 +39,9 @@ class Pool:
         """
         if jobs < 1:
             raise ValueError(f"at least 1 job, not {jobs}")
-        self._free = _shares(_cores(), jobs)
+        # Cores for each job: as many as go round, none (which is all) when there are more jobs than cores.
+        cores, each = _cores(), len(_cores()) // jobs
+        self._free = [tuple(cores[k * each : (k + 1) * each]) for k in range(jobs)]
         self._idle: list[WorkerProcess] = []
         self._busy: list[WorkerProcess] = []
         self._lost: list[WorkEvent] = []
@@ -60,12 +62,20 @@ class Pool:
 
         Where workers are started beforehand, a work for which no process can be started is lost by `place`.
         """
+        cores = work.limits.cores
+        ready_first = sorted(self._idle, key=lambda worker: not worker.ready)
+        worker = next((worker for worker in ready_first if worker.alive and worker.most == cores), None)
         try:
-            worker = self._taken(work.limits.cores)
+            if worker is not None:
+                self._idle.remove(worker)
+            else:
+                if not self._free:
+                    self._end(self._idle.pop())
+                worker = self._start(cores)
         except OSError as error:
             if not self._ready:
                 raise
-            self._lost.append(WorkFailure(work=work, why="place", detail=self._unstarted(error), seconds=0.0))
+            self._lost.append(WorkFailure(work=work, why="place", detail=self._note_failed_start(error), seconds=0.0))
             return
         self._busy.append(worker)
         worker.begin(work)
@@ -73,22 +83,38 @@ class Pool:
     def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """Wait for a message, an answer, a death, the end of somebody's patience, a poke, or so many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
-        found, self._lost = self._lost, []
+        events, self._lost = self._lost, []
         self._prepare()
-        while not found and (self._busy or until is not None or not self.slots):
+        while not events and (self._busy or until is not None or not self.slots):
             left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
+            # There may be something to do here before anything is heard: a look at memory, or another attempt.
+            limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
+            left = min(left, _LOOK_S if limited else POLL_S, self._backoff.left_s or POLL_S)
             connections = [worker.connection for worker in (*self._busy, *self._idle)]
-            ready = wait([*connections, self._bell.ear], min(left, self._soonest_s()))
-            found = self._found()
+            ready = wait([*connections, self._bell.ear], left)
+            self._kill_oversized()
+            for worker in list(self._busy):
+                events += worker.outcomes()
+                if worker.work is None:
+                    self._busy.remove(worker)
+                    self._note(worker)
+                    if worker.alive and (
+                        self._keep_bytes is None or resident_bytes([worker.pid])[worker.pid] <= self._keep_bytes
+                    ):
+                        self._idle.append(worker)
+                    else:
+                        self._end(worker)
+            if any(isinstance(event, WorkResult) for event in events):
+                self._backoff.worked()
             self._prepare()
             if self._bell.ear in ready:
                 self._bell.hear()
             if self._bell.ear in ready or (until is not None and time.monotonic() >= until):
                 break
-        return found
+        return events
 
     def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
-        """Send a signal to a live work, kill another; False when none of that key runs."""
+        """Send a signal to a live work, kill another. Return False when none of that key runs."""
         for worker in self._busy:
             if worker.work is not None and worker.work.key == key:
                 worker.cancel(signum)
@@ -107,24 +133,8 @@ class Pool:
         self._idle.clear()
         self._bell.close()
 
-    def _soonest_s(self) -> float:
-        """Seconds after which there is something to do here, whatever is heard."""
-        limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
-        return min(_LOOK_S if limited else POLL_S, self._backoff.left_s or POLL_S)
-
-    def _found(self) -> list[WorkEvent]:
-        found: list[WorkEvent] = []
-        self._look()
-        for worker in list(self._busy):
-            found += worker.outcomes()
-            if worker.work is None:
-                self._retire(worker)
-        if any(isinstance(outcome, WorkResult) for outcome in found):
-            self._backoff.worked()
-        return found
-
-    def _look(self) -> None:
-        """Kill who holds more than it may."""
+    def _kill_oversized(self) -> None:
+        """Kill workers that hold more memory than they may."""
         limited = {w.pid: w for w in self._busy if w.limits.rss_bytes is not None}
         if not limited or time.monotonic() < self._looked + _LOOK_S:
             return
@@ -133,16 +143,6 @@ class Pool:
             most = limited[pid].limits.rss_bytes
             if most is not None and held > most:
                 limited[pid].give_up("memory", f"needed more than {size(most)}")
-
-    def _taken(self, cores: int | None) -> WorkerProcess:
-        """An idle worker with as many cores, or a new one, where need be in place of another."""
-        for worker in sorted(self._idle, key=lambda worker: not worker.ready):
-            if worker.alive and worker.most == cores:
-                self._idle.remove(worker)
-                return worker
-        if not self._free:
-            self._end(self._idle.pop())
-        return self._started(cores)
 
     def _prepare(self) -> None:
         """Start workers before there is work for them, where there is something to be ready with."""
@@ -158,13 +158,13 @@ class Pool:
             if self._backoff.left_s or (self._backoff.failing and not all(worker.ready for worker in self._idle)):
                 return
             try:
-                self._idle.append(self._started(None))
+                self._idle.append(self._start(None))
             except OSError as error:
-                self._unstarted(error)
+                self._note_failed_start(error)
                 return
 
     def _note(self, worker: WorkerProcess) -> None:
-        """Whether workers get ready, as this one shows, once."""
+        """Note once whether workers get ready, as this one shows."""
         if worker not in self._getting_ready or not (worker.ready or worker.closed):
             return
         self._getting_ready.remove(worker)
@@ -175,28 +175,20 @@ class Pool:
             pause = duration(self._backoff.left_s)
             _LOG.warning("%s before it was ready; the next one begins in %s", worker.epitaph(), pause)
 
-    def _unstarted(self, error: OSError) -> str:
-        """Pause after a process that could not be started; why it could not."""
+    def _note_failed_start(self, error: OSError) -> str:
+        """Pause after a process that could not be started; return why it could not."""
         why = f"no worker can be started: {error.strerror or type(error).__name__}"
         if not self._backoff.left_s:
             self._backoff.failed()
             _LOG.warning("%s; it is tried again in %s", why, duration(self._backoff.left_s))
         return why
 
-    def _started(self, cores: int | None) -> WorkerProcess:
+    def _start(self, cores: int | None) -> WorkerProcess:
         worker = WorkerProcess(self._free[-1], cores, self._niceness, self._ready)
         self._free.pop()
         if self._ready:
             self._getting_ready.add(worker)
         return worker
-
-    def _retire(self, worker: WorkerProcess) -> None:
-        self._busy.remove(worker)
-        self._note(worker)
-        if worker.alive and (self._keep_bytes is None or resident_bytes([worker.pid])[worker.pid] <= self._keep_bytes):
-            self._idle.append(worker)
-            return
-        self._end(worker)
 
     def _end(self, worker: WorkerProcess) -> None:
         worker.kill()
@@ -209,9 +201,3 @@ def _cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _shares(cores: list[int], jobs: int) -> list[tuple[int, ...]]:
-    """Cores for each job: as many as go round, none (which is all) when there are more jobs than cores."""
-    each = len(cores) // jobs
-    return [tuple(cores[k * each : (k + 1) * each]) for k in range(jobs)]

@@ -26,7 +26,6 @@ from pesto.core.executing.ray_messages import (
     MEMORY_EXCEEDED,
     RETIRED,
     ActorChannel,
-    FileCopies,
     MessageActor,
     SilentChannel,
     copied_files,
@@ -35,7 +34,7 @@ from pesto.core.executing.ray_messages import (
     send_early_results,
     write_results,
 )
-from pesto.core.executing.worker import BEGAN, SAID, Entry, SignalLatch, entry_of
+from pesto.core.executing.worker import BEGAN, SAID, SignalLatch, entry_of
 from pesto.core.files.json import shown
 
 _POLL_S = 1.0
@@ -59,15 +58,15 @@ class _RunningTask:
     def __init__(self, work: WorkItem, read: dict[str, Any]) -> None:
         self.work, self._since = work, time.monotonic()
         self.read = read
-        """What it reads, in Ray's store as long as this holds it."""
+        """Files that it reads, in Ray's store as long as this holds them."""
         self.begun = not work.live
         self.deadline = Deadline(work.limits)
         self.signalled: float | None = None
-        """When it was sent a signal that it had not begun to hear."""
+        """Seconds of the clock when it was sent a signal that it had not begun to hear."""
         self.fell: tuple[FailureKind, str] | None = None
-        """Why it is lost, where that is known before Ray says so."""
+        """Reason of its loss, where that is known before Ray says so."""
         self.ended = 0.0
-        """When Ray was asked last to end it."""
+        """Seconds of the clock when Ray was asked last to end it."""
 
     @property
     def passed(self) -> float:
@@ -75,13 +74,13 @@ class _RunningTask:
         return time.monotonic() - self._since
 
     def begins(self) -> None:
-        """It has a process now."""
+        """Note that it has a process now."""
         self.begun, self._since = True, time.monotonic()
         if self.signalled is not None:
             self.deadline.interrupted(0.0)
 
     def late(self) -> tuple[FailureKind, str] | None:
-        """Why it is to be ended, if it is."""
+        """Return why it is to be ended, or None."""
         if not self.begun:
             waited = self.signalled is not None and time.monotonic() >= self.signalled + _UNBEGUN_S
             return _UNBEGUN if waited else None
@@ -99,9 +98,19 @@ class RayCluster:
     def __init__(self, jobs: int | None, *, room: bool = True) -> None:
         """Connect. `room`: refuse more jobs than there are CPUs; otherwise some wait until there are more nodes.
 
-        SolverError when Ray is missing, FileError when the cluster cannot be reached, UsageError when it has no room.
+        Raise SolverError when Ray is missing, FileError when the cluster cannot be reached, UsageError when it has no
+        room.
         """
-        _require_answer(os.environ.get("RAY_ADDRESS", ""))
+        # Where nobody listens at host:port Ray itself tries for minutes; other forms of addresses are Ray's to read.
+        address = os.environ.get("RAY_ADDRESS", "")
+        host, _, port = address.rpartition(":")
+        if host and port.isdigit() and "/" not in host:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+            except (OSError, OverflowError) as error:
+                raise FileError.build(
+                    f"no Ray cluster: nobody answers at {shown(address)}", remedy="check RAY_ADDRESS"
+                ) from error
         try:
             import ray
         except ImportError as error:
@@ -113,7 +122,7 @@ class RayCluster:
         try:
             ray.init(
                 log_to_driver=False,
-                include_dashboard=False if (not os.environ.get("RAY_ADDRESS")) else None,
+                include_dashboard=None if address else False,
                 configure_logging=False,
             )
         except Exception as error:  # of whatever type Ray likes
@@ -130,8 +139,8 @@ class RayCluster:
             raise UsageError.build(
                 f"{self._slots} jobs on a cluster of {cores} CPUs", remedy="give at most one job a CPU"
             )
-        # A work that loses its process is begun again by who began it, and who counts.
         self._each = _cpus_per_work(nodes, self._slots)
+        # A work that loses its process is begun again by who began it, and who counts.
         self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_run_task)
         self._running: dict[Any, _RunningTask] = {}
         self._post: Any = None
@@ -145,7 +154,15 @@ class RayCluster:
 
     def begin(self, work: WorkItem) -> None:
         """Submit a work."""
-        post = self._opened() if work.live else None
+        if work.live and self._post is None:
+            # On this node, as it is to last as long as this process does.
+            node = self._ray.get_runtime_context().get_node_id()
+            here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+            calls = 2 * self._slots + _CALLS  # each work has one that waits for its signals
+            actor = self._ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=calls)(MessageActor)
+            self._post = actor.remote()
+            self._news = self._post.take.remote()
+        post = self._post if work.live else None
         cores = self._each if work.limits.cores is None else min(self._each, work.limits.cores)
         remote = self._remote if cores == self._each else self._remote.options(num_cpus=cores)
         read = {name: self._ray.put(data) for name, data in read_inputs(work.files)}
@@ -155,22 +172,44 @@ class RayCluster:
     def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """Wait for a work, its messages, or the end of its time; Ray says when its process or node is lost."""
         until = None if seconds is None else time.monotonic() + seconds
-        found: list[WorkEvent] = []
-        while not found and not self._unpoked() and (self._running or until is not None):
-            left = _POLL_S if until is None else max(0.0, until - time.monotonic())
-            found = self._found(min(left, _POLL_S if until is None else _POKE_S))
+        events: list[WorkEvent] = []
+        while not events and (self._running or until is not None):
+            poked, self._poked = self._poked, False
+            if poked:
+                break
+            left = _POLL_S if until is None else min(_POKE_S, max(0.0, until - time.monotonic()))
+            waited = [*self._running, *([] if self._news is None else [self._news])]
+            if waited:
+                done, _ = self._ray.wait(waited, num_returns=1, timeout=left)
+                ended = [reference for reference in done if reference != self._news]
+                if ended and self._post is not None:
+                    self._post.flush.remote()  # what a work told before its end comes before its end
+                events = self._take_messages() if done and self._post is not None else []
+                events += [self._outcome(reference) for reference in ended]
+                for reference, task in list(self._running.items()):
+                    if (late := task.fell or task.late()) is not None:
+                        self._end(reference, *late)
+                    elif task.begun and task.deadline.interrupts(task.passed):
+                        self.cancel(task.work.key)
+            else:
+                time.sleep(left)
             if until is not None and time.monotonic() >= until:
                 break
-        return found
+        return events
 
     def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
-        """Send a signal to a live work, kill another; False when none of that key runs."""
+        """Send a signal to a live work, kill another. Return False when none of that key runs."""
         for reference, task in self._running.items():
             if task.work.key == key:
-                if task.work.live and signum != signal.SIGKILL:
-                    self._signal(task, signum)
-                else:
+                if not task.work.live or signum == signal.SIGKILL:
                     self._end(reference, *(("death", "cancelled") if task.begun else _UNBEGUN))
+                    return True
+                if task.begun:
+                    task.deadline.interrupted(task.passed)
+                elif task.signalled is None:
+                    task.signalled = time.monotonic()
+                if self._post is not None:  # without it the work ends by itself
+                    self._post.send.remote(task.work.key, int(signum))
                 return True
         return False
 
@@ -182,42 +221,7 @@ class RayCluster:
         """Leave the cluster, which ends this run's tasks."""
         self._ray.shutdown()
 
-    def _signal(self, task: _RunningTask, signum: signal.Signals) -> None:
-        if task.begun:
-            task.deadline.interrupted(task.passed)
-        elif task.signalled is None:
-            task.signalled = time.monotonic()
-        if self._post is not None:  # without it the work ends by itself
-            self._post.send.remote(task.work.key, int(signum))
-
-    def _opened(self) -> Any:
-        """The post: on this node, as it is to last as long as this process does."""
-        if self._post is None:
-            node = self._ray.get_runtime_context().get_node_id()
-            here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-            calls = 2 * self._slots + _CALLS  # each work has one that waits for its signals
-            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=calls)(
-                MessageActor
-            ).remote()
-            self._news = self._post.take.remote()
-        return self._post
-
-    def _found(self, seconds: float) -> list[WorkEvent]:
-        waited = [*self._running, *([] if self._news is None else [self._news])]
-        if not waited:
-            time.sleep(seconds)
-            return []
-        done, _ = self._ray.wait(waited, num_returns=1, timeout=seconds)
-        ended = [reference for reference in done if reference != self._news]
-        if ended and self._post is not None:
-            self._post.flush.remote()  # what a work told before its end comes before its end
-        found = self._told() if done and self._post is not None else []
-        found += [self._outcome(reference) for reference in ended]
-        self._hurry()
-        return found
-
-    def _told(self) -> list[WorkEvent]:
-        """What has come by the post."""
+    def _take_messages(self) -> list[WorkEvent]:
         try:
             messages = self._ray.get(self._news)
         except self._ray.exceptions.RayError:  # works that told by it end themselves; later ones have another
@@ -241,17 +245,8 @@ class RayCluster:
                 tasks[key].fell = "place", "it was sent to a worker that an earlier work had retired"
         return found
 
-    def _hurry(self) -> None:
-        """Interrupt, or end, the tasks that took too long."""
-        for reference, task in list(self._running.items()):
-            late = task.fell or task.late()
-            if late is not None:
-                self._end(reference, *late)
-            elif task.begun and task.deadline.interrupts(task.passed):
-                self.cancel(task.work.key)
-
     def _end(self, reference: Any, why: FailureKind, detail: str) -> None:
-        """Kill a task's process; its end is heard of as that of others is."""
+        """Kill a task's process; its end is reported as that of others is."""
         task = self._running[reference]
         if task.fell is None or time.monotonic() >= task.ended + _AGAIN_S:  # Ray promises no more than to try
             task.fell, task.ended = (why, detail), time.monotonic()
@@ -271,13 +266,9 @@ class RayCluster:
             why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
             return WorkFailure(work=task.work, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
 
-    def _unpoked(self) -> bool:
-        poked, self._poked = self._poked, False
-        return poked
-
 
 def _cpus_per_work(nodes: Sequence[int], slots: int) -> int:
-    """CPUs of each of so many works, so that all find room at once on nodes of so many; they have one each at least."""
+    """CPUs of each of so many works, so that all find room at once on the nodes; they have one each at least."""
     most = sum(nodes) // slots
     return next((each for each in range(most, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
 
@@ -291,9 +282,9 @@ class _TaskProcess:
 
 
 def _run_task(work: WorkItem, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes], bool]:
-    """Run where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores.
+    """Run a work where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores.
 
-    The answer, the files written, and whether the process had done other work before.
+    Return the answer, the files written, and True if the process had done other work before.
     """
     import ray
 
@@ -306,33 +297,27 @@ def _run_task(work: WorkItem, post: Any, read: dict[str, Any]) -> tuple[bytes, d
     cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
     entry = entry_of(work.entry)
     with copied_files(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
-        answer = (
-            _run_live(work, entry, post, cores, files) if work.live else entry(work.data, SilentChannel(cores, files))
-        )
-        return answer, files.written(), reused
-
-
-def _run_live(work: WorkItem, entry: Entry, post: Any, cores: int, files: FileCopies) -> bytes:
-    """The answer of a work that tells of itself, and minds signals."""
-    signals = SignalLatch()
-    line = ActorChannel(work.key, post, signals, cores, files)
-    with _own_signal_handlers():
-        signals.remember()
-        signals.begin(live=True)
-        with (
-            receive_signals(work.key, post, work.limits.rss_bytes),
-            send_early_results(work.key, post, work.files.early, files),
-        ):
-            answer = entry(work.data, line)
+        if not work.live:
+            return entry(work.data, SilentChannel(cores, files)), files.written(), reused
+        signals = SignalLatch()
+        line = ActorChannel(work.key, post, signals, cores, files)
+        with _own_signal_handlers():
             signals.remember()
-        line.close()
-    _TaskProcess.retired = line.retired
-    return answer
+            signals.begin(live=True)
+            with (
+                receive_signals(work.key, post, work.limits.rss_bytes),
+                send_early_results(work.key, post, work.files.early, files),
+            ):
+                answer = entry(work.data, line)
+                signals.remember()
+            line.close()
+        _TaskProcess.retired = line.retired
+        return answer, files.written(), reused
 
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Signals reach this thread meanwhile, and afterwards are as Ray has them, which blocks SIGINT."""
+    """Have signals reach this thread in the block, and afterwards be as Ray has them, which blocks SIGINT."""
     heard = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in heard}
     mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
@@ -342,16 +327,3 @@ def _own_signal_handlers() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _require_answer(address: str) -> None:
-    """FileError when nobody listens at host:port, where Ray itself tries for minutes; other forms are Ray's to read."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdigit()) or "/" in host:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
-    except (OSError, OverflowError) as error:
-        raise FileError.build(
-            f"no Ray cluster: nobody answers at {shown(address)}", remedy="check RAY_ADDRESS"
-        ) from error

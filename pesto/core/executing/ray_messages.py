@@ -1,4 +1,7 @@
-"""What a Ray cluster has beside its tasks: an actor through which work tells, and is sent signals."""
+"""Messages and files between works on a Ray cluster and whoever began them.
+
+An actor carries messages and signals; files are copied there and back as bytes, since nodes share no folder.
+"""
 
 import asyncio
 import fcntl
@@ -23,9 +26,6 @@ from pesto.core.executing.worker_process import resident_bytes
 from pesto.core.files.disk import make_folder, write_atomic
 from pesto.core.quantities import size
 
-# MERGED from pesto.core.executing.ray_messages: The files of a work on Ray: carried there and back as bytes, since
-# nodes share no folder.
-
 _NEW, _MADE = ".pesto-work-", "pesto-work-"
 _BLOBS, _OUT = "blobs", "out"
 
@@ -39,17 +39,17 @@ class FileCopies:
         self._here = {files.folder: str(folder / _BLOBS), files.out: str(self._out)} if files.out else {}
 
     def here(self, folder: str) -> str:
-        """Where a folder of whoever began the work is here; one that is none of the work's is where it is."""
+        """Return the copy of a folder of whoever began the work; one that is none of the work's is where it is."""
         return self._here.get(folder, folder)
 
     def written(self) -> dict[str, bytes]:
-        """What lies in the folder of results."""
-        found = self._out.iterdir() if self._out.is_dir() else ()
-        return {path.name: path.read_bytes() for path in found if path.is_file() and not path.name.startswith(".")}
+        """Return the content of the files in the folder of results."""
+        paths = self._out.iterdir() if self._out.is_dir() else ()
+        return {path.name: path.read_bytes() for path in paths if path.is_file() and not path.name.startswith(".")}
 
     def changes(self, names: Iterable[str]) -> dict[str, bytes | None]:
-        """What those of these results hold that have changed since this was asked last; None for one that is gone."""
-        found: dict[str, bytes | None] = {}
+        """Return the content of those of these results that have changed since the last call; None for a lost one."""
+        changed: dict[str, bytes | None] = {}
         for name in names:
             path = self._out / name
             try:
@@ -58,12 +58,12 @@ class FileCopies:
             except FileNotFoundError:
                 state = data = None
             if state != self._seen.get(name):
-                self._seen[name], found[name] = state, data
-        return found
+                self._seen[name], changed[name] = state, data
+        return changed
 
 
 def read_inputs(files: WorkFiles) -> Iterator[tuple[str, bytes]]:
-    """What a work reads; a file that cannot be read is left out, and the work says so."""
+    """Yield the files that a work reads; one that cannot be read is left out, and the work says so."""
     for name in files.reads:
         try:
             data = (Path(files.folder) / name).read_bytes()
@@ -73,7 +73,7 @@ def read_inputs(files: WorkFiles) -> Iterator[tuple[str, bytes]]:
 
 
 def write_results(files: WorkFiles, written: Mapping[str, bytes | None]) -> None:
-    """Write what a work wrote elsewhere, and remove what it removed (None); FileError where that cannot be done."""
+    """Write what a work wrote elsewhere, and remove what it removed (None). Raise FileError where that fails."""
     if files.out:
         make_folder(files.out)
     for name, data in written.items():
@@ -87,37 +87,13 @@ def write_results(files: WorkFiles, written: Mapping[str, bytes | None]) -> None
 
 @contextmanager
 def copied_files(files: WorkFiles, read: dict[str, bytes]) -> Iterator[FileCopies]:
-    """Copies of what a work reads, and a folder for what it writes; then they are removed."""
+    """Copy what a work reads, and make a folder for what it writes; remove both in the end.
+
+    They lie in a folder with a lock that ends with this process; folders whose process was killed are removed first.
+    """
     if not files.out:
         yield FileCopies(files, Path())
         return
-    with _locked_folder() as folder:
-        for part in (_BLOBS, _OUT):
-            (folder / part).mkdir()
-        for name, data in read.items():
-            (folder / _BLOBS / name).write_bytes(data)
-        yield FileCopies(files, folder)
-
-
-@contextmanager
-def _locked_folder() -> Iterator[Path]:
-    """A folder with a lock that ends with this process; those whose process was killed are removed first."""
-    _tidy()
-    made = Path(tempfile.mkdtemp(prefix=_NEW))
-    descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Named so once it is locked: a process that tidies up meanwhile finds either no such name or a lock.
-        folder = made.rename(made.with_name(_MADE + made.name.removeprefix(_NEW)))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def _tidy() -> None:
     for left in Path(tempfile.gettempdir()).glob(f"{_MADE}*"):
         with suppress(OSError):  # it is held, is not ours, or is gone
             descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -127,14 +103,30 @@ def _tidy() -> None:
                     shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(descriptor)
+    made = Path(tempfile.mkdtemp(prefix=_NEW))
+    descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Named so once it is locked: a process that tidies up meanwhile finds either no such name or a lock.
+        folder = made.rename(made.with_name(_MADE + made.name.removeprefix(_NEW)))
+        try:
+            for part in (_BLOBS, _OUT):
+                (folder / part).mkdir()
+            for name, data in read.items():
+                (folder / _BLOBS / name).write_bytes(data)
+            yield FileCopies(files, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 MEMORY_EXCEEDED = b"f"
-"""What the message of a process begins with that ends itself, since it holds too much memory."""
+"""First byte of the message of a process that ends itself, since it holds too much memory."""
 RETIRED = b"x"
 """First byte of the message of a process that ends itself at once, as an earlier work has retired it."""
 EARLY_RESULTS = b"e"
-"""What a message begins with that has results which are to be there before the work's end, by name."""
+"""First byte of a message with results which are to be there before the work's end, by name."""
 Message = tuple[str, bytes]
 _LOOK_S = 0.25
 
@@ -153,7 +145,7 @@ class MessageActor:
         self._news.set()
 
     async def take(self) -> list[Message]:
-        """All that was told since the last time, as soon as there is something, or `flush` asks for it."""
+        """Return all messages since the last time, as soon as there is one, or after `flush`."""
         await self._news.wait()
         self._news.clear()
         taken, self._messages = self._messages, []
@@ -164,18 +156,18 @@ class MessageActor:
         self._news.set()
 
     async def send(self, key: str, signum: int) -> None:
-        """A signal for a work; 0 for one that has ended."""
+        """Keep a signal for a work; 0 for one that has ended."""
         self._signals[key].put_nowait(signum)
 
     async def signal(self, key: str) -> int:
-        """The next signal for a work, as soon as there is one."""
+        """Return the next signal for a work, as soon as there is one."""
         signum = await self._signals[key].get()
         if signum == 0:
             self._signals.pop(key, None)
         return signum
 
     async def over(self, key: str) -> None:
-        """A work has lost its process: who waited for its signals is not there any more, and is one of so many."""
+        """Note that a work has lost its process: its call that waits for signals ends, as only so many may wait."""
         if (waiting := self._signals.pop(key, None)) is not None:
             waiting.put_nowait(0)
 
@@ -188,10 +180,10 @@ class SilentChannel:
         self.here = files.here
 
     def tell(self, data: bytes) -> None:
-        """Nobody hears it."""
+        """Do nothing: nobody hears it."""
 
     def interrupted(self) -> signal.Signals | None:
-        """No signal is remembered: it ends the process."""
+        """Return None: a signal ends the process."""
 
     def retire(self) -> None:
         """Do nothing: such work leaves nothing broken."""
@@ -204,7 +196,7 @@ class ActorChannel:
         self.cores: int | None = cores
         self.here = files.here
         self.retired = False
-        """Return True if this process must do no further work."""
+        """True if this process must do no further work."""
         self._key, self._post, self._signals = key, post, signals
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send, daemon=True)
@@ -215,7 +207,7 @@ class ActorChannel:
         self._messages.put(SAID + data)
 
     def interrupted(self) -> signal.Signals | None:
-        """The signal that came."""
+        """Return the signal that came, or None."""
         return self._signals.came
 
     def retire(self) -> None:
@@ -244,61 +236,51 @@ class ActorChannel:
 
 @contextmanager
 def receive_signals(key: str, post: Any, rss_bytes: int | None) -> Iterator[None]:
-    """Meanwhile this process is sent the signals for a work, and ends when it holds more than it may."""
+    """Send this process the signals for a work in the block, and end it when it holds more than it may."""
     import ray
 
     over = threading.Event()
+
+    def forward_signals() -> None:
+        while (signum := ray.get(post.signal.remote(key))) != 0:
+            os.kill(os.getpid(), signum)
+
+    def watch_memory() -> None:
+        while rss_bytes is not None and not over.wait(_LOOK_S):
+            if resident_bytes([os.getpid()])[os.getpid()] > rss_bytes:
+                ray.get(post.tell.remote([(key, MEMORY_EXCEEDED + f"needed more than {size(rss_bytes)}".encode())]))
+                os._exit(128 + signal.SIGKILL)
+
     ray.get(post.tell.remote([(key, BEGAN)]))
-    listener = threading.Thread(target=_forward_signals, args=(key, post), daemon=True)
+    listener = threading.Thread(target=forward_signals, daemon=True)
+    watcher = threading.Thread(target=watch_memory, daemon=True)
     listener.start()
-    watcher = threading.Thread(target=_watch_memory, args=(key, post, rss_bytes, over), daemon=True)
-    if rss_bytes is not None:
-        watcher.start()
+    watcher.start()
     try:
         yield
     finally:
         over.set()
         ray.get(post.send.remote(key, 0))
         listener.join()
-        if rss_bytes is not None:
-            watcher.join()
+        watcher.join()
 
 
 @contextmanager
 def send_early_results(key: str, post: Any, names: Sequence[str], files: FileCopies) -> Iterator[None]:
-    """Meanwhile send results of these names soon after they were written: this process may be killed at any time."""
+    """Send results of these names soon after they are written in the block: this process may be killed at any time."""
+    import ray
+
     over = threading.Event()
-    sender = threading.Thread(target=_send_changes, args=(key, post, names, files, over), daemon=True)
-    if names:
-        sender.start()
+
+    def send_changes() -> None:
+        while names and not over.wait(_LOOK_S):
+            if changed := files.changes(names):
+                ray.get(post.tell.remote([(key, EARLY_RESULTS + msgspec.msgpack.encode(changed))]))
+
+    sender = threading.Thread(target=send_changes, daemon=True)
+    sender.start()
     try:
         yield
     finally:
         over.set()
-        if names:
-            sender.join()
-
-
-def _send_changes(key: str, post: Any, names: Sequence[str], files: FileCopies, over: threading.Event) -> None:
-    import ray
-
-    while not over.wait(_LOOK_S):
-        changed = files.changes(names)
-        if changed:
-            ray.get(post.tell.remote([(key, EARLY_RESULTS + msgspec.msgpack.encode(changed))]))
-
-
-def _forward_signals(key: str, post: Any) -> None:
-    import ray
-
-    while (signum := ray.get(post.signal.remote(key))) != 0:
-        os.kill(os.getpid(), signum)
-
-
-def _watch_memory(key: str, post: Any, most: int, over: threading.Event) -> None:
-    import ray
-
-    while not over.wait(_LOOK_S):
-        if resident_bytes([os.getpid()])[os.getpid()] > most:
-            ray.get(post.tell.remote([(key, MEMORY_EXCEEDED + f"needed more than {size(most)}".encode())]))
-            os._exit(128 + signal.SIGKILL)
+        sender.join()

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from pesto.core.errors import Exit, PestoError
-from pesto.core.executing.executor import FailureKind, ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkResult
+from pesto.core.executing.executor import FailureKind, ProgressMessage, WorkFailure, WorkItem, WorkResult
 from pesto.core.executing.ray_cluster import RayCluster
 from pesto.core.executing.worker import die_with
 
@@ -40,27 +40,27 @@ class LeaveCommand(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClusterReady(msgspec.Struct, frozen=True, tag=True):
-    """The cluster is reached, and runs so many works at a time."""
+    """The cluster is reached."""
 
     slots: int
 
 
 class ClusterRefused(msgspec.Struct, frozen=True, tag=True):
-    """It is not, and why."""
+    """The cluster cannot be reached, and why."""
 
     error: str
     exit_code: int
 
 
 class MessageEvent(msgspec.Struct, frozen=True, tag=True):
-    """What work told."""
+    """Message of a work."""
 
     key: str
     data: bytes
 
 
 class ResultEvent(msgspec.Struct, frozen=True, tag=True):
-    """What work answered."""
+    """Answer of a work."""
 
     key: str
     data: bytes
@@ -69,7 +69,7 @@ class ResultEvent(msgspec.Struct, frozen=True, tag=True):
 
 
 class FailureEvent(msgspec.Struct, frozen=True, tag=True):
-    """How work was lost."""
+    """Loss of a work."""
 
     key: str
     why: FailureKind
@@ -82,12 +82,12 @@ ClusterEvent = ClusterReady | ClusterRefused | MessageEvent | ResultEvent | Fail
 
 
 def encode_message(message: Command | ClusterEvent) -> bytes:
-    """A message as it is sent, either way."""
+    """Return a message as it is sent, either way."""
     return msgspec.msgpack.encode(message)
 
 
 def main() -> None:
-    """Reach the cluster, and do what is asked until the connection ends."""
+    """Reach the cluster, and do what is commanded until the connection ends."""
     die_with(int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM):  # what Ray starts here has its own: a handler does not pass on
         signal.signal(number, lambda *_: None)
@@ -98,46 +98,38 @@ def main() -> None:
         connection.send_bytes(encode_message(ClusterRefused(str(error), error.exit_code)))
         sys.exit(Exit.OK)
     connection.send_bytes(encode_message(ClusterReady(cluster.slots)))
-    asked: queue.SimpleQueue[Command] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, asked, cluster), daemon=True).start()
-    while _run_commands(asked, cluster):
+    commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+
+    def listen() -> None:
+        decoder = msgspec.msgpack.Decoder(Command)
+        try:
+            while True:
+                commands.put(decoder.decode(connection.recv_bytes()))
+                cluster.poke()
+        except EOFError:
+            os._exit(Exit.OK)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        while not commands.empty():
+            match commands.get():
+                case BeginCommand(work):
+                    cluster.begin(work)
+                case CancelCommand(key, signum):
+                    cluster.cancel(key, signal.Signals(signum))
+                case LeaveCommand():
+                    cluster.close()
+                    return
         for outcome in cluster.collect(_COLLECT_S):
-            connection.send_bytes(encode_message(_event_of(outcome)))
-    cluster.close()
-
-
-def _listen(connection: Connection, asked: "queue.SimpleQueue[Command]", cluster: RayCluster) -> None:
-    decoder = msgspec.msgpack.Decoder(Command)
-    try:
-        while True:
-            asked.put(decoder.decode(connection.recv_bytes()))
-            cluster.poke()
-    except EOFError:
-        os._exit(Exit.OK)
-
-
-def _run_commands(asked: "queue.SimpleQueue[Command]", cluster: RayCluster) -> bool:
-    """Do all that is asked; whether to go on."""
-    while not asked.empty():
-        match asked.get():
-            case BeginCommand(work):
-                cluster.begin(work)
-            case CancelCommand(key, signum):
-                cluster.cancel(key, signal.Signals(signum))
-            case LeaveCommand():
-                return False
-    return True
-
-
-def _event_of(outcome: WorkEvent) -> ClusterEvent:
-    key = outcome.work.key
-    match outcome:
-        case ProgressMessage(data=data):
-            return MessageEvent(key, data)
-        case WorkResult(data=data, seconds=seconds, reused=reused):
-            return ResultEvent(key, data, seconds, reused)
-        case WorkFailure(why=why, detail=detail, seconds=seconds):
-            return FailureEvent(key, why, detail, seconds)
+            key = outcome.work.key
+            match outcome:
+                case ProgressMessage(data=data):
+                    event: ClusterEvent = MessageEvent(key, data)
+                case WorkResult(data=data, seconds=seconds, reused=reused):
+                    event = ResultEvent(key, data, seconds, reused)
+                case WorkFailure(why=why, detail=detail, seconds=seconds):
+                    event = FailureEvent(key, why, detail, seconds)
+            connection.send_bytes(encode_message(event))
 
 
 if __name__ == "__main__":

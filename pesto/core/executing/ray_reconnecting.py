@@ -45,25 +45,25 @@ class _ClusterProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._popen.pid
 
-    def ask(self, asked: Command) -> None:
-        """Send; to one that has ended nothing, as its end is heard of."""
+    def ask(self, command: Command) -> None:
+        """Send a command; nothing to a process that has ended, as its end is noticed."""
         try:
-            self.connection.send_bytes(encode_message(asked))
+            self.connection.send_bytes(encode_message(command))
         except OSError:
             return
 
     def heard(self) -> ClusterEvent | None:
-        """The next message; None where it has ended."""
+        """Return the next message; None where it has ended."""
         try:
             return _HEARD.decode(self.connection.recv_bytes())
         except (EOFError, OSError):
             return None
 
     def end(self, seconds: float = 0.0) -> str:
-        """Wait so long for its end, then kill it; the last line that it wrote."""
+        """Wait so long for its end, then kill it. Return the last line that it wrote."""
         try:
             self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -81,7 +81,7 @@ class ReconnectingRayCluster:
     """
 
     def __init__(self, jobs: int | None) -> None:
-        """Reach it. Errors as of `RayCluster`."""
+        """Reach the cluster; errors as of `RayCluster`."""
         self._jobs, self._bell = jobs, WakeupPipe()
         self._running: dict[str, tuple[WorkItem, float]] = {}
         self._slots, self._lost_at, self._warned = 0, 0.0, False
@@ -110,17 +110,25 @@ class ReconnectingRayCluster:
     def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """Wait for a message, an answer, a loss, the cluster's return, a poke, or so many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
-        found: list[WorkEvent] = []
-        while not found and (self._running or not self._slots or until is not None):
+        events: list[WorkEvent] = []
+        while not events and (self._running or not self._slots or until is not None):
             left = RECONNECT_S if until is None else min(RECONNECT_S, max(0.0, until - time.monotonic()))
             reached = self._slots
-            found, poked = self._found(left)
+            if self._process is None and time.monotonic() >= self._lost_at + RECONNECT_S:
+                self._process = _ClusterProcess(self._jobs, room=False)
+            connections = [] if self._process is None else [self._process.connection]
+            ready = wait([*connections, self._bell.ear], left)
+            poked = self._bell.ear in ready
+            if poked:
+                self._bell.hear()
+            while self._process is not None and self._process.connection.poll() and len(events) < 256:
+                events += self._take_event(self._process)
             if poked or self._slots != reached or (until is not None and time.monotonic() >= until):
                 break
-        return found
+        return events
 
     def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
-        """Send a signal to a live work, kill another; False when none of that key runs."""
+        """Send a signal to a live work, kill another. Return False when none of that key runs."""
         if key not in self._running or self._process is None:
             return False
         self._process.ask(CancelCommand(key, signum))
@@ -139,22 +147,8 @@ class ReconnectingRayCluster:
             self._process, self._slots = None, 0
         self._bell.close()
 
-    def _found(self, seconds: float) -> tuple[list[WorkEvent], bool]:
-        """What has come, and whether somebody poked."""
-        if self._process is None and time.monotonic() >= self._lost_at + RECONNECT_S:
-            self._process = _ClusterProcess(self._jobs, room=False)
-        connections = [] if self._process is None else [self._process.connection]
-        ready = wait([*connections, self._bell.ear], seconds)
-        if self._bell.ear in ready:
-            self._bell.hear()
-        found: list[WorkEvent] = []
-        while self._process is not None and self._process.connection.poll() and len(found) < 256:
-            found += self._taken(self._process)
-        return found, self._bell.ear in ready
-
-    def _taken(self, process: _ClusterProcess) -> list[WorkEvent]:
-        heard = process.heard()
-        match heard:
+    def _take_event(self, process: _ClusterProcess) -> list[WorkEvent]:
+        match process.heard():
             case MessageEvent(key, data):
                 return [ProgressMessage(work=self._running[key][0], data=data)]
             case ResultEvent(key, data, seconds, reused):
@@ -170,7 +164,7 @@ class ReconnectingRayCluster:
         return self._away(process, "")
 
     def _away(self, process: _ClusterProcess, why: str) -> list[WorkEvent]:
-        """Its process has ended, or is about to: all that ran there is lost."""
+        """The cluster's process has ended, or is about to: all that ran there is lost."""
         process.end(LEAVE_S)  # what Ray wrote is a trace of its own
         if not self._warned:
             _LOG.warning("%s%s; nothing is begun until it can be reached", LOST, f": {why}" if why else "")

@@ -22,16 +22,12 @@ import msgspec
 
 from solvers.process.niceness import keep_niceness
 
-# MERGED from pesto.core.executing.worker: The line between work and whoever began it, at the end of the
-# work: what it tells, and signals that came for it.
-
 READY, BEGAN, SAID, ANSWER, LAST_ANSWER = b"r", b"b", b"s", b"a", b"l"
 """First byte of a message; after LAST_ANSWER the process is to get no further work."""
-_HEARD = (signal.SIGINT, signal.SIGTERM)
 
 
 class WorkerChannel(Protocol):
-    """What the function of a work is given beside its data."""
+    """The line between work and whoever began it, which the function of a work is given beside its data."""
 
     @property
     def cores(self) -> int | None:
@@ -39,7 +35,7 @@ class WorkerChannel(Protocol):
         ...
 
     def here(self, folder: str) -> str:
-        """Where the worker has a folder of the work's `Files`: there itself, or a copy."""
+        """Return where the worker has a folder of the work's `WorkFiles`: there itself, or a copy."""
         ...
 
     def tell(self, data: bytes) -> None:
@@ -47,7 +43,7 @@ class WorkerChannel(Protocol):
         ...
 
     def interrupted(self) -> signal.Signals | None:
-        """The signal that came since the work began, while the function had no handler of its own; None for none."""
+        """Return the signal that came since the work began, while the function had no handler of its own, or None."""
         ...
 
     def retire(self) -> None:
@@ -63,7 +59,7 @@ class SignalLatch:
         self._busy = False
 
     def idle(self) -> None:
-        """No work is at hand: what comes is late, and SIGTERM ends this process. By the main thread, as the others."""
+        """Note that no work is at hand: SIGTERM ends this process. Called by the main thread, as the others."""
         self.remember()
         self._busy = False
 
@@ -75,19 +71,20 @@ class SignalLatch:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def remember(self) -> None:
-        """Whatever handlers the work has put in place: nothing but remember from now on."""
-        for number in _HEARD:
-            signal.signal(number, self._note)
+        """Remember signals from now on, whatever handlers the work has put in place."""
+
+        def note(signum: int, _: FrameType | None) -> None:
+            if not self._busy and signum == signal.SIGTERM:
+                os._exit(128 + signum)
+            self._came = signal.Signals(signum)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, note)
 
     @property
     def came(self) -> signal.Signals | None:
         """The last one since `begin`."""
         return self._came
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if not self._busy and signum == signal.SIGTERM:
-            os._exit(128 + signum)
-        self._came = signal.Signals(signum)
 
 
 class PipeChannel:
@@ -100,11 +97,11 @@ class PipeChannel:
 
     def __init__(self, connection: Connection, signals: SignalLatch) -> None:
         """Begin to send."""
-        self._signals = signals
+        self._connection, self._signals = connection, signals
         self.retired = False
-        """Return True if this process must do no further work."""
+        """True if this process must do no further work."""
         self._messages: queue.SimpleQueue[bytes | Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+        threading.Thread(target=self._send, daemon=True).start()
 
     def ready(self) -> None:
         """Say that what is done before the first work is done."""
@@ -115,7 +112,7 @@ class PipeChannel:
         self._messages.put(BEGAN)
 
     def here(self, folder: str) -> str:
-        """There: it sees the same files."""
+        """Return the folder itself: a local worker sees the same files."""
         return folder
 
     def tell(self, data: bytes) -> None:
@@ -123,7 +120,7 @@ class PipeChannel:
         self._messages.put(SAID + data)
 
     def interrupted(self) -> signal.Signals | None:
-        """The signal that came."""
+        """Return the signal that came, or None."""
         return self._signals.came
 
     def retire(self) -> None:
@@ -137,14 +134,14 @@ class PipeChannel:
         self._messages.put(sent.set)
         sent.wait()
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self) -> None:
         while True:
             message = self._messages.get()
             if callable(message):
                 message()
                 continue
             try:
-                connection.send_bytes(message)
+                self._connection.send_bytes(message)
             except OSError:  # nobody reads any more: this process is about to be ended
                 os._exit(0)
 
@@ -169,34 +166,12 @@ def main() -> None:
         os.sched_setaffinity(0, cores)
     os.nice(int(sys.argv[4]))
     keep_niceness(os.getpid())
-    _serve(Connection(descriptor), *sys.argv[5:])
-
-
-def die_with(parent: int) -> None:
-    """Have the system kill this process once its parent, of that id, has ended."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before that call
-        os._exit(128 + signal.SIGKILL)
-
-
-def entry_of(name: str) -> Entry:
-    """The function of works that `module:function` names."""
-    return cast(Entry, function_of(name))
-
-
-def function_of(name: str) -> Callable[..., object]:
-    """The function that `module:function` names."""
-    module, _, function = name.partition(":")
-    return cast(Callable[..., object], getattr(importlib.import_module(module), function))
-
-
-def _serve(connection: Connection, ready: str = "") -> None:
     signals = SignalLatch()
     signals.idle()
-    if ready:
+    for ready in sys.argv[5:]:
         with suppress(Exception):  # what is wrong is so at a work, too, which tells of it
             function_of(ready)()
+    connection = Connection(descriptor)
     line = PipeChannel(connection, signals)
     line.ready()
     while True:
@@ -212,7 +187,25 @@ def _serve(connection: Connection, ready: str = "") -> None:
         line.answer(answer)
         if line.retired:
             return
-        signals.idle()
+
+
+def die_with(parent: int) -> None:
+    """Have the system kill this process once its parent, of that id, has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before that call
+        os._exit(128 + signal.SIGKILL)
+
+
+def entry_of(name: str) -> Entry:
+    """Return the function of works that `module:function` names."""
+    return cast(Entry, function_of(name))
+
+
+def function_of(name: str) -> Callable[..., object]:
+    """Return the function that `module:function` names."""
+    module, _, function = name.partition(":")
+    return cast(Callable[..., object], getattr(importlib.import_module(module), function))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One worker as its pool sees it: the process, its connection, the work that it is at, and its end."""
+"""One worker as its pool sees it: the process, its connection, its work, its memory, and its end."""
 
 import os
 import signal
@@ -44,12 +44,14 @@ class WorkerProcess:
         """Start it on at most `most` of the cores `share`, none of which is all; `ready` as of `Pool`."""
         self.share, self.most = share, most
         self.work: WorkItem | None = None
-        cores = ",".join(map(str, _bound_cores(share, most)))
+        # The cores that it is bound to: of its own, or else of all, the first so many; none is all.
+        bound = share if most is None else tuple((share or sorted(os.sched_getaffinity(0)))[:most])
+        cores = ",".join(map(str, bound))
         self.connection, self._said, self._popen = start_process(
             "pesto.core.executing.worker", cores, niceness, *filter(None, [ready])
         )
         self.ready = False
-        """Whether it has done what comes before its first work."""
+        """True if it has done what comes before its first work."""
         self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
         self._listens, self._wanted = False, list[signal.Signals]()
         self._given_up: tuple[FailureKind, str] | None = None
@@ -58,27 +60,27 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be handed a work."""
+        """True if it can be handed a work."""
         return not self._closed and not self._retired and self._popen.poll() is None
 
     @property
     def closed(self) -> bool:
-        """Whether it was ended, or its end was seen."""
+        """True if it was ended, or its end was seen."""
         return self._closed
 
     @property
     def given_up(self) -> bool:
-        """Whether it is this side that ended it before its work was done."""
+        """True if it is this side that ended it before its work was done."""
         return self._given_up is not None
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._popen.pid
 
     @property
     def limits(self) -> WorkLimits:
-        """Of the work that it is at."""
+        """Limits of the work that it is at."""
         return NO_LIMITS if self.work is None else self.work.limits
 
     def begin(self, work: WorkItem) -> None:
@@ -113,20 +115,39 @@ class WorkerProcess:
         self._kill_group()
 
     def outcomes(self) -> list[WorkEvent]:
-        """What it has told, and its answer or how it ended without one; nothing while nothing has come."""
-        found: list[WorkEvent] = []
-        while self.work is not None and len(found) < _AT_ONCE:
+        """Return its messages, and its answer or how it ended without one; interrupt or end what takes too long."""
+        events: list[WorkEvent] = []
+        while (work := self.work) is not None and len(events) < _AT_ONCE:
             try:
                 if not self.connection.poll():
                     break
-                found += self._read(self.work)
+                message = self.connection.recv_bytes()
             except (EOFError, OSError):
-                found.append(self._lost(self.work))
-        self._hurry()
-        return found
+                (why, detail), epitaph = self._given_up or ("death", ""), self.epitaph()
+                detail, self.work = detail or epitaph, None
+                events.append(WorkFailure(work=work, why=why, detail=detail, seconds=self._passed))
+                continue
+            kind, data = message[:1], message[1:]
+            if kind == READY:
+                self.ready = True
+            elif kind == BEGAN:
+                self._listens = True
+                for signum in self._wanted:
+                    self._popen.send_signal(signum)
+            elif kind in (ANSWER, LAST_ANSWER):
+                self.work, self._retired = None, kind == LAST_ANSWER
+                events.append(WorkResult(work=work, data=data, seconds=self._passed, reused=self._works > 1))
+            else:
+                events.append(ProgressMessage(work=work, data=data))
+        if self.work is not None and self._given_up is None:
+            if (late := self._deadline.late(self._passed)) is not None:
+                self.give_up("time", late)
+            elif self._deadline.interrupts(self._passed):
+                self.cancel(signal.SIGINT)
+        return events
 
     def idles(self) -> bool:
-        """Whether one without a work is there, ready or getting so."""
+        """Return True if one without a work is alive, ready or getting so."""
         try:
             while self.connection.poll():
                 self.ready |= self.connection.recv_bytes() == READY
@@ -149,43 +170,12 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
-    def _read(self, work: WorkItem) -> list[WorkEvent]:
-        message = self.connection.recv_bytes()
-        if message[:1] == READY:
-            self.ready = True
-            return []
-        if message[:1] == BEGAN:
-            self._listens = True
-            for signum in self._wanted:
-                self._popen.send_signal(signum)
-            return []
-        if message[:1] in (ANSWER, LAST_ANSWER):
-            self.work, self._retired = None, message[:1] == LAST_ANSWER
-            return [WorkResult(work=work, data=message[1:], seconds=self._passed, reused=self._works > 1)]
-        return [ProgressMessage(work=work, data=message[1:])]
-
     @property
     def _passed(self) -> float:
         return time.monotonic() - self._began
 
-    def _hurry(self) -> None:
-        """Interrupt, or end, what has taken too long."""
-        if self.work is None or self._given_up is not None:
-            return
-        late = self._deadline.late(self._passed)
-        if late is not None:
-            self.give_up("time", late)
-        elif self._deadline.interrupts(self._passed):
-            self.cancel(signal.SIGINT)
-
-    def _lost(self, work: WorkItem) -> WorkFailure:
-        why, detail = self._given_up or ("death", "")
-        epitaph = self.epitaph()
-        self.work = None
-        return WorkFailure(work=work, why=why, detail=detail or epitaph, seconds=self._passed)
-
     def epitaph(self) -> str:
-        """How the process ended, and the last line that it wrote; it is gone then."""
+        """Return how the process ended, and the last line that it wrote; it is gone then."""
         if not self._closed:
             try:
                 code = self._popen.wait(POLL_S)
@@ -199,9 +189,9 @@ class WorkerProcess:
 
 
 def start_process(module: str, *words: object) -> tuple[Connection, IO[bytes], "subprocess.Popen[bytes]"]:
-    """A module run as a process, with this one's id and its end of a connection before the words.
+    """Run a module as a process, with this one's id and its end of a connection before the words.
 
-    This one's end, the file of all that it writes, and the process.
+    Return this one's end, the file of all that it writes, and the process.
     """
     ours, theirs = Pipe()
     said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by whoever ends the process
@@ -219,56 +209,43 @@ def start_process(module: str, *words: object) -> tuple[Connection, IO[bytes], "
     return ours, said, process
 
 
-def _bound_cores(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
-    """The cores that a worker is bound to: of its own, or else of all, the first so many; none is all."""
-    if most is None:
-        return share
-    return tuple((share or sorted(os.sched_getaffinity(0)))[:most])
-
-
 def last_line(said: IO[bytes]) -> str:
-    """The last line of what a process wrote that is not empty, fit to be shown; empty for none."""
+    """Return the last line that a process wrote and that is not empty, fit to be shown; empty for none."""
     said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL))
     lines = [line for line in said.read().decode("utf-8", "replace").split("\n") if line.strip()]
     return shown(lines[-1].strip()) if lines else ""
 
 
 def import_environment() -> dict[str, str]:
-    """This process's environment, with the project importable from where it is."""
+    """Return this process's environment, with the project importable from where it is."""
     home = str(Path(__file__).resolve().parents[3])
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}
 
 
-# MERGED from pesto.core.executing.worker_process: What has a thread return that waits for connections.
-
-
 class WakeupPipe:
-    """Rung by any thread; it is ready, beside connections, until it is heard."""
+    """Wakes a thread that waits for connections; rung by any thread, it is ready until it is heard."""
 
     def __init__(self) -> None:
-        self.ear, self._rung = socket.socketpair()
-        """`ear`: what is waited for."""
+        self.ear, self._rung = socket.socketpair()  # the first is waited for
         for end in (self.ear, self._rung):
             end.setblocking(False)
 
     def ring(self) -> None:
-        """From any thread."""
+        """Wake the thread that waits; from any thread."""
         with suppress(OSError):  # it is rung already, or closed
             self._rung.send(b"!")
 
     def hear(self) -> None:
-        """However often it was rung."""
+        """Take all rings."""
         with suppress(OSError):
             while self.ear.recv(4096):
                 pass
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close both ends: nobody waits any more."""
         self._rung.close()
         self.ear.close()
 
-
-# MERGED from pesto.core.executing.worker_process: What processes hold in memory, with all that they have started.
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -276,56 +253,44 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes(roots: Iterable[int]) -> dict[int, int]:
-    """Resident bytes of each process and of all below it, added up: pages that they share are counted more than once.
+    """Return the resident bytes of each process and of all below it, added up: shared pages are counted repeatedly.
 
     0 where the system does not tell.
     """
     below, held = defaultdict[int, list[int]](list), dict[int, int]()
     for entry in os.listdir(_PROC) if _PROC.is_dir() else ():  # noqa: PTH208  # names alone
         if entry.isdigit():
-            _collect_processes(int(entry), below, held)
-    return {root: _sum_tree(root, below, held) for root in roots}
+            with suppress(OSError):  # it has ended
+                row = (_PROC / entry / "stat").read_text().rpartition(")")[2].split()
+                below[int(row[1])].append(int(entry))
+                held[int(entry)] = int(row[21]) * _PAGE
+    total: dict[int, int] = {}
+    for root in roots:
+        total[root], left = 0, [root]
+        while left:
+            pid = left.pop()
+            total[root] += held.get(pid, 0)
+            left += below.get(pid, [])
+    return total
 
 
 def usable_memory_bytes() -> int:
     """Return the memory of this machine, or less where control groups (containers, systemd) limit this process."""
-    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE
-    return min([physical, *_group_limits()])
-
-
-def _group_limits() -> Iterable[int]:
-    """Yield the memory limits of this process's control group and of all above it, in versions 1 and 2 of cgroups."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * _PAGE]
     try:
         rows = (_PROC / "self" / "cgroup").read_text().splitlines()
     except OSError:  # not Linux
-        return
+        rows = []
+    # The limits of this process's control group and of all above it, in versions 1 and 2 of cgroups.
     for row in rows:
-        _, _, rest = row.partition(":")
-        controllers, _, path = rest.partition(":")
+        controllers, _, path = row.partition(":")[2].partition(":")
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
         root, name = (_CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (_CGROUPS, "memory.max")
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):  # in a container the path may be of the host: its root is there
             with suppress(OSError, ValueError):  # no such group, or "max"
-                yield int((folder / name).read_text())
+                limits.append(int((folder / name).read_text()))
             if folder == root:
                 break
-
-
-def _collect_processes(pid: int, below: dict[int, list[int]], held: dict[int, int]) -> None:
-    try:
-        row = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:  # it has ended
-        return
-    below[int(row[1])].append(pid)
-    held[pid] = int(row[21]) * _PAGE
-
-
-def _sum_tree(root: int, below: dict[int, list[int]], held: dict[int, int]) -> int:
-    total, todo = 0, [root]
-    while todo:
-        pid = todo.pop()
-        total += held.get(pid, 0)
-        todo += below.get(pid, [])
-    return total
+    return min(limits)

@@ -15,53 +15,15 @@ from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.quantities import size
 
-# MERGED from pesto.core.files.disk: Reading within folders: while a job runs, no path is opened but those of
-# its uploads, whatever a file names.
-
-_OWN = str(Path(__file__).resolve().parents[2])
-"""The folder of the package, which has the presets."""
-
-
-class _Confinement:
-    folders: tuple[str, ...] | None = None
-
-
-@contextmanager
-def confine_to(folder: Path) -> Iterator[None]:
-    """Have the whole process read files of this folder and of the package alone."""
-    before = _Confinement.folders
-    _Confinement.folders = (os.path.abspath(folder), _OWN)  # noqa: PTH100  # links in the folder are the job's own
-    try:
-        yield
-    finally:
-        _Confinement.folders = before
-
-
-def is_confined() -> bool:
-    """Return whether files are read of some folders alone."""
-    return _Confinement.folders is not None
-
-
-def require_inside(path: Path) -> None:
-    """UsageError for a file that may not be read; nothing is asked of the system for it."""
-    if _Confinement.folders is None:
-        return
-    whole = os.path.abspath(path)  # noqa: PTH100
-    if not any(whole.startswith(folder + os.sep) for folder in _Confinement.folders):
-        raise UsageError.build(
-            f"a job reads its uploads alone, and no {shown(path)}", remedy="upload the file, and give it as a blob"
-        )
-
-
 MAX_BYTES = 2 << 30
 """Bytes of one file, as stored and as unpacked."""
 MAX_RATIO = 200
 """Bytes that one compressed byte may stand for."""
 
 LARGE = 1 << 24
-"""Bytes of a file from which reading it is said in the log: it takes seconds."""
+"""Bytes of a file from which on the log says that it is read: it takes seconds."""
 LARGE_OPS = 100_000
-"""Ops of a graph or plan from which writing it is said."""
+"""Ops of a graph or plan from which on the log says that it is written."""
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 20
@@ -106,8 +68,8 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     mode it had; a new one gets the usual mode. A symbolic link is followed and stays. A pipe or a character device
     (/dev/stdout, /dev/null) is written to directly. Another hard link to the file keeps the old content. A file that
     is read-only, a folder, a disk and a socket are refused.
-    FileError when it fails: then no temporary file is left, and only if it was the folder's sync that failed is the
-    new content there already. (A killed process may leave one, named .pesto-*.tmp.)
+    Raise FileError when it fails: then no temporary file is left, and only if it was the folder's sync that failed is
+    the new content there already. (A killed process may leave one, named .pesto-*.tmp.)
     """
     target = Path(path)
     with _explain_errors("write", target):
@@ -124,15 +86,15 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def log_writing(path: str | os.PathLike[str], ops: int) -> None:
-    """Say in the log that something large is put into words and written."""
+    """Say in the log that a large graph or plan is encoded and written."""
     if ops >= LARGE_OPS:
         _LOG.info("writing %s, %d ops ...", shown(path), ops)
 
 
 def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> None:
-    """Make a folder, with those above it, unless it is there; FileError when that cannot be.
+    """Make a folder, with those above it, unless it is there. Raise FileError when that cannot be.
 
-    private: whether nobody but its owner may look into one that is made.
+    private: True if nobody but its owner may look into one that is made.
     """
     target = Path(path)
     with _explain_errors("make the folder", target):
@@ -140,13 +102,13 @@ def make_folder(path: str | os.PathLike[str], *, private: bool = False) -> None:
 
 
 def check_exists(path: str | os.PathLike[str]) -> None:
-    """FileError when nothing is at the path."""
+    """Raise FileError when nothing is at the path."""
     with _explain_errors("read", Path(path)):
         Path(path).stat()
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Fail now with the FileError that `make_folder` would meet later; makes nothing."""
+    """Raise now the FileError that `make_folder` would meet later; make nothing."""
     target = Path(path)
     with _explain_errors("make the folder", target):
         above = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
@@ -155,7 +117,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Fail now with the FileError that `write_atomic` would meet after hours of work; leaves nothing behind."""
+    """Raise now the FileError that `write_atomic` would meet after hours of work; leave nothing behind."""
     target = Path(path)
     with _explain_errors("write", target):
         found = _inspect(target)
@@ -171,7 +133,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _inspect(target: Path) -> os.stat_result | None:
-    """What is at the target, None for nothing; OSError when it is nothing that may be written to."""
+    """The state of the target, None where nothing is there. Raise OSError when it may not be written to."""
     if str(target).startswith(_STREAMS):
         return os.stat_result((stat.S_IFIFO, *[0] * 9))
     try:
@@ -224,7 +186,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the rename itself last; some file systems cannot sync folders, which is no failure of the save."""
+    """Make a rename last; some file systems cannot sync folders, which is no failure of the save."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -237,11 +199,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
-    """The content of a file or pipe, unpacked when it is gzip, whatever its name.
+    """Return the content of a file or pipe, unpacked when it is gzip, whatever its name.
 
-    FileError when it cannot be read; UsageError where it may not be (`pesto.core.files.disk`); InputError when
-    it holds more than `limit` bytes, packed or not, when one packed byte stands for more than 200 (beyond the first
-    MiB), or when the gzip data is damaged or in several parts.
+    Raise FileError when it cannot be read; UsageError where it may not be (`confine_to`); InputError when it holds more
+    than `limit` bytes, packed or not, when one packed byte stands for more than 200 (beyond the first MiB), or when the
+    gzip data is damaged or in several parts.
     """
     source = Path(path)
     require_inside(source)
@@ -254,19 +216,16 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
             raise _too_large(source, limit)
         if found.st_size >= LARGE:
             _LOG.info("reading %s, %s ...", shown(source), size(found.st_size))
-        data = _read(source, found.st_size + 1, limit + 1)
+        parts: list[bytes] = []
+        left = limit + 1
+        with source.open("rb") as file:
+            while left > 0 and (part := file.read(min(left, max(found.st_size + 1, _CHUNK)))):
+                parts.append(part)
+                left -= len(part)
+        data = b"".join(parts)
     if len(data) > limit:
         raise _too_large(source, limit)
     return _unpack(data, source, limit) if data.startswith(_GZIP) else data
-
-
-def _read(source: Path, expected: int, most: int) -> bytes:
-    parts: list[bytes] = []
-    with source.open("rb") as file:
-        while most > 0 and (part := file.read(min(most, max(expected, _CHUNK)))):
-            parts.append(part)
-            most -= len(part)
-    return b"".join(parts)
 
 
 def _too_large(source: Path, limit: int) -> InputError:
@@ -301,24 +260,59 @@ def _unpack(data: bytes, source: Path, limit: int) -> bytes:
 
 
 def gzipped(data: bytes) -> bytes:
-    """`data` as gzip without name or date: equal data gives equal bytes."""
+    """Return `data` as gzip without name or date: equal data gives equal bytes."""
     stream = zlib.compressobj(6, zlib.DEFLATED, 31)
     return stream.compress(data) + stream.flush()
 
 
-# MERGED from pesto.core.files.disk: SHA-256 of files.
+@lru_cache(1 << 16)
+def _sha256_of(path: Path, *_state: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits; OSError if it cannot be read.
+    """Return the SHA-256 of a file as hexadecimal digits. Raise OSError if it cannot be read.
 
-    It is computed again only where the file's inode, size or time of modification are others than before.
+    It is computed again only where the file's inode, size or time of modification changed.
     """
-    found = path.stat()
-    return _computed(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    state = path.stat()
+    return _sha256_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
 
 
-@lru_cache(1 << 16)
-def _computed(path: Path, *_seen: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+# While a job runs, no path is opened but those of its uploads.
+
+_OWN = str(Path(__file__).resolve().parents[2])
+"""The folder of the package, which has the presets."""
+
+
+class _Confinement:
+    folders: tuple[str, ...] | None = None
+    """Folders that may be read; None: all."""
+
+
+@contextmanager
+def confine_to(folder: Path) -> Iterator[None]:
+    """Have the whole process read files of this folder and of the package alone, whatever a file names."""
+    before = _Confinement.folders
+    _Confinement.folders = (os.path.abspath(folder), _OWN)  # noqa: PTH100  # links in the folder are the job's own
+    try:
+        yield
+    finally:
+        _Confinement.folders = before
+
+
+def is_confined() -> bool:
+    """Return True if only files of some folders may be read."""
+    return _Confinement.folders is not None
+
+
+def require_inside(path: Path) -> None:
+    """Raise UsageError for a file that may not be read; nothing is asked of the system for it."""
+    if _Confinement.folders is None:
+        return
+    whole = os.path.abspath(path)  # noqa: PTH100
+    if not any(whole.startswith(folder + os.sep) for folder in _Confinement.folders):
+        raise UsageError.build(
+            f"a job reads its uploads alone, and no {shown(path)}", remedy="upload the file, and give it as a blob"
+        )

@@ -19,13 +19,12 @@ from pesto.core.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SA
 from pesto.core.source import read_source
 from solvers.arrays import Bools, Floats, Ints, offsets
 
-# The kernels of a graph file's ops: a form by its name, and its sizes.
-
 _MOST = 2**40
+"""Largest size of a kernel."""
 
 
 def kernel_rows(said: Sequence[tuple[str, list[int]]]) -> Ints:
-    """[n, 12] form and sizes of each op's kernel, from the name and sizes in a file; InputError with the place."""
+    """Return [n, 12] form and sizes of kernels, from the names and sizes in a file. Raise InputError with the place."""
     rows = np.zeros((len(said), 1 + max(KERNEL_SIZES)), dtype=np.int64)
     forms = {name: k for k, name in enumerate(KERNEL_FORMS)}
     for i, (name, sizes) in enumerate(said):
@@ -93,20 +92,27 @@ def to_graph(
     feed_shapes: Sequence[str] = (),
     way: str = NOT_SAID,
 ) -> Graph:
-    """The graph of `ops`, in their order; InputError with the place and remedy of the first fault."""
-    index = _index_names([op.name for op in ops])
+    """Return the graph of `ops`, in their order. Raise InputError with the place and remedy of the first fault."""
+    names = [op.name for op in ops]
+    check_labels(names, lambda k: f"$.ops[{k}].name")
+    index = {name: k for k, name in enumerate(names)}
+    if len(index) < len(names):
+        # The dict holds the last of each name, so the first op that is not there has a namesake below.
+        k = next(k for k, name in enumerate(names) if index[name] != k)
+        raise InputError.build(
+            f"$.ops[{index[names[k]]}].name: '{shown(names[k])}' is also $.ops[{k}]", remedy="rename one"
+        )
     check_labels(kinds, lambda k: f"$.kinds[{k}]")
     produced = np.array([len(op.outputs) for op in ops], dtype=np.int64)
     first = offsets(produced)
     tensor_bytes = _bytes("outputs", chain.from_iterable(op.outputs for op in ops))
-    src, slot, dst = _data_edges(ops, index, produced)
-    control_src, control_dst = _control_edges(ops, index)
+    (src, slot, dst), (control_src, control_dst) = _read_edges(ops, index, produced)
     types, type_of = _encode_labels([op.type for op in ops], "type")
     (_, group), (devices, device_of) = (
         _encode_labels([getattr(op, key) for op in ops], key) for key in ("group", "device")
     )
     dtypes, dtype_of, tensor_dtype = _dtypes(ops)
-    runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
+    runs_on, given_kinds, given_s = _device_columns(ops, kinds)
     variables, variable_of = _variables(ops)
     param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
     usual = usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first)
@@ -134,9 +140,9 @@ def to_graph(
 
 
 def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: Ints) -> Ints:
-    """[n] bytes of an op's inputs and outputs together, which it moves unless the file says otherwise.
+    """Return [n] bytes of an op's inputs and outputs together, which it moves unless the file says otherwise.
 
-    `first` is [n + 1], the tensors of op i being first[i] up to first[i + 1]. InputError beyond 2**62 in total.
+    `first` is [n + 1], the tensors of op i being first[i] up to first[i + 1]. Raise InputError beyond 2**62 in total.
     """
     read = tensor_bytes[tensor]
     if float(read.sum(dtype=np.float64)) + float(tensor_bytes.sum(dtype=np.float64)) > _MOST_BYTES:
@@ -147,18 +153,6 @@ def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: 
     return moved + total[first[1:]] - total[first[:-1]]
 
 
-def _index_names(names: list[str]) -> dict[str, int]:
-    check_labels(names, lambda k: f"$.ops[{k}].name")
-    index = {name: k for k, name in enumerate(names)}
-    if len(index) < len(names):
-        # The dict holds the last of each name, so the first op that is not there has a namesake below.
-        k = next(k for k, name in enumerate(names) if index[name] != k)
-        raise InputError.build(
-            f"$.ops[{index[names[k]]}].name: '{shown(names[k])}' is also $.ops[{k}]", remedy="rename one"
-        )
-    return index
-
-
 def _bytes(key: str, values: Iterable[int]) -> Ints:
     column = np.array(list(values), dtype=np.int64)
     if float(column.sum(dtype=np.float64)) > _MOST_BYTES:
@@ -166,28 +160,40 @@ def _bytes(key: str, values: Iterable[int]) -> Ints:
     return column
 
 
-def _data_edges(ops: list[OpRecord], index: dict[str, int], produced: Ints) -> tuple[Ints, Ints, Ints]:
-    """[e] producer, its output, and consumer of each data edge."""
-    src, slot = [], []
-    for ref in chain.from_iterable(op.inputs for op in ops):
-        name, k = _parse_reference(ref) if ":" in ref else (ref, 0)
-        src.append(index.get(name, -1))
-        slot.append(k)
-    tail, output = np.array(src, dtype=np.int64), np.array(slot, dtype=np.int64)
+def _read_edges(
+    ops: list[OpRecord], index: dict[str, int], produced: Ints
+) -> tuple[tuple[Ints, Ints, Ints], tuple[Ints, Ints]]:
+    """([e] producer, its output, and consumer of each data edge; [c] the two ends of each control edge)."""
+    refs = [_parse_reference(ref) if ":" in ref else (ref, 0) for ref in chain.from_iterable(op.inputs for op in ops)]
+    tail = np.array([index.get(name, -1) for name, _ in refs], dtype=np.int64)
+    output = np.array([k for _, k in refs], dtype=np.int64)
     counts = np.array([len(op.inputs) for op in ops], dtype=np.int64)
-    head = np.repeat(np.arange(len(ops)), counts)
     bad = np.flatnonzero((tail < 0) | (output >= produced[tail]))
     if len(bad):
         op, k = _place(int(bad[0]), counts)
-        raise InputError(f"$.ops[{op}].inputs[{k}]: {_no_input(ops[op].inputs[k], index, produced)}")
-    return tail, output, head
+        ref, (name, slot) = ops[op].inputs[k], _parse_reference(ops[op].inputs[k])
+        if name in index:
+            outputs = int(produced[index[name]])
+            remedy = "list the bytes of each output under its 'outputs', or the op under 'control'"
+            fault = f"'{shown(name)}' lists {outputs} outputs, none with index {slot} - {remedy}"
+        elif ref in index:
+            fault = f"'{shown(ref)}' ends like an output index - write '{shown(ref)}:0' for that op's first output"
+        else:
+            fault = _no_op(name, index)
+        raise InputError(f"$.ops[{op}].inputs[{k}]: {fault}")
+    before = [index.get(name, -1) for name in chain.from_iterable(op.control for op in ops)]
+    waits = np.array([len(op.control) for op in ops], dtype=np.int64)
+    src = np.array(before, dtype=np.int64)
+    if len(bad := np.flatnonzero(src < 0)):
+        op, k = _place(int(bad[0]), waits)
+        raise InputError(f"$.ops[{op}].control[{k}]: {_no_op(ops[op].control[k], index)}")
+    own = np.arange(len(ops))
+    return (tail, output, np.repeat(own, counts)), (src, np.repeat(own, waits))
 
 
 def _parse_reference(ref: str) -> tuple[str, int]:
     name, _, digits = ref.rpartition(":")
-    if not (digits.isascii() and digits.isdigit()):
-        return ref, 0
-    return name, int(digits[:10])
+    return (name, int(digits[:10])) if digits.isascii() and digits.isdigit() else (ref, 0)
 
 
 def _place(edge: int, counts: Ints) -> tuple[int, int]:
@@ -195,17 +201,6 @@ def _place(edge: int, counts: Ints) -> tuple[int, int]:
     ends = np.cumsum(counts)
     op = int(np.searchsorted(ends, edge, side="right"))
     return op, edge - int(ends[op] - counts[op])
-
-
-def _no_input(ref: str, index: dict[str, int], produced: Ints) -> str:
-    name, k = _parse_reference(ref)
-    if name in index:
-        outputs = int(produced[index[name]])
-        remedy = "list the bytes of each output under its 'outputs', or the op under 'control'"
-        return f"'{shown(name)}' lists {outputs} outputs, none with index {k} - {remedy}"
-    if ref in index:
-        return f"'{shown(ref)}' ends like an output index - write '{shown(ref)}:0' for that op's first output"
-    return _no_op(name, index)
 
 
 def _no_op(name: str, index: dict[str, int]) -> str:
@@ -218,18 +213,6 @@ def _no_op(name: str, index: dict[str, int]) -> str:
         close = difflib.get_close_matches(name, index, n=1) if len(index) <= _FEW_NAMES and len(name) < 200 else []
         remedy = f"did you mean '{shown(close[0])}'?" if close else "add the op or drop the reference"
     return f"no op is named '{shown(name)}' - {remedy}"
-
-
-def _control_edges(ops: list[OpRecord], index: dict[str, int]) -> tuple[Ints, Ints]:
-    """[c] op that comes first and op that waits for it."""
-    names = chain.from_iterable(op.control for op in ops)
-    src = np.array([index.get(name, -1) for name in names], dtype=np.int64)
-    counts = np.array([len(op.control) for op in ops], dtype=np.int64)
-    bad = np.flatnonzero(src < 0)
-    if len(bad):
-        op, k = _place(int(bad[0]), counts)
-        raise InputError(f"$.ops[{op}].control[{k}]: {_no_op(ops[op].control[k], index)}")
-    return src, np.repeat(np.arange(len(ops)), counts)
 
 
 def _encode_labels(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Ints]:
@@ -269,17 +252,17 @@ def _variables(ops: list[OpRecord]) -> tuple[tuple[Variable, ...], Ints]:
     for i, op in enumerate(ops):
         if (said := op.variable) is not None:
             one = Variable(said.name, said.dtype, None if said.shape is None else tuple(said.shape))
-            if found.setdefault(said.name, one) != one:
-                other = found[said.name].told
+            if (first := found.setdefault(said.name, one)) != one:
                 raise InputError.build(
-                    f"$.ops[{i}].variable: '{shown(said.name)}' is {one.told} here and {other} above",
+                    f"$.ops[{i}].variable: '{shown(said.name)}' is {one.told} here and {first.told} above",
                     remedy="rename one",
                 )
     check_labels([one.dtype for one in found.values()], lambda k: f"dtype of variable {k}", empty=True)
     return tuple(found[name] for name in names), variable_of
 
 
-def _runs_on(ops: list[OpRecord], kinds: list[str]) -> Bools:
+def _device_columns(ops: list[OpRecord], kinds: list[str]) -> tuple[Bools, tuple[str, ...], Floats]:
+    """([n, k] kinds that each op runs on, the keys of all time_s in order of appearance, [n, g] seconds or NaN)."""
     lists: dict[tuple[str, ...], int] = {}
     code = [lists.setdefault(tuple(kinds if op.runs_on is None else op.runs_on), len(lists)) for op in ops]
     column = {kind: k for k, kind in enumerate(kinds)}
@@ -287,17 +270,12 @@ def _runs_on(ops: list[OpRecord], kinds: list[str]) -> Bools:
     for row, listed in enumerate(lists):
         unknown = [kind for kind in listed if kind not in column]
         if unknown or not listed:
-            i = code.index(row)
             problem = f"no kind of device is named '{shown(unknown[0])}'" if unknown else "the op can run nowhere"
             raise InputError.build(
-                f"$.ops[{i}].runs_on: {problem}", remedy=f"use {shown(', '.join(kinds))} or add to $.kinds"
+                f"$.ops[{code.index(row)}].runs_on: {problem}",
+                remedy=f"use {shown(', '.join(kinds))} or add to $.kinds",
             )
         table[row, [column[kind] for kind in listed]] = True
-    return table[code]
-
-
-def _times(ops: list[OpRecord]) -> tuple[tuple[str, ...], Floats]:
-    """The keys of all time_s in order of appearance, and [n, g] seconds, NaN where not given."""
     rows = [(i, op.time_s) for i, op in enumerate(ops) if op.time_s]
     column = {kind: k for k, kind in enumerate(dict.fromkeys(chain.from_iterable(times for _, times in rows)))}
     check_labels(list(column), lambda k: f"key {k} of $.ops[...].time_s")
@@ -305,7 +283,7 @@ def _times(ops: list[OpRecord]) -> tuple[tuple[str, ...], Floats]:
     for i, times in rows:
         for kind, value in times.items():
             seconds[i, column[kind]] = value
-    return tuple(column), seconds
+    return table[code], tuple(column), seconds
 
 
 FORMAT = "pesto-graph"
@@ -333,15 +311,15 @@ class _GraphFile(msgspec.Struct, kw_only=True):
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """Read a graph file, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
+    """Read a graph file, gzip or not. Raise FileError when it cannot be read, InputError when its content is wrong."""
     return _loads(read_bytes(path), str(path), Path(path).name)
 
 
 def loads(data: bytes, source: str) -> Graph:
-    """The graph of a graph file's bytes (not gzip).
+    """Return the graph of a graph file's bytes (not gzip).
 
-    `source` names it in errors, and in the graph unless the file names a source itself. InputError, with the place
-    and a remedy, when it is refused. Unknown keys are ignored and logged as warnings.
+    `source` names it in errors, and in the graph unless the file names a source itself. Raise InputError, with the
+    place and a remedy, when it is refused. Unknown keys are ignored and logged as warnings.
     """
     return _loads(data, source, source)
 
@@ -353,11 +331,14 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         check_labels(file.feed_shapes, lambda k: f"$.feed_shapes[{k}]")
         if not file.ops:
             raise InputError.build("$.ops: there are no ops", remedy="list at least one")
+        for k, kind in enumerate(file.kinds):
+            if kind in file.kinds[:k]:
+                raise InputError.build(f"$.kinds[{k}]: '{shown(kind)}' is repeated", remedy="keep one")
+        if not file.kinds:
+            raise InputError.build("$.kinds: there are none", remedy='list at least one, such as "gpu"')
         with without_collection():
             source = read_source(file.source or shown(source))
-            return to_graph(
-                file.ops, _distinct(file.kinds), source, batch=file.batch, feed_shapes=file.feed_shapes, way=file.way
-            )
+            return to_graph(file.ops, file.kinds, source, batch=file.batch, feed_shapes=file.feed_shapes, way=file.way)
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
 
@@ -380,26 +361,17 @@ def _check_size(found: Outline) -> None:
         raise ValueError(f"more than {MAX_KINDS} kinds in time_s - leave out what is not needed")
 
 
-def _distinct(kinds: list[str]) -> list[str]:
-    for k, kind in enumerate(kinds):
-        if kind in kinds[:k]:
-            raise InputError.build(f"$.kinds[{k}]: '{shown(kind)}' is repeated", remedy="keep one")
-    if not kinds:
-        raise InputError.build("$.kinds: there are none", remedy='list at least one, such as "gpu"')
-    return kinds
-
-
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write a graph file whole or not at all, as gzip when its name ends in .gz; FileError, or see `dumps`."""
+    """Write a graph file whole or not at all, as gzip when its name ends in .gz. Raise FileError, or as `dumps`."""
     log_writing(path, graph.ops)
     data = dumps(graph)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
 
 def dumps(graph: Graph) -> bytes:
-    """The graph as a graph file: equal graphs give equal bytes, and loading them keeps the fingerprint.
+    """Return the graph as a graph file: equal graphs give equal bytes, and loading them keeps the fingerprint.
 
-    Group labels become numbers. InputError when a name or label holds what a file must not: control characters,
+    Group labels become numbers. Raise InputError when a name or label holds what a file must not: control characters,
     nothing at all, or more than 4096 bytes.
     """
     check_labels(graph.names, lambda k: f"the name of op {k}")
@@ -431,12 +403,25 @@ def _rows(graph: Graph) -> Iterator[OpRecord]:
     stands_for = [None if v < 0 else said[v] for v in graph.variable_of.tolist()]
     name_of = [*graph.dtypes, ""]
     dtypes = [name_of[k] for k in graph.tensor_dtype.tolist()]
-    data = [_reference(names[op], k) for op, k in zip(graph.src.tolist(), slots, strict=True)]
+    # A reference leaves out the index of the first output where that is not ambiguous.
+    tails = [name.rpartition(":")[2] if ":" in name else "" for name in names]
+    data = [
+        f"{names[op]}:{k}" if k or (tails[op].isascii() and tails[op].isdigit()) else names[op]
+        for op, k in zip(graph.src.tolist(), slots, strict=True)
+    ]
+    where = (
+        None if all(row) else [kind for kind, there in zip(graph.kinds, row, strict=True) if there]
+        for row in graph.runs_on.tolist()
+    )  # fmt: skip
+    given = (
+        {kind: s for kind, s in zip(graph.given_kinds, row, strict=True) if s == s} or None  # noqa: PLR0124
+        for row in graph.given_s.tolist()
+    )
     control = [names[op] for op in graph.control_src.tolist()]
     columns = zip(
-        names, graph.type_of.tolist(), _where(graph), _by_head(n, graph.dst, data),
+        names, graph.type_of.tolist(), where, _by_head(n, graph.dst, data),
         _by_head(n, graph.control_dst, control), _cut(graph.tensor_bytes.tolist(), first), labels,
-        graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph),
+        graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), given,
         _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], graph.loose.tolist(),
         graph.kernels.tolist(), pins, stands_for, strict=True,
     )  # fmt: skip
@@ -451,23 +436,6 @@ def _rows(graph: Graph) -> Iterator[OpRecord]:
             dtype=None if own == (made[0] if made else "") else own, loose=loose,
             kernel=KERNEL_FORMS[row[0]], sizes=row[1 : 1 + KERNEL_SIZES[row[0]]], variable=variable,
         )  # fmt: skip
-
-
-def _reference(name: str, output: int) -> str:
-    """How an input names an output: the index is left out where that is not ambiguous."""
-    tail = name.rpartition(":")[2] if ":" in name else ""
-    return f"{name}:{output}" if output or (tail.isascii() and tail.isdigit()) else name
-
-
-def _where(graph: Graph) -> Iterator[list[str] | None]:
-    """What runs_on holds for each op: None where it is every kind."""
-    for row in graph.runs_on.tolist():
-        yield None if all(row) else [kind for kind, there in zip(graph.kinds, row, strict=True) if there]
-
-
-def _given(graph: Graph) -> Iterator[dict[str, float] | None]:
-    for row in graph.given_s.tolist():
-        yield {kind: s for kind, s in zip(graph.given_kinds, row, strict=True) if s == s} or None  # noqa: PLR0124
 
 
 def _by_head(ops: int, head: Ints, labels: list[str]) -> Iterator[list[str]]:

@@ -1,11 +1,11 @@
-"""One process at a time for a file that is kept: a study's, or the service's."""
+"""Files that a study or the service keeps: one process at a time, and SQLite's errors as one line."""
 
 import fcntl
 import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,25 +15,25 @@ from pesto.core.files.json import shown
 
 @dataclass(frozen=True, slots=True)
 class LockKind:
-    """What a lock is of, and how its refusals speak."""
+    """Kind of file that is locked, and the words of its refusals."""
 
     what: str
-    """Of what it is: a lock holds these words, and anything else of its name is not ours."""
+    """Name of the kind; a lock holds these words, and anything else of its name is not ours."""
     holder: str
-    """Who holds it."""
+    """Process that holds it."""
     remedy: str
-    """What else can be done."""
+    """Advice when it is held by another."""
 
     @property
     def mark(self) -> bytes:
-        """What a lock holds."""
+        """Content of a lock."""
         return f"pesto {self.what} lock\n".encode()
 
 
 def real_path(path: Path) -> Path:
-    """Where such a file really is: a plain name too (":memory:"), and links followed.
+    """Return where such a file really is: a plain name too (":memory:"), and links followed.
 
-    FileError for what is there and is no regular file, and for a name that cannot be one.
+    Raise FileError for what is there and is no regular file, and for a name that cannot be one.
     """
     remedy = "name a file, such as study.sqlite"
     try:
@@ -52,8 +52,8 @@ def real_path(path: Path) -> Path:
 def hold_lock(path: Path, kind: LockKind) -> Iterator[None]:
     """Hold the lock of the file NAME, in .NAME.pesto-lock beside it; the system frees it with this process.
 
-    UsageError when another process holds it; FileError when the folder cannot be written to, or something else has
-    that name.
+    Raise UsageError when another process holds it; FileError when the folder cannot be written to, or something else
+    has that name.
     """
     real = Path(os.path.realpath(path))
     beside = real.with_name(f".{real.name}.pesto-lock")
@@ -68,7 +68,7 @@ def hold_lock(path: Path, kind: LockKind) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is held: whoever opened it meanwhile notices, in `_taken`, that it has no name any more.
+        # Removed while it is held: whoever opened it meanwhile notices that it has no name any more.
         beside.unlink(missing_ok=True)
         os.close(descriptor)
 
@@ -80,16 +80,19 @@ def _open_locked(beside: Path, kind: LockKind) -> int | None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Mark a new lock; FileError for somebody's file, which is left as it is.
-            found = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
-            if not found:
+            state = os.fstat(descriptor)
+            mark = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(state.st_mode) else b"?"
+            if not mark:
                 os.pwrite(descriptor, kind.mark, 0)
-            elif found != kind.mark:
+            elif mark != kind.mark:
                 raise FileError.build(
                     f"{shown(beside)} is in the way: it is no lock of a {kind.what}",
                     remedy=f"move it, or {kind.remedy}",
                 )
-            if _recorded_holder(descriptor, beside):
-                return descriptor
+            # The holder before may have removed it between the opening and the locking: then open again.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(state, beside.stat()):
+                    return descriptor
         except BlockingIOError:
             os.close(descriptor)
             return None
@@ -99,19 +102,9 @@ def _open_locked(beside: Path, kind: LockKind) -> int | None:
         os.close(descriptor)
 
 
-def _recorded_holder(descriptor: int, beside: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), beside.stat())
-    except FileNotFoundError:
-        return False
-
-
-# MERGED from pesto.core.files.lock: What SQLite's errors are told as, of whatever is kept in its files.
-
-
 @contextmanager
 def explain_errors(path: Path, remedy: str, wrong: type[PestoError]) -> Iterator[None]:
-    """SQLite's errors as one line: FileError where it cannot write, `wrong` with a remedy for what is not its own."""
+    """Raise SQLite's errors as one line: FileError where it cannot write, `wrong` for a file that is not its own."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -119,4 +112,4 @@ def explain_errors(path: Path, remedy: str, wrong: type[PestoError]) -> Iterator
             f"cannot write {shown(path)}: {shown(error)}", remedy="check the folder and the disk"
         ) from error
     except sqlite3.DatabaseError as error:
-        raise wrong(f"{shown(path)}: {shown(error)} - {remedy}") from error
+        raise wrong.build(f"{shown(error)}", where=shown(path), remedy=remedy) from error

@@ -126,7 +126,17 @@ def loads(data: bytes, what: str) -> Plan:
         origin = Origin(kind="preset", name=preset) if is_preset else Origin(kind="file", name=made.cluster_source)
         made = replace(made, cluster_origin=origin)
     if made.costs_files is None:
-        made = replace(made, costs_files=_read_costs_files(made))
+        # Read the files that times of ops come from out of an older plan's lines on its costs.
+        match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", made.costs)
+        times = (Origin(kind=TIMES, name=match[1], digest=match[2] or ""),) if match else ()
+        measured = (
+            re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", made.costs)
+            if "measured" in made.costs_basis
+            else None
+        )
+        profile = "measured" in made.costs_basis
+        read_costs_files = times + ((Origin(kind=PROFILE, name=measured[1] if measured else ""),) if profile else ())
+        made = replace(made, costs_files=read_costs_files)
     if len({len(o.name), len(o.device), len(o.rank), len(o.start), len(o.finish)}) != 1:
         raise InputError.build("the columns of ops differ in length", where=what, remedy="the file is damaged")
     if len(found.lanes) != len(found.lane_device):
@@ -153,17 +163,6 @@ def loads(data: bytes, what: str) -> Plan:
         )
     except (ValueError, OverflowError) as error:
         raise InputError.build(f"{error}", where=what, remedy="the file is damaged") from error
-
-
-def _read_costs_files(made: Provenance) -> tuple[Origin, ...]:
-    """Read the files that times of ops come from out of an older plan's lines on its costs."""
-    match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", made.costs)
-    times = (Origin(kind=TIMES, name=match[1], digest=match[2] or ""),) if match else ()
-    measured = (
-        re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", made.costs) if "measured" in made.costs_basis else None
-    )
-    profile = "measured" in made.costs_basis
-    return times + ((Origin(kind=PROFILE, name=measured[1] if measured else ""),) if profile else ())
 
 
 def _step_variables(found: _PlanFile, what: str) -> StepVariables:

@@ -20,7 +20,7 @@ from pesto.core.executing.executor import (
     WorkLimits,
     WorkResult,
 )
-from pesto.core.executing.pool import Pool, _shares
+from pesto.core.executing.pool import Pool
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -342,8 +342,10 @@ def test_nothing_is_left_when_a_pool_is_closed() -> None:
     assert gone(child)
 
 
-def test_jobs_get_cores_of_their_own() -> None:
+def test_jobs_get_cores_of_their_own(monkeypatch) -> None:
     """As many each as go round; where there are fewer cores than jobs, nobody is bound."""
-    assert _shares([0, 1, 2, 3, 4], 2) == [(0, 1), (2, 3)]
-    assert _shares([3, 7], 2) == [(3,), (7,)]
-    assert _shares([0, 1], 3) == [(), (), ()]
+    for cores, jobs, shares in (
+        ([0, 1, 2, 3, 4], 2, [(0, 1), (2, 3)]), ([3, 7], 2, [(3,), (7,)]), ([0, 1], 3, [(), (), ()]),
+    ):  # fmt: skip
+        monkeypatch.setattr("pesto.core.executing.pool._cores", lambda cores=cores: cores)
+        assert Pool(jobs)._free == shares

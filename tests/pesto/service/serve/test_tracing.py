@@ -219,9 +219,15 @@ def test_a_histogram_counts_what_is_at_most_each_bound():
 def test_a_request_asks_neither_another_thread_nor_the_machine(tmp_path, monkeypatch):
     """Both cost more than all the rest of a submission, in the event loop's thread."""
     asked = []
+
+    class Asked:
+        def __truediv__(self, name):
+            asked.append(name)
+            return tmp_path / name
+
     monkeypatch.setattr(sync, "sync_to_thread", lambda function, *_, **__: asked.append(function))
     with serving(tmp_path, FakeJobs(slots=0)) as (client, _):
-        monkeypatch.setattr(worker_process, "_group_limits", lambda: asked.append("memory") or ())
+        monkeypatch.setattr(worker_process, "_PROC", Asked())
         name = submitted(client)
         for path in (f"/v1/jobs/{name}", "/v1/jobs", "/healthz", "/metrics"):
             assert client.get(path).status_code == 200
