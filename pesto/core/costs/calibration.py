@@ -36,7 +36,7 @@ _EMPTY = np.zeros((0, 0))
 class Samples:
     """Measured transfers from one device to another; what was measured at once may be missing.
 
-    InputError for sizes or seconds that cannot be, and for fewer than LEAST_SIZES sizes.
+    Raise InputError for sizes or seconds that cannot be, and for fewer than LEAST_SIZES sizes.
     """
 
     source: str
@@ -81,7 +81,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What transfers from one device to another take, and how well that is known."""
+    """Times of transfers from one device to another, and how well they are known."""
 
     source: str
     """Name of the device that sends."""
@@ -96,11 +96,11 @@ class Calibration:
     fitted_s: tuple[float, ...]
     """Measured seconds of these."""
     held_out: tuple[tuple[int, float, float], ...]
-    """Of sizes that they were not fitted to: (bytes, measured seconds, predicted seconds)."""
+    """(bytes, measured seconds, predicted seconds) of sizes that they were not fitted to."""
     apart: float
     """How far apart two halves of the samples are on average, as a share."""
     shares: str
-    """What of the link two transfers at once share: nothing, one way, both ways; empty where it was not measured."""
+    """Part of the link that two transfers at once share: nothing, one way, both ways; empty if not measured."""
     samples: int
     """Samples of each size."""
 
@@ -111,7 +111,7 @@ class Calibration:
 
     @property
     def line_error(self) -> float:
-        """The same of the one line."""
+        """Mean error of the one line, likewise."""
         guesses = [(self.line.latency_s + size * self.line.s_per_byte) / took for size, took, _ in self.held_out]
         return float(np.mean(np.abs(np.array(guesses) - 1)))
 
@@ -126,12 +126,12 @@ class Calibration:
         return max(s_per_byte for _, s_per_byte in self.lines)
 
     def path(self, links: tuple[int, ...] = (), source: str = "") -> Path:
-        """The path that takes such times."""
+        """Return the path that takes such times."""
         (latency_s, s_per_byte), *more = self.lines
         return Path(latency_s=latency_s, s_per_byte=s_per_byte, pieces=tuple(more), links=links, source=source)
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         rate = f"{1e-9 / self.s_per_byte:.3g} GB/s" if self.s_per_byte else "bytes free"
         lines = f"{plural(len(self.lines), 'line')} of {plural(self.samples, 'sample')} a size"
         off = f"{percent(self.error)} off on {plural(len(self.held_out), 'size')} held out"
@@ -139,11 +139,11 @@ class Calibration:
 
 
 def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
-    """Lines through every second size, held against the others; the smallest and the largest are among the fitted.
+    """Fit lines through every second size, held against the others; the smallest and the largest are fitted.
 
     Each size takes what a twentieth of its samples do not exceed. `back`: the other way, to tell what both share.
 
-    NothingFoundError when the samples do not settle: two halves of them differ by more than APART on average, or
+    Raise NothingFoundError when the samples do not settle: two halves of them differ by more than APART on average, or
     transfers take no time that can be told from none.
     """
     sizes, took = samples.sizes, low_quantile(samples.alone)
@@ -165,18 +165,28 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     fitted = (len(sizes) - 1 - np.arange(len(sizes))) % 2 == 0
     fitted[0] = True
     lines = convex_lines(sizes[fitted], took[fitted])
-    found = Path(latency_s=lines[0][0], s_per_byte=lines[0][1], pieces=lines[1:])
-    rows = zip(sizes[~fitted].tolist(), took[~fitted].tolist(), transfer_s(found, sizes[~fitted]).tolist(), strict=True)
+    path = Path(latency_s=lines[0][0], s_per_byte=lines[0][1], pieces=lines[1:])
+    rows = zip(sizes[~fitted].tolist(), took[~fitted].tolist(), transfer_s(path, sizes[~fitted]).tolist(), strict=True)
+    # What two transfers at once share is told at the largest size; nothing where its bytes hardly count.
+    shares = ""
+    if samples.twice.size and samples.both.size:
+        other = took if back is None else low_quantile(back.alone)
+        if took[-1] < 2 * took[0] or low_quantile(samples.twice)[-1] < AT_ONCE * took[-1]:
+            shares = "nothing"
+        elif low_quantile(samples.both)[-1] >= AT_ONCE * max(took[-1], other[-1]):
+            shares = "both ways"
+        else:
+            shares = "one way"
     return Calibration(
         source=samples.source, target=samples.target, lines=lines, line=fit(sizes[fitted], took[fitted], robust=True),
         fitted=tuple(sizes[fitted].tolist()), fitted_s=tuple(took[fitted].tolist()),
-        held_out=tuple(rows), apart=apart, shares=_shared_link(samples, back),
+        held_out=tuple(rows), apart=apart, shares=shares,
         samples=samples.alone.shape[1],
     )  # fmt: skip
 
 
 def fits_by_type(found: Sequence[Calibration]) -> dict[str, Fit]:
-    """One line with its R² for each type of transfer, as the paper has them (Pesto, 3.1, Fig 4b), such as cpu to gpu.
+    """Fit one line with its R² for each type of transfer, such as cpu to gpu (Pesto, 3.1, Fig 4b).
 
     Through all measured sizes of all pairs of the type, held out or not; robustly.
     """
@@ -189,20 +199,20 @@ def fits_by_type(found: Sequence[Calibration]) -> dict[str, Fit]:
 
 
 def join_samples(one: Samples, other: Samples) -> Samples:
-    """Samples of one pair and of the same sizes, and those that were measured after them."""
+    """Join samples of one pair and of the same sizes with those that were measured after them."""
     alone, both, twice = (np.concatenate([getattr(one, name), getattr(other, name)], axis=1) for name in _MEASURED)
     return replace(one, alone=alone, both=both, twice=twice)
 
 
 def low_quantile(seconds: npt.NDArray[np.float64]) -> Floats:
-    """[k] the sample of each row of [k, r] that a twentieth of them do not exceed."""
+    """Return [k] the sample of each row of [k, r] that a twentieth of them do not exceed."""
     place = max(int(np.ceil(LOW * seconds.shape[1])) - 1, 0)
     found: Floats = np.sort(seconds, axis=1)[:, place]
     return found
 
 
 def half_difference(seconds: Floats) -> float:
-    """Mean over sizes of how far apart the first and the second half of the samples are, by `low_quantile`."""
+    """Return the mean distance, over sizes, of the first and the second half of the samples, by `low_quantile`."""
     middle = seconds.shape[1] // 2
     one, other = low_quantile(seconds[:, :middle]), low_quantile(seconds[:, middle:])
     low, high = np.minimum(one, other), np.maximum(one, other)
@@ -210,7 +220,7 @@ def half_difference(seconds: Floats) -> float:
 
 
 def convex_lines(sizes: Ints, seconds: Floats) -> tuple[tuple[float, float], ...]:
-    """At most three lines whose maximum is near the points, the flattest first; fewer where more are hardly better.
+    """Return up to three lines whose maximum is near the points, the flattest first, fewer where more hardly help.
 
     The first is one in which bytes are free. Neighbouring points are split into as many stretches as there are lines,
     in every way; each gets the line of least squared relative error with both coefficients >= 0, to six digits. Of all
@@ -222,39 +232,23 @@ def convex_lines(sizes: Ints, seconds: Floats) -> tuple[tuple[float, float], ...
     for count in range(1, _MOST_LINES + 1):
         cuts = itertools.combinations(range(2, len(sizes) - 1), count - 1)
         ways = [list(itertools.pairwise((0, *cut, len(sizes)))) for cut in cuts]
-        tried = [_fit_stretches(way, sizes, seconds) for way in ways if all(b - a >= 2 for a, b in way)]
-        lines, error = min(tried, key=lambda row: row[1], default=(best, least))
+        lines, error = best, least
+        for way in ways:
+            if any(b - a < 2 for a, b in way):
+                continue
+            fitted = []
+            for a, b in way:
+                largest, longest = float(sizes[a:b].max()) or 1.0, float(seconds[a:b].max())
+                x, y = sizes[a:b] / largest, seconds[a:b] / longest
+                latency, slope = weighted_line(x, y, 1 / y**2)
+                fitted.append((float(f"{latency * longest:.6g}"), float(f"{slope * longest / largest:.6g}")))
+            # Lines that are nowhere the longest are left out.
+            kept = [one for one in fitted if not any(o != one and o[0] >= one[0] and o[1] >= one[1] for o in fitted)]
+            tried = tuple(sorted(dict.fromkeys(kept), key=lambda line: (line[1], line[0])))
+            guess = np.max([latency_s + sizes * s_per_byte for latency_s, s_per_byte in tried], axis=0)
+            off = float(np.mean(np.abs(guess / seconds - 1)))
+            if lines is best or off < error:
+                lines, error = tried, off
         if error <= _WORTH[0] * least and least - error >= _WORTH[1]:
             best, least = lines, error
     return best
-
-
-def _fit_stretches(
-    way: Sequence[tuple[int, int]], sizes: Ints, seconds: Floats
-) -> tuple[tuple[tuple[float, float], ...], float]:
-    """A line for each stretch, but for those that are nowhere the longest, and the mean error of their maximum."""
-    found = [_fit_rounded(sizes[a:b], seconds[a:b]) for a, b in way]
-    kept = [
-        one for one in found if not any((other != one and other[0] >= one[0] and other[1] >= one[1]) for other in found)
-    ]
-    lines = tuple(sorted(dict.fromkeys(kept), key=lambda line: (line[1], line[0])))
-    guess = np.max([latency_s + sizes * s_per_byte for latency_s, s_per_byte in lines], axis=0)
-    return lines, float(np.mean(np.abs(guess / seconds - 1)))
-
-
-def _fit_rounded(sizes: Ints, seconds: Floats) -> tuple[float, float]:
-    largest, longest = float(sizes.max()) or 1.0, float(seconds.max())
-    x, y = sizes / largest, seconds / longest
-    latency, slope = weighted_line(x, y, 1 / y**2)
-    return float(f"{latency * longest:.6g}"), float(f"{slope * longest / largest:.6g}")
-
-
-def _shared_link(samples: Samples, back: Samples | None) -> str:
-    """What two transfers at once share, told at the largest size; nothing where its bytes hardly count."""
-    if samples.twice.size == 0 or samples.both.size == 0:
-        return ""
-    took = low_quantile(samples.alone)
-    if took[-1] < 2 * took[0] or low_quantile(samples.twice)[-1] < AT_ONCE * took[-1]:
-        return "nothing"
-    other = took if back is None else low_quantile(back.alone)
-    return "both ways" if low_quantile(samples.both)[-1] >= AT_ONCE * max(took[-1], other[-1]) else "one way"

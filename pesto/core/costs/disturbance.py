@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -30,7 +31,7 @@ _OWN, _ENDED = slice(11, 13), slice(13, 15)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSnapshot:
-    """What every process has used of the processors until a moment."""
+    """CPU time that every process has used until a moment."""
 
     at_s: float
     """Seconds of the clock."""
@@ -39,12 +40,12 @@ class CpuSnapshot:
     own_s: float
     """CPU seconds of this process and its descendants."""
     others: Mapping[int, tuple[str, float]]
-    """By process id of all others that can be seen: name and CPU seconds."""
+    """Name and CPU seconds of all others that can be seen, by process id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherLoad:
-    """What other programs used of the processors over some time."""
+    """Use of the processors by other programs over some time."""
 
     seconds: float
     """Seconds of the clock."""
@@ -55,17 +56,28 @@ class OtherLoad:
 
 
 def take_snapshot(root: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> CpuSnapshot | None:
-    """This moment; None where there is no /proc, or one that says nothing."""
+    """Return the CPU time used until now; None where there is no /proc, or one that says nothing."""
     try:
         first = (root / "stat").read_text().partition("\n")[0].split()
         ticks = os.sysconf("SC_CLK_TCK")
         busy_s = sum(int(first[1:][k]) for k in _BUSY) / ticks
     except (OSError, ValueError, IndexError):
         return None
-    rows = {pid: row for pid in _ids(root) if (row := _process(root / str(pid) / "stat", ticks)) is not None}
+    # By process id: name, parent, and CPU seconds of itself and of children that have ended.
+    rows: dict[int, tuple[str, int, float, float]] = {}
+    for entry in os.listdir(root):  # noqa: PTH208  # of a hundred, in each window
+        with suppress(OSError, ValueError, IndexError):  # a process that has gone
+            if entry.isdigit():
+                # The name stands in brackets and may hold blanks and brackets itself.
+                head, _, tail = (root / entry / "stat").read_text(errors="replace").rpartition(")")
+                rest = tail.split()
+                used, ended = (sum(map(int, rest[part])) / ticks for part in (_OWN, _ENDED))
+                rows[int(entry)] = head.partition("(")[2], int(rest[1]), used, ended
     if os.getpid() not in rows:
         return None  # what is busy cannot be told from ourselves
-    own = _descendants(os.getpid(), {pid: parent for pid, (_, parent, _, _) in rows.items()})
+    own = {os.getpid()}
+    while more := {pid for pid, (_, parent, _, _) in rows.items() if parent in own} - own:
+        own |= more
     return CpuSnapshot(
         at_s=clock(),
         busy_s=busy_s,
@@ -75,31 +87,8 @@ def take_snapshot(root: Path = Path("/proc"), clock: Callable[[], float] = time.
     )
 
 
-def _ids(root: Path) -> list[int]:
-    return [int(name) for name in os.listdir(root) if name.isdigit()]  # noqa: PTH208  # of a hundred, in each window
-
-
-def _process(path: Path, ticks: int) -> tuple[str, int, float, float] | None:
-    """Name, parent, and CPU seconds of itself and of children that have ended; None for a process that has gone."""
-    try:
-        # The name stands in brackets and may hold blanks and brackets itself.
-        head, _, tail = path.read_text(errors="replace").rpartition(")")
-        rest = tail.split()
-        used, ended = (sum(map(int, rest[part])) / ticks for part in (_OWN, _ENDED))
-        return head.partition("(")[2], int(rest[1]), used, ended
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _descendants(root: int, parent: Mapping[int, int]) -> set[int]:
-    own = {root}
-    while more := {pid for pid, above in parent.items() if above in own} - own:
-        own |= more
-    return own
-
-
 def load_between(before: CpuSnapshot, after: CpuSnapshot) -> OtherLoad:
-    """What others used from one moment to a later one."""
+    """Return the load of others from one moment to a later one."""
     seconds = max(after.at_s - before.at_s, 1e-9)
     used: dict[str, float] = {}
     for pid, (name, until) in after.others.items():
@@ -112,7 +101,7 @@ def load_between(before: CpuSnapshot, after: CpuSnapshot) -> OtherLoad:
 
 
 def total_load(parts: Iterable[OtherLoad]) -> OtherLoad:
-    """Several stretches of time as one."""
+    """Return the load over several stretches of time together."""
     found = list(parts)
     seconds = sum(p.seconds for p in found)
     used: dict[str, float] = {}
@@ -126,32 +115,32 @@ def total_load(parts: Iterable[OtherLoad]) -> OtherLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisturbanceWatch:
-    """How runs are watched, and what becomes of those that others disturbed."""
+    """Watches for other programs during runs, and decides which runs they disturbed."""
 
     look: Callable[[], CpuSnapshot | None] = take_snapshot
-    """What every process has used until now."""
+    """Function that returns the CPU time of every process until now."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds, by which a window ends."""
+    """Clock in seconds, by which a window ends."""
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processors of the machine."""
     keep: bool = False
-    """Whether disturbed runs count all the same."""
+    """True if disturbed runs count all the same."""
 
     def disturbed(self, others: OtherLoad) -> bool:
-        """Whether others used more than QUIET of all cores."""
+        """Return True if others used more than QUIET of all cores."""
         return others.cores > QUIET * self.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRuns(Generic[T]):
-    """What was measured, and what others did meanwhile."""
+    """Measured samples, and the load of others meanwhile."""
 
     samples: list[T]
-    """What the runs that count gave."""
+    """Values of the runs that count."""
     runs: int
     """Runs altogether."""
     others: OtherLoad | None
-    """What others used during the runs that count; None where nobody says."""
+    """Load of others during the runs that count; None where nobody says."""
 
     @property
     def refused(self) -> int:
@@ -160,10 +149,10 @@ class WatchedRuns(Generic[T]):
 
 
 def run_undisturbed(run: Callable[[], T], count: int, watch: DisturbanceWatch) -> WatchedRuns[T]:
-    """`count` runs that nobody disturbed, or any where the watch keeps all.
+    """Make `count` runs that nobody disturbed, or any where the watch keeps all.
 
-    Runs are judged in windows of WINDOW_S, of one run at least. NothingFoundError, with who was busy, where none of the
-    first `count` runs was undisturbed, or not enough of PATIENCE times as many.
+    Runs are judged in windows of WINDOW_S, of one run at least. Raise NothingFoundError, with who was busy, where none
+    of the first `count` runs was undisturbed, or not enough of PATIENCE times as many.
     """
     samples: list[T] = []
     calm: list[OtherLoad] = []
@@ -188,20 +177,16 @@ def run_undisturbed(run: Callable[[], T], count: int, watch: DisturbanceWatch) -
             continue
         refused.append(others)
         if runs >= PATIENCE * count or (runs >= count and not samples):
-            raise _too_busy(total_load(refused), len(samples), runs, watch.cores)
+            load = total_load(refused)
+            raise NothingFoundError.build(
+                f"other programs used {load.cores:.2f} of {watch.cores} cores ({list_programs(load.who)}), so that "
+                f"only {len(samples)} of {runs} runs count",
+                remedy=f"measure when they are at rest, or {KEEP}, which are labelled",
+            )
     return WatchedRuns(samples=samples, runs=runs, others=total_load(calm) if calm else None)
 
 
-def _too_busy(others: OtherLoad, accepted: int, runs: int, cores: int) -> NothingFoundError:
-    return NothingFoundError.build(
-        f"other programs used {others.cores:.2f} of {cores} cores ({list_programs(others.who)}), so that "
-        "only "
-        f"{accepted} of {runs} runs count",
-        remedy=f"measure when they are at rest, or {KEEP}, which are labelled",
-    )
-
-
 def list_programs(who: Iterable[tuple[str, float]]) -> str:
-    """The busiest programs with their cores, on one line."""
+    """Return the busiest programs with their cores, on one line."""
     text = ", ".join(f"{shown(name, 24)} {cores:.2f}" for name, cores in list(who)[:NAMED] if cores >= 0.005)
     return text or "none that /proc shows: another container or virtual machine"

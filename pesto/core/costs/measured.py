@@ -33,22 +33,22 @@ _LATER = ("low", "median", "mean", "launch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How far the times of a profile can be trusted: what else the machine did, and how much they vary."""
+    """Trust in the times of a profile: load of the machine, and how much they vary."""
 
     runs: int
     """Steps that were traced, those that do not count among them."""
     refused: int
-    """Of these, disturbed ones, which do not count."""
+    """Disturbed ones of these, which do not count."""
     others_cores: float | None
     """Cores that other programs used on average during the runs that count; None where nothing says."""
     busy: tuple[tuple[str, float], ...] = ()
     """The busiest of those programs, each with its cores."""
     kept: bool = False
-    """Whether disturbed runs count as all others do, because they were asked for."""
+    """True if disturbed runs count as all others do, because the user wanted them."""
     excess: float
-    """By which share the trimmed means of all ops sum to more than their lower deciles."""
+    """Share by which the trimmed means of all ops sum to more than their lower deciles."""
     clocks: str = ""
-    """What the device said of its clocks after the runs; empty where it says nothing."""
+    """Clocks of the device after the runs, as it says; empty where it says nothing."""
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -58,7 +58,7 @@ class Noise:
             raise InputError("profile: its noise must be finite and not negative, and one run at least must count")
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         left = f", {self.refused} more were disturbed and left out" if self.refused else ""
         if self.others_cores is None:
             load = "what other programs used is not known"
@@ -83,7 +83,7 @@ class Profile:
     kind: str
     """Kind of the device that ran: gpu, cpu."""
     device: str
-    """What that device calls itself."""
+    """Name that the device gives itself."""
     iterations: int
     """Steps that were traced."""
     seconds: Floats
@@ -152,7 +152,7 @@ class _ProfileFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save_profile(path: Path, profile: Profile, graph: Graph) -> None:
-    """Write the profile of `graph`; MismatchError when it is another graph's, FileError when it cannot be written."""
+    """Write the profile of `graph`. Raise MismatchError when it is another graph's, FileError when that fails."""
     _require_same_graph(profile.fingerprint, graph, str(path))
     order = _order(graph)
     columns = {name: getattr(profile, name) for name in _COLUMNS if getattr(profile, name) is not None}
@@ -165,16 +165,16 @@ def save_profile(path: Path, profile: Profile, graph: Graph) -> None:
 
 
 def load_profile(path: Path, graph: Graph) -> Profile:
-    """The profile of `graph` in a file, by that graph's op index.
+    """Read the profile of `graph` in a file, by that graph's op index.
 
-    InputError when the file is not a profile of a known version, MismatchError when it is of another graph, FileError
-    when it cannot be read.
+    Raise InputError when the file is not a profile of a known version, MismatchError when it is of another graph,
+    FileError when it cannot be read.
     """
     return parse_profile(read_bytes(path), graph, str(path))
 
 
 def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
-    """`load_profile` for content already read; `where` names it in errors."""
+    """Parse content already read, as `load_profile`; `where` names it in errors."""
     found = decode_document(data, _ProfileFile, where, KIND)
     _require_same_graph(found.fingerprint, graph, where)
     columns = {name: getattr(found, name) for name in _COLUMNS if getattr(found, name) is not None}
@@ -194,12 +194,12 @@ def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
 
 
 def apply_profile(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) -> Costs:
-    """Costs with the profile's times on the devices it speaks for, and `fallback`'s everywhere else.
+    """Return costs with the profile's times on the devices it speaks for, and `fallback`'s everywhere else.
 
     A profile speaks for the devices of its kind, unless it names a preset that a device does not have: times of an
     H200 are not those of a V100. An op counts as MEASURED when the profile has its time for
     every device where it may be placed, and keeps its origin in `fallback` otherwise. Times scale with `Device.speed`.
-    MismatchError when the profile is of another graph.
+    Raise MismatchError when the profile is of another graph.
     """
     _require_same_graph(profile.fingerprint, graph, profile.source)
     can = runnable(graph, cluster)
@@ -219,39 +219,32 @@ def apply_profile(graph: Graph, cluster: Cluster, profile: Profile, fallback: Co
     count = int(known.any(axis=1).sum())
     if not count:
         _LOG.warning("the profile of %s (%s) times nothing on %s", shown(profile.device), profile.kind, cluster.name)
+    trust = ""
+    if profile.noise is not None:
+        kept = ", disturbed runs kept" if profile.noise.kept else ""
+        trust = f", noise {percent(profile.noise.excess)}{kept}"
     source = (
         f"{count} of {graph.ops} ops by {shown(profile.source)} "
-        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations{_noise(profile)}), "
+        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations{trust}), "
         f"else {fallback.source}"
     )
     file = Origin.of_file(PROFILE, shown(profile.source), times.tobytes())
     origin = np.where(known_everywhere(known, graph, cluster), MEASURED, fallback.origin)
     noise = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
+    launch_s = None
+    if profile.launch is not None:
+        covered = np.array([_covers(profile, device) for device in cluster.devices])
+        launch_s = floats(np.where(covered, profile.launch[:, None], np.nan))
     return Costs(
         compute_s=compute_s, origin=origin, source=source, noise=noise if count else "",
-        launch_s=_launches(profile, cluster), files=((file,) if count else ()) + fallback.files,
+        launch_s=launch_s, files=((file,) if count else ()) + fallback.files,
     )  # fmt: skip
-
-
-def _launches(profile: Profile, cluster: Cluster) -> Floats | None:
-    """[n, d] seconds of launching each op for the devices that a profile speaks for, NaN for others."""
-    if profile.launch is None:
-        return None
-    here = np.array([_covers(profile, device) for device in cluster.devices])
-    return floats(np.where(here, profile.launch[:, None], np.nan))
-
-
-def _noise(profile: Profile) -> str:
-    """What a plan's own line on its costs says of it; nothing of profiles that do not say."""
-    if profile.noise is None:
-        return ""
-    return f", noise {percent(profile.noise.excess)}" + (", disturbed runs kept" if profile.noise.kept else "")
 
 
 def spread_quantiles(
     profile: Profile, levels: Sequence[float], *, least_s: float = 10e-6, raw: bool = False
 ) -> Floats | None:
-    """The CDF of the normalised standard deviation (Pesto, Fig 4a): its value at each level in 0..1.
+    """Return the CDF of the normalised standard deviation (Pesto, Fig 4a): its value at each level in 0..1.
 
     As in the paper, ops whose mean is below `least_s` are left out; None when no op is left. `raw`: before trimming.
     """

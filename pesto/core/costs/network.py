@@ -1,4 +1,4 @@
-"""Seconds of a transfer over a path, and the line through transfers that were measured."""
+"""Seconds of a transfer over a path, the line through measured transfers, and kinds of links."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Fit:
 
 
 def transfer_s(path: Path, payload_bytes: npt.ArrayLike) -> Floats:
-    """Seconds of payloads of so many bytes over an idle path; same shape as `payload_bytes`."""
+    """Return the seconds of payloads of so many bytes over an idle path; same shape as `payload_bytes`."""
     size = np.asarray(payload_bytes, dtype=np.float64)
     seconds = np.maximum(path.floor_s, path.latency_s + size * path.s_per_byte)
     for latency_s, s_per_byte in path.pieces:
@@ -38,16 +38,35 @@ def fit(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike, *, robust: bool = 
     """Least squares of seconds = latency + bytes * s_per_byte with both coefficients >= 0.
 
     `robust` weighs samples far off the line down (Huber 1964), for traces with queueing in them; R² is always that of
-    all samples. InputError when fewer than three samples are given, their sizes are all equal, or a number is
+    all samples. Raise InputError when fewer than three samples are given, their sizes are all equal, or a number is
     negative or not finite.
     """
-    size, time = _samples(payload_bytes, seconds)
+    size, time = np.asarray(payload_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    if size.ndim != 1 or size.shape != time.shape:
+        raise InputError.build(
+            f"link fit: {size.shape} sizes and {time.shape} times", remedy="give one time per size, as flat lists"
+        )
+    if len(size) < LEAST_SAMPLES:
+        raise InputError.build(f"link fit: {len(size)} samples are too few", remedy=f"measure at least {LEAST_SAMPLES}")
+    bad = np.flatnonzero(~(np.isfinite(size) & np.isfinite(time) & (size >= 0) & (time >= 0)))
+    if len(bad):
+        at = bad[0]
+        raise InputError(f"link fit: sample {at} ({size[at]} bytes, {time[at]} s) is negative or not finite")
+    if np.ptp(size) < 1:
+        raise InputError.build(
+            f"link fit: all {len(size)} samples are of {size[0]:.0f} bytes", remedy="measure several sizes"
+        )
     largest, longest = float(size.max()), float(time.max()) or 1.0
     # Squares of numbers near one neither vanish nor overflow.
     x, y = size / largest, time / longest
     line = weighted_line(x, y, np.ones_like(x))
     for _ in range(30 if robust else 0):
-        weight = _weights(np.abs(y - line[0] - line[1] * x))
+        # Huber's weights: 1 near the line, falling with the distance beyond. 1.4826 makes the median of deviations a
+        # standard deviation; 1.345 keeps 95 % efficiency on clean samples.
+        off = np.abs(y - line[0] - line[1] * x)
+        scale = 1.345 * 1.4826 * float(np.median(off))
+        weight = np.divide(scale, off, out=np.ones_like(off), where=off > scale)
+        weight = np.where(weight < 1e-9, 0.0, weight)
         if np.ptp(size[weight > 0]) < 1:
             break
         line = weighted_line(x, y, weight)
@@ -61,36 +80,8 @@ def fit(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike, *, robust: bool = 
     )
 
 
-def _weights(off: Floats) -> Floats:
-    """Huber's: 1 near the line, falling with the distance beyond."""
-    # 1.4826 makes the median of deviations a standard deviation; 1.345 keeps 95 % efficiency on clean samples.
-    scale = 1.345 * 1.4826 * float(np.median(off))
-    far = off > scale
-    weight = np.ones_like(off)
-    weight[far] = scale / off[far]
-    return np.where(weight < 1e-9, 0.0, weight)
-
-
-def _samples(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike) -> tuple[Floats, Floats]:
-    x, y = np.asarray(payload_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise InputError.build(
-            f"link fit: {x.shape} sizes and {y.shape} times", remedy="give one time per size, as flat lists"
-        )
-    if len(x) < LEAST_SAMPLES:
-        raise InputError.build(f"link fit: {len(x)} samples are too few", remedy=f"measure at least {LEAST_SAMPLES}")
-    bad = np.flatnonzero(~(np.isfinite(x) & np.isfinite(y) & (x >= 0) & (y >= 0)))
-    if len(bad):
-        raise InputError(f"link fit: sample {bad[0]} ({x[bad[0]]} bytes, {y[bad[0]]} s) is negative or not finite")
-    if np.ptp(x) < 1:
-        raise InputError.build(
-            f"link fit: all {len(x)} samples are of {x[0]:.0f} bytes", remedy="measure several sizes"
-        )
-    return x, y
-
-
 def weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
-    """Weighted least squares with both coefficients >= 0: the free optimum, or the better of the two edges."""
+    """Fit by weighted least squares with both coefficients >= 0: the free optimum, or the better of the two edges."""
     total = weight.sum()
     mean_x, mean_y = float((weight * x).sum() / total), float((weight * y).sum() / total)
     slope = float((weight * (x - mean_x) * (y - mean_y)).sum() / (weight * (x - mean_x) ** 2).sum())
@@ -101,8 +92,7 @@ def weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     return min(edges, key=lambda e: float((weight * (y - e[0] - e[1] * x) ** 2).sum()))
 
 
-# MERGED from pesto.core.costs.network: Kinds of links: Pesto's published coefficients, and wires by datasheet and by
-# the share that is reached.
+# Kinds of links: Pesto's published coefficients, and wires by datasheet and by the share that is reached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +115,14 @@ class Wire:
     lanes: int
     """Lanes side by side, where a file does not say otherwise."""
     share: float
-    """Of that rate, what large transfers reach."""
+    """Share of that rate that large transfers reach."""
     latency_us: float
     """Microseconds before the first byte."""
     source: str
     """Where rate, share and latency come from."""
 
     def model(self, lanes: int | None = None) -> LinkModel:
-        """So many lanes as one link; by default those that it usually has."""
+        """Return the model of so many lanes as one link; by default those that it usually has."""
         width = self.lanes if lanes is None else lanes
         rate = self.lane_gb_s * width * self.share
         made = f"{width} x {self.lane_gb_s:g} GB/s, {self.share:.0%} of it reached: {rate:.4g} GB/s"
@@ -202,7 +192,7 @@ WIRES: dict[str, Wire] = {wire.name: wire for wire in _ALL}
 
 
 def link_model(name: str, lanes: int | None = None) -> LinkModel:
-    """The link model of that name, of so many lanes; InputError, with a suggestion, when there is none of them."""
+    """Return the link model of that name and so many lanes. Raise InputError, with a suggestion, for an unknown one."""
     if name in WIRES:
         return WIRES[name].model(lanes)
     found = PUBLISHED.get(name)

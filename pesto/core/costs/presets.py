@@ -1,10 +1,10 @@
-"""What one device can do: published peaks by precision, and the share of them that training steps reach."""
+"""Rates of device models: published peaks by precision, and the share of them that training steps reach."""
 
 import os
 import subprocess
 from dataclasses import dataclass, replace
 
-from pesto.core.cluster import PRECISIONS, Device, Rates
+from pesto.core.cluster import PRECISIONS, Device
 from pesto.core.errors import InputError
 from pesto.core.files.toml import suggest
 
@@ -15,7 +15,7 @@ class Preset:
 
     name: str
     kind: str
-    """What graphs ask for: gpu, cpu."""
+    """Kind of device, as graphs have it: gpu, cpu."""
     peaks: tuple[tuple[str, float], ...]
     """Dense operations per second by precision: fp64, fp32, tf32, fp16, bf16, int8; those that it has."""
     tensor: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Preset:
     source: str
     """Where the numbers come from."""
     complete: bool = False
-    """Whether a precision without a peak is refused: where a file describes the device, nothing else does."""
+    """True if a precision without a peak is refused: where a file describes the device, nothing else does."""
 
     @property
     def peak_flops(self) -> float:
@@ -153,23 +153,34 @@ PRESETS: dict[str, Preset] = {p.name: p for p in _ALL}
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name; InputError with a suggestion when there is none."""
-    found = PRESETS.get(name)
-    if found is None:
+    """Return the preset of that name. Raise InputError with a suggestion when there is none."""
+    if name not in PRESETS:
         raise InputError.build(f"no device preset is named {name!r}", remedy=suggest(name, PRESETS))
-    return found
+    return PRESETS[name]
 
 
 def device_preset(device: Device) -> Preset:
-    """What a device can do: its preset's numbers, with its own rates in their place.
+    """Return the rates of a device: its preset's numbers, with its own in their place.
 
-    InputError when its preset is unknown, or it has neither a preset nor all rates.
+    Raise InputError when its preset is unknown, or it has neither a preset nor all rates.
     """
     own = device.rates
     if own is None:
         return preset(device.preset)
     if device.preset not in PRESETS:
-        return _describe_unknown(device, own)
+        # A device that no preset knows: estimates for what a datasheet does not say.
+        if not own.peaks or own.bandwidth is None or own.sms is None or own.clock_hz is None:
+            raise InputError.build(
+                f"device {device.name}: no device preset is named {device.preset!r}, and not all of peak_tflops, "
+                "memory_gb_s, sms and clock_ghz are given",
+                remedy="give these, or a preset",
+            )
+        return Preset(
+            name=device.preset, kind=device.kind, peaks=own.peaks, tensor=_tensor(dict(own.peaks)),
+            bandwidth=own.bandwidth, sms=own.sms, clock_hz=own.clock_hz, l2_bytes=own.l2_bytes or 0.0,
+            flop_efficiency=0.5, bandwidth_efficiency=0.8, launch_s=4e-6 if own.launch_s is None else own.launch_s,
+            bookkeeping_s=0.0, source="the cluster file", complete=True,
+        )  # fmt: skip
     base = preset(device.preset)
     peaks = {**dict(base.peaks), **dict(own.peaks)}
     given = {name: getattr(own, name) for name in ("bandwidth", "l2_bytes", "sms", "clock_hz", "launch_s")}
@@ -181,42 +192,25 @@ def device_preset(device: Device) -> Preset:
     )
 
 
-def _describe_unknown(device: Device, own: Rates) -> Preset:
-    """A device that no preset knows: estimates for what a datasheet does not say."""
-    if not own.peaks or own.bandwidth is None or own.sms is None or own.clock_hz is None:
-        raise InputError.build(
-            f"device {device.name}: no device preset is named {device.preset!r}, and not all of peak_tflops, "
-            "memory_gb_s, sms and clock_ghz are given",
-            remedy="give these, or a preset",
-        )
-    peaks = dict(own.peaks)
-    return Preset(
-        name=device.preset, kind=device.kind, peaks=own.peaks, tensor=_tensor(peaks), bandwidth=own.bandwidth,
-        sms=own.sms, clock_hz=own.clock_hz, l2_bytes=own.l2_bytes or 0.0, flop_efficiency=0.5,
-        bandwidth_efficiency=0.8, launch_s=4e-6 if own.launch_s is None else own.launch_s, bookkeeping_s=0.0,
-        source="the cluster file", complete=True,
-    )  # fmt: skip
-
-
 def preset_named_in(text: str) -> Preset | None:
-    """The preset that a device's own description names, such as V100 in "Tesla V100-SXM2-16GB"; None for none.
+    """Return the preset that a device's own description names, such as V100 in "Tesla V100-SXM2-16GB", or None.
 
-    Of several, the one with most words: an "H100 PCIe" is no H100.
+    Of several the one with most words counts: an "H100 PCIe" is no H100.
     """
     words = "".join(c if c.isalnum() else " " for c in text).split()
     named = [p for p in _ALL if set(p.name.split()) <= set(words)]
     return max(named, key=lambda p: len(p.name.split()), default=None)
 
 
-# MERGED from pesto.core.costs.presets: What a GPU says of its clocks, by the driver's own program.
+# The driver's own program tells a GPU's clocks.
 
 _QUERY = ("--query-gpu=clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits")
 PROGRAM = "nvidia-smi"
-"""What is asked, where it is installed."""
+"""Program that is run, where it is installed."""
 
 
 def gpu_clocks() -> str:
-    """The SM clock of the first GPU that this process sees, and the highest, in MHz; empty where nobody says."""
+    """Return the SM clock of the first GPU that this process sees, and the highest, in MHz; empty if not known."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip() or "0"
     try:
         asked = [PROGRAM, f"--id={seen}", *_QUERY]

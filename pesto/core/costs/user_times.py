@@ -1,4 +1,4 @@
-"""Times of one's own: a CSV file of seconds or factors by op or by type, in place of what else is known."""
+"""The user's own times: a CSV file of seconds or factors by op or by type, in place of other costs."""
 
 import codecs
 import csv
@@ -23,40 +23,41 @@ from pesto.core.source import TIMES, Origin
 from solvers.arrays import Ints
 
 SUFFIX = ".csv"
-"""What the name of a file of one's own times ends in; any other file is a profile."""
+"""Ending of the name of a file of the user's own times; any other file is a profile."""
 MOST_BYTES = 256 << 20
 MOST_SECONDS = 86_400.0
 """Of one op: a day."""
 MOST_SCALE = 1000.0
 _READ = ("name", "type", "device", "seconds", "scale")
+_COMMAS = "separate with commas, and write decimals with a point"
 _PASSED_OVER = ("dtype", "flops", "bytes", "origin", "kernel")
 """Columns of the list of a step's costs that are there for people."""
 _SAME = 1e-9
 """Relative difference up to which a time is the one that was known."""
 _FORMULA = ("'=", "'+", "'-", "'@")
-"""How a text begins that was kept from being a spreadsheet's formula."""
+"""Beginnings of a text that was kept from being a spreadsheet's formula."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRow:
-    """One line: what it speaks of, and either its time or a factor."""
+    """One line of the file: ops, and either their time or a factor."""
 
     line: int
-    """In the file, from 1."""
+    """Number of the line in the file, from 1."""
     name: str
-    """Of an op; empty for all ops of the type."""
+    """Name of an op; empty for all ops of the type."""
     type: str
-    """Of ops; beside a name, what the op has to be."""
+    """Type of ops; beside a name, the type that the op has to have."""
     device: str
     """A kind or a preset of devices; empty for all on which the op may be placed."""
     seconds: float
-    """At `Device.speed` 1; NaN where a factor is given."""
+    """Seconds at `Device.speed` 1; NaN where a factor is given."""
     scale: float
-    """Times what is known otherwise; NaN where seconds are given."""
+    """Factor of the time that is known otherwise; NaN where seconds are given."""
 
     @property
     def of(self) -> str:
-        """For people: the op or the type."""
+        """Words for the op or the type."""
         return f"op {quoted(self.name)}" if self.name else f"type {quoted(self.type)}"
 
 
@@ -68,16 +69,16 @@ class UserTimes:
     where: str
     """The file's name, for messages."""
     origin: Origin
-    """The same with a digest of its content, for plans."""
+    """Name and digest of the file, for plans."""
 
 
 def load_user_times(path: Path) -> UserTimes:
-    """The times in a CSV file (docs/guides/costs.md); InputError, with the line, for what is refused, or FileError."""
+    """Read the times in a CSV file (docs/guides/costs.md). Raise InputError, with the line, or FileError."""
     return parse_user_times(read_bytes(path, MOST_BYTES), shown(path.name))
 
 
 def parse_user_times(data: bytes, where: str) -> UserTimes:
-    """`load_user_times` for content already read; `where` names it in errors."""
+    """Parse content already read, as `load_user_times`; `where` names it in errors."""
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -86,7 +87,7 @@ def parse_user_times(data: bytes, where: str) -> UserTimes:
         ) from error
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        rows = tuple(_rows(lines, where))
+        rows = tuple(_read_rows(lines, where))
     except csv.Error as error:
         raise InputError.build(
             f"{where}, line {lines.line_num}: not CSV: {shown(error)}", remedy="correct it there"
@@ -106,12 +107,12 @@ def parse_user_times(data: bytes, where: str) -> UserTimes:
 
 
 def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback: Costs) -> Costs:
-    """Costs with the file's times in place of `fallback`'s wherever they differ.
+    """Return costs with the file's times in place of `fallback`'s wherever they differ.
 
     A row with a name holds before one with a type, and among these one of a preset before one of a kind and that before
     one of all devices. An op counts as GIVEN when the file has its seconds on every device where it may be placed; a
     time that is scaled, and one that is what was known, keep their origin. Seconds scale with `Device.speed`.
-    InputError when no row speaks of the graph on this cluster, or one gives an op another type than it has.
+    Raise InputError when no row speaks of the graph on this cluster, or one gives an op another type than it has.
     """
     chosen, unmatched = _matching_rows(graph, cluster, times)
     if (chosen < 0).all():
@@ -125,11 +126,17 @@ def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback:
     speed = np.array([device.speed for device in cluster.devices])
     said = np.where(np.isnan(seconds), fallback.compute_s * scale, seconds / speed)
     differs = (chosen >= 0) & ~np.isclose(said, fallback.compute_s, rtol=_SAME, atol=0)
+    note = [] if differs.any() else ["all its times are those that hold without it"]
+    if unmatched:
+        first = unmatched[0]
+        note.append(
+            f"{len(unmatched)} of {len(times.rows)} rows speak of nothing here, as {first.of}, line {first.line}"
+        )
     found = replace(
         fallback,
         compute_s=np.where(differs, said, fallback.compute_s),
         origin=np.where(known_everywhere(differs & ~np.isnan(seconds), graph, cluster), GIVEN, fallback.origin),
-        note=_note(times, unmatched, changed=bool(differs.any())),
+        note=f"{times.where}: {'; '.join(note)}" if note else "",
     )
     if not differs.any():
         return found
@@ -140,30 +147,37 @@ def apply_user_times(graph: Graph, cluster: Cluster, times: UserTimes, fallback:
     return replace(found, source=source, files=(times.origin, *fallback.files))
 
 
-def _note(times: UserTimes, unmatched: list[TimeRow], *, changed: bool) -> str:
-    said = [] if changed else ["all its times are those that hold without it"]
-    if unmatched:
-        first = unmatched[0]
-        said.append(
-            f"{len(unmatched)} of {len(times.rows)} rows speak of nothing here, as {first.of}, line {first.line}"
-        )
-    return f"{times.where}: {'; '.join(said)}" if said else ""
-
-
 def _matching_rows(graph: Graph, cluster: Cluster, times: UserTimes) -> tuple[Ints, list[TimeRow]]:
     """([n, d] index of the row that holds for an op on a device, -1 for none; rows that hold nowhere)."""
-    columns, can, places = _columns(graph, cluster, times), runnable(graph, cluster), placeable(graph, cluster)
+    devices = cluster.devices
+    labels = dict.fromkeys([*graph.kinds, *(d.kind for d in devices), *(d.preset for d in devices), *PRESETS])
+    # Indices of the devices that each label of the file speaks of.
+    columns = {"": list(range(len(devices)))}
+    for row in times.rows:
+        if row.device and row.device not in labels:
+            raise InputError.build(
+                f"{times.where}, line {row.line}: device {quoted(row.device)} is no kind of device and no preset",
+                remedy=suggest(row.device, labels),
+            )
+        columns.setdefault(row.device, [k for k, d in enumerate(devices) if row.device in (d.kind, d.preset)])
+    can, places = runnable(graph, cluster), placeable(graph, cluster)
     chosen = np.full(can.shape, -1, dtype=np.int64)
     met = np.zeros(len(times.rows), dtype=np.bool_)
     by_name = _named_ops(graph, times)
-    kinds = {*graph.kinds, *(device.kind for device in cluster.devices)}
+    kinds = {*graph.kinds, *(device.kind for device in devices)}
     groups: dict[tuple[bool, int, str], list[int]] = {}
     for k, row in enumerate(times.rows):
-        groups.setdefault((bool(row.name), 1 + (row.device not in kinds) if row.device else 0, row.device), []).append(
-            k
-        )
+        rank = 1 + (row.device not in kinds) if row.device else 0
+        groups.setdefault((bool(row.name), rank, row.device), []).append(k)
     for (named, _, label), rows in sorted(groups.items()):  # what holds before others is written after them
-        ops, which = _of_names(times, rows, by_name) if named else _of_types(graph, times, rows)
+        if named:
+            pairs = [(by_name[times.rows[k].name], k) for k in rows if times.rows[k].name in by_name]
+            ops, which = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        else:
+            of_type = {times.rows[k].type: k for k in rows}
+            which = np.array([of_type.get(name, -1) for name in graph.types], dtype=np.int64)[graph.type_of]
+            ops = np.flatnonzero(which >= 0)
+            which = which[ops]
         for d in columns[label]:
             here = (can if label else places)[ops, d]
             chosen[ops[here], d] = which[here]
@@ -171,40 +185,10 @@ def _matching_rows(graph: Graph, cluster: Cluster, times: UserTimes) -> tuple[In
     return chosen, [row for row, there in zip(times.rows, met.tolist(), strict=True) if not there]
 
 
-def _of_names(times: UserTimes, rows: list[int], by_name: dict[str, int]) -> tuple[Ints, Ints]:
-    """Ops, and the row of each, of rows with names."""
-    pairs = [(by_name[times.rows[k].name], k) for k in rows if times.rows[k].name in by_name]
-    ops, which = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return ops, which
-
-
-def _of_types(graph: Graph, times: UserTimes, rows: list[int]) -> tuple[Ints, Ints]:
-    """Ops, and the row of each, of rows with types alone."""
-    of_type = {times.rows[k].type: k for k in rows}
-    row = np.array([of_type.get(name, -1) for name in graph.types], dtype=np.int64)[graph.type_of]
-    ops = np.flatnonzero(row >= 0)
-    return ops, row[ops]
-
-
-def _columns(graph: Graph, cluster: Cluster, times: UserTimes) -> dict[str, list[int]]:
-    """Indices of the devices that each label of the file speaks of; InputError for a label that nothing has."""
-    devices = cluster.devices
-    known = dict.fromkeys([*graph.kinds, *(d.kind for d in devices), *(d.preset for d in devices), *PRESETS])
-    found = {"": list(range(len(devices)))}
-    for row in times.rows:
-        if row.device and row.device not in known:
-            raise InputError.build(
-                f"{times.where}, line {row.line}: device {quoted(row.device)} is no kind of device and no preset",
-                remedy=suggest(row.device, known),
-            )
-        found.setdefault(row.device, [k for k, d in enumerate(devices) if row.device in (d.kind, d.preset)])
-    return found
-
-
 def _named_ops(graph: Graph, times: UserTimes) -> dict[str, int]:
     """Index of the op that each name in the file is of; InputError where its type is another than the file says."""
     index = {name: i for i, name in enumerate(graph.names)}
-    found = {}
+    ops = {}
     for row in times.rows:
         plain = row.name[1:] if row.name.startswith(_FORMULA) else row.name
         i = index.get(row.name, index.get(plain))
@@ -216,25 +200,21 @@ def _named_ops(graph: Graph, times: UserTimes) -> dict[str, int]:
                 f"{times.where}, line {row.line}: {row.of} is of type {shown(own_type)} and not {shown(row.type)}",
                 remedy="correct the type or leave it out",
             )
-        found[row.name] = i
-    return found
+        ops[row.name] = i
+    return ops
 
 
-def _rows(lines: Iterator[list[str]], where: str) -> Iterator[TimeRow]:
+def _read_rows(lines: Iterator[list[str]], where: str) -> Iterator[TimeRow]:
+    """Rows that give a number; others leave all as it is."""
     header = [cell.strip() for cell in next(lines, [])]
+    columns = _READ + _PASSED_OVER
     if not any(header):
         raise InputError.build("no line of column names", where=where, remedy="begin with one, such as name,seconds")
     for name in header:
         if set(name) & {";", "\t"}:
-            raise InputError.build(
-                f"column {quoted(name, 80)}",
-                where=where,
-                remedy="separate with commas, and write decimals with a point",
-            )
-        if name not in _READ + _PASSED_OVER:
-            raise InputError.build(
-                f"unknown column {quoted(name, 80)}", where=where, remedy=suggest(name, _READ + _PASSED_OVER)
-            )
+            raise InputError.build(f"column {quoted(name, 80)}", where=where, remedy=_COMMAS)
+        if name not in columns:
+            raise InputError.build(f"unknown column {quoted(name, 80)}", where=where, remedy=suggest(name, columns))
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise InputError.build(f"two columns are named {twice!r}", where=where, remedy="leave one")
@@ -244,30 +224,21 @@ def _rows(lines: Iterator[list[str]], where: str) -> Iterator[TimeRow]:
     for number, cells in enumerate(lines, start=2):
         if not any(cell.strip() for cell in cells):
             continue
+        line = f"{where}, line {number}"
         if len(cells) != len(header):
-            raise InputError.build(
-                f"{where}, line {number}: {len(cells)} cells under {len(header)} columns",
-                remedy="separate with commas, and write decimals with a point",
-            )
-        row = _row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), number, where)
-        if row is not None:
-            yield row
-
-
-def _row(cell: dict[str, str], line: int, where: str) -> TimeRow | None:
-    """None for a row without a number, which leaves all as it is."""
-    name, of_type = cell.get("name", ""), cell.get("type", "")
-    seconds = _number(cell.get("seconds", ""), "seconds", MOST_SECONDS, f"{where}, line {line}")
-    scale = _number(cell.get("scale", ""), "scale", MOST_SCALE, f"{where}, line {line}")
-    if math.isnan(seconds) and math.isnan(scale):
-        return None
-    if not math.isnan(seconds) and not math.isnan(scale):
-        raise InputError.build(f"{where}, line {line}: both seconds and scale", remedy="leave one empty")
-    if not name and not of_type:
-        raise InputError.build(
-            f"{where}, line {line}: neither a name nor a type", remedy="say of which ops the number is"
+            raise InputError.build(f"{line}: {len(cells)} cells under {len(header)} columns", remedy=_COMMAS)
+        cell = dict.fromkeys(columns, "") | dict(zip(header, (cell.strip() for cell in cells), strict=True))
+        seconds = _number(cell["seconds"], "seconds", MOST_SECONDS, line)
+        scale = _number(cell["scale"], "scale", MOST_SCALE, line)
+        if math.isnan(seconds) and math.isnan(scale):
+            continue
+        if not math.isnan(seconds) and not math.isnan(scale):
+            raise InputError.build(f"{line}: both seconds and scale", remedy="leave one empty")
+        if not cell["name"] and not cell["type"]:
+            raise InputError.build(f"{line}: neither a name nor a type", remedy="say of which ops the number is")
+        yield TimeRow(
+            line=number, name=cell["name"], type=cell["type"], device=cell["device"], seconds=seconds, scale=scale
         )
-    return TimeRow(line=line, name=name, type=of_type, device=cell.get("device", ""), seconds=seconds, scale=scale)
 
 
 def _number(text: str, column: str, most: float, where: str) -> float:
