@@ -19,8 +19,7 @@ from ortools.sat.python import cp_model
 
 from solvers.base import Solver
 from solvers.bounds import quick_bounds
-from solvers.bounds.schedule_facts import ScheduleFacts
-from solvers.bounds.windows import informed
+from solvers.bounds.windows import ScheduleFacts, informed
 from solvers.checker import check
 from solvers.cpsat.model import IntervalModel, build
 from solvers.cpsat.scale import HORIZON, scale

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from solvers.arguments import expect
-from solvers.base import Progress, Report, Stoppable
+from solvers.base import Progress, Report, SolverEntry, Stoppable
 from solvers.checker import check
 from solvers.compiled.interruption import struck
 from solvers.heuristics.methods import PLACERS, Placer
@@ -18,10 +18,9 @@ from solvers.milp.program_text import read_back, written
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
-from solvers.process.registry import SolverEntry
 from solvers.result import NOT_BEGUN, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.structure.horizon import serial
+from solvers.structure.paths import serial
 
 
 def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> SolverEntry:

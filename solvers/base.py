@@ -1,8 +1,10 @@
-"""The one-method interface of a solver."""
+"""The one-method interface of a solver, and where each lives: vendors are imported late, by nothing else."""
 
+import importlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Protocol, runtime_checkable
 
 from solvers.problem import Problem
@@ -15,11 +17,11 @@ class Progress:
     """One step of a running solve: a better schedule, a better bound, lines of its log, or several of these."""
 
     schedule: Schedule | None
-    """A better one; None where only something else is new."""
+    """A better schedule; None where only something else is new."""
     lower_bound: int
     """Ticks that no schedule can beat."""
     seconds: float
-    """Since the solve began."""
+    """Seconds since the solve began."""
     bound_by: str = ""
     """Source of the lower bound, as in `Result`."""
     log: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class Stoppable(Protocol):
     """A solver that runs here, for long, and ends when asked: its engines have processes of their own."""
 
     def until(self, stop: threading.Event) -> Solver:
-        """The same solver, which ends once `stop` is set."""
+        """Return the same solver, which ends once `stop` is set."""
         ...
 
 
@@ -61,3 +63,49 @@ class Compiling(Protocol):
     def compile_ahead(self) -> None:
         """Compile what a solve will run."""
         ...
+
+
+OWN = "pesto-placement"
+"""The distribution whose version a solver without a vendor has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverEntry:
+    """One row of the table of solvers."""
+
+    module: str
+    attribute: str
+    """Attribute of the module that returns a `Solver` when called with `arguments`."""
+    isolated: bool
+    """True if it must run in a process of its own: everything with native code that can crash or ignore its limit."""
+    package: str | None = None
+    """The distribution it needs; None when it needs none beyond the project's own."""
+    optional: bool = False
+    """True if the package comes with an extra of this project, so that nothing is wrong where it is not installed."""
+    confirms: bool = False
+    """True if its word that no schedule exists is that of two solvers, and believed without a proof."""
+    versions: str | None = None
+    """A module whose `version()` is the solver's own, None where it is not here; None: the package's is."""
+    polishes: bool = False
+    """True if a quick start helps it: it improves on `Options.start`, and makes none by itself."""
+    lives: bool = False
+    """True if it weighs `Problem.lives`, what comes and goes; what does not is given the problem without them."""
+    formulations: tuple[str, ...] = ()
+    """The integer programs that it can be given by name; none where it has a model of its own."""
+    arguments: tuple[str, ...] = ()
+
+    def load(self) -> Solver:
+        """Return the solver; raise ImportError for a missing package, AttributeError when the module lacks it."""
+        solver: Solver = getattr(importlib.import_module(self.module), self.attribute)(*self.arguments)
+        return solver
+
+    def version(self) -> str | None:
+        """Return the version of the solver or its package, None where it is not here; of the project without a package,
+        or ""."""
+        if self.versions is not None:
+            version: str | None = importlib.import_module(self.versions).version()
+            return version
+        try:
+            return metadata.version(self.package or OWN)
+        except metadata.PackageNotFoundError:
+            return None if self.package else ""

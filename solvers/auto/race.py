@@ -6,18 +6,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from solvers import api
-from solvers.base import Progress, Report
-from solvers.bounds.solver import VERSION
+from solvers.base import Progress, Report, SolverEntry
+from solvers.bounds.strong import VERSION
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
-from solvers.process.registry import SolverEntry
 from solvers.progress import SolveMonitor
 from solvers.result import FAILED, SEEDS, Limit, Options, Result
 
 ARGUMENTS = "bounds"
 """The engine that finds no schedules, and so is none of the table of solvers."""
-_ARGUMENTS = SolverEntry(module="solvers.bounds.solver", attribute="BoundSolver", isolated=True)
+_ARGUMENTS = SolverEntry(module="solvers.bounds.strong", attribute="BoundSolver", isolated=True)
 _LEAST_S = 3.0
 """Seconds of a leg at least: a process starts and builds its model anew in each."""
 _FIRST = 1 / 8

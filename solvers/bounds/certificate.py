@@ -1,8 +1,9 @@
-"""Verification of a bound from its evidence, by arithmetic that shares no code with the search for the bound.
+"""Verification of a bound from its evidence, by arithmetic that shares no code with the search (`solvers.bounds.full`).
 
-First all distances by longest paths, with every claim as one more edge (`solvers.bounds.recheck`); then each claim,
-with these. That is no circle: a claim about two anchors is checked with distances to and from tasks strictly between,
-and what claims these rest on lie between the two anchors, with fewer tasks between. So all hold, by induction on that.
+First all distances by longest paths, with every claim as one more edge; then each claim, with these. That is no circle:
+a claim about two anchors is checked with distances to and from tasks strictly between, and what claims these rest on
+lie between the two anchors, with fewer tasks between. So all hold, by induction on that. What both start from is a
+topological order and the units of a problem.
 """
 
 from typing import NamedTuple
@@ -12,9 +13,162 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.bounds.evidence import ALL, HEAVIEST, HERE, THERE, Claim, Evidence
 from solvers.bounds.evidence import NONE as NOWHERE
-from solvers.bounds.recheck import CANNOT, AnchorDistances, OrderedTasks, retraced, tasks_of, usable
+from solvers.compiled.dag import topological_order
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 from solvers.structure.units import Units, units_of
+
+CANNOT = 2**58
+"""The distance of two tasks at one location that cannot share one, or at two that must."""
+UNKNOWN = -1
+"""The distance from a task that does not precede."""
+
+
+class OrderedTasks(NamedTuple):
+    """Tasks in topological order, and the edges between their positions. n tasks, e edges."""
+
+    order: Ints
+    """[n] task at each position."""
+    position: Ints
+    """[n] position of each task."""
+    took: Ints
+    """[n] least ticks of each task on any device."""
+    sites: Ints
+    """[n] a bit for each location where the task can be."""
+    unit: Ints
+    """[n] unit of each task; tasks of one unit share a location."""
+    src: Ints
+    dst: Ints
+    near: Ints
+    """[e] least ticks from the finish of one end to the start of the other at one location."""
+    far: Ints
+    """[e] the same ticks at two locations."""
+
+
+class AnchorDistances(NamedTuple):
+    """[n, k + 2] distances between each position and the start (0), k anchors, and the end (k + 1)."""
+
+    near: Ints
+    far: Ints
+
+
+def tasks_of(p: Problem, units: Units) -> OrderedTasks:
+    """Return the tasks and edges that distances are computed from. O(e l^2)."""
+    able = units.allowed[units.unit]
+    near = np.where((able[p.src] & able[p.dst]).any(axis=1), 0, CANNOT)
+    far = np.full(p.edges, CANNOT, dtype=np.int64)
+    apart = units.unit[p.src] != units.unit[p.dst]
+    sends = p.payload >= 0
+    for here in range(p.locations):
+        for there in range(p.locations):
+            if here != there:
+                ticks = np.zeros(p.edges, dtype=np.int64)
+                ticks[sends] = p.transfer[p.payload[sends], p.path_class[here, there]]
+                both = apart & able[p.src, here] & able[p.dst, there]
+                far[both] = np.minimum(far, ticks)[both]
+    order = topological_order(p.tasks, p.src, p.dst)
+    position = np.empty(p.tasks, dtype=np.int64)
+    position[order] = np.arange(p.tasks)
+    took = np.where(usable(p, units), p.duration, CANNOT).min(axis=1, initial=CANNOT)[order]
+    sites = (able @ (1 << np.arange(p.locations)))[order].astype(np.int64)
+    return OrderedTasks(order, position, took, sites, units.unit[order], position[p.src], position[p.dst], near, far)
+
+
+def usable(p: Problem, units: Units) -> Bools:
+    """Return [n, m] whether a task can run on a device, its group included."""
+    found: Bools = p.allowed & units.allowed[units.unit][:, p.location]
+    return found
+
+
+def trace_distances(tasks: OrderedTasks, anchors: Ints, claims: Ints) -> tuple[AnchorDistances, AnchorDistances]:
+    """Return distances from the start and the anchors to each position, and from each to the anchors and the end.
+
+    Each claim, [c, 8] by `solvers.bounds.evidence.Claim`, is taken as one more edge. O(k (e + c)).
+    """
+    n, k = len(tasks.took), len(anchors)
+    number = np.zeros(n, dtype=np.int64)
+    number[anchors] = np.arange(1, k + 1)
+    place = np.concatenate([[-1], anchors, [-1]])
+    columns = (place, number, np.where(place < 0, 0, tasks.sites[place]))
+    tables = [np.full((n, k + 2), UNKNOWN, dtype=np.int64) for _ in range(4)]
+    forward, backward = AnchorDistances(*tables[:2]), AnchorDistances(*tables[2:])
+    forward.near[:, 0] = forward.far[:, 0] = backward.near[:, -1] = backward.far[:, -1] = 0
+    for back, reach in ((False, forward), (True, backward)):
+        at, other = (tasks.dst, tasks.src) if back else (tasks.src, tasks.dst)
+        edge = np.argsort(at, kind="stable")
+        edges = (np.searchsorted(at[edge], np.arange(n + 1)), other[edge], tasks.near[edge], tasks.far[edge])
+        own = np.argsort(claims[:, 0 if back else 1], kind="stable")
+        offset = np.searchsorted(claims[own, 0 if back else 1], np.arange(k + 3))
+        _sweep(tasks, edges, columns, (claims[own], offset), (forward, reach), back)
+    return forward, backward
+
+
+@routine
+def _sweep(
+    tasks: OrderedTasks,
+    edges: tuple[Ints, Ints, Ints, Ints],
+    columns: tuple[Ints, Ints, Ints],
+    claims: tuple[Ints, Ints],
+    tables: tuple[AnchorDistances, AnchorDistances],
+    back: bool,
+) -> None:
+    """Send the distances of each position along its edges, after what the claims of an anchor add to it."""
+    (offset, other, near, far), (place, number, sites), (rows, own), (known, reach) = edges, columns, claims, tables
+    for k in range(len(number)):
+        x = len(number) - 1 - k if back else k
+        _tie(tasks, place, x, reach)
+        j = number[x]
+        for c in range(own[j], own[j + 1] if j > 0 else own[j]):
+            b = rows[c, 1] if back else rows[c, 0]
+            # At an end of the schedule there is no location: near and far are the same.
+            end = b == 0 or b == reach.near.shape[1] - 1
+            if end or rows[c, 2] == 0:
+                reach.near[x, b] = max(reach.near[x, b], rows[c, 3])
+            if end or rows[c, 2] == 1:
+                reach.far[x, b] = max(reach.far[x, b], rows[c, 3])
+            if place[b] >= 0:
+                later, earlier = (place[b], j) if back else (x, b)
+                length = (known.near[later, earlier], known.far[later, earlier])
+                _send(tasks, sites, (place[b], x), length, reach)
+        for e in range(offset[x], offset[x + 1]):
+            z, length = other[e], (near[e], far[e])
+            _send(tasks, sites, (x, z), length, reach)
+            if j > 0:
+                reach.near[z, j] = max(reach.near[z, j], length[0])
+                reach.far[z, j] = max(reach.far[z, j], length[1])
+
+
+@routine
+def _send(
+    tasks: OrderedTasks, sites: Ints, hop: tuple[int, int], length: tuple[int, int], reach: AnchorDistances
+) -> None:
+    """Take the distances of one position to another that is some length away."""
+    x, z = hop
+    near, far, took = reach.near, reach.far, tasks.took[x]
+    for a in range(near.shape[1]):
+        if near[x, a] < 0:
+            continue
+        other = min(near[x, a] + took + length[1], far[x, a] + took + length[0])
+        # More than two locations: bits are left once the two lowest are cleared.
+        among = sites[a] | tasks.sites[x] | tasks.sites[z]
+        among &= among - 1
+        if among & (among - 1):
+            other = min(other, far[x, a] + took + length[1])
+        near[z, a] = max(near[z, a], min(CANNOT, near[x, a] + took + length[0], far[x, a] + took + length[1]))
+        far[z, a] = max(far[z, a], min(CANNOT, other))
+
+
+@routine
+def _tie(tasks: OrderedTasks, place: Ints, x: int, reach: AnchorDistances) -> None:
+    """Tasks of one unit, or with one location for both, cannot be apart; those without a common one, not together."""
+    for a in range(1, len(place) - 1):
+        if reach.near[x, a] >= 0:
+            one, two = tasks.sites[place[a]], tasks.sites[x]
+            if one & two == 0:
+                reach.near[x, a] = CANNOT
+            if tasks.unit[place[a]] == tasks.unit[x] or (one == two and one & (one - 1) == 0):
+                reach.far[x, a] = CANNOT
+
 
 _MOST = 2**46
 """Exclusive upper limit of ticks and thresholds, so that all sums are exact."""
@@ -26,7 +180,7 @@ class EvidenceError(ValueError):
 
 
 def follows(problem: Problem, evidence: Evidence) -> int:
-    """The ticks that every schedule takes, by the evidence. EvidenceError when it proves nothing.
+    """Return the ticks that every schedule takes, by the evidence; raise EvidenceError when it proves nothing.
 
     O(e l^2 + k (e + c)) for k anchors and c claims, and O(n) for each claim.
     """
@@ -38,12 +192,15 @@ def follows(problem: Problem, evidence: Evidence) -> int:
         raise EvidenceError(f"evidence is for up to {_LOCATIONS} locations, {_MOST} ticks, and groups with a location")
     tasks = tasks_of(problem, units)
     anchors, claims = _read(problem, evidence, tasks.position)
-    forward, backward = retraced(tasks, anchors, claims)
-    work = [_work(problem, units, weight)[tasks.order] for weight in evidence.weights]
-    between = _TasksBetween(tasks, anchors, forward, backward)
+    forward, backward = trace_distances(tasks, anchors, claims)
+    can, work = usable(problem, units), []
+    for weight in evidence.weights:
+        least = np.where(can, problem.duration * np.array(weight, dtype=np.int64), CANNOT).min(axis=1, initial=CANNOT)
+        work.append(ints(least[tasks.order]))
+    columns = [np.ascontiguousarray(table.T) for table in (*forward, *backward)]
     for claim in map(Claim._make, claims.tolist()):
         room = _DeviceCapacity.of(problem, evidence.weights[claim.weight])
-        if not _refuted(claim, between.options(claim, work[claim.weight]), room):
+        if not _refuted(claim, _tasks_between(tasks, anchors, columns, claim, work[claim.weight]), room):
             raise EvidenceError(f"anchors {claim.first} and {claim.last} are not shown to be {claim.ticks} ticks apart")
     whole = forward.near[:, 0] + tasks.took + backward.near[:, -1]
     last = claims[(claims[:, 0] == 0) & (claims[:, 1] == len(anchors) + 1)]
@@ -51,7 +208,7 @@ def follows(problem: Problem, evidence: Evidence) -> int:
 
 
 def _read(p: Problem, evidence: Evidence, position: Ints) -> tuple[Ints, Ints]:
-    """Positions of the anchors, and the claims, [c, 8]; all in range and in order."""
+    """Return positions of the anchors, and the claims, [c, 8]; raise EvidenceError for any out of range or order."""
     if any(not 0 <= task < p.tasks for task in evidence.anchors):
         raise EvidenceError("an anchor is not a task")
     anchors = position[np.array(evidence.anchors, dtype=np.int64)]
@@ -73,12 +230,6 @@ def _read(p: Problem, evidence: Evidence, position: Ints) -> tuple[Ints, Ints]:
     return anchors, claims
 
 
-def _work(p: Problem, units: Units, weight: tuple[int, ...]) -> Ints:
-    """[n] least weighted ticks of each task."""
-    ticks = np.where(usable(p, units), p.duration * np.array(weight, dtype=np.int64), CANNOT)
-    return ints(ticks.min(axis=1, initial=CANNOT))
-
-
 class _IntervalTasks(NamedTuple):
     """The tasks between two anchors as arrays of [x] entries, in ticks."""
 
@@ -92,30 +243,21 @@ class _IntervalTasks(NamedTuple):
     """True if a third location is possible."""
 
 
-class _TasksBetween:
-    """The tasks between two anchors, with their distances from and to both."""
-
-    def __init__(self, tasks: OrderedTasks, anchors: Ints, forward: AnchorDistances, backward: AnchorDistances) -> None:
-        self._tasks, self._anchors = tasks, anchors
-        self._columns = [np.ascontiguousarray(table.T) for table in (*forward, *backward)]
-
-    def options(self, claim: Claim, work: Ints) -> _IntervalTasks:
-        """Return the arrays of the tasks that have work."""
-        ends = len(self._anchors) + 1
-        low = self._anchors[claim.first - 1] + 1 if claim.first > 0 else 0
-        high = self._anchors[claim.last - 1] if claim.last < ends else len(work)
-        nh, fh, nt, ft = (
-            table[column, low:high]
-            for table, column in zip(self._columns, (claim.first, claim.first, claim.last, claim.last), strict=True)
-        )
-        some = np.flatnonzero((nh >= 0) & (nt >= 0) & (work[low:high] > 0))
-        third = np.zeros(len(some), dtype=np.bool_)
-        if claim.first > 0 and claim.last < ends:
-            sites = self._tasks.sites[low:high][some] | self._tasks.sites[low - 1] | self._tasks.sites[high]
-            third = (sites & (sites - 1)) & ((sites & (sites - 1)) - 1) > 0
-        return _IntervalTasks(
-            work[low:high][some], nh[some], fh[some], nt[some], ft[some], self._tasks.took[low:high][some], third
-        )
+def _tasks_between(tasks: OrderedTasks, anchors: Ints, columns: list[Ints], claim: Claim, work: Ints) -> _IntervalTasks:
+    """Return the tasks with work between the two anchors of a claim; `columns` are the distances by anchor."""
+    ends = len(anchors) + 1
+    low = anchors[claim.first - 1] + 1 if claim.first > 0 else 0
+    high = anchors[claim.last - 1] if claim.last < ends else len(work)
+    rows = zip(columns, (claim.first, claim.first, claim.last, claim.last), strict=True)
+    nh, fh, nt, ft = (table[column, low:high] for table, column in rows)
+    some = np.flatnonzero((nh >= 0) & (nt >= 0) & (work[low:high] > 0))
+    third = np.zeros(len(some), dtype=np.bool_)
+    if claim.first > 0 and claim.last < ends:
+        sites = tasks.sites[low:high][some] | tasks.sites[low - 1] | tasks.sites[high]
+        third = (sites & (sites - 1)) & ((sites & (sites - 1)) - 1) > 0
+    return _IntervalTasks(
+        work[low:high][some], nh[some], fh[some], nt[some], ft[some], tasks.took[low:high][some], third
+    )
 
 
 class _DeviceCapacity(NamedTuple):
@@ -132,7 +274,7 @@ class _DeviceCapacity(NamedTuple):
         return cls(sum(weight), int(at.max()))
 
     def of_spans(self, here: int, there: int, third: int, *, apart: bool) -> int:
-        """The most weighted ticks of all devices, each at work within the span of its location."""
+        """Return the most weighted ticks of all devices, each at work within the span of its location."""
         if not apart:
             # Elsewhere are all devices but those of one location, or all.
             return self.most * here + (self.total - self.most) * there if here > there else self.total * there
@@ -168,7 +310,7 @@ def _refuted(claim: Claim, o: _IntervalTasks, room: _DeviceCapacity) -> bool:
 
 
 def _span(some: Bools, head: Ints, tail: Ints, limit: int) -> int:
-    """Ticks from the least head to the least tail of some tasks."""
+    """Return the ticks from the least head to the least tail of some tasks."""
     if not some.any():
         return 0
     return max(0, limit - int(head[some].min()) - int(tail[some].min()))

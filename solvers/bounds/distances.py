@@ -1,4 +1,4 @@
-"""Least ticks between any two tasks, at one location and at two: longest paths, raised by the work between.
+"""Least ticks between any two tasks, at one location and at two: longest paths, raised by the work between. Compiled.
 
 For tasks i before j, near(i, j) is the least time from the finish of i to the start of j when they share a location,
 far(i, j) when they do not, d = min(near, far). Each task x that descends from i and precedes j runs between the two, at
@@ -8,7 +8,18 @@ the location of i, of j, or at another:
     far(i, j)   >=  min(near(i, x) + p(x) + far(x, j),  far(i, x) + p(x) + near(x, j),  far(i, x) + p(x) + far(x, j))
 
 (the last only with a third location). So a path of tasks pays for a transfer where its ends are apart, and segments at
-a task that all others precede or follow add up. `solvers.bounds.segments` has what the work between i and j adds.
+a task that all others precede or follow add up. Four arguments, over any weights y of the devices, raise a distance D
+by the work between i and j:
+
+- all x of a set S are done by all devices:  D >= min near-or-far head + sum c(x) / sum y + min tail   (`packed`)
+- where D is too short for x to be elsewhere, x is where j is, and so are all such x: they share the devices of one
+  location, or prove that D is too short when two of them cannot meet                                   (`forced`)
+- the devices of other locations than i's start later by a transfer, those of others than j's end earlier (`spread`)
+- where i and j share a location that has no memory for all x, one x is elsewhere                      (`crowded`)
+
+The second is the bound of Papadimitriou and Yannakakis (1990) for delays between processors, without duplication and
+for a segment; the first that of `solvers.bounds.loads.preemptive`.
+
 The start and the end of the schedule count as tasks without ticks: d(start, j) is a head, d(j, end) a tail, and
 d(start, end) a bound on the makespan. One sweep in topological order is the fixed point of all of this.
 """
@@ -19,10 +30,225 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
-from solvers.bounds.segments import NEVER, NONE, DistanceTable, between, crowded, forced, packed, spread
+from solvers.bounds.loads import preemptive_sorted
 from solvers.compiled.dag import topological_order
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
+
+NONE = -1
+"""The distance of two tasks of which none precedes the other."""
+NEVER = 2**58
+"""The distance of two tasks at one location that cannot share one, or at two that must."""
+
+
+class DistanceTable(NamedTuple):
+    """Distances by position: rows are the later tasks. [n + 2, n + 2] but where noted."""
+
+    near: Ints
+    """Least ticks from the finish of i to the start of j when they share a location."""
+    far: Ints
+    """The same ticks when i and j are at two locations."""
+    least: Ints
+    """Least ticks from the finish of i to the start of j, wherever they are."""
+    apart: Bools
+    """True if two tasks cannot share a location, symmetric."""
+    took: Ints
+    """[n + 2] least ticks of each task."""
+    unit: Ints
+    """[n + 2] tasks of one unit share a location."""
+    work: Ints
+    """[q, n + 2] least weighted ticks of each task."""
+    total: Ints
+    """[q] sum of each of the weights."""
+    most: Ints
+    """[q] sum of each of the weights at the one location where it is greatest."""
+    memory: Ints
+    """[n + 2] bytes of each task."""
+    room: int
+    """Bytes of the largest location."""
+    sites: int
+    """Number of locations."""
+
+
+@routine
+def between(t: DistanceTable, i: int, j: int) -> Ints:
+    """Return the positions between i and j, by least distance from i."""
+    found = np.empty(j - i, dtype=np.int64)
+    count = 0
+    for x in range(i + 1, j):
+        if t.least[x, i] >= 0 and t.least[j, x] >= 0:
+            found[count] = x
+            count += 1
+    found = found[:count]
+    head = np.empty(count, dtype=np.int64)
+    for k in range(count):
+        head[k] = t.least[found[k], i]
+    return found[np.argsort(head, kind="mergesort")]
+
+
+@routine
+def packed(t: DistanceTable, i: int, j: int, inside: Ints) -> int:
+    """Return the least distance for the work inside, on all devices."""
+    found = 0
+    for q in range(len(t.total)):
+        head, work, tail = np.empty_like(inside), np.empty_like(inside), np.empty_like(inside)
+        count = 0
+        for x in inside:
+            if t.work[q, x] > 0:
+                head[count], work[count], tail[count] = t.least[x, i], t.work[q, x], t.least[j, x]
+                count += 1
+        head, work, tail = head[:count], work[:count], tail[:count]
+        found = max(found, -(-preemptive_sorted(head * t.total[q], work, tail * t.total[q]) // t.total[q]))
+    return found
+
+
+@routine
+def spread(t: DistanceTable, i: int, j: int, inside: Ints) -> int:
+    """Return the least distance for the work inside, other locations starting later than i's and ending before j's.
+
+    For each set S of a least head h and a least tail e, with a = min far head - h and b = min far tail - e,
+
+        work(S) <= Y (D - h - e) - (Y - y1) (a + b)    or    D < a + h + b + e and work(S) <= y1 (D - h - e),
+
+    Y being the sum of the weights and y1 the most at one location. O(n^2) for each weight.
+    """
+    tail = np.empty(len(inside), dtype=np.int64)
+    for k in range(len(inside)):
+        tail[k] = -t.least[j, inside[k]]
+    place = np.argsort(tail, kind="mergesort")
+    found = 0
+    for q in range(len(t.total)):
+        for first in range(len(inside)):
+            if first == 0 or t.least[inside[first], i] > t.least[inside[first - 1], i]:
+                found = max(found, _spread_from(t, (i, j), (inside, place), q, first))
+    return found
+
+
+@routine
+def _spread_from(t: DistanceTable, ends: tuple[int, int], sets: tuple[Ints, Ints], q: int, first: int) -> int:
+    """Return the same for sets of tasks from `first` on, by decreasing tail."""
+    i, j = ends
+    inside, place = sets
+    work, head, far_head, far_tail, found = 0, NEVER, NEVER, NEVER, 0
+    y, y1 = t.total[q], t.most[q]
+    for k in place:
+        x = inside[k]
+        if k < first or t.work[q, x] == 0:
+            continue
+        work += t.work[q, x]
+        tail = t.least[j, x]
+        head = min(head, t.least[x, i])
+        # At the ends of the schedule there is no location to be near to.
+        far_head = head if i == 0 else min(far_head, t.far[x, i])
+        far_tail = tail if j == len(t.took) - 1 else min(far_tail, t.far[j, x])
+        # Either some of the set is away from the first location, which costs idle time at both ends of the others, or
+        # all of it shares the devices of one location: the bound is the lesser of the two cases.
+        several = NEVER
+        if far_head < NEVER and far_tail < NEVER:
+            lost = (y - y1) * (far_head - head + far_tail - tail)
+            several = max(-(-(work + y * (head + tail) + lost) // y), far_head + far_tail)
+        found = max(found, min(several, head + tail - (-work // y1)))
+    return found
+
+
+@routine
+def crowded(t: DistanceTable, i: int, j: int, inside: Ints) -> int:
+    """Return the least distance of i and j at one location, for what has no memory there."""
+    bytes_, least = t.memory[i] + t.memory[j], NEVER
+    for x in inside:
+        bytes_ += t.memory[x]
+        least = min(least, t.far[x, i] + t.took[x] + t.far[j, x])
+    return least if bytes_ > t.room else 0
+
+
+@routine
+def forced(t: DistanceTable, i: int, j: int, inside: Ints) -> tuple[int, int]:
+    """Return the least distances of i and j at one location and at two, for what is forced to their locations."""
+    near = far = NEVER
+    inner = i > 0 and j < len(t.took) - 1
+    # The calls below stand in loops, once each: compiling what they inline takes seconds.
+    for together in range(1, -1, -1):
+        if together or inner:
+            ticks = _shortest(t, (i, j, together > 0), inside, t.near[j, i] if together else t.far[j, i])
+            if together:
+                near = ticks
+            far = ticks
+    return near, far
+
+
+@routine
+def _shortest(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, low: int) -> int:
+    """Return the least distance of at least `low` that nothing refutes: by steps that double, then by halves."""
+    high, step, ticks = NEVER, 1, low
+    # Feasibility is monotone in the distance, so bisection applies; doubling first, as most answers are near `low`.
+    while low < high:
+        if _feasible(t, ends, inside, ticks):
+            high = ticks
+        else:
+            low = ticks + 1
+        ticks = low + min(step, NEVER - low) - 1 if high == NEVER else (low + high) // 2
+        step *= 2
+    return high
+
+
+@routine
+def _feasible(t: DistanceTable, ends: tuple[int, int, bool], inside: Ints, ticks: int) -> bool:
+    """Return True if what is forced to the location of i, or of j, can be done there within `ticks`."""
+    at = np.empty((2, len(inside)), dtype=np.int64)
+    count = np.zeros(2, dtype=np.int64)
+    for x in inside:
+        to_i, to_j, elsewhere = _options(t, ends, x, ticks)
+        # A task with a choice of locations is forced to neither, and must not count for either.
+        if elsewhere or (to_i and to_j):
+            continue
+        if not to_i and not to_j:
+            return False
+        at[int(to_j), count[int(to_j)]] = x
+        count[int(to_j)] += 1
+    for side in range(2):
+        if count[side] > 1 and not _meet(t, ends, at[side, : count[side]], (ticks, side > 0)):
+            return False
+    return True
+
+
+@routine
+def _options(t: DistanceTable, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple[bool, bool, bool]:
+    """Return whether x has time at the location of i, at that of j, and elsewhere; one location counts as that of j."""
+    i, j, together = ends
+    took, last = t.took[x], len(t.took) - 1
+    if i == 0:
+        return False, t.least[x, i] + took + t.near[j, x] <= ticks, t.least[x, i] + took + t.far[j, x] <= ticks
+    if j == last:
+        return t.near[x, i] + took + t.least[j, x] <= ticks, False, t.far[x, i] + took + t.least[j, x] <= ticks
+    elsewhere = t.far[x, i] + took + t.far[j, x] <= ticks and (together or t.sites > 2)
+    if together:
+        return False, t.near[x, i] + took + t.near[j, x] <= ticks, elsewhere
+    return t.near[x, i] + took + t.far[j, x] <= ticks, t.far[x, i] + took + t.near[j, x] <= ticks, elsewhere
+
+
+@routine
+def _meet(t: DistanceTable, ends: tuple[int, int, bool], there: Ints, limit: tuple[int, bool]) -> bool:
+    """Return True if all tasks can be at the location of j, or else of i, in some ticks: `limit` is (ticks, of j)."""
+    for a in range(len(there)):
+        for b in range(a):
+            if t.apart[there[a], there[b]]:
+                return False
+    i, j, together = ends
+    ticks, of_j = limit
+    head, tail = np.empty_like(there), np.empty_like(there)
+    for k in range(len(there)):
+        x = there[k]
+        head[k] = t.least[x, i] if i == 0 else (t.near[x, i] if together or not of_j else t.far[x, i])
+        tail[k] = t.least[j, x] if j == len(t.took) - 1 else (t.near[j, x] if together or of_j else t.far[j, x])
+    by = np.argsort(head, kind="mergesort")
+    head, tail, there = head[by], tail[by], there[by]
+    for q in range(len(t.total)):
+        work, speed = t.work[q][there], t.most[q]
+        some = work > 0
+        if preemptive_sorted(head[some] * speed, work[some], tail[some] * speed) > ticks * speed:
+            return False
+    return True
+
 
 DENSE = 500
 """Tasks of a problem at most for which all pairs are looked at: about half a second a round of O(n^3)."""
@@ -109,7 +335,7 @@ class Distances:
 
 
 def distances(problem: Problem, lengths: PathLengths, arguments: DistanceArguments) -> Distances:
-    """Distances of all pairs, for at most DENSE tasks. O(n^3) and the effort. Deterministic."""
+    """Return the distances of all pairs, for at most DENSE tasks. O(n^3) and the effort. Deterministic."""
     n = problem.tasks
     task = topological_order(n, problem.src, problem.dst)
     place = rank_of(task) + 1
@@ -137,13 +363,21 @@ def distances(problem: Problem, lengths: PathLengths, arguments: DistanceArgumen
 
 @routine
 def _fill(t: DistanceTable, arguments: DistanceArguments) -> None:
-    """Row by row, and within a row from the nearest ancestor: what a distance depends on is final by then."""
+    """Find distances row by row, and within a row from the nearest ancestor: what one depends on is final by then."""
     last, effort = len(t.took) - 1, arguments.effort
     for j in range(1, last + 1):
         for i in range(j - 1, -1, -1):
             if t.near[j, i] < 0:
                 continue
-            _relate(t, i, j, arguments.transfers)
+            # Some must share a location, and some cannot.
+            if not arguments.transfers:
+                t.near[j, i] = t.far[j, i] = min(t.near[j, i], t.far[j, i])
+            elif i > 0 and j < last:
+                if t.unit[i] == t.unit[j]:
+                    t.far[j, i] = NEVER
+                if t.apart[j, i]:
+                    t.near[j, i] = NEVER
+            t.least[j, i] = min(t.near[j, i], t.far[j, i])
             # The effort is limited, and goes to pairs in the order in which their distances become final. The ends of
             # the schedule are looked at in any case: their distances are the windows of tasks and the bound itself.
             if effort > 0 or i == 0 or j == last:
@@ -153,19 +387,6 @@ def _fill(t: DistanceTable, arguments: DistanceArguments) -> None:
         if t.least[j, 0] >= NEVER:
             t.least[last, 0] = NEVER
             return
-
-
-@routine
-def _relate(t: DistanceTable, i: int, j: int, transfers: bool) -> None:
-    """Take account of who must share a location and who cannot."""
-    if not transfers:
-        t.near[j, i] = t.far[j, i] = min(t.near[j, i], t.far[j, i])
-    elif i > 0 and j < len(t.took) - 1:
-        if t.unit[i] == t.unit[j]:
-            t.far[j, i] = NEVER
-        if t.apart[j, i]:
-            t.near[j, i] = NEVER
-    t.least[j, i] = min(t.near[j, i], t.far[j, i])
 
 
 @routine

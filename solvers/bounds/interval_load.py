@@ -17,8 +17,8 @@ The sets tried are those of a least head and a least tail, on a grid.
 from typing import NamedTuple
 
 from solvers.arrays import Ints
+from solvers.bounds.distances import NEVER
 from solvers.bounds.evidence import ALL, HERE, NONE, THERE
-from solvers.bounds.segments import NEVER
 from solvers.compiled.kernels import spliced, subkernel
 
 LONGEST = 2**45
@@ -48,10 +48,10 @@ class IntervalLoads(NamedTuple):
 
 
 @spliced
-def least(crowd: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
-    """A distance, from `low`, such that one tick less is refuted, and by what: by steps that double, then by halves.
+def least(loads: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
+    """Return a distance, from `low`, such that one tick less is refuted, and by what, as `refuted` does.
 
-    It is raised by at least 2^-fine of `low`, and found as exactly.
+    It is raised by at least 2^-fine of `low`, and found as exactly, by steps that double, then by halves.
     """
     # A raise of less than 2^-fine is not worth a claim. Steps double from below, so that a pair that gains nothing
     # ends after one test.
@@ -59,7 +59,7 @@ def least(crowd: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
     close, high, why = step, NEVER, 0
     while low + step < LONGEST and (high == NEVER or high - low >= close):
         ticks = low + step - 1 if high == NEVER else (low + high) // 2
-        found = refuted(crowd, ticks)
+        found = refuted(loads, ticks)
         if found > 0:
             low, why, step = ticks + 1, found, 2 * step
         else:
@@ -70,28 +70,44 @@ def least(crowd: IntervalLoads, low: int, fine: int) -> tuple[int, int]:
 
 
 @spliced
-def refuted(crowd: IntervalLoads, ticks: int) -> int:
-    """Find tasks without room: 0 for none, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
+def refuted(loads: IntervalLoads, ticks: int) -> int:
+    """Find tasks without room: return 0 for none, else 1 + the kind * GRID^2 + the cell of the least head and tail."""
     for k in range(_CELLS):
-        crowd.cells[k, :, :] = 0 if k < _WORK else NEVER
-    if not _tally(crowd.tasks, crowd.size, crowd.cells, crowd.far, ticks):
+        loads.cells[k, :, :] = 0 if k < _WORK else NEVER
+    if not _tally(loads.tasks, loads.size, loads.cells, loads.far, ticks):
         return 1 + NONE * GRID * GRID
     # Sums over all cells of at least a head and a tail: each of the GRID^2 sets of tasks then costs one look.
-    _gather(crowd.cells)
+    c = loads.cells
+    for k in range(_CELLS):
+        for u in range(GRID - 1, -1, -1):
+            for v in range(GRID - 2, -1, -1):
+                c[k, u, v] = _both(k, c[k, u, v], c[k, u, v + 1])
+        for u in range(GRID - 2, -1, -1):
+            for v in range(GRID):
+                c[k, u, v] = _both(k, c[k, u, v], c[k, u + 1, v])
     for u in range(GRID):
         for v in range(GRID):
             # Cells are gathered: without work here there is none in the rest of the row either.
-            if crowd.cells[0, u, v] == 0:
+            if c[0, u, v] == 0:
                 break
-            kind = _overfull(crowd, u, v, ticks)
-            if kind >= 0:
-                return 1 + kind * GRID * GRID + u * GRID + v
+            here, there, third = (
+                _length(c, 0, (u, v), ticks),
+                _length(c, 1, (u, v), ticks),
+                _length(c, 2, (u, v), ticks),
+            )
+            cell = 1 + u * GRID + v
+            if c[0, u, v] > _capacity(loads, here, there, third):
+                return cell + ALL * GRID * GRID
+            if c[1, u, v] > loads.most * _length(c, 3, (u, v), ticks):
+                return cell + HERE * GRID * GRID
+            if c[2, u, v] > loads.most * _length(c, 4, (u, v), ticks):
+                return cell + THERE * GRID * GRID
     return 0
 
 
 @spliced
 def _tally(t: Ints, size: int, cells: Ints, far: bool, ticks: int) -> bool:
-    """Add each task to its cell; False when one can be nowhere."""
+    """Add each task to its cell; return False when one can be nowhere."""
     near_tail, far_tail = (FAR_TAIL, NEAR_TAIL) if far else (NEAR_TAIL, FAR_TAIL)
     for x in range(size):
         u, v, work = t[ROW, x], t[COLUMN, x], t[WORK, x]
@@ -125,36 +141,9 @@ def _span(rows: Ints, u: int, v: int, head: int, tail: int) -> None:
     rows[1, u, v] = min(rows[1, u, v], tail)
 
 
-@spliced
-def _gather(cells: Ints) -> None:
-    """Make each cell that of all tasks of at least its head and tail."""
-    for k in range(_CELLS):
-        for u in range(GRID - 1, -1, -1):
-            for v in range(GRID - 2, -1, -1):
-                cells[k, u, v] = _both(k, cells[k, u, v], cells[k, u, v + 1])
-        for u in range(GRID - 2, -1, -1):
-            for v in range(GRID):
-                cells[k, u, v] = _both(k, cells[k, u, v], cells[k, u + 1, v])
-
-
 @subkernel
 def _both(k: int, one: int, two: int) -> int:
     return one + two if k < _WORK else min(one, two)
-
-
-@spliced
-def _overfull(crowd: IntervalLoads, u: int, v: int, ticks: int) -> int:
-    """The kind of what has no room in a gathered cell, or -1."""
-    c, y1 = crowd.cells, crowd.most
-    here, there = _length(c, 0, (u, v), ticks), _length(c, 1, (u, v), ticks)
-    third = _length(c, 2, (u, v), ticks)
-    if c[0, u, v] > _room(crowd, here, there, third):
-        return ALL
-    if c[1, u, v] > y1 * _length(c, 3, (u, v), ticks):
-        return HERE
-    if c[2, u, v] > y1 * _length(c, 4, (u, v), ticks):
-        return THERE
-    return -1
 
 
 @subkernel
@@ -165,10 +154,10 @@ def _length(cells: Ints, which: int, at: tuple[int, int], ticks: int) -> int:
 
 
 @spliced
-def _room(crowd: IntervalLoads, here: int, there: int, third: int) -> int:
-    """The most weighted ticks of all devices in their spans."""
-    y, y1 = crowd.total, crowd.most
-    if not crowd.far:
+def _capacity(loads: IntervalLoads, here: int, there: int, third: int) -> int:
+    """Return the most weighted ticks of all devices in their spans."""
+    y, y1 = loads.total, loads.most
+    if not loads.far:
         # Any devices but those of one location are elsewhere, or all of them.
         return y1 * here + (y - y1) * there if here > there else y * there
     # The locations with the longest spans get the greatest weight: this is the most that any placement could do, so

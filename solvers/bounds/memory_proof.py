@@ -10,15 +10,14 @@ import numpy as np
 
 from solvers.arrays import Ints, bools, offsets
 from solvers.problem import Problem
-from solvers.structure.every_packing import every_packing
-from solvers.structure.units import Units, distinct, units_of
+from solvers.structure.units import Units, distinct, every_packing, units_of
 
 _SETS = 256
 """Sets of locations whose memory is summed at most: the smallest."""
 
 
 def proof(problem: Problem) -> str | None:
-    """Why no placement satisfies memory and groups; None when no proof is found. O(u l log u), u units.
+    """Return why no placement satisfies memory and groups; None when no proof is found. O(u l log u), u units.
 
     Each unit alone; the bytes of the units that each set of locations must hold; the number of locations that these
     need, packed whole (bound L2 of Martello and Toth 1990); and all packings, where they are few.
@@ -37,7 +36,7 @@ def _proofs(p: Problem) -> Iterator[str]:
             need, most = int(units.memory[unit]), int(room[unit])
             yield f"{name} needs {need} bytes, the largest location for it has {most}: {need - most} bytes short"
     yield from _sets(p, units)
-    fitting, why = settled(p, units)
+    fitting, why = fitting_units(p, units)
     if why:
         yield why
     else:
@@ -49,8 +48,8 @@ def _proofs(p: Problem) -> Iterator[str]:
             yield f"no packing of {what} into {p.locations} locations: none of {nodes} partial ones can be completed"
 
 
-def settled(p: Problem, units: Units) -> tuple[Units, str]:
-    """Units without the locations that have no room for them, beside what can only be there; and why one is left none.
+def fitting_units(p: Problem, units: Units) -> tuple[Units, str]:
+    """Remove the locations that have no room for a unit beside what can only be there; return why one is left none.
 
     The reason is empty where each unit has a location.
     """
@@ -65,25 +64,20 @@ def settled(p: Problem, units: Units) -> tuple[Units, str]:
         stuck = np.flatnonzero(~tighter.any(axis=1))
         if len(stuck):
             unit = int(stuck[np.argmax(units.memory[stuck])])
-            return replace(units, allowed=bools(tighter)), _full(p, units, unit, int(room[unit].max()))
+            need, most, name = int(units.memory[unit]), int(room[unit].max()), _named(p, units, unit)
+            why = f"{name} needs {need} bytes, which what can only be there leaves at none of its locations"
+            if most < need:
+                short = f"{need - most} bytes short"
+                why = f"{name} needs {need} bytes, what can only be elsewhere leaves at most {most}: {short}"
+            return replace(units, allowed=bools(tighter)), why
         allowed = tighter
 
 
-def _full(p: Problem, units: Units, unit: int, most: int) -> str:
-    need = int(units.memory[unit])
-    if most < need:
-        return (
-            f"{_named(p, units, unit)} needs {need} bytes, what can only be elsewhere leaves at most {most}: "
-            f"{need - most} bytes short"
-        )
-    return f"{_named(p, units, unit)} needs {need} bytes, which what can only be there leaves at none of its locations"
-
-
 def packed_bins(sizes: Ints, capacity: int) -> int:
-    """Bins of a capacity that items of these sizes, each <= `capacity`, need at least: L2 of Martello and Toth.
+    """Return the bins of a capacity that items of these sizes, each <= `capacity`, need at least.
 
-    For each a <= capacity / 2: the items above capacity - a, and those above half, each in a bin of its own; those from
-    a to half fill what the latter leave, and more bins. Sizes sum to 62 bits.
+    L2 of Martello and Toth. For each a <= capacity / 2: the items above capacity - a, and those above half, each in a
+    bin of its own; those from a to half fill what the latter leave, and more bins. Sizes sum to 62 bits.
     """
     item = np.sort(sizes)[::-1]
     total = offsets(item)
@@ -125,7 +119,7 @@ def _sets(p: Problem, units: Units) -> Iterator[str]:
 
 
 def _bins(capacity: Ints, memory: Ints) -> int:
-    """Locations needed when all are as large as the largest and what the others lack is packed, too."""
+    """Return the locations needed when all are as large as the largest and what the others lack is packed, too."""
     most = int(capacity.max())
     if most * (len(capacity) + 1) >= 2**62:
         return 0

@@ -1,7 +1,7 @@
 """Lower bounds on the makespan, in ticks, that need no solver; and proofs that memory cannot suffice.
 
 Each holds for every valid schedule with tolerance 0: all is whole, and divisions round up, as a makespan is whole.
-ValueError from each but `best` where the tasks of a group have no location in common; `paths` and `weights`
+Each but `best` raises ValueError where the tasks of a group have no location in common; `paths` and `weights`
 (`solvers.bounds.loads.device_weights`) save computing them.
 """
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.bounds import memory_proof as memory
-from solvers.bounds.crossings import crossings_of, link_jobs, link_weights
-from solvers.bounds.loads import Jobs, device_weights, device_work, preemptive
+from solvers.bounds.loads import Jobs, crossings_of, device_weights, device_work, link_jobs, link_weights, preemptive
 from solvers.problem import Problem
 from solvers.structure.paths import NEVER, LocationPaths, paths_of
 from solvers.structure.units import Units, units_of
@@ -23,38 +22,34 @@ _KNOWN: "WeakKeyDictionary[Problem, tuple[int, str]]" = WeakKeyDictionary()
 
 
 def best(problem: Problem) -> tuple[int, str]:
-    """The greatest of all bounds and the name of the function that finds it; (0, "none") where a unit can be nowhere.
+    """Return the greatest of all bounds and the function that finds it; (0, "none") where a unit can be nowhere.
 
     O(n (m + log n) + e l^2), for a bounded number of sets of devices and links; kept for as long as the problem is.
     """
     if problem not in _KNOWN:
-        _KNOWN[problem] = _best(problem)
+        bounds = [(0, "none")]
+        if units_of(problem).allowed.any(axis=1).all():
+            paths = paths_of(problem)
+            weights = tuple(device_weights(problem, paths))
+            bounds = [
+                (critical_path(problem, paths), "critical_path"),
+                (device_load(problem, paths, weights), "device_load"),
+                (device_window(problem, paths, weights), "device_window"),
+                (unit_load(problem, paths), "unit_load"),
+                (link_window(problem, paths), "link_window"),
+            ]
+        _KNOWN[problem] = max(bounds, key=lambda bound: bound[0])
     return _KNOWN[problem]
 
 
 def share(problem: Problem, like: Problem) -> Problem:
-    """The first problem, for which `best` then gives what it gives for the second, of which only its bytes differ."""
+    """Return the first problem, made to share the bound of the second, of which only its bytes differ."""
     _KNOWN[problem] = best(like)
     return problem
 
 
-def _best(problem: Problem) -> tuple[int, str]:
-    if not units_of(problem).allowed.any(axis=1).all():
-        return 0, "none"
-    paths = paths_of(problem)
-    weights = tuple(device_weights(problem, paths))
-    found = (
-        (critical_path(problem, paths), "critical_path"),
-        (device_load(problem, paths, weights), "device_load"),
-        (device_window(problem, paths, weights), "device_window"),
-        (unit_load(problem, paths), "unit_load"),
-        (link_window(problem, paths), "link_window"),
-    )
-    return max(found, key=lambda each: each[0])
-
-
 def critical_path(problem: Problem, paths: LocationPaths | None = None) -> int:
-    """The longest path, each predecessor where it delays the task least, and the tasks of a unit at one location.
+    """Return the longest path, each predecessor where it delays the task least, tasks of a unit at one location.
 
     A transfer counts where it is unavoidable, or takes less than the slower device that would avoid it.
     """
@@ -64,7 +59,7 @@ def critical_path(problem: Problem, paths: LocationPaths | None = None) -> int:
 
 
 def device_load(problem: Problem, paths: LocationPaths | None = None, weights: Iterable[Ints] | None = None) -> int:
-    """The work that a set of devices must do, spread over them; a unit's work is at one location.
+    """Return the work that a set of devices must do, spread over them; a unit's work is at one location.
 
     For weights y >= 0 of the devices, sum(y) T >= the sum over units of the least y-weighted work over locations: the
     dual of the assignment relaxation (Lenstra, Shmoys and Tardos 1990). `device_weights` says which y are tried.
@@ -79,7 +74,7 @@ def device_load(problem: Problem, paths: LocationPaths | None = None, weights: I
 
 
 def device_window(problem: Problem, paths: LocationPaths | None = None, weights: Iterable[Ints] | None = None) -> int:
-    """The work of any tasks, spread over a set of devices, between their least head and their least tail.
+    """Return the work of any tasks, spread over a set of devices, between their least head and their least tail.
 
     Energetic reasoning over all subsets of tasks at once (Carlier and Pinson 1998), with the weights of `device_load`.
     """
@@ -93,7 +88,7 @@ def device_window(problem: Problem, paths: LocationPaths | None = None, weights:
 
 
 def unit_load(problem: Problem, paths: LocationPaths | None = None) -> int:
-    """The work of a unit, spread over the devices of its best location, between its least head and tail there.
+    """Return the work of a unit, spread over the devices of its best location, between its least head and tail there.
 
     What only one device there can do counts for that device.
     """
@@ -112,9 +107,9 @@ def unit_load(problem: Problem, paths: LocationPaths | None = None) -> int:
 
 
 def link_window(problem: Problem, paths: LocationPaths | None = None) -> int:
-    """The transfers that must happen whatever the placement, spread over a set of links, between heads and tails.
+    """Return the transfers that must happen whatever the placement, spread over a set of links.
 
-    As `device_window`; `link_weights` says which links.
+    Between heads and tails, as `device_window`; `link_weights` says which links.
     """
     p = paths_of(problem) if paths is None else paths
     c = crossings_of(problem, p)
@@ -123,7 +118,7 @@ def link_window(problem: Problem, paths: LocationPaths | None = None) -> int:
 
 
 def memory_proof(problem: Problem) -> str | None:
-    """A line of numbers that proves that no placement satisfies memory and groups; None when none is found.
+    """Return numbers that prove that no placement satisfies memory and groups; None when there is no such proof.
 
     See `solvers.bounds.memory_proof`.
     """
@@ -131,7 +126,7 @@ def memory_proof(problem: Problem) -> str | None:
 
 
 def _per_unit(how: np.ufunc, values: Ints, units: Units) -> Ints:
-    """[u, columns] of [n, columns]: the sum, least or most over the tasks of each unit."""
+    """Return [u, columns] of [n, columns]: the sum, least or most over the tasks of each unit."""
     if not len(values):
         return values
     order = np.argsort(units.unit, kind="stable")
@@ -140,7 +135,7 @@ def _per_unit(how: np.ufunc, values: Ints, units: Units) -> Ints:
 
 
 def _least(units: Units, ticks: Ints) -> int:
-    """The unit that needs most of the [u, l] ticks where it needs least."""
+    """Return the [u, l] ticks of the unit that needs most where it needs least."""
     return int(np.where(units.allowed, ticks, NEVER).min(axis=1, initial=NEVER).max(initial=0))
 
 

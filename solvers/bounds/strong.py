@@ -9,25 +9,41 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, bools
+from solvers.base import Report
 from solvers.bounds import quick_bounds
 from solvers.bounds.distances import DistanceArguments
 from solvers.bounds.loads import device_weights
-from solvers.bounds.relations import separated
-from solvers.bounds.schedule_facts import ScheduleFacts, known_within, united
-from solvers.bounds.windows import dense, distances_of, informed, settled
+from solvers.bounds.windows import (
+    ScheduleFacts,
+    dense,
+    distances_of,
+    informed,
+    known_within,
+    separate_tasks,
+    tighten,
+    with_shared_locations,
+)
 from solvers.compiled.kernels import routine
+from solvers.instances.plain import chain
 from solvers.problem import FORBIDDEN, Problem
+from solvers.progress import SolveMonitor
+from solvers.result import Limit, Options, Result
 from solvers.structure.paths import paths_of
 from solvers.structure.units import units_of
 
-# Energetic reasoning: the work that windows force into an interval, against what the devices can do there.
-
+VERSION = "1"
+"""Changes when a bound may."""
+_SHARE = 0.9
+"""Share of the time limit that the arguments get: compiled ones check the clock only now and then."""
 MOST = 400
-"""Tasks at most: O(n^3 m)."""
+"""Greatest number of tasks for energetic reasoning, which takes O(n^3 m)."""
 
 
 def overloaded(known: ScheduleFacts) -> bool:
-    """Return True if an interval holds more work than the devices can do: a proof that no schedule is so short."""
+    """Return True if an interval holds more work than the devices can do: a proof that no schedule is so short.
+
+    Energetic reasoning: the work that windows force into an interval, against what the devices can do there.
+    """
     p = known.problem
     if p.tasks > MOST:
         return False
@@ -47,35 +63,24 @@ def overloaded(known: ScheduleFacts) -> bool:
 
 @routine
 def _overloaded(jobs: tuple[Ints, Ints, Ints], weight: Ints, times: tuple[Ints, Ints], total: int) -> bool:
+    head, finish, ticks = jobs
     for a in times[0]:
         for b in times[1]:
-            if b > a and _need(jobs, weight, a, b, total * (b - a)):
-                return True
+            most, need = total * (b - a), 0
+            # Most intervals are far from full or far too full: the sum is given up as soon as it decides.
+            for x in range(len(head) if b > a else 0):
+                if head[x] >= b or finish[x] <= a:
+                    continue
+                least = most + 1
+                for device in range(len(weight)):
+                    took = ticks[x, device]
+                    if took >= 0:
+                        inside = max(0, min(took, b - a, head[x] + took - a, b - finish[x] + took))
+                        least = min(least, weight[device] * inside)
+                need += least
+                if need > most:
+                    return True
     return False
-
-
-@routine
-def _need(jobs: tuple[Ints, Ints, Ints], weight: Ints, a: int, b: int, most: int) -> bool:
-    """Return True if more than `most` is needed within [a, b]."""
-    head, finish, ticks = jobs
-    need = 0
-    for x in range(len(head)):
-        if head[x] >= b or finish[x] <= a:
-            continue
-        least = most + 1
-        for device in range(len(weight)):
-            took = ticks[x, device]
-            if took >= 0:
-                inside = max(0, min(took, b - a, head[x] + took - a, b - finish[x] + took))
-                least = min(least, weight[device] * inside)
-        need += least
-        # Most intervals are far from full or far too full: the sum is given up as soon as it decides.
-        if need > most:
-            return True
-    return False
-
-
-# Probing: of two tasks that an edge joins, both at one location, and at two; what leaves no schedule is out.
 
 
 def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
@@ -105,11 +110,11 @@ def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
 def _probe(known: ScheduleFacts, one: int, two: int) -> ScheduleFacts | None:
     if known.unit[one] == known.unit[two] or known.apart[one, two]:
         return known
-    together = united(known, np.array([one]), np.array([two]))
-    together = together and settled(together)
+    together = with_shared_locations(known, np.array([one]), np.array([two]))
+    together = together and tighten(together)
     pair = known.apart.copy()
     pair[one, two] = pair[two, one] = True
-    apart = settled(replace(known, apart=bools(pair)))
+    apart = tighten(replace(known, apart=bools(pair)))
     if together is None:
         return apart
     return together if apart is None else known
@@ -127,7 +132,7 @@ TRANSFERS = DistanceArguments()
 
 
 class BoundAttempt(NamedTuple):
-    """One idea."""
+    """One idea that was tried."""
 
     name: str
     ticks: int
@@ -147,53 +152,27 @@ class StrongBound:
 
 
 def strong(problem: Problem, *, upper: int | None = None, seconds: float = 5.0) -> StrongBound:
-    """The best of the quick bounds and of the stronger ideas, and what each idea says. Never above the optimum.
+    """Return the best of the quick bounds and of the stronger ideas, and what each idea says. Never above the optimum.
 
     upper: the makespan of a valid schedule, at which the search ends. seconds: no idea is begun after this, nor another
     length refuted; the same input gives the same bound where all had time. (0, "none") where a group can be nowhere.
     """
-    trials = _BoundAttempts(problem, upper, seconds)
-    if not units_of(problem).allowed.any(axis=1).all():
-        return trials.bound()
-    paths = paths_of(problem)
-    for bound in _FAST:
-        trials.add(bound.__name__, partial(bound, problem, paths))
-    if dense(problem):
-        trials.add("ancestor_work", partial(segments, problem, upper, ANCESTORS))
-        trials.add("transfers", partial(segments, problem, upper, TRANSFERS))
-        trials.add("refuted", partial(trials.refuted, trials.informed))
-        trials.add("energetic", partial(trials.refuted, trials.within_energy))
-        trials.add("probed", partial(trials.refuted, trials.probed))
-    return trials.bound()
+    ends, goal = time.monotonic() + seconds, _longest(problem) if upper is None else upper
+    best, tried = BoundAttempt("none", 0, 0.0), list[BoundAttempt]()
 
-
-def segments(problem: Problem, upper: int | None, arguments: DistanceArguments) -> int:
-    """The distance from the start to the end of a `dense` problem; `upper` as in `strong`."""
-    known = known_within(problem, _longest(problem) if upper is None else upper)
-    known = None if known is None else separated(known, None)
-    return 0 if known is None else distances_of(known, arguments).ticks
-
-
-class _BoundAttempts:
-    """Runs ideas one after the other."""
-
-    def __init__(self, problem: Problem, upper: int | None, seconds: float) -> None:
-        self._problem, self._ends, self._tried = problem, time.monotonic() + seconds, list[BoundAttempt]()
-        self._upper = _longest(problem) if upper is None else upper
-
-    def add(self, name: str, idea: Callable[[], int]) -> None:
-        """Try an idea, while there is time and something left to prove."""
+    def attempt(name: str, idea: Callable[[], int]) -> None:
+        nonlocal best
         began = time.monotonic()
-        if self.bound().ticks < self._upper and began < self._ends:
-            ticks = idea()
-            self._tried.append(BoundAttempt(name, ticks, time.monotonic() - began))
+        if best.ticks < goal and began < ends:
+            tried.append(BoundAttempt(name, idea(), time.monotonic() - began))
+            best = max(tried, key=lambda one: one.ticks)
 
-    def refuted(self, test: Callable[[int], ScheduleFacts | None]) -> int:
-        """The least length above the bound that a test does not refute, in steps that double, then halve."""
+    def refute(test: Callable[[int], ScheduleFacts | None]) -> int:
+        """Return the least length above the bound that a test does not refute, in steps that double, then halve."""
         # Each refuted length is a bound that holds when time runs out, so the search climbs from below and never
         # tests a length that its caller has a schedule for.
-        low, high, step = self.bound().ticks, self._upper, 1
-        while low < high and time.monotonic() < self._ends:
+        low, high, step = best.ticks, goal, 1
+        while low < high and time.monotonic() < ends:
             length = min(low + step - 1, high - 1)
             if test(length) is None:
                 low, step = length + 1, 2 * step
@@ -201,26 +180,53 @@ class _BoundAttempts:
                 high, step = length, 1
         return low
 
-    def informed(self, length: int) -> ScheduleFacts | None:
-        """Nothing but `informed`."""
-        return informed(self._problem, length, self._ends)
-
-    def within_energy(self, length: int) -> ScheduleFacts | None:
-        """Energetic reasoning on the windows, too."""
-        known = informed(self._problem, length, self._ends)
+    def within_energy(length: int) -> ScheduleFacts | None:
+        known = informed(problem, length, ends)
         return None if known is None or overloaded(known) else known
 
-    def probed(self, length: int) -> ScheduleFacts | None:
-        """Either case of each edge, too."""
-        return probed(self._problem, length, self._ends)
+    if units_of(problem).allowed.any(axis=1).all():
+        paths = paths_of(problem)
+        for bound in _FAST:
+            attempt(bound.__name__, partial(bound, problem, paths))
+        if dense(problem):
+            attempt("ancestor_work", partial(segments, problem, upper, ANCESTORS))
+            attempt("transfers", partial(segments, problem, upper, TRANSFERS))
+            attempt("refuted", lambda: refute(lambda length: informed(problem, length, ends)))
+            attempt("energetic", lambda: refute(within_energy))
+            attempt("probed", lambda: refute(lambda length: probed(problem, length, ends)))
+    return StrongBound(ticks=best.ticks, name=best.name, tried=tuple(tried))
 
-    def bound(self) -> StrongBound:
-        """The best so far."""
-        best = max(self._tried, key=lambda tried: tried.ticks, default=BoundAttempt("none", 0, 0.0))
-        return StrongBound(ticks=best.ticks, name=best.name, tried=tuple(self._tried))
+
+def segments(problem: Problem, upper: int | None, arguments: DistanceArguments) -> int:
+    """Return the distance from the start to the end of a `dense` problem; `upper` as in `strong`."""
+    known = known_within(problem, _longest(problem) if upper is None else upper)
+    known = None if known is None else separate_tasks(known, None)
+    return 0 if known is None else distances_of(known, arguments).ticks
 
 
 def _longest(problem: Problem) -> int:
-    """A makespan that some schedule has, if there is any: all tasks and transfers one after the other."""
+    """Return a makespan that some schedule has, if there is any: all tasks and transfers one after the other."""
     ticks = problem.duration.max(axis=1, initial=0).sum()
     return int(ticks + problem.locations * problem.transfer.max(axis=1, initial=0).sum())
+
+
+def compile_ahead() -> None:
+    """Run all of it on a chain: many seconds once on a machine, after which numba has it on disk; a moment later on."""
+    tiny = chain(4)
+    strong(tiny)
+    informed(tiny, 8)
+
+
+class BoundSolver:
+    """The best of all arguments as a solver that finds no schedule, so that they can run beside the others."""
+
+    def solve(self, problem: Problem, options: Options, report: Report) -> Result:
+        """Return the bound, with `options.start` as the schedule, whose makespan the destructive arguments use."""
+        began = time.monotonic()
+        monitor = SolveMonitor(problem, options, report, solver="bounds", version=VERSION)
+        if options.seconds > 0 and not monitor.closed:
+            upper = monitor.best.makespan if monitor.best else None
+            found = strong(problem, upper=upper, seconds=_SHARE * options.seconds)
+            monitor.better_bound(found.ticks, found.name)
+        over = time.monotonic() - began >= _SHARE * options.seconds
+        return monitor.result(Limit.TIME if over else Limit.OTHER, "all arguments were tried")

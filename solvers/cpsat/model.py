@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.bounds.schedule_facts import ScheduleFacts
+from solvers.bounds.windows import ScheduleFacts
 from solvers.problem import Problem
 from solvers.structure.symmetry import Symmetry, symmetry_of
 from solvers.structure.units import Units, units_of

@@ -14,7 +14,7 @@ import numpy as np
 from solvers.memory.usage import fits
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
-from solvers.structure.horizon import longest, serial
+from solvers.structure.paths import longest, serial
 from solvers.timing.rebuild import rebuild
 
 HORIZON = 1_000_000_000

@@ -5,8 +5,7 @@ from importlib import metadata
 
 from solvers.base import Report
 from solvers.bounds import quick_bounds
-from solvers.bounds.solver import compile_ahead
-from solvers.bounds.strong import strong
+from solvers.bounds.strong import compile_ahead, strong
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.exact import RunLimits, RunOutcome, exact
 from solvers.cpsat.scale import HORIZON, Scaled, scale

@@ -7,8 +7,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
-from solvers.structure.every_packing import every_packing
-from solvers.structure.units import Units
+from solvers.structure.units import Units, every_packing
 
 _FIRST, _ROOMIEST, _TIGHTEST = range(3)
 

@@ -15,7 +15,7 @@ from solvers.footprint import Footprint
 from solvers.problem import Problem
 
 STATES = 100_000
-"""Placements and sets of what is done that are looked at, at most: some seconds."""
+"""Greatest number of placements and sets of what is done that are looked at: some seconds."""
 
 
 class _Activity(NamedTuple):
@@ -46,7 +46,7 @@ class _ByteRow(NamedTuple):
 
 
 def nothing_fits(problem: Problem, states: int = STATES) -> str:
-    """Why no schedule of a problem with lives fits, in one line; "" where one may, or where `states` are too few."""
+    """Return why no schedule of a problem with lives fits, in one line; "" where one may, or `states` are too few."""
     if problem.lives is None:
         return ""
     left = states
@@ -60,7 +60,8 @@ def nothing_fits(problem: Problem, states: int = STATES) -> str:
 
 
 def _placements(p: Problem) -> Iterator[list[int]]:
-    """[n] locations: every placement that groups and static bytes allow; one by one, so that none need be kept."""
+    """Yield [n] locations: every placement that groups and static bytes allow; one by one, so that none need be
+    kept."""
     units: dict[int, list[int]] = {}
     for task, group in enumerate(p.group.tolist()):
         units.setdefault(group if group >= 0 else -1 - task, []).append(task)
@@ -113,7 +114,7 @@ class _Serial:
         self.zero = sum(1 << k for k, activity in enumerate(self.activities) if activity.timeless)
 
     def _rows(self) -> dict[int, list[int]]:
-        """All rows; and which of them each activity makes."""
+        """Collect all rows; return which of them each activity makes."""
         f, at, makes = self.lives, self.at, defaultdict[int, list[int]](list)
         row_of = {(buffer, -1): buffer for buffer in range(len(f.size))}
         place = [at[maker] for maker in f.maker.tolist()]
@@ -159,7 +160,7 @@ class _Serial:
         return found
 
     def look(self, left: int) -> int:
-        """States that are left once all orders have been seen not to fit; 0 where one does, or none are left."""
+        """Return the states left once all orders have been seen not to fit; 0 where one does, or none are left."""
         stack, seen = [(0, 0)], {(0, 0)}
         while stack:
             done, taken = stack.pop()
@@ -175,7 +176,8 @@ class _Serial:
         return left
 
     def _next(self, done: int, taken: int) -> list[tuple[int, int]]:
-        """The states after one more activity; only one that frees as much as it makes, where there is such a one."""
+        """Return the states after one more activity; only one that frees as much as it makes, where there is such a
+        one."""
         before, found = self._alive(done, taken), []
         for k, activity in enumerate(self.activities):
             if done >> k & 1 or activity.after & ~done:
@@ -194,7 +196,7 @@ class _Serial:
         return found
 
     def _taken(self, activity: int, done: int, taken: int) -> int:
-        """The rows that take over others' bytes, with those that an activity makes: one of these for each."""
+        """Return the rows that take over others' bytes, with those that an activity makes: one of these for each."""
         others, given = ~(done | 1 << activity | self.zero), set()
         for row in self.activities[activity].makes:
             target = self.rows[row].takes
@@ -208,7 +210,7 @@ class _Serial:
         return taken
 
     def _named(self, row: int, taken: int) -> int:
-        """The row whose bytes a row is in the end."""
+        """Return the row whose bytes a row is in the end."""
         while True:
             further = self.rows[row].takes if taken >> row & 1 else self.rows[row].of
             if further == row:
@@ -216,7 +218,7 @@ class _Serial:
             row = further
 
     def _alive(self, done: int, taken: int, makes: Sequence[int] = ()) -> list[int]:
-        """[l] bytes alive when a set of activities is done; or while another runs that makes these rows."""
+        """Return [l] bytes alive when a set of activities is done; or while another runs that makes these rows."""
         live = set()
         for k, activity in enumerate(self.activities):
             for row in activity.makes if done >> k & 1 else ():

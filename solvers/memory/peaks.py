@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.compiled.kernels import routine, spliced, subkernel, subroutine
+from solvers.compiled.kernels import routine, spliced, subroutine
 from solvers.footprint import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -48,7 +48,8 @@ class ScheduleArrays(NamedTuple):
 
 
 def gauge(problem: Problem, footprint: Footprint) -> Gauge:
-    """Everything for any number of calls of `peaks`. ValueError where a read names a payload that does not exist."""
+    """Return everything for any number of calls of `peaks`; raise ValueError for a read of a payload that does not
+    exist."""
     f = footprint
     if len(f.read_payload) and f.read_payload.max() >= problem.payloads:
         raise ValueError(f"read_payload points at nothing (the problem has {problem.payloads} payloads)")
@@ -72,31 +73,30 @@ def gauge(problem: Problem, footprint: Footprint) -> Gauge:
 
 
 def peaks(g: Gauge, schedule: Schedule) -> Ints:
-    """[l] most bytes alive at any tick at each location, in a valid schedule: `usage(...).peak`.
+    """Return [l] most bytes alive at any tick at each location, in a valid schedule: `usage(...).peak`.
 
-    Linear in buffers, reads, tasks and transfers, but for a radix sort of the times. The GIL is released. ValueError
-    as from `usage`: no transfer brings a buffer to a read elsewhere, or buffers pass each other on in a cycle.
+    Linear in buffers, reads, tasks and transfers, but for a radix sort of the times. The GIL is released. Raise
+    ValueError as `usage` does: no transfer brings a buffer to a read elsewhere, or buffers pass each other on in a
+    cycle.
     """
     s = schedule
-    found, reason = _peaks(
-        g,
-        ScheduleArrays(g.location[s.device], s.start, s.finish, s.sent_payload, s.sent_to, s.sent_start, s.sent_finish),
-    )
+    sent = (s.sent_payload, s.sent_to, s.sent_start, s.sent_finish)
+    most, reason = _peaks(g, ScheduleArrays(g.location[s.device], s.start, s.finish, *sent))
     if reason >= len(g.read_by):
         raise ValueError("buffers pass each other on in a cycle")
     if reason >= 0:
         raise ValueError(f"the schedule does not bring buffer {g.read_buffer[reason]} to read {reason}")
-    return ints(found)
+    return ints(most)
 
 
 @routine
 def _peaks(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
-    """The peaks and -1; or nothing, and the read that finds nothing, or the number of reads where there is a cycle."""
+    """Return the peaks and -1; or nothing, and the read that finds nothing, or the number of reads in a cycle."""
     none, buffers = np.zeros(0, dtype=np.int64), len(g.size)
     source = np.empty(len(t.sent_payload), dtype=np.int64)
     for k in range(len(source)):
         source[k] = g.brings[t.sent_payload[k]]
-    row, missing = _found(g, t)
+    row, missing = _rows_read(g, t)
     if missing >= 0:
         return none, missing
     parent = np.arange(buffers + len(source))
@@ -104,7 +104,10 @@ def _peaks(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
         if g.passes[b] >= 0:
             parent[b] = row[g.passes[b]]
     root = _roots(parent)
-    if len(root) and root[0] >= 0 and _any(g.reuses):
+    takes = False
+    for read in g.reuses:
+        takes = takes or read >= 0
+    if len(root) and root[0] >= 0 and takes:
         _take_over(g, t, (row, source, root), parent)
         root = _roots(parent)
     if len(root) and root[0] < 0:
@@ -114,24 +117,16 @@ def _peaks(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
     for task in range(len(t.at)):
         level[t.at[task]] += g.static[task]
     most = level.copy()
-    for k in _sorted(when):
+    for k in _radix_sort(when):
         level[where[k]] += change[k]
         most[where[k]] = max(most[where[k]], level[where[k]])
     return most, -1
 
 
-@subkernel
-def _any(reuses: Ints) -> bool:
-    """Return True if any buffer may take over another's bytes."""
-    for read in reuses:  # noqa: SIM110
-        if read >= 0:
-            return True
-    return False
-
-
 @spliced
-def _found(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
-    """[r] what each read finds, a buffer, or after them the copy of a transfer; and a read without one, or -1."""
+def _rows_read(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
+    """Return [r] what each read finds, a buffer, or after them the copy of a transfer; and a read without one, or
+    -1."""
     slot = np.empty(len(g.brings) * g.places, dtype=np.int64)
     for k in range(len(t.sent_payload)):
         slot[t.sent_payload[k] * g.places + t.sent_to[k]] = k
@@ -153,7 +148,7 @@ def _found(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
 
 @subroutine
 def _roots(parent: Ints) -> Ints:
-    """Where each index ends that follows `parent` up to what is its own; -1 first of all when there is a cycle."""
+    """Return where each index ends that follows `parent` up to what is its own; -1 first of all in a cycle."""
     root = np.full(len(parent), -1, dtype=np.int64)
     for index in range(len(parent)):
         end, steps = index, 0
@@ -175,7 +170,19 @@ def _roots(parent: Ints) -> Ints:
 def _take_over(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints], parent: Ints) -> None:
     """Make the buffers that take over the bytes that they may reuse children of these: at most one for each root."""
     row, source, root = rows
-    last, who, next_last = _uses(g, t, rows)
+    # For each root: when the last read or send of its bytes has finished, which that is, and when the last but it.
+    last, who = np.full(len(root), -1, dtype=np.int64), np.full(len(root), -1, dtype=np.int64)
+    next_last = last.copy()
+    for use in range(len(row) + len(source)):
+        k = use - len(row)
+        if k >= 0 and source[k] < 0:
+            continue
+        of = root[row[use]] if k < 0 else root[source[k]]
+        until = t.finish[g.read_by[use]] if k < 0 else t.sent_finish[k]
+        if until > last[of]:
+            next_last[of], last[of], who[of] = last[of], until, use
+        else:
+            next_last[of] = max(next_last[of], until)
     chosen = np.full(len(root), -1, dtype=np.int64)
     for b in range(len(g.size)):
         read = g.reuses[b]
@@ -192,27 +199,8 @@ def _take_over(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints], paren
 
 
 @spliced
-def _uses(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
-    """For each root: when the last read or send of its bytes has finished, which that is, and when the last but it."""
-    row, source, root = rows
-    last, who = np.full(len(root), -1, dtype=np.int64), np.full(len(root), -1, dtype=np.int64)
-    next_last = last.copy()
-    for use in range(len(row) + len(source)):
-        k = use - len(row)
-        if k >= 0 and source[k] < 0:
-            continue
-        of = root[row[use]] if k < 0 else root[source[k]]
-        until = t.finish[g.read_by[use]] if k < 0 else t.sent_finish[k]
-        if until > last[of]:
-            next_last[of], last[of], who[of] = last[of], until, use
-        else:
-            next_last[of] = max(next_last[of], until)
-    return last, who, next_last
-
-
-@spliced
 def _changes(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
-    """(ticks, change of bytes, location): all ends, then all begins, as what ends is gone before what begins."""
+    """Return (ticks, change of bytes, location): all ends, then all begins, as what ends is gone before what begins."""
     _, source, root = rows
     end, buffers = _ends(g, t, rows), len(g.size)
     most = len(root) + len(t.at)
@@ -240,7 +228,7 @@ def _changes(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tupl
 
 @spliced
 def _ends(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> Ints:
-    """When the last use of each root has finished."""
+    """Return when the last use of each root has finished."""
     row, source, root = rows
     end = np.zeros(len(root), dtype=np.int64)
     for b in range(len(g.size)):
@@ -257,8 +245,8 @@ def _ends(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> Ints:
 
 
 @spliced
-def _sorted(key: Ints) -> Ints:
-    """A stable permutation that sorts numbers >= 0: by least significant digits."""
+def _radix_sort(key: Ints) -> Ints:
+    """Return a stable permutation that sorts numbers >= 0: by least significant digits."""
     order, other = np.arange(len(key)), np.empty(len(key), dtype=np.int64)
     most = int(np.int64(0))
     for k in key:

@@ -41,9 +41,9 @@ class AliveSpans:
 
 
 def usage(problem: Problem, footprint: Footprint, schedule: Schedule) -> Usage:
-    """Peaks of a valid schedule. O((b + r + t) log), t transfers.
+    """Return the peaks of a valid schedule. O((b + r + t) log), t transfers.
 
-    ValueError where maker and reader of a buffer are apart, and no payload, or none that was sent, brings it.
+    Raise ValueError where maker and reader of a buffer are apart, and no payload, or none that was sent, brings it.
     """
     rows = spans(problem, footprint, schedule)
     at = problem.location[schedule.device]
@@ -69,7 +69,7 @@ def fits(problem: Problem, schedule: Schedule) -> bool:
 
 
 def over_time(problem: Problem, footprint: Footprint, schedule: Schedule) -> list[tuple[Ints, Ints]]:
-    """For each location (ticks, bytes alive from each of them on), static ones included; ticks ascend from 0."""
+    """Return for each location (ticks, bytes alive from each of them on), static ones included; ticks ascend from 0."""
     rows = spans(problem, footprint, schedule)
     static = np.zeros(problem.locations, dtype=np.int64)
     np.add.at(static, problem.location[schedule.device], footprint.static)
@@ -85,7 +85,7 @@ def over_time(problem: Problem, footprint: Footprint, schedule: Schedule) -> lis
 
 
 def spans(problem: Problem, footprint: Footprint, schedule: Schedule) -> AliveSpans:
-    """When and where each buffer and each copy of one is alive, in a valid schedule."""
+    """Return when and where each buffer and each copy of one is alive, in a valid schedule."""
     f, s = footprint, schedule
     at, use = problem.location[s.device], _uses(problem, f, s)
     busy, rows = np.flatnonzero(f.scratch > 0), len(f.size) + len(use.copied)
@@ -105,12 +105,12 @@ def spans(problem: Problem, footprint: Footprint, schedule: Schedule) -> AliveSp
 
 
 def shared(problem: Problem, footprint: Footprint, schedule: Schedule) -> Ints:
-    """[b] the read whose bytes each buffer uses in a valid schedule: the one that it passes on or takes over, or -1."""
+    """Return [b] the read whose bytes each buffer uses, the one that it passes on or takes over; -1 for none."""
     return _shared(footprint, schedule, _uses(problem, footprint, schedule))
 
 
 def roots(parent: Ints) -> Ints:
-    """[k] where each index ends that follows `parent`, [k], up to what is its own parent; ValueError in a cycle."""
+    """Return [k] where each index ends that follows `parent`, [k], up to what is its own; ValueError in a cycle."""
     given = parent
     for _ in range(len(parent).bit_length() + 1):
         further = parent[parent]
@@ -184,14 +184,14 @@ def _shared(f: Footprint, s: Schedule, use: _RowUses) -> Ints:
 
 
 def _row_roots(f: Footprint, use: _RowUses, read: Ints) -> Ints:
-    """[rows] the row whose bytes each row really uses, where buffers use those of a `read`, [b]."""
+    """Return [rows] the row whose bytes each row really uses, where buffers use those of a `read`, [b]."""
     parent, others = np.arange(len(f.size) + len(use.copied)), np.flatnonzero(read >= 0)
     parent[others] = use.row[read[others]]
     return roots(parent)
 
 
 def _levels(rows: AliveSpans, mine: Ints) -> tuple[Ints, Ints]:
-    """(ticks, bytes alive after each change) of some rows; what ends at a tick is gone before what begins there."""
+    """Return (ticks, bytes after each change) of some rows; what ends at a tick is gone before what begins there."""
     when = np.concatenate([rows.end[mine], rows.begin[mine]])
     change = np.concatenate([-rows.size[mine], rows.size[mine]])
     order = np.argsort(when, kind="stable")

@@ -14,7 +14,7 @@ from importlib import metadata
 from solvers.arrays import Floats
 from solvers.base import Report
 from solvers.bounds import quick_bounds
-from solvers.bounds.solver import compile_ahead
+from solvers.bounds.strong import compile_ahead
 from solvers.checker import check
 from solvers.milp.formulations import HORIZON, TOLERANCE, IntegerProgram, MakespanLimits, NoScheduleError, formulate
 from solvers.milp.polish.polish import PolishSettings, polish
@@ -24,7 +24,7 @@ from solvers.problem import Problem
 from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.structure.horizon import serial
+from solvers.structure.paths import serial
 from solvers.timing.rebuild import rebuild
 
 _POLISHED = ("tight",)

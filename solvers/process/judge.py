@@ -29,7 +29,7 @@ class Judge:
     """State of one solver's run: the best valid schedule, the best bound, and the first false claim."""
 
     def __init__(self, problem: Problem, options: Options, report: Report, *, solver: str, version: str) -> None:
-        """ValueError when `options.start` is invalid."""
+        """Raise ValueError when `options.start` is invalid."""
         self.problem, self.options = problem, options
         self.lie = ""
         self._report, self._solver, self._version = report, solver, version
@@ -52,7 +52,7 @@ class Judge:
     def improved(
         self, schedule: Schedule | None, lower_bound: int, bound_by: str = "", log: tuple[str, ...] = ()
     ) -> None:
-        """Take in what was streamed and tell the caller of it; after a lie, nothing more."""
+        """Judge what was streamed and tell the caller of it; after a lie, nothing more."""
         self.take_in(schedule, lower_bound, bound_by, log)
         self.tell()
 
@@ -66,8 +66,11 @@ class Judge:
         if self.lie:
             return
         self._log = [*self._log, *log][-_LOG_KEPT:]
-        if schedule is not None and self._accepts(schedule):
-            self._better = True
+        wrong = check(self.problem, schedule) if schedule is not None else ()
+        if wrong:
+            self.lie = f"an invalid schedule: {wrong[0].text}"
+        elif schedule is not None and (self._best is None or schedule.makespan < self._best.makespan):
+            self._best, self._better = schedule, True
         if lower_bound > self._bound:
             self._bound, self._bound_by, self._higher = lower_bound, bound_by or self._solver, True
         if self._best is not None and self._bound > self._best.makespan:
@@ -75,7 +78,7 @@ class Judge:
             self.lie = f"a lower bound of {self._bound} above the makespan {makespan} of a valid schedule"
 
     def tell(self) -> bool:
-        """Report what is new since the last call; False where no schedule or bound is, or after a lie."""
+        """Report what is new since the last call; return False where no schedule or bound is, or after a lie."""
         if self.lie or not (self._better or self._higher or self._log):
             return False
         news, log = self._better or self._higher, tuple(self._log)
@@ -88,10 +91,15 @@ class Judge:
         return news
 
     def ended(self, status: Status, limit: Limit, schedule: Schedule | None, lower_bound: int, detail: str) -> Result:
-        """The result for what the solver claims at its end."""
+        """Return the result for what the solver claims at its end."""
         self.improved(schedule, lower_bound)
         if not self.lie:
-            self.lie = self._contradiction(status, schedule, lower_bound)
+            if status in ANSWERED and schedule is None:
+                self.lie = f'status "{status}" without a schedule'
+            elif status is Status.OPTIMAL and schedule is not None and lower_bound != schedule.makespan:
+                self.lie = f"optimal with makespan {schedule.makespan} but lower bound {lower_bound}"
+            elif status is Status.INFEASIBLE and self._best is not None:
+                self.lie = f"infeasible, though a valid schedule of makespan {self._best.makespan} is known"
         if self.lie:
             return self.failed(Status.INVALID, self.lie)
         if status is Status.INFEASIBLE:
@@ -104,7 +112,7 @@ class Judge:
         return self.failed(status, detail)
 
     def failed(self, status: Status, detail: str) -> Result:
-        """The result of a run that ended in any other way; a lie noticed before takes precedence."""
+        """Return the result of a run that ended in any other way; a lie noticed before takes precedence."""
         if self.lie:
             # One lie makes every other claim of the run doubtful, its bounds too.
             status, detail = Status.INVALID, self.lie
@@ -114,27 +122,8 @@ class Judge:
         return self._result(status, Limit.OTHER, detail)
 
     def interrupted(self, detail: str = "") -> Result:
-        """The result of a run that the user stopped."""
+        """Return the result of a run that the user stopped."""
         return self.failed(Status.INVALID, self.lie) if self.lie else self._answer(Limit.INTERRUPT, detail)
-
-    def _accepts(self, schedule: Schedule) -> bool:
-        """Return True if a schedule is valid and better than the best; notes a lie when it is invalid."""
-        wrong = check(self.problem, schedule)
-        if wrong:
-            self.lie = f"an invalid schedule: {wrong[0].text}"
-        elif self._best is None or schedule.makespan < self._best.makespan:
-            self._best = schedule
-            return True
-        return False
-
-    def _contradiction(self, status: Status, schedule: Schedule | None, lower_bound: int) -> str:
-        if status in ANSWERED and schedule is None:
-            return f'status "{status}" without a schedule'
-        if status is Status.OPTIMAL and schedule is not None and lower_bound != schedule.makespan:
-            return f"optimal with makespan {schedule.makespan} but lower bound {lower_bound}"
-        if status is Status.INFEASIBLE and self._best is not None:
-            return f"infeasible, though a valid schedule of makespan {self._best.makespan} is known"
-        return ""
 
     def _answer(self, limit: Limit, detail: str) -> Result:
         if self._best is None:

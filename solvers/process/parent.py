@@ -20,13 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from solvers.base import SolverEntry
 from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
 from solvers.process.judge import Judge
-from solvers.process.niceness import keep_niceness
-from solvers.process.registry import SolverEntry
-from solvers.process.scratch import RUN, folders
+from solvers.process.one_shot import RUN, folders, keep_niceness
 from solvers.result import NOT_BEGUN, Limit, Options, Result, Status, wall_limit_s
 from solvers.schedule import Schedule
 
@@ -51,7 +50,7 @@ _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def patience(seconds: float) -> float:
-    """Wall-clock seconds after which a solver with this limit is hung: 10 %, and at least GRACE_S, more."""
+    """Return the wall-clock seconds after which a solver with this limit is hung: 10 %, and at least GRACE_S, more."""
     return seconds + max(GRACE_S, 0.1 * seconds)
 
 
@@ -75,7 +74,7 @@ def run(
         with _WorkerProcess(memory_bytes) as process:
             process.tell(_request(problem, entry, options))
             result = conversation.listen(process)
-            return result or judge.failed(Status.CRASHED, process.epitaph())
+            return result or judge.failed(Status.CRASHED, process.exit_summary())
     except KeyboardInterrupt:
         return judge.interrupted()
 
@@ -114,39 +113,28 @@ class _Conversation:
         self._deadline = self._began + self._patience
 
     def listen(self, process: "_WorkerProcess") -> Result | None:
-        """The result, or None when the process ends without one."""
+        """Return the result, or None when the process ends without one."""
         try:
-            return self._listen(process)
+            while True:
+                left = max(0.0, self._deadline - CLOCK())
+                # Asked before the pipe is read, so that nothing written before the end is missed.
+                ended = process.ended()
+                result = self._hear(process.receive(0.0 if ended else min(left, _POLL_S)))
+                if result is not None or ended:
+                    return result
+                if self._stop.is_set():
+                    return self._judge.interrupted("" if self._begun else NOT_BEGUN)
+                # Only after that read: an answer that already lies in the pipe came in time.
+                if not left:
+                    why = "no answer" if self._begun else NOT_BEGUN
+                    return self._judge.failed(Status.HUNG, f"{why} within {self._patience:g} s")
         except KeyboardInterrupt:
             self._hear(process.receive(0.0))
             raise
 
-    def _listen(self, process: "_WorkerProcess") -> Result | None:
-        while True:
-            left = max(0.0, self._deadline - CLOCK())
-            # Asked before the pipe is read, so that nothing written before the end is missed.
-            ended = process.ended()
-            result = self._hear(process.receive(0.0 if ended else min(left, _POLL_S)))
-            if result is not None or ended:
-                return result
-            if self._stop.is_set():
-                return self._judge.interrupted("" if self._begun else NOT_BEGUN)
-            # Only after that read: an answer that already lies in the pipe came in time.
-            if not left:
-                why = "no answer" if self._begun else NOT_BEGUN
-                return self._judge.failed(Status.HUNG, f"{why} within {self._patience:g} s")
-
     def _hear(self, data: bytes) -> Result | None:
-        """The result, if it is in `data`; else the caller is told of the best that is, in time of its own."""
+        """Return the result, if it is in `data`; else tell the caller of the best that is, in time of its own."""
         began = CLOCK()
-        result = self._understand(data)
-        if result is None and self._judge.tell():
-            # Meanwhile the solver may wait for room in the pipe. Only news buy it time, so that a flood of anything
-            # else cannot put off the deadline for ever.
-            self._deadline += CLOCK() - began
-        return result
-
-    def _understand(self, data: bytes) -> Result | None:
         try:
             for message, body in self._frames.feed(data):
                 result = self._take(message, unpack_schedule(body) if body else None)
@@ -154,6 +142,10 @@ class _Conversation:
                     return result
         except ValueError as error:
             return self._judge.failed(Status.INVALID, f"malformed output: {error}")
+        if self._judge.tell():
+            # Meanwhile the solver may wait for room in the pipe. Only news buy it time, so that a flood of anything
+            # else cannot put off the deadline for ever.
+            self._deadline += CLOCK() - began
         return None
 
     def _take(self, message: wire.Message, schedule: Schedule | None) -> Result | None:
@@ -207,8 +199,13 @@ class _WorkerProcess:
         try:
             self._stop()
         finally:
-            self._kill()
-            self._sweep()
+            # Nobody may be left in the group; on some systems a zombie may not be signalled.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
+            # What is killed cannot remove its files. `tempfile` may have looked at the environment long ago.
+            for folder in Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).glob(f"{folders(self._run)}*"):
+                shutil.rmtree(folder, ignore_errors=True)
             self._selector.close()
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if stream is not None:
@@ -246,8 +243,8 @@ class _WorkerProcess:
         """Return True if the process has ended; it stays a zombie, so that its group's number stays its own."""
         return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def epitaph(self) -> str:
-        """How the process ended, and the last line it wrote to stderr."""
+    def exit_summary(self) -> str:
+        """Return how the process ended, and the last line it wrote to stderr."""
         info = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
         code = info.si_status if info else 0
         how = f"exit code {code}"
@@ -260,24 +257,13 @@ class _WorkerProcess:
         return f"{how}: {last}" if last else f"{how}, without an answer"
 
     def _stop(self) -> None:
-        """SIGTERM to the worker, which passes it on and kills what ignores it."""
+        """Send SIGTERM to the worker, which passes it on and kills what ignores it."""
         # Popen's own would reap the process, and free its group's number, where it has ended.
         for each in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped takes the first when it gets the second
             os.kill(self._popen.pid, each)
         deadline = time.monotonic() + TERM_GRACE_S + _GUARD_S
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(0.005)
-
-    def _kill(self) -> None:
-        # Nobody may be left in the group; on some systems a zombie may not be signalled.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait()
-
-    def _sweep(self) -> None:
-        # What is killed cannot remove its files. `tempfile` may have looked at the environment long ago.
-        for folder in Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).glob(f"{folders(self._run)}*"):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _close(stream: IO[bytes]) -> None:
@@ -300,7 +286,7 @@ def _read_all(fd: int) -> bytes | None:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with the project importable, and one thread where a library would take all cores."""
+    """Return this process's environment, with the project importable, and one thread where libraries take all cores."""
     environment = dict(os.environ) | dict.fromkeys(_SINGLE_THREADED, "1")
     home = str(Path(__file__).parents[2])
     if home != sysconfig.get_path("purelib"):

@@ -7,11 +7,10 @@ import time
 from dataclasses import replace
 from typing import BinaryIO
 
-from solvers.base import Compiling, Progress, UnavailableError
+from solvers.base import Compiling, Progress, SolverEntry, UnavailableError
 from solvers.files.npz import pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
-from solvers.process.registry import SolverEntry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 
@@ -50,7 +49,10 @@ def serve() -> None:
             options = replace(options, seconds=max(0.0, options.seconds - spent))
         result = solver.solve(problem, options, report)
     except (ImportError, UnavailableError) as error:
-        send(_ended(Status.MISSING, str(error)))
+        missing = wire.EndedFrame(
+            status=Status.MISSING, limit=Limit.OTHER, lower_bound=0, seconds=0.0, version="", detail=str(error)
+        )
+        send(missing)
     else:
         claimed = wire.EndedFrame(
             status=result.status,
@@ -65,7 +67,7 @@ def serve() -> None:
 
 
 def _request(stream: BinaryIO) -> tuple[SolverEntry, Problem, Options, float]:
-    """The solver, what it is given, and when its limit began."""
+    """Return the solver, what it is given, and when its limit began."""
     request, body = wire.read(stream)
     if not isinstance(request, wire.RequestFrame):
         raise TypeError(f"a request expected, found {type(request).__name__}")
@@ -81,7 +83,3 @@ def _request(stream: BinaryIO) -> tuple[SolverEntry, Problem, Options, float]:
     )
     entry = SolverEntry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
     return entry, unpack_problem(body), options, request.begun
-
-
-def _ended(status: Status, detail: str) -> wire.EndedFrame:
-    return wire.EndedFrame(status=status, limit=Limit.OTHER, lower_bound=0, seconds=0.0, version="", detail=detail)

@@ -74,13 +74,13 @@ _DECODER = msgspec.json.Decoder(Message)
 
 
 def encode(message: Message, body: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     header = msgspec.json.encode(message)
     return b"".join((_HEAD.pack(_MAGIC, len(header), len(body)), header, body))
 
 
 def read(stream: BinaryIO) -> tuple[Message, bytes]:
-    """The next frame of a blocking stream; EOFError at its end, ValueError for anything else but a frame."""
+    """Read the next frame of a blocking stream; raise EOFError at its end, ValueError for anything else."""
     head = _exactly(stream, _HEAD.size)
     header_length, body_length = _lengths(head)
     return _message(_exactly(stream, header_length)), _exactly(stream, body_length)
@@ -93,7 +93,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Message, bytes]]:
-        """Add what arrived and yield every frame now complete; ValueError for anything else but frames."""
+        """Add what arrived and yield every frame now complete; raise ValueError for anything else but frames."""
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             header_length, body_length = _lengths(bytes(self._buffer[: _HEAD.size]))

@@ -12,14 +12,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-Handler = Callable[[int, FrameType | None], None]
 
 
 def main() -> None:
@@ -27,7 +25,8 @@ def main() -> None:
     parent = int(sys.argv[1])
     end = partial(_terminated, float(sys.argv[2]))
     signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGCONT, partial(_continued, parent, end))
+    # Anybody may send SIGCONT: everything ends only where the parent is gone.
+    signal.signal(signal.SIGCONT, lambda signum, frame: end(signum, frame) if os.getppid() != parent else None)
     _die_with(parent, signal.SIGCONT)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -69,12 +68,6 @@ def _die_with(parent: int, signum: signal.Signals) -> None:
         os._exit(128 + signum)
 
 
-def _continued(parent: int, end: Handler, signum: int, frame: FrameType | None) -> None:
-    """End everything where this signal, which anybody may send, says that the parent is gone."""
-    if os.getppid() != parent:
-        end(signum, frame)
-
-
 def _terminated(grace_s: float, signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as of a handler
     """End everything: politely, so that a vendor can remove its temporary files, after so many seconds not."""
     for each in (signal.SIGTERM, signal.SIGCONT):
@@ -96,7 +89,7 @@ def _kill_descendants() -> None:
 
 
 def _reap() -> bool:
-    """Collect the children that have ended; whether any other is left and can be listed."""
+    """Collect the children that have ended; return True if any other is left and can be listed."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

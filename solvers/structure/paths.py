@@ -1,4 +1,7 @@
-"""Heads and tails: how early a task can start and how late it must finish at each location, whatever the rest does."""
+"""Heads and tails: how early a task can start and how late it must finish at each location, whatever the rest does.
+
+And the length of a schedule that does one thing at a time: a horizon that some optimal schedule keeps.
+"""
 
 from dataclasses import dataclass
 
@@ -28,11 +31,11 @@ class LocationPaths:
 
 
 def paths_of(problem: Problem, units: Units | None = None, floors: tuple[Ints, Ints] | None = None) -> LocationPaths:
-    """Longest paths over (task, location): each predecessor sits where it delays the task least. O(n m + e l^2).
+    """Return longest paths over (task, location): each predecessor sits where it delays the task least.
 
     A payload's transfer counts between two locations, and tasks of one unit share theirs. Contention counts nowhere.
     `units`: what is known beyond the groups of who shares a location, and where it can be. `floors`: heads and tails
-    [n] that are known to hold wherever a task is. ValueError when a unit can be nowhere.
+    [n] that are known to hold wherever a task is. Raise ValueError when a unit can be nowhere. O(n m + e l^2).
     """
     units = units_of(problem) if units is None else units
     nowhere = np.flatnonzero(~units.allowed.any(axis=1))
@@ -58,7 +61,7 @@ def _edges_at(p: Problem, at: Ints, other: Ints) -> tuple[Ints, Ints, Ints]:
 def _sweep(
     order: Ints, edges: tuple[Ints, Ints, Ints], tasks: tuple[Ints, Ints], hops: tuple[Ints, Ints], length: Ints
 ) -> Ints:
-    """[n, l] the longest path of earlier tasks of `order` that leads to each task at each location, from `length`."""
+    """Return [n, l] the longest path of earlier tasks that leads to each task at each location, from `length`."""
     done, least = np.full_like(length, NEVER), np.full(len(order), NEVER, dtype=np.int64)
     _extend(order, edges, tasks, hops, (length, done, least))
     return length
@@ -94,7 +97,7 @@ def _extend(
 
 @spliced
 def _cheapest(done: Ints, hops: tuple[Ints, Ints], payload: int, there: int) -> int:
-    """The least of done at a location and then the transfer from it."""
+    """Return the least of done at a location and then the transfer from it."""
     transfer, path_class = hops
     best = NEVER
     for here in range(len(done)):
@@ -102,3 +105,24 @@ def _cheapest(done: Ints, hops: tuple[Ints, Ints], payload: int, there: int) -> 
             ticks = 0 if here == there else transfer[payload, path_class[here, there]]
             best = min(best, done[here] + ticks)
     return best
+
+
+def serial(problem: Problem) -> int:
+    """Return the ticks of one activity at a time, each as slow as it can be: an optimum never takes longer."""
+    return longest(problem, problem.duration, problem.transfer)
+
+
+def longest(problem: Problem, duration: Ints, transfer: Ints) -> int:
+    """Return the sum of the largest of every row, a transfer's for every target; in integers that do not overflow.
+
+    `duration` [n, m] and `transfer` [p, c], of which negative entries count as 0.
+    """
+    crossings = zip(targets(problem).tolist(), transfer.max(axis=1, initial=0).tolist(), strict=True)
+    return sum(duration.max(axis=1, initial=0).tolist()) + sum(times * ticks for times, ticks in crossings)
+
+
+def targets(problem: Problem) -> Ints:
+    """Return [p] locations that each payload may cross to, at most."""
+    distinct = np.unique(np.stack([problem.payload, problem.dst]), axis=1)[0]
+    consumers = np.bincount(distinct[distinct >= 0], minlength=problem.payloads)
+    return np.minimum(consumers, max(0, problem.locations - 1)).astype(np.int64)

@@ -30,7 +30,7 @@ class Symmetry:
     """Each class of devices, all at one location, with its tasks."""
 
     def broken(self) -> Problem:
-        """The problem without the devices that naming in the order of first use leaves unused."""
+        """Return the problem without the devices that naming in the order of first use leaves unused."""
         p, duration = self.problem, self.problem.duration.copy()
         for members, tasks in self.locations:
             for order, task in enumerate(tasks):
@@ -41,7 +41,7 @@ class Symmetry:
         return replace(p, duration=duration)
 
     def renamed(self, schedule: Schedule) -> Schedule:
-        """The same schedule, in which each class is named in the order in which its tasks first use it."""
+        """Return the same schedule, in which each class is named in the order in which its tasks first use it."""
         p, device = self.problem, schedule.device
         place, to = self.named(p.location[device]), np.arange(p.devices)
         for old, new in enumerate(place.tolist()):
@@ -54,7 +54,7 @@ class Symmetry:
         return replace(schedule, device=device, sent_to=place[schedule.sent_to])
 
     def named(self, at: Ints) -> Ints:
-        """[l] the new name of each location, where the tasks are at the locations `at`, [n]."""
+        """Return [l] the new name of each location, where the tasks are at the locations `at`, [n]."""
         place = np.arange(self.problem.locations)
         for members, tasks in self.locations:
             place[list(members)] = _by_first_use(at[list(tasks)].tolist(), members)
@@ -67,24 +67,31 @@ def symmetry_of(problem: Problem, units: Units | None = None) -> Symmetry:
     `units`: those that are known to share a location, and where each can be, when more is known than the groups say.
     """
     units = units_of(problem) if units is None else units
+
+    def equal(a: int, b: int) -> bool:
+        """Return True for devices of one location with equal durations."""
+        same = problem.location[a] == problem.location[b]
+        return bool(same and (problem.duration[:, a] == problem.duration[:, b]).all())
+
     longest = np.argsort(-problem.duration.max(axis=1, initial=0), kind="stable").tolist()
     able = units.allowed[units.unit]
     return Symmetry(
         problem=problem,
         locations=tuple((c, _distinct(longest, units, able[:, c[0]], len(c) - 1)) for c in interchangeable(problem)),
         devices=tuple(
-            (c, tuple(t for t in longest if problem.allowed[t, c[0]])[: len(c) - 1]) for c in _equal_devices(problem)
+            (c, tuple(t for t in longest if problem.allowed[t, c[0]])[: len(c) - 1])
+            for c in _classes(list(range(problem.devices)), equal)
         ),
     )
 
 
 def interchangeable(problem: Problem) -> list[Class]:
-    """The locations of which any two can be swapped, devices and links renamed, without changing the problem."""
+    """Return the locations of which any two can be swapped, devices and links renamed, without changing the problem."""
     return _classes(np.unique(problem.location).tolist(), _swap_of(problem))
 
 
 def _distinct(tasks: Iterable[int], units: Units, able: Bools, count: int) -> Class:
-    """The first tasks of different units that are able."""
+    """Return the first tasks of different units that are able."""
     found: dict[int, int] = {}
     for task in tasks:
         if able[task] and len(found) < count:
@@ -93,14 +100,14 @@ def _distinct(tasks: Iterable[int], units: Units, able: Bools, count: int) -> Cl
 
 
 def _by_first_use(used: Iterable[int], members: Class) -> list[int]:
-    """The new name of each member, `used` being where the tasks of a class are, the first task first."""
+    """Return the new name of each member; `used` is where the tasks of a class are, the first task first."""
     inside = dict.fromkeys(place for place in used if place in members)
     order = [*inside, *(place for place in members if place not in inside)]
     return [members[order.index(place)] for place in members]
 
 
 def _at(p: Problem, location: int) -> list[int]:
-    """The devices of a location, equal ones side by side."""
+    """Return the devices of a location, equal ones side by side."""
     return sorted(np.flatnonzero(p.location == location).tolist(), key=lambda d: (p.duration[:, d].tobytes(), d))
 
 
@@ -115,17 +122,8 @@ def _classes(members: list[int], alike: Callable[[int, int], bool]) -> list[Clas
     return [tuple(c) for c in found if len(c) > 1]
 
 
-def _equal_devices(p: Problem) -> list[Class]:
-    """Devices of one location with equal durations."""
-
-    def alike(a: int, b: int) -> bool:
-        return bool(p.location[a] == p.location[b] and (p.duration[:, a] == p.duration[:, b]).all())
-
-    return _classes(list(range(p.devices)), alike)
-
-
 def paths_of_links(p: Problem) -> list[frozenset[int]]:
-    """The paths that hold each link, as numbers: from * locations + to."""
+    """Return the paths that hold each link, as numbers: from * locations + to."""
     found: list[set[int]] = [set() for _ in range(p.links)]
     here, there, column = np.nonzero((p.holds >= 0) & ~np.eye(p.locations, dtype=bool)[:, :, None])
     for link, path in zip(p.holds[here, there, column].tolist(), (here * p.locations + there).tolist(), strict=True):
@@ -138,13 +136,14 @@ def _swap_of(p: Problem) -> Callable[[int, int], bool]:
     devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
     off = ~np.eye(p.locations, dtype=bool)
     # [c] the first column that is equal to each.
-    matrix = p.transfer
     first: dict[bytes, int] = {}
-    equal_columns = np.array(
-        [first.setdefault(column.tobytes(), k) for k, column in enumerate(matrix.T)], dtype=np.int64
-    )
+    equal_columns = np.array([first.setdefault(c.tobytes(), k) for k, c in enumerate(p.transfer.T)], dtype=np.int64)
     ticks = np.where(off, equal_columns[p.path_class], -1)
-    near = _links_near(p)
+    # By location: the links of paths from or to it, each with all its paths.
+    near: list[dict[int, frozenset[int]]] = [{} for _ in range(p.locations)]
+    for link, paths in enumerate(paths_of_links(p)):
+        for place in {place for path in paths for place in divmod(path, p.locations)}:
+            near[place][link] = paths
 
     def alike(a: int, b: int) -> bool:
         order = np.arange(p.locations)
@@ -159,15 +158,6 @@ def _swap_of(p: Problem) -> Callable[[int, int], bool]:
         )
 
     return alike
-
-
-def _links_near(p: Problem) -> list[dict[int, frozenset[int]]]:
-    """By location: the links of paths from or to it, each with all its paths."""
-    near: list[dict[int, frozenset[int]]] = [{} for _ in range(p.locations)]
-    for link, paths in enumerate(paths_of_links(p)):
-        for place in {place for path in paths for place in divmod(path, p.locations)}:
-            near[place][link] = paths
-    return near
 
 
 def _same_links(near: dict[int, frozenset[int]], order: list[int]) -> bool:

@@ -1,11 +1,15 @@
-"""Units: the sets of tasks that must share a location, groups or single tasks, and where each can be."""
+"""Units: the sets of tasks that must share a location, groups or single tasks, where each can be, and their bytes.
+
+All packings of units into locations are looked at one by one; bytes shared out evenly are capacities.
+"""
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, ints
-from solvers.compiled.kernels import kernel
+from solvers.compiled.kernels import kernel, routine, spliced
 from solvers.problem import FORBIDDEN, Problem
 
 
@@ -23,14 +27,14 @@ class Units:
 
 
 def units_of(problem: Problem) -> Units:
-    """The units that the groups imply, groups first (by number), then single tasks (by index). O(n (m + l))."""
+    """Return the units that the groups imply, groups first (by number), then single tasks (by index). O(n (m + l))."""
     alone = problem.group < 0
     label = np.where(alone, np.arange(problem.tasks) + int(problem.group.max(initial=-1)) + 1, problem.group)
     return merged(problem, label)
 
 
 def placeable_units(problem: Problem) -> Units:
-    """The same for methods that place every unit; ValueError when one can be nowhere, as its tasks' devices differ."""
+    """Return the same for methods that place every unit; raise ValueError when one can be nowhere."""
     units = units_of(problem)
     nowhere = np.flatnonzero(~units.allowed.any(axis=1))
     if len(nowhere):
@@ -40,7 +44,7 @@ def placeable_units(problem: Problem) -> Units:
 
 
 def merged(problem: Problem, label: Ints) -> Units:
-    """The units that a label for each task, [n], implies; numbered by increasing label."""
+    """Return the units that a label for each task, [n], implies; numbered by increasing label."""
     _, unit = np.unique(label, return_inverse=True)
     order = np.argsort(unit, kind="stable")
     first = np.flatnonzero(np.diff(unit[order], prepend=-1))
@@ -52,9 +56,10 @@ def merged(problem: Problem, label: Ints) -> Units:
 
 
 def distinct(rows: Bools) -> tuple[Ints, Ints]:
-    """An example of each distinct row, [d], and the number among these of every row, [n]. O(n (columns + log n)).
+    """Return an example of each distinct row, [d], and the number among these of every row, [n].
 
     Rows are named by sums of random numbers; two sets might share a name, though none ever will.
+    O(n (columns + log n)).
     """
     name = rows @ np.random.default_rng(0).integers(1, 2**40, rows.shape[1])
     _, example, which = np.unique(name, return_index=True, return_inverse=True)
@@ -62,7 +67,7 @@ def distinct(rows: Bools) -> tuple[Ints, Ints]:
 
 
 def locations_of(problem: Problem) -> Bools:
-    """[n, l] whether a task can run at a location, groups aside."""
+    """Return [n, l] whether a task can run at a location, groups aside."""
     found = np.zeros((problem.tasks, problem.locations), dtype=np.bool_)
     for device, location in enumerate(problem.location.tolist()):
         found[:, location] |= problem.allowed[:, device]
@@ -70,14 +75,14 @@ def locations_of(problem: Problem) -> Bools:
 
 
 def fastest_at(problem: Problem) -> Ints:
-    """[n, l] least ticks of a task over the devices of a location, FORBIDDEN where none can run it."""
+    """Return [n, l] least ticks of a task over the devices of a location, FORBIDDEN where none can run it."""
     none = np.iinfo(np.int64).max
     found = least_at(problem, np.ones(problem.devices, dtype=np.int64), none)
     return np.where(found == none, FORBIDDEN, found)
 
 
 def least_at(problem: Problem, weight: Ints, none: int) -> Ints:
-    """[n, l] least weighted ticks of a task over the devices of a location, `none` where none can run it.
+    """Return [n, l] least weighted ticks of a task over the devices of a location, `none` where none can run it.
 
     weight: [m], by which the ticks on each device are multiplied.
     """
@@ -94,3 +99,103 @@ def _least_at(duration: Ints, location: Ints, weight: Ints, found: Ints) -> None
             if ticks >= 0:
                 there = location[device]
                 found[task, there] = min(found[task, there], ticks * weight[device])
+
+
+_UNITS = 2000
+"""Greatest number of units of which packings are looked at."""
+_NODES = 300_000
+"""Greatest number of partial packings that are looked at."""
+
+
+def every_packing(units: Units, capacity: Ints) -> tuple[Ints | None, int]:
+    """Return locations, [u], that hold every unit, -1 for those without bytes; and how many partial packings lead to
+    none.
+
+    (None, k): none of the k partial packings can be completed, so no packing exists. (None, -1): the units or their
+    partial packings are too many to tell. capacity: [l] bytes.
+    """
+    order = np.argsort(-units.memory, kind="stable")
+    order = order[units.memory[order] > 0]
+    if len(order) > _UNITS:
+        return None, -1
+    memory, allowed = units.memory[order], units.allowed[order]
+    _, alike = np.unique(allowed, axis=1, return_inverse=True)
+    choice = np.full(len(order) + 1, -1, dtype=np.int64)
+    room = np.minimum(capacity, memory.sum())
+    nodes = _packings(memory, allowed, room, alike.ravel().astype(np.int64), choice)
+    if (choice[:-1] < 0).any():
+        return None, nodes
+    at = np.full(len(units.memory), -1, dtype=np.int64)
+    at[order] = choice[:-1]
+    return at, -1
+
+
+@routine
+def _packings(memory: Ints, allowed: Bools, room: Ints, alike: Ints, choice: Ints) -> int:
+    """Put the first packing into `choice`; else return the number of partial ones, -1 when they are too many.
+
+    The first packing in lexicographic order is not lost: of equal units the earlier is at the lower location, and of
+    locations alike, with equal room, a unit is at the first (else swap the two).
+    """
+    units, nodes, at = len(memory), 0, int(np.int64(0))
+    rest = np.zeros(units + 1, dtype=np.int64)
+    for unit in range(units - 1, -1, -1):
+        rest[unit] = rest[unit + 1] + memory[unit]
+    while 0 <= at < units:
+        if choice[at] >= 0:
+            room[choice[at]] += memory[at]
+        choice[at] = _next(memory, allowed, room, alike, (at, choice))
+        if choice[at] < 0:
+            at -= 1
+            continue
+        nodes += 1
+        room[choice[at]] -= memory[at]
+        if at == units - 1 or nodes > _NODES:
+            return -1
+        # A location with less room than the smallest unit is full.
+        if np.sum(room[room >= memory[units - 1]]) >= rest[at + 1]:
+            at += 1
+            choice[at] = -1
+    return nodes
+
+
+@spliced
+def _next(memory: Ints, allowed: Bools, room: Ints, alike: Ints, where: tuple[int, Ints]) -> int:
+    """Return the next location for a unit, -1 for none."""
+    at, choice = where
+    first = choice[at] + 1
+    if at > 0 and memory[at] == memory[at - 1] and np.all(allowed[at] == allowed[at - 1]):
+        first = max(first, choice[at - 1])
+    for place in range(first, len(room)):
+        if allowed[at, place] and room[place] >= memory[at]:
+            twin = False
+            for other in range(place):
+                twin = twin or (alike[other] == alike[place] and room[other] == room[place])
+            if not twin:
+                return place
+    return -1
+
+
+def balanced(problem: Problem, share: float) -> Problem:
+    """Return the problem where no location holds more than 1 + `share` times the mean of those that share its tasks.
+
+    The balance row (8) of Pesto's integer program (Middleware '21, section 3.2.2). Locations share tasks where some
+    task with bytes may be at either. What they hold in all, with what can be at one of them alone, is divided by their
+    number; on two GPUs the bytes then differ by at most `share` of all. The rows are capacities, no larger than those
+    that there are: every solver keeps them, and the checker holds it to them. Raise ValueError for a share that is
+    negative or no number.
+    """
+    if not 0 <= share < np.inf:
+        raise ValueError(f"a balance is a share, 0 or more, not {share}")
+    capacity = problem.capacity.copy()
+    able, root = locations_of(problem), np.arange(problem.locations)
+    for row in np.unique(able[problem.memory > 0], axis=0):
+        joined = np.isin(root, root[row])
+        root[joined] = root[row].min(initial=problem.locations)
+    sets = [np.flatnonzero(root == place) for place in np.unique(root)]
+    for places in (places for places in sets if len(places) > 1):
+        inside = ~able[:, ~np.isin(np.arange(problem.locations), places)].any(axis=1)
+        total = sum(problem.memory[inside].tolist())
+        most = int(total * (1 + Fraction(str(share))) / len(places))
+        capacity[places] = np.minimum(capacity[places], most)
+    return problem.holding(capacity=capacity)

@@ -20,7 +20,7 @@ import numpy as np
 from solvers.arrays import Ints, rank_of
 from solvers.base import Report
 from solvers.bounds import quick_bounds
-from solvers.bounds.solver import compile_ahead
+from solvers.bounds.strong import compile_ahead
 from solvers.instances.plain import chain
 from solvers.milp.polish.attempt import STEP, RunSlice, attempt
 from solvers.milp.solver import Milp
@@ -29,25 +29,24 @@ from solvers.problem import Problem
 from solvers.progress import SolveMonitor
 from solvers.result import SEEDS, Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.windows.excerpt import Excerpt, Span, excerpt_of
-from solvers.windows.standing import Standing, standing_of, tables_of
-
-# Which window to open next: kinds of windows, their sizes, and how often each is drawn.
+from solvers.windows.excerpt import Excerpt, Span, Standing, excerpt_of, standing_of, tables_of
 
 _LEAST, _MOST = 6.0, 60.0
 """Free tasks of a window."""
 _GROW, _SHRINK = 1.01, 0.9
-"""How the size of a kind follows each of its windows that was searched to its end, and each that was not."""
+"""Factors on the size of a kind after a window that was searched to its end, and after one that was not."""
 _MEMORY = 0.95
 """Weight of a kind's past after its next window (decay factor)."""
 _EVEN = 0.25
 """Share of the draws that all kinds divide evenly."""
+_LEAST_S = 0.02
+"""Seconds that are too few for a window."""
 _FEW = 3
 """Locations up to which two of them are hardly fewer than all."""
 
 
 def period(standing: Standing, size: int, rng: np.random.Generator) -> Ints:
-    """Places of tasks that start one after the other, a critical one among them."""
+    """Return places of tasks that start one after the other, a critical one among them."""
     n = len(standing.order)
     middle = int(rank_of(standing.order)[rng.choice(standing.critical)])
     first = min(max(middle - int(rng.integers(size)), 0), max(n - size, 0))
@@ -79,7 +78,7 @@ KINDS = {
 
 
 class _WindowStatistics:
-    """Success statistics of a kind."""
+    """Size of the next window of a kind, and decayed sums of its shorter plans and seconds."""
 
     def __init__(self, size: float) -> None:
         self.size, self.gain, self.effort = size, 1.0, 1.0
@@ -93,7 +92,7 @@ class Choices:
         self._records = {name: _WindowStatistics(float(size)) for name in KINDS}
 
     def draw(self, standing: Standing) -> tuple[str, Span]:
-        """A kind, and what it sets free; the plan has a task."""
+        """Draw a kind, and what it sets free; the plan has a task."""
         used = np.unique(standing.at).tolist()
         names = [name for name in KINDS if len(used) > _FEW or not KINDS[name].pair]
         paid = np.array([self._records[name].gain / self._records[name].effort for name in names])
@@ -106,14 +105,12 @@ class Choices:
         return name, Span(free, places)
 
     def learn(self, name: str, *, closed: bool, better: bool, seconds: float) -> None:
-        """Take in how a window of a kind went: searched to its end, a shorter plan, in so many seconds."""
+        """Learn how a window of a kind went: searched to its end, a shorter plan, in so many seconds."""
         record = self._records[name]
         record.size = min(max(record.size * (_GROW if closed else _SHRINK), _LEAST), _MOST)
         record.gain = _MEMORY * record.gain + better
         record.effort = _MEMORY * record.effort + seconds
 
-
-# Engines that search a window: CP-SAT, or any MILP vendor on any formulation, loaded on demand.
 
 CPSAT = "cpsat"
 _EFFORT = 0.05
@@ -144,11 +141,11 @@ class Engine(NamedTuple):
     size: int
     """Tasks of its first windows."""
     lanes: int
-    """Windows at a time."""
+    """Number of windows that are searched at a time."""
 
 
 def engine(name: str, options: Options, cores: int) -> Engine:
-    """CP-SAT, or the vendor of that name; UnavailableError or ImportError where it is not here."""
+    """Return CP-SAT, or the vendor of that name; raise UnavailableError or ImportError where it is not here."""
     if name == CPSAT:
         shorter = importlib.import_module("solvers.cpsat.one_window").shorter
 
@@ -159,39 +156,28 @@ def engine(name: str, options: Options, cores: int) -> Engine:
     vendor: Milp = importlib.import_module(f"solvers.milp.vendors.{name}").solver()
 
     def by_program(problem: Problem, start: Schedule, seconds: float, seed: int) -> WindowResult:
-        return _attempted(vendor, options.formulation, problem, start, seconds, seed)
+        now = time.monotonic()
+        request = RunRequest(seconds=min(seconds, _SLICE_S), gap=0.0, seed=seed, threads=1, start=None)
+        settle_by = now + _SETTLING * request.seconds
+        part = RunSlice(settle_by=lambda: settle_by, ends=now + request.seconds, ask=lambda: request)
+        limit = start.makespan - max(1, start.makespan // STEP)
+        if limit < 0:
+            return WindowResult(None, closed=True)
+        schedule, outcome = attempt(problem, limit, 0, (vendor.run, options.formulation), part)
+        closed = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        better = schedule if schedule is not None and schedule.makespan < start.makespan else None
+        return WindowResult(better, closed, outcome is not None and outcome.left)
 
     # Of two runs of HiGHS in one process the second waits.
     return Engine(by_program, 10, 1)
 
 
-def _attempted(
-    vendor: Milp, formulation: str, problem: Problem, start: Schedule, seconds: float, seed: int
-) -> WindowResult:
-    now = time.monotonic()
-    ask = RunRequest(seconds=min(seconds, _SLICE_S), gap=0.0, seed=seed, threads=1, start=None)
-    settle_by = now + _SETTLING * ask.seconds
-    part = RunSlice(settle_by=lambda: settle_by, ends=now + ask.seconds, ask=lambda: ask)
-    most = start.makespan - max(1, start.makespan // STEP)
-    if most < 0:
-        return WindowResult(None, closed=True)
-    found, outcome = attempt(problem, most, 0, (vendor.run, formulation), part)
-    closed = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    better = found if found is not None and found.makespan < start.makespan else None
-    return WindowResult(better, closed, outcome is not None and outcome.left)
-
-
-_LEAST_S = 0.02
-"""Seconds that are too few for a window."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class _OpenWindow(NamedTuple):
     """A window that is being searched."""
 
     kind: str
     excerpt: Excerpt
-    found: Future[WindowResult]
+    result: Future[WindowResult]
     began: float
 
 
@@ -213,40 +199,46 @@ class WindowSearch:
         standing_of(tables_of(small), np.zeros(4, dtype=np.int64), np.arange(4))
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
-        """Improve on `options.start`, as it runs first come, first served; ValueError without one."""
+        """Improve on `options.start`, as it runs first come, first served; raise ValueError without one."""
         if options.start is None:
             raise ValueError("windows improve a schedule - give one as the start")
-        watch = SolveMonitor(problem, options, report, solver=self.engine, version=metadata.version(self.package))
-        watch.better_bound(*quick_bounds.best(problem))
-        if problem.tasks and not watch.within_gap and options.seconds > 0:
+        monitor = SolveMonitor(problem, options, report, solver=self.engine, version=metadata.version(self.package))
+        monitor.better_bound(*quick_bounds.best(problem))
+        if problem.tasks and not monitor.within_gap and options.seconds > 0:
             chosen = engine(self.engine, options, os.cpu_count() or 1)
-            _Descent(watch, chosen, options.start, self.size or chosen.size).run(self.most)
-        return watch.result(Limit.GAP if watch.within_gap else Limit.TIME, "")
+            _Descent(monitor, chosen, options.start, self.size or chosen.size).run(self.most)
+        return monitor.result(Limit.GAP if monitor.within_gap else Limit.TIME, "")
 
 
 class _Descent:
     """A plan, and the windows of it that are being searched."""
 
-    def __init__(self, watch: SolveMonitor, chosen: Engine, start: Schedule, size: int) -> None:
-        self._watch, self._engine, self._tables = watch, chosen, tables_of(watch.problem)
-        self._choices, self._seed, self._over = Choices(watch.options.seed, size), watch.options.seed, False
+    def __init__(self, monitor: SolveMonitor, chosen: Engine, start: Schedule, size: int) -> None:
+        self._monitor, self._engine, self._tables = monitor, chosen, tables_of(monitor.problem)
+        self._choices, self._seed, self._over = Choices(monitor.options.seed, size), monitor.options.seed, False
         order = np.lexsort((self._tables.topological, start.finish, start.start))
         self._best = standing_of(self._tables, start.device, order)
-        watch.better_schedule(self._best.schedule)
+        monitor.better_schedule(self._best.schedule)
 
     def run(self, most: int | None) -> None:
         """Search windows until the time or the gap is closed, so many were searched, or one of all holds nothing."""
-        pending, opened = deque[Opened](), 0
+        open_windows, opened, monitor = deque[_OpenWindow](), 0, self._monitor
         with ThreadPoolExecutor(self._engine.lanes) as lanes:
             while True:
-                while len(pending) < self._engine.lanes and opened != most and self._goes_on:
-                    pending.append(self._open(lanes))
+                while len(open_windows) < self._engine.lanes and opened != most:
+                    if monitor.remaining <= _LEAST_S or monitor.within_gap or self._over:
+                        break
+                    kind, span = self._choices.draw(self._best)
+                    excerpt = excerpt_of(self._best, span)
+                    self._seed = (self._seed + 1) % SEEDS
+                    seconds = max(monitor.remaining, _LEAST_S)
+                    result = lanes.submit(self._engine.search, excerpt.problem, excerpt.start, seconds, self._seed)
+                    open_windows.append(_OpenWindow(kind, excerpt, result, time.monotonic()))
                     opened += 1
-                if not pending:
+                if not open_windows:
                     return
-                # Put what was found in its place, and keep what takes no longer.
-                window = pending.popleft()
-                searched, better = window.found.result(), False
+                window = open_windows.popleft()
+                searched, better = window.result.result(), False
                 nothing = searched.closed and searched.schedule is None
                 self._over = searched.left or (nothing and window.excerpt.whole)
                 if searched.schedule is not None:
@@ -254,31 +246,17 @@ class _Descent:
                 seconds = time.monotonic() - window.began
                 self._choices.learn(window.kind, closed=searched.closed, better=better, seconds=seconds)
 
-    @property
-    def _goes_on(self) -> bool:
-        return self._watch.remaining > _LEAST_S and not self._watch.within_gap and not self._over
-
-    def _open(self, lanes: ThreadPoolExecutor) -> Opened:
-        kind, span = self._choices.draw(self._best)
-        excerpt = excerpt_of(self._best, span)
-        self._seed = (self._seed + 1) % SEEDS
-        seconds = max(self._watch.remaining, _LEAST_S)
-        found = lanes.submit(self._engine.search, excerpt.problem, excerpt.start, seconds, self._seed)
-        return Opened(kind=kind, excerpt=excerpt, found=found, began=time.monotonic())
-
     def _keep(self, device: Ints, order: Ints) -> bool:
-        """Return True if the plan is shorter with that placement and order."""
+        """Keep the plan with that placement and order where it takes no longer; return True if it is shorter."""
         try:
-            found = standing_of(self._tables, device, order)
+            plan = standing_of(self._tables, device, order)
         except ValueError:  # another window has changed what this one rests on
             return False
-        better = found.makespan < self._best.makespan
-        if found.makespan <= self._best.makespan and self._fits(found):
-            self._best = found
+        better = plan.makespan < self._best.makespan
+        # Nothing may hold more than it may, or than it does already.
+        fits = (plan.held <= np.maximum(self._monitor.problem.capacity, self._best.held)).all()
+        if plan.makespan <= self._best.makespan and fits:
+            self._best = plan
         if better:
-            self._watch.better_schedule(self._best.schedule)
+            self._monitor.better_schedule(self._best.schedule)
         return better
-
-    def _fits(self, found: Standing) -> bool:
-        """Return True if nothing holds more than it may, or than it does already."""
-        return bool((found.held <= np.maximum(self._watch.problem.capacity, self._best.held)).all())

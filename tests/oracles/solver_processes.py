@@ -79,7 +79,7 @@ def _serve(asked: socket.socket) -> None:
 
     import solvers.milp.solver
     import solvers.process.serve  # noqa: F401
-    from solvers.bounds.solver import compile_ahead
+    from solvers.bounds.strong import compile_ahead
 
     compile_ahead()
     while True:

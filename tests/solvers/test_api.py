@@ -8,12 +8,12 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers import api
+from solvers.base import SolverEntry
 from solvers.checker import check
 from solvers.heuristics.methods import PLACERS
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.process.registry import SolverEntry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild

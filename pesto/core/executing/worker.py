@@ -20,7 +20,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from solvers.process.niceness import keep_niceness
+from solvers.process.one_shot import keep_niceness
 
 READY, BEGAN, SAID, ANSWER, LAST_ANSWER = b"r", b"b", b"s", b"a", b"l"
 """First byte of a message; after LAST_ANSWER the process is to get no further work."""

@@ -7,7 +7,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
-from solvers.structure.horizon import serial
+from solvers.structure.paths import serial
 from solvers.structure.units import Units, units_of
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from solvers.arrays import Bools
 from solvers.milp.linear import Linear
-from solvers.process.scratch import scratch
+from solvers.process.one_shot import scratch
 
 
 @contextlib.contextmanager

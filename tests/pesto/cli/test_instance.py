@@ -40,7 +40,7 @@ STUB = """
 import sys
 from pesto.cli.main import main
 from solvers import api
-from solvers.process.registry import SolverEntry
+from solvers.base import SolverEntry
 api.SOLVERS["stub"] = SolverEntry(module="bad_solvers", attribute=sys.argv.pop(1), isolated=True)
 main()
 """

@@ -7,11 +7,9 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers.bounds import quick_bounds
-from solvers.bounds.anchor_bound import anchored
-from solvers.bounds.anchors import choose, loads_of, net_of
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
-from solvers.bounds.full import full_bound
+from solvers.bounds.full import anchor_bound, choose, full_bound, loads_of, net_of
 from solvers.instances import table
 from solvers.instances.grids import lstm_grid
 from solvers.instances.plain import chain, fork, layered, series_parallel
@@ -67,7 +65,7 @@ def everywhere(p):
     """The bound with each task an anchor."""
     paths = paths_of(p)
     net = net_of(p, paths)
-    return anchored(net, loads_of(p, paths, net), np.arange(p.tasks))
+    return anchor_bound(net, loads_of(p, paths, net), np.arange(p.tasks))
 
 
 def cases(chosen):

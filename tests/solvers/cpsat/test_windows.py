@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from solvers.api import SOLVERS, solve
+from solvers.base import SolverEntry
 from solvers.bounds import quick_bounds
 from solvers.cpsat.cut import FreeTasks, ScheduleCut
 from solvers.cpsat.exact import throttled
@@ -21,7 +22,6 @@ from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.plain import chain
 from solvers.instances.random import generate
-from solvers.process.registry import SolverEntry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild

@@ -7,7 +7,7 @@ import pytest
 
 from solvers import Options, Status, check, solve
 from solvers.instances.machines import on_equal_gpus
-from solvers.memory.balance import balanced
+from solvers.structure.units import balanced
 
 
 def six(memory):

@@ -19,10 +19,10 @@ from solvers.instances.machines import on_equal_gpus
 from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import fork
 from solvers.instances.random import generate
-from solvers.memory.balance import balanced
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
 from solvers.milp.printed import program as printed
-from solvers.structure.horizon import serial
+from solvers.structure.paths import serial
+from solvers.structure.units import balanced
 
 STUB = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "printed_agreement.py"
 

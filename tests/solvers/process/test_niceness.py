@@ -36,7 +36,7 @@ import os
 from solvers.instances.plain import chain
 from solvers.process.judge import Judge
 from solvers.process.parent import run
-from solvers.process.registry import SolverEntry
+from solvers.base import SolverEntry
 from solvers.result import Options
 os.nice(5)
 problem, options = chain(2), Options(seconds=600)

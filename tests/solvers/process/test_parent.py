@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from solvers.base import SolverEntry
 from solvers.checker import check
 from solvers.instances.plain import fork
 from solvers.process import parent as process
 from solvers.process import wire
 from solvers.process.judge import Judge
-from solvers.process.registry import SolverEntry
 from solvers.result import NOT_BEGUN, Limit, Options, Status
 from solvers.schedule import Schedule
 

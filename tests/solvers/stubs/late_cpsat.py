@@ -14,7 +14,7 @@ from solvers.cpsat.timeline import network_of, timeline_of
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.table import make
 from solvers.result import Limit, Options, Status
-from solvers.structure.horizon import serial
+from solvers.structure.paths import serial
 
 GRID = make("lstm-grid", layers=3, steps=4, gpus=4)
 

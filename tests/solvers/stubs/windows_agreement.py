@@ -22,7 +22,7 @@ from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.cpsat.window import Window
 from solvers.instances.random import EVERYTHING, Features, generate, random_order
 from solvers.schedule import Schedule
-from solvers.structure.horizon import serial
+from solvers.structure.paths import serial
 from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)

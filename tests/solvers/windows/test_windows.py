@@ -11,9 +11,8 @@ from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.progress import SolveMonitor
 from solvers.timing.replay import replay
 from solvers.windows import solver as windows
-from solvers.windows.excerpt import Span, excerpt_of
+from solvers.windows.excerpt import Span, excerpt_of, standing_of, tables_of
 from solvers.windows.solver import Choices, Engine, WindowResult
-from solvers.windows.standing import standing_of, tables_of
 from tests.oracles.exhaustive import exhaustive
 
 ENGINES = ("cpsat", "highs", "cbc")

@@ -33,8 +33,8 @@ from solvers import program_text
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint
 from solvers.instances import table
-from solvers.memory.balance import balanced
 from solvers.milp.formulations import FORMULATIONS, NoScheduleError
+from solvers.structure.units import balanced
 
 _OF_FAMILIES = ("seed", "given")
 _OF_STEPS = ("cluster", "coarsen_to", "costs", "launch")

@@ -22,9 +22,9 @@ from pesto.research.study.run import runner
 from pesto.research.study.run.execute import execute
 from pesto.research.study.spec import load_study, study_names
 from solvers import api
+from solvers.base import SolverEntry
 from solvers.files import problem_json
 from solvers.instances.table import make
-from solvers.process.registry import SolverEntry
 from solvers.result import Status
 
 STUBS = Path(__file__).resolve().parents[4] / "tests" / "solvers" / "stubs"
