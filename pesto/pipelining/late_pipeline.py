@@ -34,7 +34,7 @@ Trace = Callable[[tuple[int, ...]], Graph]
 
 
 def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOptions) -> StepPipeline:
-    """The step in the periodic schedule of least period that fits, or the named one, on modelled costs.
+    """Return the step in the periodic schedule of least period that fits, or the named one, on modelled costs.
 
     PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
     in flight, with the weights of NCA - 1 updates before those that it would have without a pipeline, in both halves.
@@ -58,11 +58,7 @@ def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOpti
             f"{staged.step.batches} batches on {len(staged.fast)} devices never fill the pipeline",
             remedy="give as many micro-batches as devices, or more",
         )
-    return _within_memory(trace, staged, options)
-
-
-def _within_memory(trace: Trace, staged: StagedStep, options: PipelineOptions) -> StepPipeline:
-    """The quickest by the chain that fits op by op; where that does not, stages are cut for less."""
+    # The quickest by the chain that fits op by op; where that does not, stages are cut for less.
     until, memory = CLOCK() + options.seconds, staged.memory
     tried = list[tuple[int, StagedStep, MappedSchedule, bool]]()
     for _ in range(_TIGHTER):
@@ -98,7 +94,8 @@ def _within_memory(trace: Trace, staged: StagedStep, options: PipelineOptions) -
 def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: float) -> tuple[ChainSchedule, bool]:
     """Return the chain's shortest schedule in so many bytes a device, and whether Ctrl-C ended a search.
 
-    until: moment of CLOCK at which searches end. NothingFoundError where none fits.
+    until: moment of CLOCK at which searches end. NothingFoundError where none fits; UsageError where an update has
+    several batches, but fewer than any schedule has in flight.
     """
     try:
         request = PipelineRequest(
@@ -123,33 +120,24 @@ def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: 
             where=made[0].name,
             remedy=f"use larger devices{more}, more of them, a smaller batch, or let the step flush",
         )
-    return min(_served(staged, fitting), key=lambda each: each.period or 0), interrupted
-
-
-def _served(staged: StagedStep, schedules: list[ChainSchedule]) -> list[ChainSchedule]:
-    """Those with no more batches in flight than an update has, where it has several, so that two versions do.
-
-    UsageError where there are none.
-    """
 
     def flight(each: ChainSchedule) -> int:
         return 0 if each.in_flight is None else min(int(each.in_flight.max()), staged.step.batches)
 
-    if staged.every == 1:
-        return schedules
-    least = min(schedules, key=flight)
-    if flight(least) > staged.every:
+    # Where an update has several batches, no more than these may be in flight, so that two versions do.
+    served = [each for each in fitting if staged.every == 1 or flight(each) <= staged.every]
+    if not served:
+        least = min(fitting, key=flight)
         other = f"or {STAR}, " if least.name == EXACT else ""
         raise UsageError.build(
-            f"an update behind every {staged.every} micro-batches: {least.name} has {flight(least)} in "
-            "flight, which "
+            f"an update behind every {staged.every} micro-batches: {least.name} has {flight(least)} in flight, which "
             "two versions of the weights do not serve",
             remedy=(
                 f"give {flight(least)} or more micro-batches an update, and "
                 f"twice as many in all, {other}or fewer devices"
             ),
         )
-    return [each for each in schedules if flight(each) <= staged.every]
+    return min(served, key=lambda each: each.period or 0), interrupted
 
 
 def _same(one: ChainSchedule, other: ChainSchedule) -> bool:

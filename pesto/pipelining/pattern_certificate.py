@@ -1,4 +1,4 @@
-"""A pipeline's pattern as it is kept in a file, and a file's pattern verified from scratch."""
+"""A pipeline's pattern as it is kept in a file, and a file's pattern verified from scratch, also against its name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,8 +19,6 @@ from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pattern_json import PatternInstance
 from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_allocation, of_machines
 
-# Check of a pattern against its name: most names of `schedules.NAMES` prescribe how batches follow each other.
-
 _ROUND, _V = "interleaved-2", "zero-bubble-v"
 _STEPS = {"gpipe": gpipe, "1f1b": one_f_one_b, _ROUND: interleaved}
 
@@ -33,25 +31,28 @@ def matches_schedule(name: str, seen: Chain, allocation: Allocation, pattern: Pa
     """
     if name not in NAMES or name == FREE:
         return True
-    if name == EXACT or not _shaped(name, allocation):
-        return name == EXACT and allocation.contiguous
+    stages, devices = allocation.stages[:, 2], allocation.devices
+    if name == _ROUND:
+        shaped = devices == 1 or np.array_equal(stages, np.tile(np.arange(devices), 2))
+    elif name == _V:
+        shaped = len(stages) == 2 * devices - 1 and np.array_equal(stages, stages[::-1])
+    else:
+        shaped = allocation.contiguous
+    if name == EXACT or not shaped:
+        return name == EXACT and shaped
+    own = _sorted(pattern)
     try:
-        return any(_equal(pattern, each) for each in _of_name(name, seen, allocation, pattern, in_flight))
+        return any(
+            (pattern.k, pattern.T) == (each.k, each.T) and np.array_equal(own, _sorted(each))
+            for each in _named_patterns(name, seen, allocation, pattern, in_flight)
+        )
     except ValueError:
         return False
 
 
-def _shaped(name: str, allocation: Allocation) -> bool:
-    """Return True if the stages go round, down and up, or are one a device."""
-    stages, devices = allocation.stages[:, 2], allocation.devices
-    if name == _ROUND:
-        return devices == 1 or np.array_equal(stages, np.tile(np.arange(devices), 2))
-    if name == _V:
-        return len(stages) == 2 * devices - 1 and np.array_equal(stages, stages[::-1])
-    return allocation.contiguous
-
-
-def _of_name(name: str, seen: Chain, allocation: Allocation, pattern: Pattern, in_flight: Ints) -> Iterable[Pattern]:
+def _named_patterns(
+    name: str, seen: Chain, allocation: Allocation, pattern: Pattern, in_flight: Ints
+) -> Iterable[Pattern]:
     """The patterns of that name with as many batches a period; ValueError where these stages have none."""
     k, stages = pattern.k, len(allocation.stages)
     if name in (STAR, THINNED):
@@ -63,12 +64,8 @@ def _of_name(name: str, seen: Chain, allocation: Allocation, pattern: Pattern, i
     return (zero_bubble(seen, allocation, k, [most] * stages) for most in range(least, stages + 1))
 
 
-def _equal(one: Pattern, other: Pattern) -> bool:
-    """Return True if the same batches do the same at the same ticks, in whatever order and copies."""
-    return (one.k, one.T) == (other.k, other.T) and np.array_equal(_sorted(one), _sorted(other))
-
-
 def _sorted(pattern: Pattern) -> Ints:
+    """Return [4, r] kind, layer, shift and tick of each row, in an order that copies do not change."""
     columns = np.stack([pattern.kind, pattern.layer, pattern.shift, pattern.t])
     return columns[:, np.lexsort(columns)]
 
@@ -86,7 +83,7 @@ class PatternBounds:
 
 
 def chosen_pattern(pipeline: Pipeline, of: ChainInstance) -> PatternInstance:
-    """The pattern that was chosen; ValueError where it does not fit the memory, so that there is nothing to keep."""
+    """Return the chosen pattern; ValueError where it does not fit the memory, so that there is nothing to keep."""
     chosen, machines = pipeline.chosen, pipeline.request.machines
     memory = None if of.machines is not None or machines.memory is None else int(machines.memory[0])
     if not chosen.fits or chosen.allocation is None or chosen.pattern is None or chosen.peaks is None:
@@ -98,7 +95,7 @@ def chosen_pattern(pipeline: Pipeline, of: ChainInstance) -> PatternInstance:
 
 
 def verify_pattern(instance: PatternInstance, what: str) -> None:
-    """VerificationError where a pattern is no valid schedule, exceeds its memory, or is not what the file claims.
+    """Raise VerificationError for a pattern that is no valid schedule, exceeds its memory, or is not what it claims.
 
     It claims bytes, and by a name that is one of `schedules.NAMES` how batches follow each other. `what` names it in
     errors.
@@ -117,7 +114,7 @@ def verify_pattern(instance: PatternInstance, what: str) -> None:
 
 
 def certify_pattern(instance: PatternInstance) -> PatternBounds:
-    """Bounds of a verified pattern."""
+    """Return bounds of a verified pattern."""
     machines = instance.machines
     bound = best(of_machines(instance.of.chain, machines, instance.model))
     gap = float(Fraction(instance.pattern.period) / bound.value) - 1 if bound.value else 0.0

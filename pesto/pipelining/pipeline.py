@@ -1,10 +1,8 @@
 """A chain laid on devices: stages and schedule of the least period that fits, and what is proven of it."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 
@@ -84,7 +82,7 @@ class Pipeline:
 
 
 def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline:
-    """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
+    """Return the pipeline of the named schedule, or of the least period that fits; of equal ones the first of NAMES.
 
     UsageError as of `check_name`; InputError for a chain that takes no time, or more than can be counted over
     all batches; InfeasibleError, or NothingFoundError where that is not proven, with the
@@ -102,9 +100,22 @@ def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline
             f"{ticks} ticks a batch are more than can be counted here", remedy="give them in a larger unit"
         )
     request = request.begun()
-    result, interrupted = gather_schedules(_made(request), partial(_enough, name))
+    try:
+        cuts, thin = fitting_both(chain, request.machines, request.model, KEEPS)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    result, interrupted = gather_schedules(
+        all_schedules(request, cuts, thin),
+        lambda each: each.period is not None and (each.fits if name is None else each.name == name),
+    )
     hold()
-    chosen = _chosen(request, result, name)
+    if name is not None:
+        chosen = next(each for each in result if each.name == name)
+    else:
+        fitting = [each for each in result if each.fits and each.period is not None]
+        if not fitting:
+            raise _unfit(request, result)
+        chosen = min(fitting, key=lambda each: each.period or Fraction(0))
     allocation = chosen.allocation
     if allocation is None or chosen.period is None:
         if chosen.interrupted:
@@ -113,72 +124,40 @@ def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline
             raise _unfit(replace(request, contiguous=chosen.name != FREE), result)
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
     machines = request.machines if chosen.fits else replace(request.machines, memory=None)
-    bound = best([*of_machines(request.chain, machines, request.model), *_floors(result, chosen)])
+    # Bounds of all stages that were found beside schedules hold for the one that is chosen.
+    floors = [each.floor for each in result if each.floor is not None and chosen.fits]
+    bound = best([*of_machines(chain, machines, request.model), *floors])
     seen = request.seen(allocation)
     split = chosen.pattern is not None and bool((chosen.pattern.kind == WEIGHT_GRADIENT).any())
     return Pipeline(
-        request=request,
-        chosen=chosen,
-        schedules=tuple(result),
-        bound=bound,
+        request=request, chosen=chosen, schedules=tuple(result), bound=bound,
         stage_bound=best(of_allocation(seen, allocation, machines.memory, request.model)),
         step_bound=best(flushed_step(seen, allocation, request.batches, split=split)),
         optimal_among=_optimal(request, chosen, allocation, bound, [each.least for each in result]),
         interrupted=interrupted,
-    )
-
-
-def _made(request: PipelineRequest) -> Iterator[ChainSchedule]:
-    try:
-        cuts, thin = fitting_both(request.chain, request.machines, request.model, KEEPS)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    yield from all_schedules(request, cuts, thin)
-
-
-def _floors(schedules: list[ChainSchedule], chosen: ChainSchedule) -> list[PeriodBound]:
-    """Bounds of all stages that were found beside schedules, which hold for the one that is chosen."""
-    return [each.floor for each in schedules if each.floor is not None and chosen.fits]
-
-
-def _enough(name: str | None, each: ChainSchedule) -> bool:
-    """Return True if it may be the one that is chosen."""
-    return each.period is not None and (each.fits if name is None else each.name == name)
-
-
-def _chosen(request: PipelineRequest, schedules: list[ChainSchedule], name: str | None) -> ChainSchedule:
-    if name is not None:
-        return next(each for each in schedules if each.name == name)
-    fitting = [each for each in schedules if each.fits and each.period is not None]
-    if not fitting:
-        raise _unfit(request, schedules)
-    return min(fitting, key=lambda each: each.period or Fraction(0))
+    )  # fmt: skip
 
 
 def _unfit(request: PipelineRequest, schedules: list[ChainSchedule]) -> InfeasibleError | NothingFoundError:
-    """With a memory that can, and whether the lack of it is proven."""
-    kind, proven = "contiguous stages", order_bound(request.chain, request.machines, request.model) is None
-    if not request.contiguous:
-        kind, proven = "stages", any(each.infeasible for each in schedules)
-    text = f"no {kind} {'' if proven else 'were found that '}{_lack(request)}, or more devices"
-    return InfeasibleError(text) if proven else NothingFoundError(text)
-
-
-def _lack(request: PipelineRequest) -> str:
-    """The bytes that lack on the devices, at most where stages need not be contiguous, and those that would do."""
+    """Return the error of stages that fit no memory: what they lack, what would do, and whether that is proven."""
     memory, chain = request.machines.memory, request.chain
     if memory is None:
         raise ValueError("without a limit of memory all stages fit")
-    if not request.machines.equal:
-        more = bytes_short(chain, request.machines, request.model)
-        return f"fit the memory of these {request.devices} devices - give each {more} bytes ({size(more)}) more"
-    each = int(memory[0])
-    least, most = each + bytes_short(chain, request.machines, request.model), ""
+    kind, proven = "contiguous stages", order_bound(chain, request.machines, request.model) is None
     if not request.contiguous:
-        least, most = min(least, roomy_memory(chain, request.devices, request.model)), " at most"
-    return (
-        f"fit {each} bytes on each of {request.devices} devices: {size(least - each)} lack{most} - give {least} bytes"
-    )
+        kind, proven = "stages", any(each.infeasible for each in schedules)
+    short = bytes_short(chain, request.machines, request.model)
+    if request.machines.equal:
+        each = int(memory[0])
+        least, most = each + short, ""
+        if not request.contiguous:
+            least, most = min(least, roomy_memory(chain, request.devices, request.model)), " at most"
+        given = f"fit {each} bytes on each of {request.devices} devices"
+        lack = f"{given}: {size(least - each)} lack{most} - give {least} bytes"
+    else:
+        lack = f"fit the memory of these {request.devices} devices - give each {short} bytes ({size(short)}) more"
+    text = f"no {kind} {'' if proven else 'were found that '}{lack}, or more devices"
+    return InfeasibleError(text) if proven else NothingFoundError(text)
 
 
 def describe_shortfall(pipeline: Pipeline) -> str:
@@ -194,12 +173,9 @@ def describe_shortfall(pipeline: Pipeline) -> str:
 
 
 def _optimal(
-    request: PipelineRequest,
-    chosen: ChainSchedule,
-    allocation: Allocation,
-    bound: PeriodBound,
+    request: PipelineRequest, chosen: ChainSchedule, allocation: Allocation, bound: PeriodBound,
     least: list[Fraction | None],
-) -> str | None:
+) -> str | None:  # fmt: skip
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
@@ -218,7 +194,7 @@ def _optimal(
 
 
 def period_curve(request: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
-    """Bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
+    """Return bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
 
     None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
     much. Fixed: stages cut without regard to memory, then 1F1B* on them. Free is looked for where stages need not be
@@ -240,7 +216,6 @@ def period_curve(request: PipelineRequest, points: int = 24) -> list[tuple[int, 
 
 
 def _with(request: PipelineRequest, memory: int) -> PipelineRequest:
-    """So many bytes for each device."""
     return replace(request, machines=replace(request.machines, memory=np.full(request.devices, memory)))
 
 
@@ -262,12 +237,9 @@ def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction |
         freely = made.period if made.fits else None
         free = _least(free, freely)
     return {
-        "fixed": None if fixed is None else fixed.period,
-        "joint": known,
-        THINNED: thinner,
-        FREE: None if request.contiguous else free,
-        "bound": bound,
-    }
+        "fixed": None if fixed is None else fixed.period, "joint": known, THINNED: thinner,
+        FREE: None if request.contiguous else free, "bound": bound,
+    }  # fmt: skip
 
 
 def _least(*periods: Fraction | None) -> Fraction | None:

@@ -1,6 +1,7 @@
-"""Stages that several devices share, whole batches each: cut so that the greatest load of a device is least.
+"""Stages that several devices share, whole batches each: cut so that a device's greatest load is least, and run.
 
 Narayanan et al.: PipeDream (SOSP 2019), section 3.1: a stage of r devices takes each batch as long, and r at once.
+Batches run one forward, one backward, with few in flight.
 """
 
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Replicas:
         ])  # fmt: skip
 
     def taker(self, batches: int) -> Ints:
-        """[S, M] the device that does each batch of each stage."""
+        """Return [S, M] the device that does each batch of each stage."""
         result = [
             np.array(each)[
                 np.arange(batches) % len(each) if self.in_turn else np.arange(batches) * len(each) // batches
@@ -73,8 +74,15 @@ def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
     for _ in range(min(devices, layers)):
         best, chosen = _one_more(best, np.where(valid, load, np.inf), cut)
         choice.append(chosen)
-        if np.isfinite(best[devices, layers]):
-            result.append(_traced(choice, devices, layers))
+        if not np.isfinite(best[devices, layers]):
+            continue
+        firsts, counts, p, end = list[int](), list[int](), devices, layers
+        for each in reversed(choice):
+            r, begin = each[p, end]
+            firsts.append(begin)
+            counts.append(r)
+            p, end = p - r, begin
+        result.append((ints(firsts[::-1]), ints(counts[::-1])))
     return result
 
 
@@ -91,20 +99,10 @@ def _one_more(before: Floats, load: Floats, cut: Floats) -> tuple[Floats, dict[t
     return best, chosen
 
 
-def _traced(choice: list[dict[tuple[int, int], tuple[int, int]]], devices: int, layers: int) -> tuple[Ints, Ints]:
-    firsts, counts, p, end = list[int](), list[int](), devices, layers
-    for chosen in reversed(choice):
-        r, begin = chosen[p, end]
-        firsts.append(begin)
-        counts.append(r)
-        p, end = p - r, begin
-    return ints(firsts[::-1]), ints(counts[::-1])
-
-
 def place_replicas(
     chain: Chain, division: tuple[Ints, Ints], cluster: Cluster, line: Ints, *, in_turn: bool
 ) -> Replicas:
-    """A division on the devices of a line (their places in the cluster), each stage's beside those of the one before.
+    """Place a division on a line of devices (places in the cluster), each stage beside the one before.
 
     Variables are spread over their stage's devices, the largest layers first, each to the device that has fewest bytes.
     """
@@ -112,9 +110,16 @@ def place_replicas(
     ends = np.append(firsts[1:], chain.layers)
     homes, at, groups = np.zeros(chain.layers, dtype=np.int64), 0, list[tuple[int, ...]]()
     for first, end, count in zip(firsts.tolist(), ends.tolist(), counts.tolist(), strict=True):
-        own = tuple(range(at, at + count))
-        groups.append(_beside(groups[-1], own, cluster, line) if groups else own)
-        held = dict.fromkeys(own, 0)
+        own, left = tuple(range(at, at + count)), list(range(at, at + count))
+        if groups:  # each device is the nearest to the one whose batches it takes over
+            before, near = groups[-1], list[int]()
+            for k in range(count):
+                sender = int(line[before[k % len(before)]])
+                near.append(min(left, key=lambda device, a=sender: cluster.s_per_byte(a, int(line[device]))))
+                left.remove(near[-1])
+            own = tuple(near)
+        groups.append(own)
+        held = dict.fromkeys(range(at, at + count), 0)
         for layer in sorted(range(first, end), key=lambda each: (-int(chain.weights[each]), each)):
             homes[layer] = min(held, key=lambda device: (held[device], device))
             held[int(homes[layer])] += int(chain.weights[layer])
@@ -122,22 +127,8 @@ def place_replicas(
     return Replicas(first=firsts, devices=tuple(groups), homes=ints(homes), in_turn=in_turn)
 
 
-def _beside(before: tuple[int, ...], own: tuple[int, ...], cluster: Cluster, line: Ints) -> tuple[int, ...]:
-    """The devices of a stage in the order in which each is nearest to the one whose batches it takes over."""
-    left, result = list(own), list[int]()
-    for k in range(len(own)):
-        sender = int(line[before[k % len(before)]])
-        result.append(min(left, key=lambda device: cluster.s_per_byte(sender, int(line[device]))))
-        left.remove(result[-1])
-    return tuple(result)
-
-
-# Batches through stages that several devices share: one forward, one
-# backward, few in flight.
-
-
 def run_replicas(chain: Chain, stages: Replicas, batches: int, extra: int = 0) -> Unrolled:
-    """Each device takes what is ready: a backward half first, a forward half where it has fewer batches than allowed.
+    """Run what is ready on each device: a backward half first, a forward half where fewer batches are in flight.
 
     Allowed are as many as keep all later devices busy, and `extra`. O(S M log(S M) + L M).
     """
@@ -161,7 +152,7 @@ class _ReplicaRun:
         self.ticks = [[int(half[a:b].sum()) for half in both] for a, b in zip(self.begin, self.end, strict=True)]
 
     def unrolled(self) -> Unrolled:
-        """All batches, run."""
+        """Run all batches; then take stages apart into layers that follow each other at once."""
         for batch in range(self.batches):
             heappush(self.events, (0, FORWARD, 0, batch))
         while self.events:
@@ -169,17 +160,25 @@ class _ReplicaRun:
             touched = set[int]()
             while self.events and self.events[0][0] == now:
                 _, kind, stage, batch = heappop(self.events)
-                touched.add(self._told(kind, stage, batch))
+                device: int = self.taker[stage][batch]
+                if kind >= 0:  # something is ready; else the device is free
+                    heappush(self.ready[device], (-kind, batch))
+                touched.add(device)
             for device in sorted(touched):
                 self._serve(device, now)
-        return self._laid_out()
-
-    def _told(self, kind: int, stage: int, batch: int) -> int:
-        """Something is ready, or (a kind below 0) its device free."""
-        device: int = self.taker[stage][batch]
-        if kind >= 0:
-            heappush(self.ready[device], (-kind, batch))
-        return device
+        rows = []  # [5, l] kind, layer, batch, device and start of each layer of a stage's half
+        for kind, stage, batch, begin in self.rows:
+            layers = np.arange(self.begin[stage], self.end[stage])[:: 1 if kind == FORWARD else -1]
+            took = (self.chain.forward if kind == FORWARD else self.chain.backward)[layers]
+            same = [np.full(len(layers), value) for value in (kind, batch, self.taker[stage][batch])]
+            rows.append(np.stack([same[0], layers, *same[1:], begin + np.cumsum(took) - took]))
+        kinds, layer, batches, resource, start = np.concatenate(rows, axis=1)
+        finish = start + self.chain.ticks(kinds, layer)
+        order = np.lexsort((kinds, start))
+        return Unrolled(
+            batches=self.batches, kind=ints(kinds[order]), layer=ints(layer[order]), batch=ints(batches[order]),
+            resource=ints(resource[order]), start=ints(start[order]), finish=ints(finish[order]),
+        )  # fmt: skip
 
     def _serve(self, device: int, now: int) -> None:
         stage, waiting = self.stage_of[device], self.ready[device]
@@ -194,9 +193,6 @@ class _ReplicaRun:
         done = now + self.ticks[stage][kind]
         self.busy[device] = done
         heappush(self.events, (done, -1, stage, batch))
-        self._release(kind, stage, batch, done)
-
-    def _release(self, kind: int, stage: int, batch: int, done: int) -> None:
         last = stage == len(self.begin) - 1
         if kind == FORWARD:
             sent = 0 if last else int(self.chain.transfers[self.end[stage] - 1]) // 2
@@ -205,27 +201,9 @@ class _ReplicaRun:
             cut = int(self.chain.transfers[self.begin[stage] - 1])
             heappush(self.events, (done + cut - cut // 2, BACKWARD, stage - 1, batch))
 
-    def _laid_out(self) -> Unrolled:
-        """Stages taken apart into layers that follow each other at once."""
-        rows = [self._block(*row) for row in self.rows]
-        kind, layer, batch, resource, start = np.concatenate(rows, axis=1)
-        finish = start + self.chain.ticks(kind, layer)
-        order = np.lexsort((kind, start))
-        return Unrolled(
-            batches=self.batches, kind=ints(kind[order]), layer=ints(layer[order]), batch=ints(batch[order]),
-            resource=ints(resource[order]), start=ints(start[order]), finish=ints(finish[order]),
-        )  # fmt: skip
-
-    def _block(self, kind: int, stage: int, batch: int, begin: int) -> Ints:
-        """[5, l] kind, layer, batch, device and start of each layer of a stage's half."""
-        layers = np.arange(self.begin[stage], self.end[stage])[:: 1 if kind == FORWARD else -1]
-        took = (self.chain.forward if kind == FORWARD else self.chain.backward)[layers]
-        same = [np.full(len(layers), value) for value in (kind, batch, self.taker[stage][batch])]
-        return ints(np.stack([same[0], layers, *same[1:], begin + np.cumsum(took) - took]))
-
 
 def in_flight(stages: Replicas, run: Unrolled) -> Ints:
-    """[L] most batches at once between a layer's forward and its backward half, on one of its devices."""
+    """Return [L] most batches at once between a layer's forward and its backward half, on one of its devices."""
     result = np.zeros(len(stages.homes), dtype=np.int64)
     for first, last, device in stages.rows.tolist():
         mine = (run.layer == first) & (run.resource == device)
@@ -238,7 +216,7 @@ def in_flight(stages: Replicas, run: Unrolled) -> Ints:
 
 
 def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
-    """Lower bound on the ticks of a step of so many micro-batches through these stages: its busiest device's work.
+    """Return a lower bound on the ticks of a step of so many micro-batches: its busiest device's work.
 
     What comes before its stage, forward, and its load of these; or all that these wait for, with what comes before its
     stage, backward. Gradients of weights may come last of all.

@@ -104,7 +104,7 @@ class PipelineRequest:
         return self.machines.devices
 
     def seen(self, allocation: Allocation) -> Chain:
-        """The chain as the devices run it."""
+        """Return the chain as the devices run it."""
         return self.machines.on(self.chain, allocation)
 
 
@@ -179,7 +179,7 @@ Made = TypeVar("Made", bound=Interruptible)
 
 
 def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bool) -> None:
-    """UsageError for a schedule that is none of these, or that what else is asked for leaves out."""
+    """Raise UsageError for a schedule that is none of these, or that other options leave out."""
     if name is not None and name not in names:
         raise UsageError.build(f"there is no schedule {name!r}", remedy=f"give one of {', '.join(names)}")
     if name == EXACT and not k:
@@ -193,7 +193,7 @@ def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bo
 def gather_schedules(
     schedules: Iterable[Made], enough: Callable[[Made], bool], *, interrupted: bool = False
 ) -> tuple[list[Made], bool]:
-    """All that is made, and whether Ctrl-C came, or had come: after it no more than until one is enough.
+    """Return all that is made, and whether Ctrl-C came, or had come: after it no more than until one is enough.
 
     KeyboardInterrupt where it ends what makes them before one is.
     """
@@ -212,7 +212,7 @@ def gather_schedules(
 
 
 def all_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
-    """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
+    """Yield all of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
     roomy, known = without_memory(request).allocation, ChainSchedule(name=STAR)
     for made in periodic_schedules(request, cuts, thin):
         shorter = made.name != EXACT and made.period and (not known.period or made.period < known.period)
@@ -227,18 +227,15 @@ def all_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None
 
 
 def periodic_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
-    """Those of contiguous stages that go on for ever: STAR, THINNED and EXACT; as `all_schedules`."""
+    """Yield those of contiguous stages that go on for ever: STAR, THINNED and EXACT; arguments as `all_schedules`."""
     for name, result in ((STAR, cuts), (THINNED, thin)):
-        yield _star(request, name, result)
+        if result is None:
+            yield ChainSchedule(name=name, why=NO_CONTIGUOUS)
+            continue
+        pattern = thinned(request.seen(result.allocation), result.allocation, result.T, result.keep)
+        measured = _measured(request, name, result.allocation, pattern)
+        yield replace(measured, periodic=True, keep=result.keep)
     yield _exact(request, thin or cuts)
-
-
-def _star(request: PipelineRequest, name: str, cuts: Cuts | None) -> ChainSchedule:
-    """1F1B*, thinned or not."""
-    if cuts is None:
-        return ChainSchedule(name=name, why=NO_CONTIGUOUS)
-    pattern = thinned(request.seen(cuts.allocation), cuts.allocation, cuts.T, cuts.keep)
-    return replace(_measured(request, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
 
 
 def _exact(request: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
@@ -324,7 +321,7 @@ def _measured(request: PipelineRequest, name: str, allocation: Allocation, patte
 
 
 def without_memory(request: PipelineRequest) -> Cuts:
-    """One stage a device, cut where the period is least without limit of memory."""
+    """Return one stage a device, cut where the period is least without limit of memory."""
     cuts = best_orders(request.chain, replace(request.machines, memory=None), request.model)
     if cuts is None:
         raise RuntimeError("without a limit of memory all stages fit")
@@ -342,22 +339,18 @@ def _two_each(request: PipelineRequest, device: list[int], make: Callable[[list[
     least = least_device_sum(request.chain, request.machines, device)
     cuts = [list(least.layers)]
     shares = equal_shares(request.chain, request.machines, device)
-    made = [make(each) for each in (cuts if shares in cuts else [*cuts, shares])]
+    schedules = [make(each) for each in (cuts if shares in cuts else [*cuts, shares])]
     # The shortest of those that fit, else of all; the first of equal ones.
-    shortest = min(made, key=lambda each: (not each.fits, each.period or Fraction(0)))
-    # With the ticks a micro-batch of the busiest device, and what no other cuts are below.
-    bound = least.bound
+    shortest = min(schedules, key=lambda each: (not each.fits, each.period or Fraction(0)))
     if shortest.allocation is None:
         return shortest
     sums = np.bincount(shortest.allocation.device, weights=request.seen(shortest.allocation).loads)
-    return replace(shortest, load=int(sums.max()), load_bound=bound)
+    return replace(shortest, load=int(sums.max()), load_bound=least.bound)
 
 
 def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
     """On one stage a device."""
-    return lambda request, name, roomy: _measured(
-        request, name, roomy, make(request.seen(roomy), roomy, request.batches)
-    )
+    return lambda request, name, at: _measured(request, name, at, make(request.seen(at), at, request.batches))
 
 
 def _interleaved(request: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:

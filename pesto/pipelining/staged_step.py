@@ -1,4 +1,7 @@
-"""A step in stages: its chain, its micro-batches and the event loop that every schedule of it is measured with."""
+"""A training step in stages: folded, cut into a chain, and a chain's schedule laid over the ops of all micro-batches.
+
+A schedule gives each op a device, and one order of all.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,9 +28,6 @@ from solvers.heuristics.devices_of_location import devices_at
 from solvers.pipelining.chain import BACKWARD as WHOLE
 from solvers.pipelining.chain import FORWARD, INPUT_GRADIENT, KINDS, WEIGHT_GRADIENT
 
-# A schedule of a chain laid over the step of M micro-batches: a device
-# for each op, and one order of all.
-
 
 class OncePlacement(NamedTuple):
     """Where what is done once for all batches is."""
@@ -38,26 +38,15 @@ class OncePlacement(NamedTuple):
     """True if gradients are added up there, and not where they are made."""
 
 
-def map_schedule(
-    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[OncePlacement, Unrolled], problem: Problem,
-    accelerators: Ints,
-) -> tuple[Ints, Ints]:  # fmt: skip
-    """([n'] device, [n'] rank) of the step's ops: blocks in the order of the schedule, ops inside as they follow.
-
-    Variables and their updates are on the device of their layer, a sum where its gradient is made, or with its
-    variable. What is of a batch is where its block is done. Updates come last, or, where they are of a batch,
-    in its backward block.
-    """
-    return op_devices(step, parts, chain, schedule, problem, accelerators), _rank(
-        step, parts, chain, schedule[1], problem
-    )
-
-
 def op_devices(
     step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[OncePlacement, Unrolled], problem: Problem,
     accelerators: Ints,
 ) -> Ints:  # fmt: skip
-    """[n'] the device of each op, as `map_schedule` has it."""
+    """Return [n'] the device of each op.
+
+    Variables and their updates are on the device of their layer, a sum where its gradient is made, or with its
+    variable. What is of a batch is where its block is done.
+    """
     homes, run = schedule
     part, batch = parts.part[step.op], np.maximum(step.batch, 0)
     blocks = np.zeros((chain.chain.layers, run.batches), dtype=np.int64)
@@ -81,7 +70,11 @@ def op_devices(
 
 
 def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled, problem: Problem) -> Ints:
-    """[n'] places in one order of all ops."""
+    """Return [n'] places in one order of all ops: updates last, or, where they are of a batch, in its backward block.
+
+    With an update behind several batches they follow the last backward half of their batch on their device, so that
+    gradients on their way to other devices do not wait for them; until then the sums are held anyway.
+    """
     start = np.full((len(KINDS), chain.chain.layers, run.batches), run.step, dtype=np.int64)
     start[run.kind, run.layer, run.batch] = run.start
     split = bool((run.kind == WEIGHT_GRADIENT).any())
@@ -94,7 +87,14 @@ def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled,
     each = (part == AFTER) & (step.batch >= 0) & (step.updates_each > 0)
     key = 2 * key
     if step.updates_each:
-        updates = _updates(run, start[WHOLE], apart=step.updates_each > 1)
+        updates = 2 * start[WHOLE]
+        if step.updates_each > 1:
+            done = run.kind == WHOLE
+            device = np.zeros(updates.shape, dtype=np.int64)
+            device[run.layer[done], run.batch[done]] = run.resource[done]
+            latest = np.zeros((int(device.max()) + 1, run.batches), dtype=np.int64)
+            np.maximum.at(latest, (run.resource[done], run.batch[done]), run.start[done])
+            updates = 2 * latest[device, np.arange(run.batches)] + 1
         key = np.where(each, updates[chain.home[step.op], np.maximum(step.batch, 0)], key)
     last = (part == AFTER) & ~step.sums & ~each
     key = np.where(last, 2 * run.step, np.where(part == BEFORE, -1, key))
@@ -111,22 +111,6 @@ def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled,
                 result[op] = result[problem.dst[by[first[op] : first[op + 1]]]].min()
         key = ints(result)
     return rank_of(ints(np.lexsort((rank_of(order), key))))
-
-
-def _updates(run: Unrolled, start: Ints, *, apart: bool) -> Ints:
-    """[L, M] twice the start of each update's backward half in `start` [L, M].
-
-    apart: of the last backward half of its batch on its device instead, and behind that, so that gradients on their way
-    to other devices do not wait for updates; until then the sums over several batches are held anyway.
-    """
-    if not apart:
-        return ints(2 * start)
-    done = run.kind == WHOLE
-    device = np.zeros(start.shape, dtype=np.int64)
-    device[run.layer[done], run.batch[done]] = run.resource[done]
-    latest = np.zeros((int(device.max()) + 1, run.batches), dtype=np.int64)
-    np.maximum.at(latest, (run.resource[done], run.batch[done]), run.start[done])
-    return ints(2 * latest[device, np.arange(run.batches)] + 1)
 
 
 BATCHES = 8
@@ -227,17 +211,14 @@ class StagedStep:
         return min(self.cluster.devices[at].memory_bytes for at in self.fast.tolist())
 
     def map_schedule(self, schedule: ChainSchedule) -> MappedSchedule:
-        """A schedule laid over all ops of all micro-batches, and run."""
-        homes = _homes(schedule)
+        """Lay a schedule over all ops of all micro-batches, blocks in its order, ops inside as they follow; run it."""
+        homes = None if schedule.allocation is None else OncePlacement(schedule.allocation.device)
+        if schedule.shared is not None:
+            homes = OncePlacement(schedule.shared.homes, schedule.shared.sums)
         if homes is None or schedule.run is None:
             return MappedSchedule(schedule=schedule)
-        device, rank = map_schedule(self.step, self.parts, self.chain, (homes, schedule.run), self.problem, self.fast)
+        device = op_devices(self.step, self.parts, self.chain, (homes, schedule.run), self.problem, self.fast)
+        rank = _rank(self.step, self.parts, self.chain, schedule.run, self.problem)
         once = np.bincount(homes.device, weights=self.chain.once).max()
         candidate = self.bench.ordered(schedule.name, f"{schedule.name} on the chain's stages", device, rank)
         return MappedSchedule(schedule=schedule, candidate=candidate, once=int(once))
-
-
-def _homes(schedule: ChainSchedule) -> OncePlacement | None:
-    if schedule.shared is not None:
-        return OncePlacement(schedule.shared.homes, schedule.shared.sums)
-    return None if schedule.allocation is None else OncePlacement(schedule.allocation.device)

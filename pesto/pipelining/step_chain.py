@@ -1,4 +1,8 @@
-"""A folded training step as a chain of layers: ticks and bytes of each, and of what crosses each cut between them."""
+"""A training step folded into a chain of layers: ticks and bytes of each, and of what crosses each cut between them.
+
+Each backward op stands beside the forward op that it belongs to. Without a flush the chain also counts versions of
+weights, whose reads are late.
+"""
 
 import re
 from bisect import bisect_right
@@ -19,9 +23,6 @@ from solvers.arrays import Bools, Floats, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.pipelining.chain import Chain
 
-# A training step folded into a line: where each op stands, backward ops
-# beside the forward ops that they belong to.
-
 _NOWHERE = -1
 
 
@@ -39,7 +40,7 @@ class Folded:
 
 
 def fold(graph: Graph, parts: StepParts) -> Folded:
-    """Where each op stands. O(n log n + e log e).
+    """Return the place of each op along the forward pass. O(n log n + e log e).
 
     A forward op stands behind the latest variable on its way, as all steps of a recurrent layer read one, then by the
     number of ops before it; but off the longest path with its first reader where its inputs are no larger than what it
@@ -62,14 +63,38 @@ class _Fold:
         self.at = [_NOWHERE] * graph.ops
 
     def folded(self) -> Folded:
-        """All of it."""
-        variable = self._variables()
-        self._forward(variable)
-        self._backward(variable)
-        self._rest()
-        known = np.array(self.at)
-        values, place = np.unique(known, return_inverse=True)
-        return Folded(place=ints(place), home=self._homes(ints(place)), places=len(values))
+        """Return the places of all ops and of their devices."""
+        g, offset, edge = self.g, *self.into
+        # [n] the variable's op that each op is, or is computed from alone; -1 for all else.
+        variable, held_bytes = [_NOWHERE] * g.ops, g.param_bytes.tolist()
+        for op in self.order:
+            if self.part[op] != BEFORE:
+                continue
+            sources = {op} if held_bytes[op] > 0 else {variable[tail] for tail in self._tails(op)}
+            variable[op] = sources.pop() if len(sources) == 1 else _NOWHERE
+        self._place_forward(variable)
+        self._place_backward(variable)
+        # Updates stand behind what they read most of; variables and what is made of them with their first reader.
+        for op in self.order:
+            if self.part[op] == AFTER:
+                read = [(self.sent[at], self.at[self.src[at]]) for at in edge[offset[op] : offset[op + 1]].tolist()]
+                self.at[op] = max(((b, at) for b, at in read if at >= 0), default=(0, _NOWHERE))[1]
+        for op in reversed(self.order):
+            if self.part[op] == BEFORE:
+                heads = [head for head in self._heads(op) if self.at[head] >= 0]
+                first = [self.at[head] for head in heads if self.part[head] == FORWARD]
+                self.at[op] = min(first or [self.at[head] for head in heads], default=_NOWHERE)
+        least = min((at for at in self.at if at >= 0), default=0)
+        values, place = np.unique([at if at >= 0 else least for at in self.at], return_inverse=True)
+        # Grouped ops are where the variable of their group is, or else their first.
+        grouped = np.flatnonzero(g.group >= 0)
+        home = np.full(int(g.group.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        held: Bools = g.param_bytes[grouped] > 0
+        for members in (grouped[held], grouped[~held & ~np.isin(g.group[grouped], g.group[grouped[held]])]):
+            np.minimum.at(home, g.group[members], place[members])
+        homes = place.copy()
+        homes[grouped] = home[g.group[grouped]]
+        return Folded(place=ints(place), home=ints(homes), places=len(values))
 
     def _heads(self, op: int) -> list[int]:
         offset, edge = self.outof
@@ -79,23 +104,14 @@ class _Fold:
         offset, edge = self.into
         return [self.src[at] for at in edge[offset[op] : offset[op + 1]].tolist()]
 
-    def _variables(self) -> list[int]:
-        """[n] the variable's op that each op is, or is computed from alone; -1 for all else."""
-        g, result = self.g, [_NOWHERE] * self.g.ops
-        held = g.param_bytes.tolist()
-        for op in self.order:
-            if self.part[op] != BEFORE:
-                continue
-            if held[op] > 0:
-                result[op] = op
-            else:
-                of = {result[tail] for tail in self._tails(op)}
-                result[op] = of.pop() if len(of) == 1 else _NOWHERE
-        return result
+    def _place_forward(self, variable: list[int]) -> None:
+        """Place forward ops at layer * n + level; a layer is the level at which its variable is first read.
 
-    def _forward(self, variable: list[int]) -> None:
-        """Layer * n + level; a layer is the level at which its variable is first read."""
-        level, stands, n = [0] * self.g.ops, dict[int, int](), self.g.ops + 1
+        Ops off the longest path stand with their first reader where no more then crosses what lies between, and always
+        where no variable leads to them: masks, labels and inputs.
+        """
+        g, n = self.g, self.g.ops + 1
+        level, layer, left, stands = [0] * g.ops, [0] * g.ops, [0] * g.ops, dict[int, int]()
         forward = [op for op in self.order if self.part[op] == FORWARD]
         for op in forward:
             tails = self._tails(op)
@@ -103,45 +119,38 @@ class _Fold:
             for tail in tails:
                 if variable[tail] >= 0:
                     stands[variable[tail]] = min(stands.get(variable[tail], n), level[op])
-        layer = [0] * self.g.ops
         for op in forward:
             for tail in self._tails(op):
                 own = stands[variable[tail]] if variable[tail] >= 0 else layer[tail]
                 layer[op] = max(layer[op], own)
             self.at[op] = layer[op] * n + level[op]
-        self._delayed(forward, self._slack(forward, level))
-
-    def _slack(self, forward: list[int], level: list[int]) -> list[int]:
-        """[n] by how many levels an op may be later, without the pass being longer; 0 along its longest path."""
-        left = [0] * self.g.ops
         for op in reversed(forward):
             left[op] = 1 + max((left[head] for head in self._heads(op) if self.part[head] == FORWARD), default=0)
         longest = max((level[op] + left[op] for op in forward), default=0)
-        return [longest - a - b for a, b in zip(level, left, strict=True)]
-
-    def _delayed(self, forward: list[int], slack: list[int]) -> None:
-        """Ops with slack stand with their first reader where no more then crosses what lies between.
-
-        Always where no variable leads to them: masks, labels and inputs.
-        """
-        g, n = self.g, self.g.ops + 1
         size = np.bincount(g.tensor_op, weights=g.tensor_bytes, minlength=g.ops).tolist()
         inner = (self.part[g.src] == FORWARD) & (self.part[g.dst] == FORWARD)
         last = np.zeros(g.ops, dtype=np.int64)
         np.maximum.at(last, g.src[inner], np.array(self.at)[g.dst[inner]])
         for op in reversed(forward):
-            heads = [self.at[head] for head in self._heads(op) if self.part[head] == FORWARD]
-            first = min(heads, default=self.at[op])
-            tails = {tail for tail in self._tails(op) if self.part[tail] == FORWARD}
-            more = sum(size[tail] for tail in tails if last[tail] < first)
-            if first > self.at[op] and slack[op] > 0 and (more <= size[op] or self.at[op] < n):
+            first = min((self.at[head] for head in self._heads(op) if self.part[head] == FORWARD), default=self.at[op])
+            forward_tails = {tail for tail in self._tails(op) if self.part[tail] == FORWARD}
+            more = sum(size[tail] for tail in forward_tails if last[tail] < first)
+            slack = longest - level[op] - left[op]
+            if first > self.at[op] and slack > 0 and (more <= size[op] or self.at[op] < n):
                 self.at[op] = first
-                for tail in tails:
+                for tail in forward_tails:
                     last[tail] = max(last[tail], first)
 
-    def _backward(self, variable: list[int]) -> None:
-        beyond = 1 << 62
-        where, offset = self._where(variable), self.into[0]
+    def _place_backward(self, variable: list[int]) -> None:
+        beyond, offset = 1 << 62, self.into[0]
+        stands = defaultdict[int, set[int]](set)
+        for op in self.order:
+            if self.part[op] in (BEFORE, FORWARD):
+                own = [self.at[op]] if self.part[op] == FORWARD else []
+                readers = [self.at[head] for head in self._heads(op) if self.part[head] == FORWARD]
+                stands[variable[op] if variable[op] >= 0 else op].update(own, readers)
+        # Forward op or variable -> where it stands and is read in the forward pass, in rising order.
+        where = {op: sorted(places) for op, places in stands.items()}
         backward = [op for op in self.order if self.part[op] == BACKWARD]
         for op in backward:
             tails = self._tails(op)
@@ -159,43 +168,6 @@ class _Fold:
             if self.at[op] == beyond:
                 heads = [self.at[head] for head in self._heads(op) if self.part[head] == BACKWARD]
                 self.at[op] = max(heads, default=last)
-
-    def _where(self, variable: list[int]) -> dict[int, list[int]]:
-        """Forward op or variable -> where it stands and is read in the forward pass, in rising order."""
-        result = defaultdict[int, set[int]](set)
-        for op in self.order:
-            if self.part[op] in (BEFORE, FORWARD):
-                own = [self.at[op]] if self.part[op] == FORWARD else []
-                readers = [self.at[head] for head in self._heads(op) if self.part[head] == FORWARD]
-                result[variable[op] if variable[op] >= 0 else op].update(own, readers)
-        return {op: sorted(places) for op, places in result.items()}
-
-    def _rest(self) -> None:
-        """Updates behind what they read most of; variables and what is made of them with their first reader."""
-        offset, edge = self.into
-        for op in self.order:
-            if self.part[op] == AFTER:
-                read = [(self.sent[at], self.at[self.src[at]]) for at in edge[offset[op] : offset[op + 1]].tolist()]
-                self.at[op] = max(((b, at) for b, at in read if at >= 0), default=(0, _NOWHERE))[1]
-        for op in reversed(self.order):
-            if self.part[op] == BEFORE:
-                heads = [head for head in self._heads(op) if self.at[head] >= 0]
-                first = [self.at[head] for head in heads if self.part[head] == FORWARD]
-                self.at[op] = min(first or [self.at[head] for head in heads], default=_NOWHERE)
-        least = min((at for at in self.at if at >= 0), default=0)
-        self.at = [at if at >= 0 else least for at in self.at]
-
-    def _homes(self, place: Ints) -> Ints:
-        """Grouped ops are where the variable of their group is, or else their first."""
-        g = self.g
-        grouped = np.flatnonzero(g.group >= 0)
-        home = np.full(int(g.group.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-        held: Bools = g.param_bytes[grouped] > 0
-        for members in (grouped[held], grouped[~held & ~np.isin(g.group[grouped], g.group[grouped[held]])]):
-            np.minimum.at(home, g.group[members], place[members])
-        result = place.copy()
-        result[grouped] = home[g.group[grouped]]
-        return ints(result)
 
 
 MOST_LAYERS = 128
@@ -222,7 +194,7 @@ class StepChain:
 
 
 def accelerators(cluster: Cluster) -> Ints:
-    """The devices that stages are laid on, all alike: those that are no hosts, or hosts where there are no others.
+    """Return the devices of stages, all alike: those that are no hosts, or hosts where there are no others.
 
     Listed so that neighbours are near: behind each the one that it sends to fastest. UsageError where they are of
     several kinds or speeds.
@@ -249,7 +221,7 @@ def accelerators(cluster: Cluster) -> Ints:
 def build_step_chain(
     graph: Graph, parts: StepParts, folded: Folded, costs: Costs, cluster: Cluster, *, batches: int
 ) -> StepChain:
-    """The chain of a folded step for so many micro-batches, cut where little crosses: at most MOST_LAYERS layers.
+    """Return the chain of a folded step for so many micro-batches: at most MOST_LAYERS, cut where little crosses.
 
     Layers are as equal in load as cheap cuts allow. What crosses a cut takes as long as on the slowest of the paths
     between devices that follow each other, tensor by tensor; a tensor that is read far on crosses every cut on its way.
@@ -268,7 +240,11 @@ def build_step_chain(
     for path in paths:
         result = np.maximum(result, transfer_s(path, graph.tensor_bytes))
     crossing = _Crossing(graph, parts, folded, result, batches)
-    ends = _ends(load, crossing.seconds(dear=True))
+    # The last place of each layer but the last: of each share of the load the cheapest cut.
+    dear, done = crossing.seconds(dear=True), np.cumsum(load)[:-1]
+    share = np.minimum((done / max(float(load.sum()), 1e-30) * MOST_LAYERS).astype(np.int64), MOST_LAYERS - 1)
+    order = np.lexsort((dear, share))
+    ends = ints(np.sort(order[np.unique(share[order], return_index=True)[1]]))
     layer_of = np.searchsorted(ends, np.arange(folded.places))
     layer, home = ints(layer_of[folded.place]), ints(layer_of[folded.home])
     # [n] backward ops from which nothing leads to an earlier layer's, for which nothing of it waits either.
@@ -298,6 +274,11 @@ def _chain(
     ticks = np.ceil(np.round(seconds / TICK_S, 3))
     backward = parts.part == BACKWARD
     tensor_op, sizes = graph.tensor_op[parts.added], graph.tensor_bytes[parts.added]
+    # [n] bytes that a forward op writes and a backward op reads.
+    read = np.zeros(len(graph.tensor_op), dtype=np.bool_)
+    read[graph.tensor[backward[graph.dst]]] = True
+    read &= parts.part[graph.tensor_op] == FORWARD
+    kept = np.bincount(graph.tensor_op[read], weights=graph.tensor_bytes[read], minlength=graph.ops).astype(np.int64)
 
     def total(at: Ints, values: Floats | Ints) -> Ints:
         return np.bincount(at, weights=values, minlength=len(ends) + 1).astype(np.int64)
@@ -305,7 +286,7 @@ def _chain(
     chain = Chain(
         forward=total(layer, ticks * (parts.part == FORWARD)), backward=total(layer, ticks * backward),
         weights=total(home, graph.param_bytes) + total(layer[tensor_op], sizes),
-        activation=total(layer, _kept(graph, parts)),
+        activation=total(layer, kept),
         output=np.concatenate([[0], crossing.bytes()[ends], [0]]).astype(np.int64),
         transfers=np.ceil(crossing.seconds(dear=False)[ends] / TICK_S).astype(np.int64),
         weight_gradient=total(layer, ticks * (backward & weight)),
@@ -330,37 +311,18 @@ class _Crossing:
         self.sent = ~(self.once & (graph.tensor_bytes <= 128))
 
     def seconds(self, *, dear: bool) -> Floats:
-        """[places - 1] a micro-batch, both ways; with `dear` variables as if they crossed for each."""
+        """Return [places - 1] a micro-batch, both ways; with `dear` variables as if they crossed for each."""
         weight = self.tensor_s * np.where(self.once, 1.0 if dear else 1.0 / self.batches, 1.0) * self.sent
         return self._over(self.low, self.own, weight) + self._over(self.own, self.high, weight)
 
     def bytes(self) -> Ints:
-        """[places - 1] a micro-batch in the forward pass."""
+        """Return [places - 1] a micro-batch in the forward pass."""
         return np.round(self._over(self.own, self.high, self.sizes.astype(np.float64))).astype(np.int64)
 
     def _over(self, begin: Ints, end: Ints, weight: Floats) -> Floats:
         rise = np.bincount(begin, weights=weight, minlength=self.places + 1)
         fall = np.bincount(end, weights=weight, minlength=self.places + 1)
         return np.maximum(np.cumsum(rise - fall)[: self.places - 1], 0.0)
-
-
-def _ends(load: Floats, dear: Floats) -> Ints:
-    """The last place of each layer but the last: of each share of the load the cheapest cut."""
-    if not len(dear):
-        return ints([])
-    done = np.cumsum(load)[:-1]
-    share = np.minimum((done / max(float(load.sum()), 1e-30) * MOST_LAYERS).astype(np.int64), MOST_LAYERS - 1)
-    order = np.lexsort((dear, share))
-    first = np.unique(share[order], return_index=True)[1]
-    return ints(np.sort(order[first]))
-
-
-def _kept(graph: Graph, parts: StepParts) -> Ints:
-    """[n] bytes that a forward op writes and a backward op reads."""
-    read = np.zeros(len(graph.tensor_op), dtype=np.bool_)
-    read[graph.tensor[parts.part[graph.dst] == BACKWARD]] = True
-    read &= parts.part[graph.tensor_op] == FORWARD
-    return np.bincount(graph.tensor_op[read], weights=graph.tensor_bytes[read], minlength=graph.ops).astype(np.int64)
 
 
 def _far(graph: Graph, parts: StepParts, layer: Ints) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -380,14 +342,11 @@ def _far(graph: Graph, parts: StepParts, layer: Ints) -> tuple[tuple[int, tuple[
     )
 
 
-# How late the weights of each stage are where no batch waits for a
-# flush, and what their versions hold.
-
 _READ = re.compile(rf"^(?:.*/)?{READ_SCOPE}(\d+)/[^/]+$")
 
 
 def weight_reads(graph: Graph) -> tuple[Ints, Ints]:
-    """(op, variable) of the first batch's reads of weights that may be late, in the step of one batch.
+    """Return (op, variable) of the first batch's reads of weights that may be late, in the step of one batch.
 
     Variables by number, as `pesto.core.source.Cut.late` has them. They are known by the scope that Pesto gives these
     reads.
@@ -402,7 +361,7 @@ def weight_reads(graph: Graph) -> tuple[Ints, Ints]:
 
 
 def add_weight_versions(chain: StepChain, graph: Graph, every: int) -> StepChain:
-    """The chain with updates in its backward halves, and the versions of a layer's weights that are held there.
+    """Return the chain with updates in its backward halves, and the versions of a layer's weights that are held there.
 
     graph: the step of one batch; every: batches of an update. With one, NCA batches in flight have NCA versions, the
     latest among them. With more there are two, which batches share, and each has its part of the update's ticks.
@@ -421,7 +380,7 @@ def add_weight_versions(chain: StepChain, graph: Graph, every: int) -> StepChain
 
 
 def weight_staleness(chain: StepChain, graph: Graph, in_flight: Ints, batches: int, every: int) -> tuple[int, ...]:
-    """Updates by which each variable's reads are late: the batches in flight of its stage, less 1.
+    """Return by how many updates each variable's reads are late: the batches in flight of its stage, less 1.
 
     in_flight: [L] most batches of each layer between their forward and backward halves, NCA. A variable that several
     stages read is with the first of them, where most batches are in flight. every: batches of an update; with more than

@@ -1,4 +1,7 @@
-"""A training step pipelined: its chain, the named schedules laid over all its micro-batches, and the best as a plan."""
+"""A training step pipelined: its chain, the named schedules laid over all its micro-batches, and the best as a plan.
+
+For other runtimes it is also a list: the stage, devices and part of each op.
+"""
 
 import csv
 import io
@@ -117,7 +120,7 @@ class StepPipeline:
 def pipeline_step(
     graph: Graph, cluster: Cluster, *, batches: int | None, wish: PipelineOptions | None = None
 ) -> StepPipeline:
-    """The step of so many micro-batches in stages, on modelled costs; the shortest that fits.
+    """Return the step of so many micro-batches in stages, on modelled costs; the shortest that fits.
 
     batches: None for a step that loops over micro-batches itself, which is taken as it is, and else for BATCHES.
     Stages are cut for the memory as the chain counts it, and where that does not fit op by op, for less. UsageError for
@@ -132,7 +135,7 @@ def pipeline_step(
 def plan_schedule(
     staged: StagedStep, options: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool
 ) -> StepPipeline:
-    """One schedule that was laid out, as the plan; NothingFoundError where it does not fit.
+    """Return one schedule that was laid out, as the plan; NothingFoundError where it does not fit.
 
     interrupted: whether Ctrl-C ended a search for a better one.
     """
@@ -155,10 +158,10 @@ class _StepPipeliner:
             raise UsageError(str(error)) from error
 
     def pipeline(self) -> StepPipeline:
-        """The best of all, or the one of that name, as a plan."""
-        laid = self._found()
+        """Return the best of all, or the one of that name, as a plan."""
+        laid = self._map_all()
         hold()
-        chosen, search = self._priced(self._chosen(laid)), None
+        chosen, search = self._priced(self._choose(laid)), None
         if self.options.search_s and not self.interrupted:
             starts = laid if self.options.name is None else (chosen,)
             search = search_step(self.staged, starts, self.options.search_s)
@@ -171,13 +174,13 @@ class _StepPipeliner:
         return self._result(tuple(chosen if each.schedule.name == named else each for each in laid), chosen, None)
 
     def only(self, mapped: MappedSchedule) -> StepPipeline:
-        """This one, and no other."""
+        """Return the pipeline of this schedule alone."""
         if mapped.candidate is not None and not mapped.fits:
             raise NothingFoundError(f"{mapped.schedule.name} does not fit: {self._lack(mapped.candidate)}")
         chosen = self._priced(mapped)
         return self._result((chosen,), chosen, None)
 
-    def _found(self) -> tuple[MappedSchedule, ...]:
+    def _map_all(self) -> tuple[MappedSchedule, ...]:
         """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less.
 
         After Ctrl-C no more than until one will do.
@@ -228,8 +231,13 @@ class _StepPipeliner:
         self, mapped_schedules: tuple[MappedSchedule, ...], chosen: MappedSchedule, search: SearchedStep | None
     ) -> StepPipeline:
         staged, candidate = self.staged, chosen.candidate
-        if candidate is None:
-            raise ValueError("a schedule that was chosen was laid out")
+        schedule, request = chosen.schedule, self.request
+        if candidate is None or (schedule.shared is None and schedule.allocation is None):
+            raise ValueError("a schedule that was chosen has stages, and was laid out")
+        if schedule.shared is not None:
+            through = shared_step(request.chain, schedule.shared, request.batches)
+        elif schedule.allocation is not None:
+            through = greatest(flushed_step(request.chain, schedule.allocation, request.batches, split=True))
         record = SolveRecord(
             graph=staged.step.graph, cluster=staged.cluster, costs=staged.costs, settings=Settings(),
             bound=quick_bounds.best(staged.problem), exact=None,
@@ -240,10 +248,11 @@ class _StepPipeliner:
         verify(plan, staged.step.graph, staged.problem, staged.cluster)
         return StepPipeline(
             staged=staged, request=self.request, mapped=mapped_schedules, chosen=chosen, plan=plan, search=search,
-            chain_bound=_through(self.request, chosen.schedule), interrupted=self.interrupted,
+            chain_bound=through, interrupted=self.interrupted,
         )  # fmt: skip
 
-    def _chosen(self, mapped_schedules: tuple[MappedSchedule, ...]) -> MappedSchedule:
+    def _choose(self, mapped_schedules: tuple[MappedSchedule, ...]) -> MappedSchedule:
+        """Return the schedule that was asked for, or the shortest that fits; NothingFoundError where there is none."""
         name = self.options.name
         if name is not None:
             chosen = next((each for each in mapped_schedules if each.schedule.name == name), None)
@@ -252,19 +261,16 @@ class _StepPipeliner:
             if chosen.candidate is not None and not chosen.fits:
                 raise NothingFoundError(f"{name} does not fit: {self._lack(chosen.candidate)}")
             return chosen
-        quickest = shortest_fitting(each.candidate for each in mapped_schedules if each.candidate)
-        if quickest is None:
-            raise self._unfit(mapped_schedules)
-        return next(each for each in mapped_schedules if each.candidate is quickest)
-
-    def _unfit(self, mapped_schedules: tuple[MappedSchedule, ...]) -> NothingFoundError:
         tried = [each.candidate for each in mapped_schedules if each.candidate]
+        quickest = shortest_fitting(tried)
+        if quickest is not None:
+            return next(each for each in mapped_schedules if each.candidate is quickest)
         if not tried:
-            return NothingFoundError.build(
+            raise NothingFoundError.build(
                 f"no stages fit the memory: {mapped_schedules[0].schedule.why}", remedy="use more or larger devices"
             )
         nearest = min(tried, key=lambda each: each.short)
-        return NothingFoundError(f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)}")
+        raise NothingFoundError(f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)}")
 
     def _lack(self, candidate: Candidate) -> str:
         over: Ints = candidate.peak - self.staged.problem.capacity
@@ -280,23 +286,11 @@ def _ticks(mapped: MappedSchedule) -> int:
     return mapped.candidate.makespan if mapped.candidate is not None else 0
 
 
-def _through(request: PipelineRequest, schedule: ChainSchedule) -> PeriodBound:
-    """Lower bound on the ticks of the chain's step through a schedule's stages."""
-    if schedule.shared is not None:
-        return shared_step(request.chain, schedule.shared, request.batches)
-    if schedule.allocation is None:
-        raise ValueError("a schedule that was chosen has stages")
-    return greatest(flushed_step(request.chain, schedule.allocation, request.batches, split=True))
-
-
-# A step's stages for other runtimes: which of its ops and variables is in
-# which, and on which devices.
-
 _PARTS = {BEFORE: "once", FORWARD: "forward", BACKWARD: "backward", AFTER: "update"}
 
 
 def step_stages(pipeline: StepPipeline) -> str:
-    """CSV: a row an op of the step as it was given, in its order: op, part, layer, stage, devices.
+    """Return CSV, a row an op of the step as it was given, in its order: op, part, layer, stage, devices.
 
     part: forward and backward are done for each micro-batch, once before and update after all of them. Stages are
     numbered as in the rank actions; an op that is in the group of a variable is in the stage where that is. devices,

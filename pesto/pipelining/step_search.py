@@ -28,37 +28,27 @@ _HEAVY, _LEAST = 24, 0.004
 
 
 def best_replicated(staged: StagedStep) -> MappedSchedule:
-    """Stages shared by several devices: of each number of stages, in turn or not, the shortest that fits the memory.
+    """Return stages shared by several devices: of each number of stages, in turn or not, the shortest that fits.
 
     Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
     lacks least.
     """
+    chain, tries = staged.chain.chain, list[tuple[Replicas, Unrolled]]()
+    for division in stage_divisions(chain, len(staged.fast)):
+        for in_turn in (True, False) if division[1].max() > 1 else ():
+            shared = place_replicas(chain, division, staged.cluster, staged.fast, in_turn=in_turn)
+            tries.append((shared, run_replicas(chain, shared, staged.step.batches)))
     best: MappedSchedule | None = None
-    for shared, run in _divided(staged):
+    for shared, run in sorted(tries, key=lambda each: each[1].step):
         if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
             break
         schedule = ChainSchedule(
-            name=REPLICATED,
-            shared=shared,
-            run=run,
-            period=Fraction(run.step, run.batches),
+            name=REPLICATED, shared=shared, run=run, period=Fraction(run.step, run.batches),
             in_flight=in_flight(shared, run),
-        )
+        )  # fmt: skip
         result = staged.map_schedule(schedule)
         best = result if best is None else min(best, result, key=_worth)
     return best or MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="no stage can have several devices"))
-
-
-def _divided(staged: StagedStep) -> list[tuple[Replicas, Unrolled]]:
-    """All that are tried, the shortest by the chain first."""
-    chain, result = staged.chain.chain, list[tuple[Replicas, Unrolled]]()
-    for division in stage_divisions(chain, len(staged.fast)):
-        if division[1].max() == 1:
-            continue
-        for in_turn in (True, False):
-            shared = place_replicas(chain, division, staged.cluster, staged.fast, in_turn=in_turn)
-            result.append((shared, run_replicas(chain, shared, staged.step.batches)))
-    return sorted(result, key=lambda each: each[1].step)
 
 
 def _worth(mapped: MappedSchedule) -> tuple[bool, int]:
@@ -83,7 +73,7 @@ class SearchedStep:
 
 
 def search_step(staged: StagedStep, mapped_schedules: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
-    """A step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
+    """Return a step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
 
     Orders first: ready ops first come, by the schedule's order, by the longest way to the end, or weight gradients
     where nothing else is ready; each as far towards that as fits the memory. Then where variables of shared stages
@@ -110,16 +100,16 @@ class _StepSearch:
         self.tried, self.interrupted = 0, False
 
     def run(self) -> None:
-        """All of it, until the time is over."""
+        """Search orders, then homes of variables, until the time is over."""
         for start in self.starts:
             if start.candidate is not None:
                 self._take(start, _reordered(self.staged, start.candidate))
         for start in self.starts:
             if start.schedule.shared is not None:
-                self._rehomed(start)
+                self._rehome(start)
 
     def found(self) -> SearchedStep | None:
-        """The shortest, where it is shorter than all that it began from."""
+        """Return the shortest, where it is shorter than all that it began from."""
         if not self.best:
             return None
         name, laid = min(self.best.items(), key=lambda each: _worth(each[1]))
@@ -140,18 +130,23 @@ class _StepSearch:
                 self.best[name], better = result, True
         return better
 
-    def _rehomed(self, start: MappedSchedule) -> None:
-        """Sums made elsewhere, then the heaviest layers' variables on other devices of their stage, one at a time."""
-        shared = start.schedule.shared
+    def _rehome(self, start: MappedSchedule) -> None:
+        """Try sums made elsewhere, then the heaviest layers' variables on other devices of their stage, one by one."""
+        shared, chain = start.schedule.shared, self.staged.chain.chain
         if shared is None:
             return
         other = replace(shared, sums=not shared.sums)
         if self._tried(start, other):
             shared = other
+        heavy = np.argsort(-chain.weights, kind="stable")[:_HEAVY]
+        heavy = heavy[chain.weights[heavy] >= _LEAST * chain.weights.sum()]
         moved = True
         while moved and time.monotonic() < self.ends:
-            moved = False
-            for layer, device in _moves(self.staged, shared):
+            moved, stage, before = False, shared.stage, shared
+            moves = [(layer, device) for layer in heavy.tolist() for device in before.devices[int(stage[layer])]]
+            for layer, device in moves:
+                if device == before.homes[layer]:
+                    continue
                 homes = shared.homes.copy()
                 homes[layer] = device
                 other = replace(shared, homes=ints(homes))
@@ -163,25 +158,11 @@ class _StepSearch:
         if run is None or candidate is None or time.monotonic() >= self.ends:
             return False
         device = op_devices(
-            staged.step,
-            staged.parts,
-            staged.chain,
-            (OncePlacement(shared.homes, shared.sums), run),
-            staged.problem,
+            staged.step, staged.parts, staged.chain, (OncePlacement(shared.homes, shared.sums), run), staged.problem,
             staged.fast,
-        )
+        )  # fmt: skip
         moved = staged.bench.ordered(f"{start.schedule.name}, variables moved", candidate.rule, device, candidate.rank)
         return self._take(replace(start, schedule=replace(start.schedule, shared=shared)), _listed(staged.bench, moved))
-
-
-def _moves(staged: StagedStep, shared: Replicas) -> Iterator[tuple[int, int]]:
-    """(layer, device) of each heavy layer, the heaviest first, and each other device of its stage."""
-    weights, stage = staged.chain.chain.weights, shared.stage
-    heavy = np.argsort(-weights, kind="stable")[:_HEAVY]
-    for layer in heavy[weights[heavy] >= _LEAST * weights.sum()].tolist():
-        for device in shared.devices[int(stage[layer])]:
-            if device != shared.homes[layer]:
-                yield layer, device
 
 
 def _reordered(staged: StagedStep, start: Candidate) -> Iterator[Candidate]:

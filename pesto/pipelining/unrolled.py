@@ -1,4 +1,7 @@
-"""M batches of a pattern, from the first operation to the last: when each runs, and how long all take."""
+"""M batches of a pattern, from the first operation to the last: when each runs, and the actions of each rank.
+
+Ranks' actions are written as PyTorch's pipeline schedules are.
+"""
 
 import csv
 import io
@@ -55,14 +58,11 @@ def unroll(chain: Chain, pattern: Pattern, batches: int) -> Unrolled:
     )  # fmt: skip
 
 
-# A pipeline for other runtimes: what each rank does, in order, as
-# PyTorch's schedules are written.
-
 _LETTERS = {FORWARD: "F", BACKWARD: "B", INPUT_GRADIENT: "I", WEIGHT_GRADIENT: "W"}
 
 
 def rank_actions(stages: Ints, ranks: Sequence[int], run: Unrolled) -> str:
-    """CSV: a row a rank, with an action for each half of a stage that it does, by start: stage, F, B, I or W, batch.
+    """Return CSV, a row a rank, with an action for each half of a stage by start: stage, F, B, I or W, batch.
 
     stages: [r, 3] first layer, last layer and device; devices that share a stage have a row each, of one number.
     ranks: the device of each row.

@@ -19,7 +19,7 @@ from solvers.labels.labelling import FORBIDDEN, Labelling
 def by_paths(
     problem: Labelling, group: Ints, length: Ints, solve: Callable[[Labelling], Ints | None], order: bool = True
 ) -> Ints | None:
-    """[n] labels, path by path; None where what was labelled before forbids all labels of a path.
+    """Return [n] labels, path by path; None where what was labelled before forbids all labels of a path.
 
     group: [n] of each variable. length: [m] of each edge between groups. solve: the best labels of a small problem.
     order: whether paths are critical ones; else each group is a path of its own, in the order of groups.
@@ -60,16 +60,10 @@ class _PathProblems:
         self._variables = offsets(np.bincount(group, minlength=int(group.max(initial=-1)) + 1))
 
     def label(self, path: Ints, solve: Callable[[Labelling], Ints | None]) -> bool:
-        """Label the groups of a path; whether there are labels."""
+        """Label the groups of a path; return False where there are no labels."""
+        p = self.problem
         mine = np.concatenate([self._variable[self._variables[g] : self._variables[g + 1]] for g in path])
         place = {int(g): k for k, g in enumerate(path)}
-        found = solve(self._part(mine, place))
-        if found is not None:
-            self.labels[mine] = found
-        return found is not None
-
-    def _part(self, mine: Ints, place: dict[int, int]) -> Labelling:
-        p = self.problem
         number = {int(v): k for k, v in enumerate(mine)}
         unary = [p.unary[p.first[v] : p.first[v + 1]].copy() for v in mine]
         edges = np.unique(np.concatenate([self._edge[self._edges[v] : self._edges[v + 1]] for v in mine]))
@@ -90,12 +84,16 @@ class _PathProblems:
         one, other, table_of = np.array(within, dtype=np.int64).reshape(-1, 3).T
         used, table_of = np.unique(table_of, return_inverse=True)
         costs = [p.costs[p.begin[t] : p.begin[t + 1]] for t in used]
-        return Labelling(
+        part = Labelling(
             first=offsets(np.array([len(u) for u in unary], dtype=np.int64)), unary=np.concatenate(unary),
             a=one, b=other, table=table_of.reshape(-1),
             begin=offsets(np.array([len(c) for c in costs], dtype=np.int64)),
             costs=np.concatenate([*costs, np.zeros(0, dtype=np.int64)]),
         )  # fmt: skip
+        labels = solve(part)
+        if labels is not None:
+            self.labels[mine] = labels
+        return labels is not None
 
 
 @routine

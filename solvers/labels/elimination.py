@@ -59,7 +59,7 @@ class Elimination(NamedTuple):
     """Them, and their edges."""
 
     def complete(self, labels: Ints) -> Ints:
-        """[n] the best labels of all variables for [r] labels of those left."""
+        """Return [n] the best labels of all variables for [r] labels of those left."""
         found = np.zeros(len(self.work.head), dtype=np.int64)
         found[self.kept] = labels
         _complete(self.work, self.pool, found)
@@ -109,7 +109,10 @@ def _eliminate(work: EliminationState, net: FactorGraph, pool: Ints, cap: int) -
         if work.degree[v] == 2 and work.first[v + 1] - work.first[v] > 1:
             pool = _pair(work, pool, v, waits, cap)
         elif work.degree[v] == 0:
-            _none(work, v)
+            least = NEVER
+            for at in range(work.first[v], work.first[v + 1]):
+                least = min(least, work.cost[at])
+            work.size[4] = min(NEVER, work.size[4] + least)
         else:
             _each(work, pool, v, waits, cap)
         work.size[3] += 1
@@ -166,14 +169,6 @@ def _strides(work: EliminationState, e: int, v: int) -> tuple[int, int, int]:
     if a == v:
         return b, columns, 1
     return a, 1, columns
-
-
-@subroutine
-def _none(work: EliminationState, v: int) -> None:
-    least = NEVER
-    for at in range(work.first[v], work.first[v + 1]):
-        least = min(least, work.cost[at])
-    work.size[4] = min(NEVER, work.size[4] + least)
 
 
 @subroutine

@@ -31,18 +31,14 @@ class FactorGraph(NamedTuple):
 
 
 def net_of(problem: Labelling) -> FactorGraph:
-    """The problem, with a table for each edge."""
+    """Return the problem, with a table for each edge."""
     lengths = np.diff(problem.begin)[problem.table]
     begin = offsets(lengths)
     pair = np.repeat(problem.begin[problem.table] - begin[:-1], lengths) + np.arange(begin[-1])
     return FactorGraph(
-        first=np.array(problem.first),
-        cost=_large(problem.unary),
-        a=np.array(problem.a),
-        b=np.array(problem.b),
-        begin=begin,
-        table=_large(problem.costs[pair]),
-    )
+        first=np.array(problem.first), cost=_large(problem.unary), a=np.array(problem.a), b=np.array(problem.b),
+        begin=begin, table=_large(problem.costs[pair]),
+    )  # fmt: skip
 
 
 def _large(costs: Ints) -> Ints:
@@ -50,7 +46,7 @@ def _large(costs: Ints) -> Ints:
 
 
 def incidence(net: FactorGraph) -> tuple[Ints, Ints]:
-    """Edges of each variable, as compressed rows: (offset[n + 1], edge[2 m]), in order of edges."""
+    """Return edges of each variable, as compressed rows: (offset[n + 1], edge[2 m]), in order of edges."""
     ends = np.stack([net.a, net.b], axis=1).reshape(-1)
     offset, at = adjacency(len(net.first) - 1, ends)
     return offset, at // 2
@@ -78,7 +74,7 @@ def costs_beside(net: FactorGraph, labels: Ints, v: int, edges: Ints) -> Ints:
 
 
 def tidy(net: FactorGraph) -> tuple[FactorGraph, Ints] | None:
-    """Without labels that have no partner in some edge: the net, and [labels] which each was; None: nothing is allowed.
+    """Leave out labels without a partner in some edge: the net, and [labels] which each was; None: nothing is allowed.
 
     (Arc consistency: Mackworth 1977, AC-3.)
     """
@@ -95,7 +91,7 @@ def tidy(net: FactorGraph) -> tuple[FactorGraph, Ints] | None:
 
 
 def part_of(net: FactorGraph, variables: Ints, edges: Ints) -> FactorGraph:
-    """These variables and edges alone, in the order given; the edges join such variables."""
+    """Return these variables and edges alone, in the order given; the edges join such variables."""
     number = np.full(len(net.first) - 1, -1)
     number[variables] = np.arange(len(variables))
     label, first = runs(net.first, variables)
@@ -104,7 +100,7 @@ def part_of(net: FactorGraph, variables: Ints, edges: Ints) -> FactorGraph:
 
 
 def runs(begin: Ints, which: Ints) -> tuple[Ints, Ints]:
-    """The places of some runs one after the other, and where each begins among them."""
+    """Return the places of some runs one after the other, and where each begins among them."""
     lengths = np.diff(begin)[which]
     first = offsets(lengths)
     return np.repeat(begin[which] - first[:-1], lengths) + np.arange(first[-1]), first

@@ -1,4 +1,4 @@
-"""The methods by name, and what they share: every answer is judged."""
+"""The methods for labelling problems by name, and their result: every answer is judged."""
 
 import math
 import time
@@ -9,15 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.labels.critical import by_paths
 from solvers.labels.elimination import eliminate
 from solvers.labels.factor_graph import NEVER, FactorGraph, costs_beside, incidence, net_of, tidy
 from solvers.labels.labelling import MOST, Labelling, judge, most
 from solvers.labels.messages import pass_messages
 from solvers.labels.subprocess_lp import LabelLimits, relaxed_apart
 from solvers.result import ANSWERED, Limit, Status, relative_gap
-
-# The result of a method for labelling problems.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,10 +70,6 @@ class LabelResult:
         return sum(took for _, took in self.seconds)
 
 
-MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
-"""Label combinations that `exhaustive` accepts, and up to which a reduced problem is enumerated."""
-
-
 def solve(
     problem: Labelling, method: str = "exact", *, seconds: float = 60.0, threads: int = 1, deterministic: bool = False
 ) -> LabelResult:
@@ -90,30 +83,33 @@ def solve(
 
 
 def exact(problem: Labelling, budget: LabelLimits) -> LabelResult:
-    """Elimination of variables of degree 2 or less, then the rest as a linear program, whole where it must be."""
-    return _by_elimination(problem, budget, "exact")
-
-
-def cpsat(problem: Labelling, budget: LabelLimits) -> LabelResult:
-    """The same elimination, then CP-SAT."""
-    return _by_elimination(problem, budget, "cpsat")
-
-
-def chain(problem: Labelling, budget: LabelLimits) -> LabelResult:
-    """The dynamic program of the paper (Tofu, section 4.1); ValueError for what is no forest of chains.
-
-    Variables of two labels that stand for what is fetched count as any others.
-    """
-    degree = np.bincount(np.concatenate([problem.a, problem.b]), minlength=problem.variables)
-    if (degree > 2).any():
-        raise ValueError(
-            f"variable {int(degree.argmax())} has {int(degree.max())} neighbours, so this is no chain - ask exact"
-        )
-    return _by_elimination(problem, budget, "chain")
+    """Eliminate variables of degree 2 or less, then solve the rest as a linear program, whole where it must be."""
+    began, allowed = time.perf_counter(), tidy(net_of(problem))
+    if allowed is None:
+        return _infeasible("exact", began)
+    net, was = allowed
+    gone = eliminate(net, MOST)
+    if gone.constant >= NEVER:
+        return _infeasible("exact", began)
+    eliminated, rest = time.perf_counter(), gone.rest
+    if _combinations(rest) <= FEW_COMBINATIONS:
+        left, bound = _enumerated(rest)
+    else:
+        left_s = budget.seconds - (0.0 if budget.deterministic else eliminated - began)
+        relaxed = relaxed_apart(rest, budget._replace(seconds=left_s))
+        left, bound = (None, NEVER) if relaxed.infeasible else (relaxed.labels, relaxed.bound)
+        if left is None and not relaxed.infeasible:
+            left = _descended(rest)
+    if bound >= NEVER:
+        return _infeasible("exact", began)
+    labels = None if left is None else was[net.first[:-1] + gone.complete(left)] - problem.first[:-1]
+    took = (("elimination", eliminated - began), ("relaxation", time.perf_counter() - eliminated))
+    work = _RunCost(took, problem.variables - len(gone.kept), len(rest.first) - 1)
+    return _answer(problem, "exact", labels, gone.constant + bound, work)
 
 
 def greedy(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG001
-    """Variable by variable in their order, each the label that costs least with those before; then one by one anew."""
+    """Label variables in their order, each at least cost with those before; then change one after the other."""
     began, found = time.perf_counter(), tidy(net_of(problem))
     if found is None:
         return _infeasible("greedy", began)
@@ -128,20 +124,8 @@ def greedy(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG
     return _answer(problem, "greedy", was[net.first[:-1] + labels] - problem.first[:-1], 0, _RunCost(took))
 
 
-def exhaustive(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG001
-    """Every combination of labels; ValueError where there are more than MOST_COMBINATIONS."""
-    began, net = time.perf_counter(), net_of(problem)
-    many = _combinations(net)
-    if many > MOST_COMBINATIONS:
-        raise ValueError(f"{many} combinations of labels are more than {MOST_COMBINATIONS} - ask exact")
-    labels, value = _enumerated(net)
-    if value >= NEVER:
-        return _infeasible("exhaustive", began)
-    return _answer(problem, "exhaustive", labels, value, _RunCost((("enumeration", time.perf_counter() - began),)))
-
-
 def trws(problem: Labelling, budget: LabelLimits) -> LabelResult:
-    """A bound by messages, and the best labels met on the way (`solvers.labels.messages`)."""
+    """Return a bound by messages, and the best labels met on the way (`solvers.labels.messages`)."""
     began = time.perf_counter()
     found = pass_messages(problem, budget.wall_s)
     if found.bound > most(problem):
@@ -149,60 +133,11 @@ def trws(problem: Labelling, budget: LabelLimits) -> LabelResult:
     return _answer(problem, "trws", found.labels, found.bound, _RunCost((("messages", time.perf_counter() - began),)))
 
 
-def critical(problem: Labelling, budget: LabelLimits) -> LabelResult:
-    """CriticalDP (Tofu, section 4.2.2), each variable a group, an edge as long as its dearest pair is dear."""
-    began = time.perf_counter()
-    dearest = np.array([problem.costs[b:e].max() for b, e in zip(problem.begin[:-1], problem.begin[1:], strict=True)])
-    length = dearest[problem.table] if problem.edges else np.zeros(0, np.int64)
-    labels = by_paths(problem, np.arange(problem.variables), length, lambda part: exact(part, budget).labels)
-    took = (("paths", time.perf_counter() - began),)
-    if labels is None:
-        return LabelResult(
-            status=Status.UNKNOWN, method="critical", labels=None, value=None, bound=0, limit=Limit.OTHER, seconds=took,
-            detail="what it chose first forbids all labels of a later variable",
-        )  # fmt: skip
-    return _answer(problem, "critical", labels, 0, _RunCost(took))
-
-
-METHODS: dict[str, Callable[[Labelling, LabelLimits], LabelResult]] = {
-    "exact": exact, "cpsat": cpsat, "chain": chain, "greedy": greedy, "exhaustive": exhaustive, "trws": trws,
-    "critical": critical,
-}  # fmt: skip
+METHODS: dict[str, Callable[[Labelling, LabelLimits], LabelResult]] = {"exact": exact, "greedy": greedy, "trws": trws}
 """Name -> method."""
 
-
-def _by_elimination(problem: Labelling, budget: LabelLimits, method: str) -> LabelResult:
-    began, found = time.perf_counter(), tidy(net_of(problem))
-    if found is None:
-        return _infeasible(method, began)
-    net, was = found
-    gone = eliminate(net, MOST)
-    if gone.constant >= NEVER:
-        return _infeasible(method, began)
-    eliminated = time.perf_counter()
-    left_s = budget.seconds - (0.0 if budget.deterministic else eliminated - began)
-    solver = "CP-SAT" if method == "cpsat" else "HiGHS"
-    rest, bound, left = _rest(gone.rest, budget._replace(seconds=left_s), solver)
-    if bound >= NEVER:
-        return _infeasible(method, began)
-    labels = None
-    if rest is not None:
-        labels = was[net.first[:-1] + gone.complete(rest)] - problem.first[:-1]
-    took = (("elimination", eliminated - began), ("relaxation", time.perf_counter() - eliminated))
-    work = _RunCost(took, problem.variables - len(gone.kept), left)
-    return _answer(problem, method, labels, gone.constant + bound, work)
-
-
-def _rest(net: FactorGraph, budget: LabelLimits, solver: str) -> tuple[Ints | None, int, int]:
-    """Labels of what is left, a bound of what they cost, and how many variables there are."""
-    variables = len(net.first) - 1
-    if _combinations(net) <= FEW_COMBINATIONS:
-        labels, value = _enumerated(net)
-        return labels, value, variables
-    found = relaxed_apart(net, budget, solver)
-    if found.infeasible:
-        return None, NEVER, variables
-    return (_descended(net) if found.labels is None else found.labels), found.bound, variables
+FEW_COMBINATIONS = 10**5
+"""Label combinations up to which what elimination leaves is enumerated."""
 
 
 def _combinations(net: FactorGraph) -> int:
@@ -255,9 +190,7 @@ def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, wo
     """Judged labels; a proof only where the bound reaches their value."""
     value = None if labels is None else judge(problem, labels)
     status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= value else Status.FEASIBLE
-    limit = (
-        Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method in ("exact", "cpsat", "trws") else Limit.OTHER
-    )
+    limit = Limit.NONE if status is Status.OPTIMAL else Limit.OTHER if method == "greedy" else Limit.TIME
     return LabelResult(
         status=status, method=method, labels=labels, value=value, bound=bound if value is None else min(bound, value),
         limit=limit, seconds=work.seconds, eliminated=work.eliminated, remained=work.remained,

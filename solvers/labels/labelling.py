@@ -1,4 +1,8 @@
-"""The labelling problem: one label for each variable, so that the costs of labels and of pairs sum to the least."""
+"""The labelling problem: one label for each variable, so that the costs of labels and of pairs sum to the least.
+
+A `Builder` makes problems, `narrowed` and `pinned` leave labels out, and `judge` evaluates labels in plain numpy,
+without code of any solver.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -53,8 +57,26 @@ class Labelling:
         empty = np.flatnonzero(np.diff(self.first) == 0)
         if len(empty):
             raise ValueError(f"variable {empty[0]} has no label")
-        _edges(self)
-        _costs(self)
+        for name, many in (("a", self.variables), ("b", self.variables), ("table", self.tables)):
+            index = getattr(self, name)
+            if len(index) != self.edges:
+                raise ValueError(f"{name} has {len(index)} entries, and a has {self.edges}")
+            wrong = np.flatnonzero((index < 0) | (index >= many))
+            if len(wrong):
+                raise ValueError(f"{name}: {index[wrong[0]]} of edge {wrong[0]} is out of range")
+        loops, labels = np.flatnonzero(self.a == self.b), self.labels
+        if len(loops):
+            raise ValueError(f"edge {loops[0]} joins variable {self.a[loops[0]]} with itself")
+        wrong = np.flatnonzero(np.diff(self.begin)[self.table] != labels[self.a] * labels[self.b])
+        if len(wrong):
+            edge, rows, columns = wrong[0], labels[self.a[wrong[0]]], labels[self.b[wrong[0]]]
+            raise ValueError(f"table {self.table[edge]} of edge {edge} is not {rows} x {columns}, as its variables ask")
+        for name, costs in (("unary", self.unary), ("costs", self.costs)):
+            wrong = np.flatnonzero(costs < FORBIDDEN)
+            if len(wrong):
+                raise ValueError(f"{name}: {costs[wrong[0]]} at {wrong[0]} is negative and not FORBIDDEN ({FORBIDDEN})")
+        if most(self) > MOST:
+            raise ValueError(f"costs could sum to more than {MOST} - divide them all by a number")
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -88,38 +110,8 @@ def _runs(name: str, where: Ints, end: int) -> None:
         raise ValueError(f"{name} must rise from 0 to {end}, the number of costs")
 
 
-def _edges(problem: Labelling) -> None:
-    m = len(problem.a)
-    for name, many in (("a", problem.variables), ("b", problem.variables), ("table", problem.tables)):
-        index = getattr(problem, name)
-        if len(index) != m:
-            raise ValueError(f"{name} has {len(index)} entries, and a has {m}")
-        wrong = np.flatnonzero((index < 0) | (index >= many))
-        if len(wrong):
-            raise ValueError(f"{name}: {index[wrong[0]]} of edge {wrong[0]} is out of range")
-    loops = np.flatnonzero(problem.a == problem.b)
-    if len(loops):
-        raise ValueError(f"edge {loops[0]} joins variable {problem.a[loops[0]]} with itself")
-    labels = problem.labels
-    wrong = np.flatnonzero(np.diff(problem.begin)[problem.table] != labels[problem.a] * labels[problem.b])
-    if len(wrong):
-        edge = wrong[0]
-        rows, columns = labels[problem.a[edge]], labels[problem.b[edge]]
-        raise ValueError(f"table {problem.table[edge]} of edge {edge} is not {rows} x {columns}, as its variables ask")
-
-
-def _costs(problem: Labelling) -> None:
-    for name in ("unary", "costs"):
-        array = getattr(problem, name)
-        wrong = np.flatnonzero(array < FORBIDDEN)
-        if len(wrong):
-            raise ValueError(f"{name}: {array[wrong[0]]} at {wrong[0]} is negative and not FORBIDDEN ({FORBIDDEN})")
-    if most(problem) > MOST:
-        raise ValueError(f"costs could sum to more than {MOST} - divide them all by a number")
-
-
 def most(problem: Labelling) -> int:
-    """A value that no labels exceed: each variable's dearest label and each edge's dearest pair."""
+    """Return a value that no labels exceed: each variable's dearest label and each edge's dearest pair."""
     unary = np.maximum.reduceat(problem.unary, problem.first[:-1]) if problem.variables else problem.unary
     used = np.unique(problem.table)
     dearest = np.zeros(problem.tables, dtype=np.int64)
@@ -133,9 +125,6 @@ def _exact_sum(values: Ints) -> int:
     from_zero = np.maximum(values, 0)
     return (int((from_zero >> 32).sum()) << 32) + int((from_zero & 0xFFFFFFFF).sum())
 
-
-# A labelling problem in the making: variables, costs of pairs, and what several
-# variables share.
 
 Table = tuple[tuple[int, ...], ...]
 """Costs of pairs of labels, a row a label of the first variable."""
@@ -180,29 +169,21 @@ class Builder:
             for mine, kind in zip(asked.setdefault(consumer, [{} for _ in kinds]), kinds, strict=True):
                 mine[kind] = None
                 able.setdefault(kind, set()).add(consumer)
-        fetched = {
-            kind: self._fetched(producer, [row[kind] for row in cost])
-            for kind, by in able.items()
-            if len(by) > 1 and any(row[kind] for row in cost)
-        }
+        fetched = dict[int, int]()
+        for kind, by in able.items():
+            if len(by) > 1 and any(row[kind] for row in cost):
+                fetched[kind] = self.variable((0, 0))
+                self.edge(producer, fetched[kind], [(0, row[kind]) for row in cost])
         for consumer, labels in asked.items():
             alone = [[kind for kind in mine if len(able[kind]) == 1] for mine in labels]
             self.edge(producer, consumer, [[sum(row[kind] for kind in mine) for mine in alone] for row in cost])
             for kind in dict.fromkeys(kind for mine in labels for kind in mine):
                 if kind in fetched:
-                    self.edge(
-                        fetched[kind],
-                        consumer,
-                        [[FORBIDDEN if kind in mine else 0 for mine in labels], [0] * len(labels)],
-                    )
-
-    def _fetched(self, producer: int, cost: Sequence[int]) -> int:
-        kind = self.variable((0, 0))
-        self.edge(producer, kind, [(0, c) for c in cost])
-        return kind
+                    unfetched = [FORBIDDEN if kind in mine else 0 for mine in labels]
+                    self.edge(fetched[kind], consumer, [unfetched, [0] * len(labels)])
 
     def build(self) -> Labelling:
-        """All of it, as arrays."""
+        """Return all of it, as arrays."""
         tables = list(self._tables)
         flat = [cost for rows in tables for row in rows for cost in row]
         return Labelling(
@@ -216,9 +197,6 @@ class Builder:
         )
 
 
-# A labelling problem with some of its labels alone.
-
-
 class LabelSubset(NamedTuple):
     """The smaller problem, and which labels its are."""
 
@@ -229,12 +207,12 @@ class LabelSubset(NamedTuple):
     """[n + 1] where the labels of each variable began there."""
 
     def widened(self, labels: Ints) -> Ints:
-        """[n] the larger problem's labels."""
+        """Return [n] the larger problem's labels."""
         return self.was[self.problem.first[:-1] + labels] - self.first[:-1]
 
 
 def narrowed(problem: Labelling, keep: Bools) -> LabelSubset:
-    """The problem with the labels of which [labels] `keep` is true; each variable keeps one at least."""
+    """Return the problem with the labels of which [labels] `keep` is true; each variable keeps one at least."""
     sizes = np.add.reduceat(keep, problem.first[:-1], dtype=np.int64) if problem.variables else np.zeros(0, np.int64)
     kept = [keep[b:e] for b, e in zip(problem.first[:-1], problem.first[1:], strict=True)]
     kind = {mask.tobytes(): mask for mask in kept}
@@ -256,7 +234,7 @@ def narrowed(problem: Labelling, keep: Bools) -> LabelSubset:
 
 
 def pinned(problem: Labelling, labels: Ints) -> LabelSubset:
-    """The problem with the first variables' labels given: [m] of them, -1 for any."""
+    """Return the problem with the first variables' labels given: [m] of them, -1 for any."""
     keep = np.ones(len(problem.unary), dtype=np.bool_)
     for v in np.flatnonzero(labels >= 0).tolist():
         keep[problem.first[v] : problem.first[v + 1]] = False
@@ -264,12 +242,8 @@ def pinned(problem: Labelling, labels: Ints) -> LabelSubset:
     return narrowed(problem, keep)
 
 
-# Independent evaluation of labels: feasibility and cost in plain numpy, without
-# code of any solver.
-
-
 def judge(problem: Labelling, labels: npt.ArrayLike) -> int:
-    """The value of [n] labels. ValueError, naming the first offender, for what is out of range or forbidden."""
+    """Return the value of [n] labels. ValueError, naming the first offender, for what is out of range or forbidden."""
     chosen = ints(labels)
     if chosen.shape != (problem.variables,):
         raise ValueError(f"labels have shape {chosen.shape}, and there are {problem.variables} variables")

@@ -38,7 +38,7 @@ class _PricedPoint(NamedTuple):
 
 
 def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -> LimitedResult:
-    """The least value of labels whose weights, [labels] of all variables, sum to at most `at_most`.
+    """Return the least value of labels whose weights, [labels] of all variables, sum to at most `at_most`.
 
     Status OPTIMAL where the bound meets the value, INFEASIBLE with a bound of the weight where that is proven.
     ValueError where costs and weights together are too large to be summed exactly.

@@ -59,9 +59,22 @@ class _Graph(NamedTuple):
 def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -> MessageResult:
     """Pass messages until the bound stands still, or the time is over."""
     ends = time.perf_counter() + seconds
-    graph, scale = _graph(problem)
-    dear, best, bound, still, passes = most(problem) + 1, None, 0, 0, 0
-    value = dear
+    dear = most(problem) + 1
+    scale = max(1, min(64, _ROOM // (8 * dear)))
+    swapped = problem.a > problem.b
+    columns = problem.labels[problem.b]
+    low, high = np.where(swapped, problem.b, problem.a), np.where(swapped, problem.a, problem.b)
+    both = np.stack([low, high], axis=1).reshape(-1)
+    room = offsets(np.stack([problem.labels[low], problem.labels[high]], axis=1).reshape(-1))
+    graph = _Graph(
+        first=np.array(problem.first), cost=np.where(problem.unary == FORBIDDEN, dear, problem.unary) * scale,
+        low=low, high=high, begin=problem.begin[problem.table],
+        step=np.where(swapped, 1, columns), stride=np.where(swapped, columns, 1),
+        table=np.where(problem.costs == FORBIDDEN, dear, problem.costs) * scale,
+        offset=offsets(np.bincount(both, minlength=problem.variables)), edge=np.argsort(both, kind="stable") // 2,
+        to_low=room[:-1:2].copy(), to_high=room[1:-1:2].copy(), message=np.zeros(int(room[-1]), dtype=np.int64),
+    )  # fmt: skip
+    best, value, bound, still, passes = None, dear, 0, 0, 0
     labels = np.zeros(problem.variables, dtype=np.int64)
     while passes < most_passes and still < _PATIENCE:
         total = _pass(graph, labels, passes % 2 == 0, _ROOM)
@@ -75,25 +88,6 @@ def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -
         if bound >= value or time.perf_counter() > ends:
             break
     return MessageResult(best, min(bound, value), passes)
-
-
-def _graph(problem: Labelling) -> tuple[_Graph, int]:
-    dear = most(problem) + 1
-    scale = max(1, min(64, _ROOM // (8 * dear)))
-    swapped = problem.a > problem.b
-    columns = problem.labels[problem.b]
-    low, high = np.where(swapped, problem.b, problem.a), np.where(swapped, problem.a, problem.b)
-    ends = np.stack([low, high], axis=1).reshape(-1)
-    order = np.argsort(ends, kind="stable")
-    room = offsets(np.stack([problem.labels[low], problem.labels[high]], axis=1).reshape(-1))
-    return _Graph(
-        first=np.array(problem.first), cost=np.where(problem.unary == FORBIDDEN, dear, problem.unary) * scale,
-        low=low, high=high, begin=problem.begin[problem.table],
-        step=np.where(swapped, 1, columns), stride=np.where(swapped, columns, 1),
-        table=np.where(problem.costs == FORBIDDEN, dear, problem.costs) * scale,
-        offset=offsets(np.bincount(ends, minlength=problem.variables)), edge=order // 2,
-        to_low=room[:-1:2].copy(), to_high=room[1:-1:2].copy(), message=np.zeros(int(room[-1]), dtype=np.int64),
-    ), scale  # fmt: skip
 
 
 @routine

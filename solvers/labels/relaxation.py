@@ -48,16 +48,11 @@ def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     cost = np.concatenate([net.cost, net.table])
     right = np.concatenate([np.ones(variables), np.zeros(rows - variables)])
     linear = Linear(
-        cost=np.where(cost < NEVER, cost, 0) / unit,
-        lower=np.zeros(labels + len(net.table)),
-        upper=(cost < NEVER).astype(np.float64),
-        integer=np.zeros(labels + len(net.table), dtype=np.bool_),
-        offset=offsets(np.bincount(row, minlength=rows)),
-        column=column[order],
-        coefficient=entry[order],
-        row_lower=right,
-        row_upper=right,
-    )
+        cost=np.where(cost < NEVER, cost, 0) / unit, lower=np.zeros(labels + len(net.table)),
+        upper=(cost < NEVER).astype(np.float64), integer=np.zeros(labels + len(net.table), dtype=np.bool_),
+        offset=offsets(np.bincount(row, minlength=rows)), column=column[order], coefficient=entry[order],
+        row_lower=right, row_upper=right,
+    )  # fmt: skip
     effort = budget.seconds if budget.deterministic else math.inf
     ask = RunRequest(seconds=budget.left_s, gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
     first = highs.run(linear, ask, _NoListener())

@@ -1,8 +1,7 @@
 """The reduced problem solved in a process of its own (`solvers.process.one_shot`).
 
 HiGHS looks at its clock too seldom in a linear program, an interpreter that ends while HiGHS works is aborted, and
-other packages bring a HiGHS of their own, beside which it cannot be loaded; so it is with CP-SAT's libraries. Arrays go
-in and out as npz over pipes.
+other packages bring a HiGHS of their own, beside which it cannot be loaded. Arrays go in and out as npz over pipes.
 """
 
 import io
@@ -67,16 +66,16 @@ class RelaxationResult:
     infeasible: bool = False
 
 
-PROGRAMS = {"HiGHS": "solvers.labels.relaxation", "CP-SAT": "solvers.labels.constraint_program"}
-"""Solver -> the module that is run."""
+PROGRAM = "solvers.labels.relaxation"
+"""The module that is run."""
 
 
-def relaxed_apart(net: FactorGraph, budget: LabelLimits, solver: str = "HiGHS") -> RelaxationResult:
+def relaxed_apart(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     """Solve the reduced problem in a subprocess; no labels if the limit struck. RuntimeError if the process failed."""
     given, budget = io.BytesIO(), budget._replace(began=CLOCK())
     np.savez(given, **budget._asdict(), **net._asdict())
     patience_s = max(budget.wall_s + GRACE_S, START_S)
-    told = answered(PROGRAMS[solver], given.getvalue(), patience_s, solver=solver)
+    told = answered(PROGRAM, given.getvalue(), patience_s, solver="HiGHS")
     if told is None:
         return RelaxationResult(None, 0, ended=False, fractional=0)
     found = np.load(io.BytesIO(told), allow_pickle=False)

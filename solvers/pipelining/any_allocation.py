@@ -1,7 +1,8 @@
 """A chain on any allocation, contiguous or not, without limit of memory: the busiest device or link has least to do.
 
-Without memory a period is the greatest load of a device or link, as batches can wait for as long as they like. The
-search is CP-SAT's, in a process of its own; it starts from the best contiguous allocation, which it is never above.
+Without memory a period is the greatest load of a device or link, as batches can wait for as long as they like: in the
+pattern each does one thing after the other. The search is CP-SAT's, in a process of its own; it starts from the best
+contiguous allocation, which it is never above.
 """
 
 import io
@@ -42,7 +43,7 @@ class LoadAllocation:
 
 
 def greatest_load(chain: Chain, allocation: Allocation) -> int:
-    """The ticks a batch of the busiest device or link, of the chain as they run it."""
+    """Return the ticks a batch of the busiest device or link, of the chain as they run it."""
     found = np.zeros(allocation.devices * (allocation.devices + 1), dtype=np.int64)
     np.add.at(found, allocation.device, chain.loads)
     np.add.at(found, allocation.link(allocation.crossed), chain.transfers[allocation.crossed])
@@ -50,7 +51,7 @@ def greatest_load(chain: Chain, allocation: Allocation) -> int:
 
 
 def with_one_batch(chain: Chain) -> Chain:
-    """The chain, what each layer holds of one batch counted as weights: what no schedule holds less than at some time.
+    """Return the chain with what each layer holds of one batch as weights: no schedule holds less at all times.
 
     While the last layer does its backward half, a batch is in all layers.
     """
@@ -59,7 +60,7 @@ def with_one_batch(chain: Chain) -> Chain:
 
 
 def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed: int = 0) -> LoadAllocation | None:
-    """The allocation whose busiest device or link has least to do, found within about so many seconds.
+    """Return the allocation whose busiest device or link has least to do, found within about so many seconds.
 
     The memory of devices is for the weights. What batches in flight hold is not counted: ValueError where a chain on
     devices with a limit has activations. None: weights have no room, or none was found for them. RuntimeError where the
@@ -76,11 +77,9 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
     total = machines.most_ticks(chain)
     if (known and known.optimal) or total > _MOST_TICKS:
         return known
-    # Return the first devices of each kind, at most as many as there are layers: more are of no use.
-    layers = chain.layers
+    # Of each kind more devices than there are layers are of no use.
     kinds = machines.kinds()
-    used = ints([d for d, kind in enumerate(kinds) if kinds[:d].count(kind) < layers])
-    # Return arrays by name: ticks of each layer and cut on these devices and links, and bytes of memory.
+    used = ints([d for d, kind in enumerate(kinds) if kinds[:d].count(kind) < chain.layers])
     devices = used.tolist()
     speeds = sorted({machines.link(d, e) for d in devices for e in devices})
     memory = np.full(machines.devices, chain.weights.sum())
@@ -91,33 +90,23 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
         "link": ints([[speeds.index(machines.link(d, e)) for e in devices] for d in devices]),
         "memory": memory[used], "kind": ints(machines.kinds())[used],
     }  # fmt: skip
-    told = _asked(
-        seconds, **ticks, weights=chain.weights,
+    told = asked_of(
+        "solvers.cpsat.chain_loads", seconds + GRACE_S, **ticks, weights=chain.weights,
         start=np.full(chain.layers, -1) if known is None else np.searchsorted(used, known.allocation.device),
         least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
     )  # fmt: skip
-    return _judged(chain, machines, known, bound, told | {"used": used})
-
-
-def _judged(
-    chain: Chain, machines: Machines, known: LoadAllocation | None, bound: PeriodBound, told: dict[str, Ints]
-) -> LoadAllocation | None:
-    """Return CP-SAT's allocation if it is better, with loads and weights recomputed."""
+    # Loads and weights are computed anew: CP-SAT's allocation counts only if it is better by them.
     if int(told["bound"]) > bound.value:
         bound = PeriodBound(name="CP-SAT", value=Fraction(int(told["bound"])))
     if (told["device"] >= 0).all():
-        allocation = Allocation(device=told["used"][told["device"]], devices=machines.devices)
+        allocation = Allocation(device=used[told["device"]], devices=machines.devices)
         held = np.zeros(machines.devices, dtype=np.int64)
         np.add.at(held, allocation.device, chain.weights)
-        found = greatest_load(machines.on(chain, allocation), allocation)
+        load = greatest_load(machines.on(chain, allocation), allocation)
         fits = machines.memory is None or (held <= machines.memory).all()
-        if fits and (known is None or found < known.T):
-            return LoadAllocation(allocation=allocation, T=found, bound=bound)
+        if fits and (known is None or load < known.T):
+            return LoadAllocation(allocation=allocation, T=load, bound=bound)
     return None if known is None else replace(known, bound=bound)
-
-
-def _asked(limit: float, **given: Any) -> dict[str, Ints]:
-    return asked_of("solvers.cpsat.chain_loads", limit + GRACE_S, **given)
 
 
 def asked_of(module: str, limit: float, **given: Any) -> dict[str, Ints]:
@@ -131,12 +120,8 @@ def asked_of(module: str, limit: float, **given: Any) -> dict[str, Ints]:
         return dict(file)
 
 
-# A pattern of any allocation, as long as its greatest load: each
-# device and link does one thing after the other.
-
-
 def back_to_back(chain: Chain, allocation: Allocation) -> Pattern:
-    """One batch every greatest load of a device or link, which no schedule of these stages is below.
+    """Return one batch every greatest load of a device or link, which no schedule of these stages is below.
 
     In a period each device and link does its operations in the order in which a batch meets them, with no gap between;
     a batch waits for the tick of its next one. So it is valid without limit of memory, and many batches are in flight.

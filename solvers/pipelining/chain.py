@@ -1,7 +1,7 @@
-"""A chain of layers, where each of them runs, and a schedule of batches that repeats. Ticks and bytes only.
+"""A chain of layers, the devices on which they run, and a schedule of batches that repeats. Ticks and bytes only.
 
 Beaumont, Eyraud-Dubois, Shilova: Pipelined Model Parallelism: Complexity Results and Memory Considerations (Euro-Par
-2021), sections 2 and 3.
+2021), sections 2 and 3. Devices and links need not be equal.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -30,10 +30,6 @@ class MemoryModel(StrEnum):
     gradients from their making on one device to their last use on the other."""
 
 
-def _none() -> Ints:
-    return ints([])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chain:
     """L layers through which each batch runs forward, first to last, and then backward, last to first.
@@ -55,7 +51,7 @@ class Chain:
     sends back is as large."""
     transfers: Ints
     """[L - 1] ticks a batch that a link takes for the cut after layer l, there and back together (2a/beta)."""
-    weight_gradient: Ints = field(default_factory=_none)
+    weight_gradient: Ints = field(default_factory=lambda: ints([]))
     """[L] ticks of `backward` that the weights' gradient takes where it is computed apart; empty: half of them."""
 
     def __post_init__(self) -> None:
@@ -98,7 +94,7 @@ class Chain:
         return ints(self.forward + self.backward)
 
     def ticks(self, kind: Ints, layer: Ints) -> Ints:
-        """[r] ticks of rows of these kinds and layers (of a send: the layer before the cut; forward it takes half)."""
+        """Return [r] ticks of rows of these kinds and layers; of a send, the layer before the cut."""
         cut = np.append(self.transfers, 0)
         return np.choose(
             kind,
@@ -145,11 +141,11 @@ class Allocation:
         return ints(np.flatnonzero(np.diff(self.device)))
 
     def sent(self, chain: Chain) -> Ints:
-        """[c] the cuts between two devices that take a link any time; they alone have rows in a pattern."""
+        """Return [c] the cuts between two devices that take a link any time; they alone have rows in a pattern."""
         return ints([cut for cut in self.crossed.tolist() if chain.transfers[cut] > 0])
 
     def link(self, layer: Ints) -> Ints:
-        """The link of the cut after each layer: P + d * P + e, of its devices d < e, in both directions."""
+        """Return the link of the cut after each layer: P + d * P + e, of its devices d < e, in both directions."""
         here, there = self.device[layer], self.device[layer + 1]
         return self.devices + np.minimum(here, there) * self.devices + np.maximum(here, there)
 
@@ -208,9 +204,6 @@ class Pattern:
         return Fraction(self.T, self.k)
 
 
-# Devices that need not be equal, and the links between them: what a
-# chain is on them.
-
 MOST_SPEED = 10**9 - 1
 """The greatest numerator or denominator of a speed."""
 
@@ -250,7 +243,7 @@ class Machines:
 
     @classmethod
     def alike(cls, devices: int, memory: int | None = None) -> "Machines":
-        """Equal devices of so many bytes each."""
+        """Return True if two devices have the same speed, bytes and links to all others."""
         return cls(speed=(Fraction(1),) * devices, memory=None if memory is None else ints([memory] * devices))
 
     @property
@@ -271,35 +264,36 @@ class Machines:
         return [None if held == MOST else held for held in own]
 
     def within(self, memory: int | None) -> "Machines":
-        """With so many bytes for each device that has no limit of its own; None: as they are."""
+        """Return the same with so many bytes for each device without a limit of its own; None: as they are."""
         if memory is None:
             return self
         return replace(self, memory=ints([memory if held is None else held for held in self.limits]))
 
     def most_ticks(self, chain: Chain) -> int:
-        """No allocation takes more ticks a batch."""
+        """Return ticks a batch that no allocation exceeds."""
         slowest = min(*self.speed, *self.links.values(), Fraction(1))
         ticks = sum(chain.loads.tolist()) + sum(chain.transfers.tolist())
         return ticks if slowest == 1 else -(-ticks * slowest.denominator // slowest.numerator) + 3 * chain.layers
 
     def kinds(self) -> list[int]:
-        """[P] the first device that each is like, in speed, bytes and links to all others."""
+        """Return [P] the first device that each is like, in speed, bytes and links to all others."""
+
+        def alike(d: int, e: int) -> bool:
+            if self.speed[d] != self.speed[e] or (self.memory is not None and self.memory[d] != self.memory[e]):
+                return False
+            return all(self.link(d, x) == self.link(e, x) for x in range(self.devices) if x not in (d, e))
+
         found: list[int] = []
         for d in range(self.devices):
-            found.append(next((e for e in sorted(set(found)) if self._like(d, e)), d))
+            found.append(next((e for e in sorted(set(found)) if alike(d, e)), d))
         return found
 
-    def _like(self, d: int, e: int) -> bool:
-        held = self.memory is None or self.memory[d] == self.memory[e]
-        others = [x for x in range(self.devices) if x not in (d, e)]
-        return bool(self.speed[d] == self.speed[e] and held) and all(self.link(d, x) == self.link(e, x) for x in others)
-
     def link(self, d: int, e: int) -> Fraction:
-        """The speed of the link between two devices."""
+        """Return the speed of the link between two devices."""
         return self.links.get((min(d, e), max(d, e)), Fraction(1))
 
     def on(self, chain: Chain, allocation: Allocation) -> Chain:
-        """The chain as these devices run it where it is allocated: its ticks are those of each layer's device."""
+        """Return the chain as these devices run it where it is allocated: ticks are those of each layer's device."""
         if all(speed == 1 for speed in (*self.speed, *self.links.values())):
             return chain
         columns = {
@@ -316,7 +310,7 @@ class Machines:
 
 
 def slower(ticks: Ints, speed: Fraction) -> Ints:
-    """Ticks at a speed, rounded up."""
+    """Return ticks at a speed, rounded up."""
     if speed == 1:
         return ticks
     return ints([-(-t * speed.denominator // speed.numerator) for t in ticks.tolist()])
@@ -327,11 +321,8 @@ def _check(speed: Fraction, whose: str) -> None:
         raise ValueError(f"{whose} has speed {speed} - give a fraction above 0 of numbers up to {MOST_SPEED}")
 
 
-# A pattern from start times: whatever periods they lie in.
-
-
 def pattern_from_starts(allocation: Allocation, k: int, T: int, rows: Ints) -> Pattern:  # noqa: N803 - the paper's name
-    """The pattern of k batches every T ticks whose batches 0..k - 1 have these rows.
+    """Return the pattern of k batches every T ticks whose batches 0..k - 1 have these rows.
 
     rows: [r, 4] kind, layer, batch and start tick of each operation, any integer. The least shift of layer 0's backward
     half becomes 0.

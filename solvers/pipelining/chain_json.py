@@ -1,4 +1,4 @@
-"""Chains as JSON that other programs can read and write (docs/reference/chain-file.md)."""
+"""Chains as JSON that other programs can read and write, with devices and links (docs/reference/chain-file.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ from solvers.arrays import ints
 from solvers.files.json_text import DocumentKind, Outline, check_label, decode_document
 from solvers.pipelining.chain import Chain, Machines
 from solvers.problem import MOST
-
-# Devices and links of a chain's file, where they are not equal; docs/reference/chain-file.md says what they mean.
 
 MOST_MACHINES = 64
 """Devices of a file at most."""
@@ -53,7 +51,7 @@ def entries_of(machines: Machines | None) -> tuple[list[DeviceEntry], list[LinkE
 def machines_of(
     devices: Sequence[DeviceEntry], links: Sequence[LinkEntry], chain: Chain, where: str = "$"
 ) -> Machines | None:
-    """The devices that a file names; None where it names none.
+    """Return the devices that a file names; None where it names none.
 
     ValueError, one line with the place below `where` and a remedy, for more than MOST_MACHINES, links of devices that
     there are not or that are named twice, and ticks of the slowest that cannot be summed.
@@ -130,7 +128,7 @@ class ChainDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def dumps_chain(instance: ChainInstance) -> bytes:
-    """The file of a chain: equal instances give equal bytes, a layer a line. ValueError for one that is too long."""
+    """Return a chain's file: equal instances give equal bytes, a layer a line. ValueError for one that is too long."""
     return lines_of(msgspec.to_builtins(document_of(instance)))
 
 
@@ -139,7 +137,16 @@ def document_of(instance: ChainInstance) -> ChainDocument:
     c = instance.chain
     _check_length(c.layers)
     columns = (c.forward, c.backward, c.weights, c.activation, c.output[1:], c.weight_gradient)
-    layers = [_layer(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    layers = [  # without what a reader takes for granted
+        _Layer(
+            forward=forward, backward=backward, weights_bytes=weights, activation_bytes=activation,
+            output_bytes=None if output == activation else output,
+            weight_gradient=None if gradient == backward // 2 else gradient,
+        )
+        for forward, backward, weights, activation, output, gradient in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]  # fmt: skip
     devices, links = entries_of(instance.machines)
     return ChainDocument(
         format=KIND.format, format_version=KIND.version, name=instance.name, layers=layers,
@@ -149,18 +156,22 @@ def document_of(instance: ChainInstance) -> ChainDocument:
 
 
 def loads_chain(data: bytes) -> ChainInstance:
-    """The chain of a file; ValueError, one line with the place and a remedy, when it is refused.
+    """Return the chain of a file; ValueError, one line with the place and a remedy, when it is refused.
 
     Refused are other formats and versions, missing keys, numbers that are not whole, negative or beyond MOST, no layer
     and more than MOST_LAYERS, another number of transfers than of cuts, and devices as of `machines_of`.
     """
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST} - fold layers together")
-    return instance_of(decode_document(data, ChainDocument, KIND, _check_outline))
+
+    def check_outline(outline: Outline) -> None:
+        _check_length(max(1, outline.items.get("layers", 1)))
+
+    return instance_of(decode_document(data, ChainDocument, KIND, check_outline))
 
 
 def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
-    """The chain of what a file has; ValueError, with the place below `where`, as of `loads_chain`."""
+    """Return the chain of what a file has; ValueError, with the place below `where`, as of `loads_chain`."""
     _check_length(len(found.layers), where)
     if len(found.transfers) != len(found.layers) - 1:
         raise ValueError(
@@ -170,16 +181,13 @@ def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
     try:
         layers = found.layers
         out = [x.activation_bytes if x.output_bytes is None else x.output_bytes for x in layers]
+        gradient = [x.backward // 2 if x.weight_gradient is None else x.weight_gradient for x in layers]
         chain = Chain(
-            forward=_column([x.forward for x in layers]),
-            backward=_column([x.backward for x in layers]),
+            forward=_column([x.forward for x in layers]), backward=_column([x.backward for x in layers]),
             weights=_column([x.weights_bytes for x in layers]),
             activation=_column([x.activation_bytes for x in layers]),
-            output=_column([found.input_bytes, *out]),
-            transfers=_column(found.transfers),
-            weight_gradient=_column(
-                [x.backward // 2 if x.weight_gradient is None else x.weight_gradient for x in layers]
-            ),
+            output=_column([found.input_bytes, *out]), transfers=_column(found.transfers),
+            weight_gradient=_column(gradient),
         )  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{where}: {error} - correct the chain") from error
@@ -188,37 +196,18 @@ def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
     return ChainInstance(chain=chain, name=found.name, ticks_per_second=found.ticks_per_second, machines=machines)
 
 
-def _layer(forward: int, backward: int, weights: int, activation: int, output: int, gradient: int) -> _Layer:
-    """Without what a reader takes for granted."""
-    return _Layer(
-        forward=forward, backward=backward, weights_bytes=weights, activation_bytes=activation,
-        output_bytes=None if output == activation else output,
-        weight_gradient=None if gradient == backward // 2 else gradient,
-    )  # fmt: skip
-
-
 def _column(values: list[int]) -> Any:
     return np.array(values, dtype=np.int64)
 
 
 def lines_of(document: dict[str, Any]) -> bytes:
-    """JSON of an object: a key a line, and an object of a list a line; keys in the order given."""
-    encoder = msgspec.json.Encoder()
-    return (
-        b"{\n"
-        + b",\n".join(b'"%s":%s' % (key.encode(), _value(encoder, value)) for key, value in document.items())
-        + b"\n}\n"
-    )
-
-
-def _value(encoder: msgspec.json.Encoder, value: Any) -> bytes:
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return b"[\n" + b",\n".join(map(encoder.encode, value)) + b"\n]"
-    return encoder.encode(value)
-
-
-def _check_outline(outline: Outline) -> None:
-    _check_length(max(1, outline.items.get("layers", 1)))
+    """Return JSON of an object: a key a line, and an object of a list a line; keys in the order given."""
+    encode, lines = msgspec.json.Encoder().encode, list[bytes]()
+    for key, value in document.items():
+        rows = isinstance(value, list) and value and isinstance(value[0], dict)
+        text = b"[\n" + b",\n".join(map(encode, value)) + b"\n]" if rows else encode(value)
+        lines.append(b'"%s":%s' % (key.encode(), text))
+    return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
 
 def _check_length(layers: int, where: str = "$") -> None:

@@ -1,8 +1,28 @@
 """A chain cut into stages, one a device, so that 1F1B* or a thinning of it has the least period within the memory.
 
-The paper has no algorithm for this. For a given T the best cuts are found by a dynamic program with one label a state
-(`one_label`), since groups are filled from the chain's end and only rise; whether some cuts fit is monotone in T, and
-the least T is a sum of ticks, so bisection over integers finds it exactly.
+The paper (Beaumont, Eyraud-Dubois and Shilova 2021) has no algorithm for this. For a given T a dynamic program finds
+the best cuts with one label a state: stages and the transfers between them fill groups of load T from the chain's end
+(section 5.1); what a further stage or transfer does to a label (group, load) grows with the label, in lexicographic
+order, and so do the bytes of a stage with its group, so that of all ways to lay layers i.. on p devices the one with
+the least label serves all that can come before it. Whether some cuts fit is monotone in T, and the least T is a sum of
+ticks, so bisection over integers finds it exactly.
+
+Memory of a stage of layers i to j with n batches in flight, W their weights, a their activations of a batch, x what
+enters layer i, y what leaves layer j (a gradient is as large as what it is of); c batches between the start of the
+transfer of x and the end of the stage's backward half, n where x needs no transfer:
+
+- PAPER: W + n a, and no less (section 3.2).
+- RECEIVED: at most W + n a + c x + 2 x + 2 y, the 2 x only where x is transferred, the 2 y where there is a stage
+  behind; at least W + n (a + x).
+
+Why at most: each x is kept until the backward half that reads it has ended. A gradient is there from the start of the
+half that writes it to the end of the one that reads it. In one group those follow each other, within T. Otherwise what
+comes first waits for T minus the load of the group behind, of which it is part: within 2 T, so two at a time. Why at
+least: while a stage waits for its backward half, or turns to it, all n have their activations and their x.
+
+Layers at the chain's end that take no ticks, as no layer behind them does, are done and undone at once, so of a batch
+they hold nothing: at least where nothing waits in between, and in 1F1B* at most where nothing is sent behind them. A
+rule by gradients of one group alone would not grow with the group, and one label a state would not do.
 """
 
 from dataclasses import dataclass, field
@@ -15,9 +35,6 @@ from solvers.arrays import Bools, Ints, bools, ints, offsets
 from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.problem import MOST
-
-# Memory rules for stages of 1F1B*, thinned or not: bytes as a function
-# that grows with the stage's group.
 
 
 class StageBytes(NamedTuple):
@@ -37,7 +54,7 @@ class StageBytes(NamedTuple):
     """[L + 1] further bytes of a stage that ends before layer j."""
 
     def held(self, i: int, j: int, in_flight: int, entered: int) -> int:
-        """Bytes of layers i to j - 1 with so many batches in flight, and so many of what enters."""
+        """Return bytes of layers i to j - 1 with so many batches in flight, and so many of what enters."""
         fixed = self.weights[j] - self.weights[i] + self.before[i] + self.behind[j]
         return int(fixed + in_flight * (self.activation[j] - self.activation[i]) + entered * self.entering[i])
 
@@ -72,9 +89,6 @@ def _rule(chain: Chain, held: Bools, entering: Ints) -> StageBytes:
     return StageBytes(offsets(chain.weights), activation, ints(entering), none[:-1], none[:-1], none)
 
 
-# The dynamic program over contiguous stages for a given T, compiled: one
-# label a state.
-
 NONE = 0
 """The group of a state that no stages reach; groups count from 1."""
 
@@ -104,7 +118,7 @@ class Labels(NamedTuple):
 
 @inlined
 def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
-    """The label with one stage or transfer more; (NONE, 0) where it takes more than `most` ticks by itself."""
+    """Return the label with one stage or transfer more; (NONE, 0) where it takes more than `most` ticks by itself."""
     if ticks > most:
         return NONE, 0
     if load + ticks <= most:
@@ -113,7 +127,7 @@ def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
 
 
 def labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> Labels:
-    """The labels of all states for T = `most` and devices of `memory` bytes. O(L^2 P)."""
+    """Return the labels of all states for T = `most` and devices of `memory` bytes. O(L^2 P)."""
     return Labels(*_labels(laid, devices, memory, most))
 
 
@@ -212,18 +226,15 @@ class Cuts:
 
 
 def thinnings(most: int) -> tuple[tuple[int, int], ...]:
-    """(k, n) of every ratio with n <= `most` once: all batches first, then by n."""
+    """Return (k, n) of every ratio with n <= `most` once: all batches first, then by n."""
     return tuple((k, n) for n in range(1, most + 1) for k in range(n, 0, -1) if Fraction(k, n).denominator == n)
 
 
 def best_cuts(
-    chain: Chain,
-    devices: int,
-    memory: int | None = None,
-    model: MemoryModel = MemoryModel.RECEIVED,
+    chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED,
     keeps: tuple[tuple[int, int], ...] = ((1, 1),),
-) -> Cuts | None:
-    """The cuts whose 1F1B*, thinned by one of `keeps`, has the least period within memory; None: none fits.
+) -> Cuts | None:  # fmt: skip
+    """Return the cuts whose 1F1B*, thinned by one of `keeps`, has the least period within memory; None: none fits.
 
     Each of the `devices` has `memory` bytes, None: without limit. Least among all contiguous allocations under 1F1B*
     and these thinnings, with bytes by the rule `stage_bytes.at_most`: in the paper's model that is what a stage holds,
@@ -236,13 +247,10 @@ def best_cuts(
 
 
 def period_bound(
-    chain: Chain,
-    devices: int,
-    memory: int | None = None,
-    model: MemoryModel = MemoryModel.RECEIVED,
+    chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED,
     keeps: tuple[tuple[int, int], ...] = ((1, 1),),
-) -> Fraction | None:
-    """A period below which no contiguous allocation fits under 1F1B* thinned by one of `keeps`; None: at no period.
+) -> Fraction | None:  # fmt: skip
+    """Return a period below which nothing contiguous fits under 1F1B* thinned by one of `keeps`; None: nothing does.
 
     In the paper's model it is that of `best_cuts`. ValueError as there.
     """
@@ -252,7 +260,7 @@ def period_bound(
 
 
 def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RECEIVED) -> int:
-    """The least bytes a device for which `best_cuts` finds some: one batch in flight. ValueError as there."""
+    """Return the least bytes a device for which `best_cuts` finds some: one batch in flight. ValueError as there."""
     check_sums(chain, devices, None)
     held = at_most(chain, model)
     low, high = 0, held.held(0, chain.layers, 1, 1)
@@ -295,7 +303,7 @@ class _CutSearch:
         )  # fmt: skip
 
     def least(self, keep: tuple[int, int], most: int | None) -> Cuts | None:
-        """The cuts of least T <= `most`, None for any; None where nothing fits."""
+        """Return the cuts of least T <= `most`, None for any; None where nothing fits."""
         low, high = max(1, int(np.diff(self.work).max())), max(1, int(self.work[-1] + self.transfers.sum()))
         high = high if most is None else min(most, high)  # beyond the sum of all ticks nothing changes
         found = self._laid(high, keep) if high >= low else None
@@ -308,7 +316,18 @@ class _CutSearch:
                 low = middle + 1
             else:
                 high, found = middle, tried
-        return self._cuts(found, keep, high)
+        # The stages that lead to the least label of the whole chain.
+        fitting = np.flatnonzero(found.group[0] != NONE).tolist()
+        devices = min(fitting, key=lambda p: (found.group[0, p], found.load[0, p]))
+        first, group, charged = [0], [], []
+        for left in range(devices, 0, -1):
+            i, j = first[-1], int(found.end[first[-1], left])
+            entered = found.group[i, left] + (found.load[i, left] + self.held.sent[i] > high)
+            copies = in_flight_of(ints([found.group[i, left], entered]), keep).tolist()
+            charged.append(self.held.held(i, j, *copies))
+            first.append(j)
+            group.append(int(found.group[i, left]))
+        return Cuts(first=ints(first), devices=self.devices, T=high, keep=keep, group=ints(group), bytes=ints(charged))
 
     def _laid(self, most: int, keep: tuple[int, int]) -> Labels | None:
         """The labels for T = `most`; None where the whole chain has none."""
@@ -317,28 +336,14 @@ class _CutSearch:
         found = labels(laid, used, self.memory, most)
         return found if (found.group[0] != NONE).any() else None
 
-    def _cuts(self, found: Labels, keep: tuple[int, int], most: int) -> Cuts:
-        """The stages that lead to the least label of the whole chain."""
-        fitting = np.flatnonzero(found.group[0] != NONE).tolist()
-        devices = min(fitting, key=lambda p: (found.group[0, p], found.load[0, p]))
-        first, group, charged = [0], [], []
-        for left in range(devices, 0, -1):
-            i, j = first[-1], int(found.end[first[-1], left])
-            entered = found.group[i, left] + (found.load[i, left] + self.held.sent[i] > most)
-            copies = in_flight_of(ints([found.group[i, left], entered]), keep).tolist()
-            charged.append(self.held.held(i, j, *copies))
-            first.append(j)
-            group.append(int(found.group[i, left]))
-        return Cuts(first=ints(first), devices=self.devices, T=most, keep=keep, group=ints(group), bytes=ints(charged))
-
 
 def in_flight_of(group: Ints, keep: tuple[int, int]) -> Ints:
-    """[s] batches in flight of each group, thinned by `keep`."""
+    """Return [s] batches in flight of each group, thinned by `keep`."""
     return -(-group * keep[0] // keep[1])
 
 
 def check_sums(chain: Chain, devices: int, memory: int | None) -> None:
-    """ValueError for a number of devices, or bytes, that are out of range, and for bytes that cannot be summed."""
+    """Raise ValueError for devices or bytes that are out of range, and for bytes that cannot be summed."""
     if not 1 <= devices <= MOST_DEVICES:
         raise ValueError(f"{devices} devices - give 1 to {MOST_DEVICES}")
     if memory is not None and memory < 0:

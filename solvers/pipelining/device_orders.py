@@ -1,9 +1,10 @@
 """A chain cut into contiguous stages on devices that are not equal: cuts, devices and their order, together.
 
-For a given T the best of all orders is found by the dynamic program of `order_labels`, whose states are how many
-devices of each kind are used, so that equal devices cost nothing; bisection finds the least T, as in
-`solvers.pipelining.contiguous`. Where there are more states than can be looked at, some orders are tried, and changed
-two devices at a time: a heuristic, which proves nothing of the others.
+For a given T a dynamic program finds the best of all orders, from the chain's end, with one label a state as in
+`solvers.pipelining.contiguous`; a state says how many devices of each kind the layers behind have used, and of which
+kind the first of them is. Devices of a kind are alike in speed, bytes and links, so that equal devices cost nothing.
+Bisection finds the least T. Where there are more states than can be looked at, some orders are tried, and changed two
+devices at a time: a heuristic, which proves nothing of the others.
 """
 
 from collections.abc import Iterator
@@ -32,9 +33,6 @@ from solvers.pipelining.contiguous import (
     push,
 )
 from solvers.problem import MOST
-
-# The dynamic program over contiguous stages of devices that
-# are not equal, for a given T, compiled.
 
 
 class Fleet(NamedTuple):
@@ -85,7 +83,7 @@ class OrderLabels(NamedTuple):
 
 
 def order_labels(fleet: Fleet, states: States, most: int) -> OrderLabels:
-    """The labels of all states for T = `most`. O(S (L^2 + L n / S))."""
+    """Return the labels of all states for T = `most`. O(S (L^2 + L n / S))."""
     return OrderLabels(*_order_labels(fleet, states, most))
 
 
@@ -159,7 +157,7 @@ Keeps = tuple[tuple[int, int], ...]
 def best_orders(
     chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
 ) -> Cuts | None:
-    """The cuts, and the device of each, whose 1F1B*, thinned by one of `keeps`, has the least period; None: none fits.
+    """Return the cuts and devices whose 1F1B*, thinned by one of `keeps`, has the least period; None: none fits.
 
     Of equal devices as `best_cuts`. Least among all contiguous allocations, if `all_orders`, with bytes by the rule
     `stage_bytes.at_most`, in which what a stage receives comes over the slowest link of its device; else the least of
@@ -173,7 +171,7 @@ def best_orders(
 def order_bound(
     chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
 ) -> Fraction | None:
-    """A period below which no contiguous allocation fits under 1F1B* thinned by one of `keeps`; None: at no period.
+    """Return a period below which nothing contiguous fits under 1F1B* thinned by one of `keeps`; None: nothing does.
 
     0 where there are too many orders to say.
     """
@@ -186,7 +184,7 @@ def order_bound(
 
 
 def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> int:
-    """How many bytes more each device would need for stages that `best_orders` finds, one batch in flight."""
+    """Return how many bytes more each device would need for stages that `best_orders` finds, one batch in flight."""
     if machines.equal:
         return max(0, least_memory(chain, machines.devices, model) - (_each(machines) or 0))
     held = at_most(chain, model)
@@ -210,7 +208,7 @@ def _each(machines: Machines) -> int | None:
 
 
 def larger(machines: Machines, more: int) -> Machines:
-    """With so many bytes more on each device that has a limit."""
+    """Return the devices with so many bytes more for each that has a limit."""
     memory = machines.memory
     return machines if memory is None else replace(machines, memory=np.minimum(memory, MOST - more) + more)
 
@@ -244,7 +242,25 @@ class _OrderSearch:
         self.first, self.kind = np.unique(kinds, return_inverse=True)
         self.members = [np.flatnonzero(kinds == d).tolist() for d in self.first.tolist()]
         self.used = min(machines.devices, chain.layers)
-        self.fleet = _fleet(chain, machines, held, self.members)
+        # The chain on one device of each kind.
+        kind = range(len(self.members))
+        pairs = {(c, e): (self.members[c][0], self.members[e][-1]) for c in kind for e in kind}
+        speed = {pair: machines.link(d, e) if d != e else Fraction(1) for pair, (d, e) in pairs.items()}
+        speeds = sorted(set(speed.values()))
+        first = [each[0] for each in self.members]
+        slowest = [
+            min((machines.link(d, e) for e in range(machines.devices) if e != d), default=Fraction(1)) for d in first
+        ]
+        both = [slower(chain.forward, machines.speed[d]) + slower(chain.backward, machines.speed[d]) for d in first]
+        memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
+        self.fleet = Fleet(
+            work=ints([offsets(ints(each)) for each in both]),
+            transfers=ints([slower(chain.transfers, each) for each in speeds]).reshape(len(speeds), -1),
+            link=ints([[speeds.index(speed[c, e]) for e in kind] for c in kind]),
+            memory=ints([memory[d] for d in first]), weights=held.weights, activation=held.activation,
+            entering=held.entering, before=held.before, behind=held.behind,
+            sent=ints([slower(held.sent, each) for each in slowest]), in_flight=ints([]),
+        )  # fmt: skip
         self.high = max(1, machines.most_ticks(chain))
         self.low = max(1, int(np.diff(self.fleet.work).min(axis=0).max()))
 
@@ -260,9 +276,28 @@ class _OrderSearch:
             for each in states:
                 best = self._least(each, keep, best) or best
             if best is not None and not all_orders(self.chain, self.machines):
-                best = self._swapped(best, keep)
+                best = self._swap_kinds(best, keep)
                 states = [best.states]
-        return None if best is None else self._cuts(best)
+        if best is None:
+            return None
+        # The stages that lead to the least label of the whole chain.
+        labels, free = best.labels, [list(each) for each in self.members]
+        fitting = np.flatnonzero(labels.group[:, 0] != NONE).tolist()
+        s = min(fitting, key=lambda s: (labels.group[s, 0], labels.load[s, 0], s))
+        first, order, group, charged = [0], [], [], []
+        while s >= 0:
+            c, i, j = int(best.states.kind[s]), first[-1], int(labels.end[s, first[-1]])
+            at = int(labels.group[s, i])
+            entered = at + (labels.load[s, i] + self.fleet.sent[c, i] > best.T)
+            charged.append(self.held.held(i, j, *in_flight_of(ints([at, entered]), best.keep).tolist()))
+            order.append(free[c].pop(0))
+            group.append(at)
+            first.append(j)
+            s = int(labels.behind[s, i])
+        return Cuts(
+            first=ints(first), devices=self.machines.devices, T=best.T, keep=best.keep, group=ints(group),
+            bytes=ints(charged), order=ints(order),
+        )  # fmt: skip
 
     def _least(
         self, states: States, keep: tuple[int, int], known: _OrderResult | None, low: int = 0
@@ -287,19 +322,38 @@ class _OrderSearch:
         return _OrderResult(states=states, labels=found, T=high, keep=keep)
 
     def _states(self) -> Iterator[States]:
-        if all_orders(self.chain, self.machines):
-            yield _every_state(_counts(self.machines), self.used)
+        """Yield the states of all orders together, or of some orders one by one where all are too many."""
+        machines = self.machines
+        if all_orders(self.chain, machines):
+            # How many of each kind are used, and which kind is first.
+            known, kind, after = dict[tuple[tuple[int, ...], int], int](), list[int](), list[list[int]]()
+            for used in sorted(product(*(range(n + 1) for n in _counts(machines))), key=sum):
+                if sum(used) > self.used:
+                    break
+                for c in (c for c, n in enumerate(used) if n):
+                    rest = (*used[:c], used[c] - 1, *used[c + 1 :])
+                    known[used, c] = len(kind)
+                    kind.append(c)
+                    after.append([known[rest, e] for e, n in enumerate(rest) if n] or [-1])
+            yield _states(kind, after)
             return
-        for order in _orders(self.machines):
-            yield self._in_order(order)
+        # As listed, by speed, by memory, and each device's nearest next; both ways, each once.
+        listed = list(range(machines.devices))
+        memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
+        near, left = listed[:1], listed[1:]
+        while left:
+            near.append(max(left, key=lambda d: machines.link(near[-1], d)))
+            left.remove(near[-1])
+        quick, small = sorted(listed, key=lambda d: machines.speed[d]), sorted(listed, key=lambda d: memory[d])
+        kinds, distinct = machines.kinds(), dict[tuple[int, ...], list[int]]()
+        for order in (listed, quick, small, near):
+            for each in (order, order[::-1]):
+                distinct.setdefault(tuple(kinds[d] for d in each), each)
+        for order in distinct.values():
+            yield _states([int(self.kind[d]) for d in reversed(order)])
 
-    def _in_order(self, order: list[int]) -> States:
-        """Any of these devices, in this order."""
-        after = [[-1, *range(at)] for at in range(len(order))]
-        return _states([int(self.kind[d]) for d in reversed(order)], after)
-
-    def _swapped(self, best: _OrderResult, keep: tuple[int, int]) -> _OrderResult:
-        """Two kinds in the order of one change places as long as that is better."""
+    def _swap_kinds(self, best: _OrderResult, keep: tuple[int, int]) -> _OrderResult:
+        """Let two kinds of an order change places as long as that is better."""
         tried, better = 0, True
         while better and tried < TRIED:
             better = False
@@ -309,84 +363,15 @@ class _OrderSearch:
                     continue
                 other, tried = kinds.copy(), tried + 1
                 other[a], other[b] = kinds[b], kinds[a]
-                found = self._least(_states(other, [[-1, *range(at)] for at in range(len(other))]), keep, best)
+                found = self._least(_states(other), keep, best)
                 if found is not None:
                     best, better = found, True
                     break
         return best
 
-    def _cuts(self, found: _OrderResult) -> Cuts:
-        """The stages that lead to the least label of the whole chain."""
-        labels, free = found.labels, [list(each) for each in self.members]
-        fitting = np.flatnonzero(labels.group[:, 0] != NONE).tolist()
-        s = min(fitting, key=lambda s: (labels.group[s, 0], labels.load[s, 0], s))
-        first, order, group, charged = [0], [], [], []
-        while s >= 0:
-            c, i, j = int(found.states.kind[s]), first[-1], int(labels.end[s, first[-1]])
-            at = int(labels.group[s, i])
-            entered = at + (labels.load[s, i] + self.fleet.sent[c, i] > found.T)
-            charged.append(self.held.held(i, j, *in_flight_of(ints([at, entered]), found.keep).tolist()))
-            order.append(free[c].pop(0))
-            group.append(at)
-            first.append(j)
-            s = int(labels.behind[s, i])
-        return Cuts(
-            first=ints(first), devices=self.machines.devices, T=found.T, keep=found.keep, group=ints(group),
-            bytes=ints(charged), order=ints(order),
-        )  # fmt: skip
 
-
-def _fleet(chain: Chain, machines: Machines, held: StageBytes, members: list[list[int]]) -> Fleet:
-    """The chain on one device of each kind."""
-    kinds = range(len(members))
-    pairs = {(c, e): (members[c][0], members[e][-1]) for c in kinds for e in kinds}
-    speed = {pair: machines.link(d, e) if d != e else Fraction(1) for pair, (d, e) in pairs.items()}
-    speeds = sorted(set(speed.values()))
-    slowest = [min((machines.link(d, e) for e in range(machines.devices) if e != d), default=Fraction(1))
-               for d in (each[0] for each in members)]  # fmt: skip
-    both = [slower(chain.forward, machines.speed[each[0]]) + slower(chain.backward, machines.speed[each[0]])
-            for each in members]  # fmt: skip
-    memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
-    return Fleet(
-        work=ints([offsets(ints(each)) for each in both]),
-        transfers=ints([slower(chain.transfers, each) for each in speeds]).reshape(len(speeds), -1),
-        link=ints([[speeds.index(speed[c, e]) for e in kinds] for c in kinds]),
-        memory=ints([memory[each[0]] for each in members]), weights=held.weights, activation=held.activation,
-        entering=held.entering, before=held.before, behind=held.behind,
-        sent=ints([slower(held.sent, each) for each in slowest]), in_flight=ints([]),
-    )  # fmt: skip
-
-
-def _states(kind: list[int], after: list[list[int]]) -> States:
+def _states(kind: list[int], after: list[list[int]] | None = None) -> States:
+    """Return the states of these kinds; by default those of any of these devices, in this order."""
+    after = [[-1, *range(at)] for at in range(len(kind))] if after is None else after
     flat = [other for each in after for other in each]
     return States(ints(kind), offsets(ints([len(each) for each in after])), ints(flat))
-
-
-def _every_state(counts: list[int], most: int) -> States:
-    """How many of each kind are used, at most so many in all, and which kind is first."""
-    known, kind, after = dict[tuple[tuple[int, ...], int], int](), list[int](), list[list[int]]()
-    for used in sorted(product(*(range(n + 1) for n in counts)), key=sum):
-        if sum(used) > most:
-            break
-        for c in (c for c, n in enumerate(used) if n):
-            rest = (*used[:c], used[c] - 1, *used[c + 1 :])
-            known[used, c] = len(kind)
-            kind.append(c)
-            after.append([known[rest, e] for e, n in enumerate(rest) if n] or [-1])
-    return _states(kind, after)
-
-
-def _orders(machines: Machines) -> list[list[int]]:
-    """As listed, by speed, by memory, and each device's nearest next; both ways, each once."""
-    listed = list(range(machines.devices))
-    memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
-    near, left = listed[:1], listed[1:]
-    while left:
-        near.append(max(left, key=lambda d: machines.link(near[-1], d)))
-        left.remove(near[-1])
-    ways = [listed, sorted(listed, key=lambda d: machines.speed[d]), sorted(listed, key=lambda d: memory[d]), near]
-    kinds, found = machines.kinds(), dict[tuple[int, ...], list[int]]()
-    for way in ways:
-        for each in (way, way[::-1]):
-            found.setdefault(tuple(kinds[d] for d in each), each)
-    return list(found.values())

@@ -4,7 +4,7 @@ Interleaved schedules and V shapes visit each device twice. Small chains are sol
 search; a lower bound says how far from the least the answer can be.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
@@ -42,7 +42,7 @@ class DeviceCuts:
 
 
 def equal_shares(chain: Chain, machines: Machines, device: Sequence[int]) -> list[int]:
-    """Layers of each stage, of loads as near to equal shares, by speed, as cuts at these shares make them.
+    """Return layers of each stage, of loads as near to equal shares, by speed, as cuts at these shares make them.
 
     device: [S] device of each stage. ValueError where there are fewer layers than stages.
     """
@@ -60,7 +60,7 @@ def equal_shares(chain: Chain, machines: Machines, device: Sequence[int]) -> lis
 
 
 def least_device_sum(chain: Chain, machines: Machines, device: Sequence[int]) -> DeviceCuts:
-    """The cuts for stages on these devices whose busiest device has the least ticks a batch, as far as is found.
+    """Return the cuts for stages on these devices whose busiest device has the least ticks a batch, as far as is found.
 
     device: [S] device of each stage. `DeviceCuts.bound` is that number of ticks where it is proven the least. Always
     the same answer. ValueError where there are fewer layers than stages.
@@ -82,7 +82,8 @@ class _BranchSearch:
         used = sorted(set(self.device))
         scale = lcm(*(machines.speed[d].denominator for d in used))
         self.speed = {d: int(machines.speed[d] * scale) for d in used}
-        self.before = {d: _prefix(chain, machines, d) for d in used}
+        alone = {d: Allocation(device=ints([d] * self.layers), devices=machines.devices) for d in used}
+        self.before = {d: np.append(0, np.cumsum(machines.on(chain, alone[d]).loads)).tolist() for d in used}
         """Device -> ticks there of all layers before each."""
         self.work = [scale * ticks for ticks in np.append(0, np.cumsum(chain.loads)).tolist()]
         """Ticks of all layers before each at a speed of 1 / scale."""
@@ -107,21 +108,18 @@ class _BranchSearch:
         rng, left, ends = np.random.default_rng(0), MOST_MOVES, self.best
         while left > 0 and self.ticks > self.bound:
             left -= self.stages
-            ends, moves = self._descended(ends, left)
+            ends, moves = self._descend(ends, left)
             left -= moves
             ticks = max(self._sums(ends).values())
             if ticks < self.ticks:
                 self.ticks, self.best = ticks, ends
-            ends = self._moved(rng)
+            # On from the best cuts, each moved by up to three layers.
+            moved, shift = [0], rng.integers(-3, 4, self.stages - 1).tolist()
+            for stage, (end, by) in enumerate(zip(self.best, shift, strict=True)):
+                moved.append(min(max(end + by, moved[-1] + 1), self.layers - self.stages + stage + 1))
+            ends = moved[1:]
 
-    def _moved(self, rng: np.random.Generator) -> list[int]:
-        """The best cuts, each moved by up to three layers."""
-        ends, shift = [0], rng.integers(-3, 4, self.stages - 1).tolist()
-        for stage, (end, by) in enumerate(zip(self.best, shift, strict=True)):
-            ends.append(min(max(end + by, ends[-1] + 1), self.layers - self.stages + stage + 1))
-        return ends[1:]
-
-    def _descended(self, ends: list[int], most: int) -> tuple[list[int], int]:
+    def _descend(self, ends: list[int], most: int) -> tuple[list[int], int]:
         """Cuts that no move of one improves, and how many moves were evaluated, about `most` at most."""
         ends, sums, moves = list(ends), self._sums(ends), 0
         while moves < most:
@@ -166,7 +164,12 @@ class _BranchSearch:
             return
         # What fails for the best known ticks fails for fewer.
         self.failed.add(state)
-        for end in self._ends(stage, first, sums[d]):
+        # Ends that the device has room for, the nearest to the best known first.
+        last, most = self.layers - self.stages + stage + 1, first
+        while most < last and sums[d] + before[most + 1] - before[first] < self.ticks:
+            most += 1
+        aim = self.best[stage]
+        for end in sorted(range(first + 1, most + 1), key=lambda end: abs(end - aim)):
             self.states += 1
             if self.states >= MOST_STATES or self.ticks <= self.bound:
                 return
@@ -174,18 +177,3 @@ class _BranchSearch:
             room = sum(self.speed[e] * (self.ticks - 1 - (total if e == d else sums[e])) for e in self.later[stage])
             if total < self.ticks and self.work[-1] - self.work[end] <= room:
                 self._extend([*ends, end], {**sums, d: total})
-
-    def _ends(self, stage: int, first: int, load: int) -> Iterator[int]:
-        """Ends of a stage that the device has room for, the nearest to the best known first."""
-        before, last = self.before[self.device[stage]], self.layers - self.stages + stage + 1
-        most = first
-        while most < last and load + before[most + 1] - before[first] < self.ticks:
-            most += 1
-        aim = self.best[stage]
-        yield from sorted(range(first + 1, most + 1), key=lambda end: abs(end - aim))
-
-
-def _prefix(chain: Chain, machines: Machines, device: int) -> list[int]:
-    """Ticks of all layers before each, on one device."""
-    alone = Allocation(device=ints([device] * chain.layers), devices=machines.devices)
-    return np.append(0, np.cumsum(machines.on(chain, alone).loads)).tolist()

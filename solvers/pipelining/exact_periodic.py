@@ -76,18 +76,26 @@ class PeriodicResult:
 
 
 def exact(question: PeriodicProblem) -> PeriodicResult:
-    """The answer to one question."""
+    """Return the answer to one question."""
     return exact_all([question])[0]
 
 
 def exact_all(questions: Sequence[PeriodicProblem]) -> list[PeriodicResult]:
-    """The answer to each question, all from one process, one after the other.
+    """Answer each question, all from one process, one after the other.
 
     RuntimeError where the process fails or what it finds is not valid; ValueError where k < 1 or shapes differ.
     """
-    posed = [ModuloTask(question) for question in questions]
-    told = iter(_ask([each.asked for each in posed if not each.misfit]))
-    return [each.refused() if each.misfit else each.answered(next(told)) for each in posed]
+    tasks = [ModuloTask(question) for question in questions]
+    requests = [task.asked for task in tasks if not task.misfit]
+    answers = iter(list[ModuloResult]())
+    if requests:
+        limit = sum(each.seconds for each in requests) + GRACE_S
+        given = b"".join(msgspec.json.encode(each) + b"\n" for each in requests)
+        out = answered("solvers.pipelining.modulo_program", given, limit, solver="CP-SAT")
+        if out is None:
+            raise RuntimeError(f"CP-SAT did not end within {limit:g} s")
+        answers = iter([msgspec.json.decode(line, type=ModuloResult) for line in out.splitlines()])
+    return [task.refused() if task.misfit else task.answered(next(answers)) for task in tasks]
 
 
 class ModuloTask:
@@ -107,31 +115,44 @@ class ModuloTask:
         finest = ints(np.column_stack([layer, layer, allocation.device]))
         stages = allocation.stages if allocation.contiguous and not question.apart else finest
         self.line = line_of(question.chain, allocation, stages, split=question.split)
-        held, room = _held(question, self.line), _room(question)
-        lacking = _least_bytes(question, self.line) - np.asarray(0 if question.memory is None else question.memory)
+        line, k, memory = self.line, question.k, np.asarray(0 if question.memory is None else question.memory)
+        of = {key: number for number, key in enumerate(line.ticks)}
+        ticks, resource = list(line.ticks.values()), list(line.resource.values())
+        weights = np.zeros(allocation.devices, dtype=np.int64)
+        np.add.at(weights, allocation.device, question.chain.weights)
+        room = ints(np.broadcast_to(memory, allocation.devices) - weights)
+        # What one batch needs that is done by itself, one operation after the other.
+        begins = offsets(ints(ticks)).tolist()
+        starts = [(*key, 0, begins[number]) for number, key in enumerate(line.ticks)]
+        alone = pattern_of_line(question.chain, allocation, line, 1, starts)
+        lacking = check(question.chain, allocation, alone, model=question.model).peaks - memory
         self.misfit = ""
         if question.memory is not None and lacking.max() > 0:
             at = int(np.argmax(lacking > 0))
             self.misfit = f"device {at} lacks {lacking[at]} bytes for its weights and one batch"
-        line = self.line
-        of = {key: number for number, key in enumerate(line.ticks)}
+        rows = [] if question.memory is None else _held(question, line)
+        held = [
+            (of[begin], late, of[end], early, device, size) for begin, late, end, early, device, size in rows if size
+        ]
         waits = [(of[before], of[after]) for before, afters in line.after.items() for after in afters]
-        ticks, k = list(line.ticks.values()), question.k
         most = max(1, k * sum(ticks)) if question.most is None else question.most
-        least = max(1, k * _load(line))
+        loads = dict.fromkeys(resource, 0)
+        for taken, once in zip(resource, ticks, strict=True):
+            loads[taken] += once
+        least = max(1, k * max(loads.values()))
         if question.flushed:
             least = max(least, sum(ticks[of[key]] for key in of if key[0] != WEIGHT_GRADIENT))
         else:
             least = max(least, _little(ticks, waits, held, room, k))
         self.asked = ChainSpec(
-            ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(),
+            ticks=ticks, resource=resource, waits=waits, held=held, room=room.tolist(),
             summed=question.model is MemoryModel.PAPER, k=k,
             least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
             seed=question.seed,
         )  # fmt: skip
 
     def refused(self) -> PeriodicResult:
-        """Nothing fits."""
+        """Return the result of a question that no memory fits."""
         return PeriodicResult(pattern=None, ticks=None, least=self._fraction(self.asked.least), infeasible=self.misfit)
 
     def answered(self, told: ModuloResult) -> PeriodicResult:
@@ -157,40 +178,20 @@ class ModuloTask:
         return Fraction(ticks, 1 if self.question.flushed else self.question.k)
 
 
-def _least_bytes(question: PeriodicProblem, line: BatchLine) -> Ints:
-    """[P] bytes of each device where one batch is done at a time, one operation after the other."""
-    chain, allocation = question.chain, question.allocation
-    begins = offsets(ints(list(line.ticks.values()))).tolist()
-    starts = [(*key, 0, begins[number]) for number, key in enumerate(line.ticks)]
-    pattern = pattern_of_line(chain, allocation, line, 1, starts)
-    return check(chain, allocation, pattern, model=question.model).peaks
-
-
-def _held(question: PeriodicProblem, line: BatchLine) -> list[tuple[int, int, int, int, int, int]]:
-    """(first operation, ticks after its start, last operation, ticks before its end, device, bytes) of what is held."""
-    if question.memory is None:
-        return []
-    of = {key: number for number, key in enumerate(line.ticks)}
-    rows = _activations(question, line)
-    if question.model is MemoryModel.RECEIVED:
-        rows += _received(question, line)
-    return [(of[begin], late, of[end], early, device, size) for begin, late, end, early, device, size in rows if size]
-
-
 _Row = tuple[tuple[int, int], int, tuple[int, int], int, int, int]
-"""As of `_held`, with operations by kind and stage."""
+"""First operation (kind, stage), ticks after its start, last operation, ticks before its end, device, and bytes of what
+is held from the one to the other."""
 
 
-def _activations(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
-    """Activations: held for each layer from its own start to its own end; in the paper's model, per stage.
-
-    There too layers from which on nothing takes time are apart: they hold nothing where they are undone at once.
-    """
-    chain, rows = question.chain, list[_Row]()
+def _held(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
+    """List what a batch holds, in the question's model of memory."""
+    chain, rows, stages = question.chain, list[_Row](), line.stages.tolist()
+    # Activations are held for each layer from its own start to its own end; in the paper's model, per stage. There too
+    # layers from which on nothing takes time are apart: they hold nothing where they are undone at once.
     busy = int(np.flatnonzero(chain.loads).max(initial=-1)) + 1
-    for stage, (first, last, device) in enumerate(line.stages.tolist()):
+    whole = question.model is MemoryModel.PAPER
+    for stage, (first, last, device) in enumerate(stages):
         mine, end = (FORWARD, stage), (line.release, stage)
-        whole = question.model is MemoryModel.PAPER
         if whole:
             rows.append((mine, 0, end, 0, device, int(chain.activation[first : min(last + 1, busy)].sum())))
         late = early = 0
@@ -198,15 +199,9 @@ def _activations(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
             if not whole or layer >= busy:
                 rows.append((mine, late, end, early, device, int(chain.activation[layer])))
             late += int(chain.forward[layer])
-            early += int(chain.ticks(np.array([line.release]), np.array([layer]))[0])
-    return rows
-
-
-def _received(question: PeriodicProblem, line: BatchLine) -> list[_Row]:
-    """Inputs and gradients of a stage: what it received before its first layer, and behind its last."""
-    chain, rows = question.chain, list[_Row]()
-    stages = line.stages.tolist()
-    for stage, (first, last, device) in enumerate(stages):
+            early += _ticks(chain, line.release, layer, layer)
+    # Inputs and gradients of a stage: what it receives before its first layer, and behind its last.
+    for stage, (first, last, device) in enumerate(() if whole else stages):
         mine, end, back = (FORWARD, stage), (line.release, stage), (SEND_BACKWARD, stage - 1)
         before, behind = int(chain.output[first]), int(chain.output[last + 1])
         if not stage or stages[stage - 1][2] != device:
@@ -230,21 +225,6 @@ def _ticks(chain: Chain, kind: int, first: int, last: int) -> int:
     return int(chain.ticks(np.full(len(layers), kind), layers).sum())
 
 
-def _room(question: PeriodicProblem) -> Ints:
-    """[P] bytes beside the weights."""
-    devices = question.allocation.devices
-    weights = np.zeros(devices, dtype=np.int64)
-    np.add.at(weights, question.allocation.device, question.chain.weights)
-    return ints(np.broadcast_to(np.asarray(0 if question.memory is None else question.memory), devices) - weights)
-
-
-def _load(line: BatchLine) -> int:
-    loads = dict[int, int]()
-    for key, ticks in line.ticks.items():
-        loads[line.resource[key]] = loads.get(line.resource[key], 0) + ticks
-    return max(loads.values())
-
-
 def _little(
     ticks: list[int], waits: list[tuple[int, int]], held: list[tuple[int, int, int, int, int, int]], room: Ints, k: int
 ) -> int:
@@ -260,15 +240,3 @@ def _little(
         if fit > 0:
             least = max(least, -(-k * (latency[last] - late - early) // fit))
     return least
-
-
-def _ask(asked: list[ChainSpec]) -> list[ModuloResult]:
-    """Return the answer of the process."""
-    if not asked:
-        return []
-    limit = sum(each.seconds for each in asked) + GRACE_S
-    given = b"".join(msgspec.json.encode(each) + b"\n" for each in asked)
-    out = answered("solvers.pipelining.modulo_program", given, limit, solver="CP-SAT")
-    if out is None:
-        raise RuntimeError(f"CP-SAT did not end within {limit:g} s")
-    return [msgspec.json.decode(line, type=ModuloResult) for line in out.splitlines()]

@@ -5,7 +5,6 @@ are cut for more bytes than there are, and without limit, and each is laid out b
 that there are.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -27,7 +26,9 @@ _GRADIENTS = 5
 def fitting_cuts(
     chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
 ) -> Cuts | None:
-    """Never above `best_orders`, nor above what 1F1B* by bisection needs on stages cut without memory; None: none fits.
+    """Return the stages of least period that are found, by what a schedule holds of them; None: none fits.
+
+    Never above `best_orders`, nor above what 1F1B* by bisection needs on stages cut without memory.
 
     In the paper's model, and without memory, that of `best_orders`. ValueError as there.
     """
@@ -41,35 +42,37 @@ def fitting_both(chain: Chain, machines: Machines, model: MemoryModel, keeps: Ke
 
 
 def _of_each(chain: Chain, machines: Machines, model: MemoryModel, ways: list[Keeps]) -> list[Cuts | None]:
+    """Return for each of some keeps the least period on the stages found by the rule, and on others."""
     found = [best_orders(chain, machines, model, keeps) for keeps in ways]
     if machines.memory is None or model is MemoryModel.PAPER:
         return found
-    others = list(_others(chain, machines))
-    return [_least(chain, machines, best, others, keeps) for best, keeps in zip(found, ways, strict=True)]
-
-
-def _least(chain: Chain, machines: Machines, found: Cuts | None, others: list[Cuts], keeps: Keeps) -> Cuts | None:
-    """The least period by these keeps on the stages found by the rule, and on others."""
-    seen = dict[tuple[int, ...], _AllocationPeaks]()
-    for other in others:
-        key = tuple(other.allocation.device.tolist())
-        if key not in seen and (found is None or other.period < found.period):
-            seen[key] = _AllocationPeaks(chain, machines, other.allocation)
-            found = seen[key].below(found, keeps[:1])
-    # Thinnings are laid out on few: on the stages that are best so far, and on those cut without memory.
-    best = () if found is None else (tuple(found.allocation.device.tolist()),)
-    for key in dict.fromkeys((*best, *list(seen)[:1])):
-        on = (
-            seen[key]
-            if key in seen
-            else _AllocationPeaks(chain, machines, Allocation(device=ints(key), devices=machines.devices))
-        )
-        found = on.below(found, keeps)
-    return found
+    # Others are cut without limit, then for less and less memory than far above what there is, at steps that do not
+    # depend on it, so that little is found for less memory alone.
+    step, least = max(1, _GRADIENTS * int(chain.output.max()) // SLACKS), int(machines.memory.min())
+    rooms = [replace(machines, memory=None), larger(machines, bytes_lacking(chain, machines))]
+    rooms += [larger(machines, at * step - least % step) for at in range(SLACKS + 1, 0, -1)]
+    others = [cuts for room in rooms if (cuts := best_orders(chain, room, MemoryModel.RECEIVED)) is not None]
+    result = list[Cuts | None]()
+    for cuts, keeps in zip(found, ways, strict=True):
+        best, seen = cuts, dict[tuple[int, ...], _AllocationPeaks]()
+        for other in others:
+            key = tuple(other.allocation.device.tolist())
+            if key not in seen and (best is None or other.period < best.period):
+                seen[key] = _AllocationPeaks(chain, machines, other.allocation)
+                best = seen[key].below(best, keeps[:1])
+        # Thinnings are laid out on few: on the stages that are best so far, and on those cut without memory.
+        first = () if best is None else (tuple(best.allocation.device.tolist()),)
+        for key in dict.fromkeys((*first, *list(seen)[:1])):
+            if key not in seen:
+                allocation = Allocation(device=ints(key), devices=machines.devices)
+                seen[key] = _AllocationPeaks(chain, machines, allocation)
+            best = seen[key].below(best, keeps)
+        result.append(best)
+    return result
 
 
 def bytes_short(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> int:
-    """How many bytes more each device would need for stages that `fitting_cuts` finds, one batch in flight."""
+    """Return how many bytes more each device would need for stages that `fitting_cuts` finds, one batch in flight."""
     more = bytes_lacking(chain, machines, model)
     if model is MemoryModel.PAPER or machines.memory is None:
         return more
@@ -78,19 +81,6 @@ def bytes_short(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
         raise RuntimeError("with the bytes that lack there are stages")
     on = _AllocationPeaks(chain, machines, cuts.allocation)
     return min(more, max(0, int((on.peaks(on.periods[-1]) - machines.memory).max())))
-
-
-def _others(chain: Chain, machines: Machines) -> Iterator[Cuts]:
-    """Stages cut without limit, then for less and less memory than far above what there is, at steps that do not depend
-    on it, so that little is found for less memory alone."""
-    step = max(1, _GRADIENTS * int(chain.output.max()) // SLACKS)
-    least = 0 if machines.memory is None else int(machines.memory.min())
-    rooms = [replace(machines, memory=None), larger(machines, bytes_lacking(chain, machines))]
-    rooms += [larger(machines, at * step - least % step) for at in range(SLACKS + 1, 0, -1)]
-    for room in rooms:
-        cuts = best_orders(chain, room, MemoryModel.RECEIVED)
-        if cuts is not None:
-            yield cuts
 
 
 class _AllocationPeaks:
@@ -102,12 +92,12 @@ class _AllocationPeaks:
         self.periods = candidate_periods(self.stages)
 
     def peaks(self, T: int) -> Ints:  # noqa: N803 - the paper's name
-        """Bytes of each device by 1F1B*(T)."""
+        """Return bytes of each device by 1F1B*(T)."""
         pattern = thinned(self.chain, self.allocation, T, (1, 1))
         return check(self.chain, self.allocation, pattern, None, MemoryModel.RECEIVED).peaks
 
     def below(self, best: Cuts | None, keeps: Keeps) -> Cuts | None:
-        """The least period below the best that is found by bisection, as if whatever is longer fitted too; or that."""
+        """Return the least period below the best, by bisection as if whatever is longer fitted too; or the best."""
         for keep in keeps:
             stretch = Fraction(keep[1], keep[0])
             high = len([T for T in self.periods if best is None or T * stretch < best.period]) - 1

@@ -12,20 +12,12 @@ from heapq import heappop, heappush
 import numpy as np
 
 from solvers.arrays import ints
-from solvers.pipelining.chain import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Allocation,
-    Chain,
-    Pattern,
-)
+from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Allocation, Chain, Pattern
 from solvers.pipelining.stage_line import Work, line_of, pattern_of_line
 
 
 def gpipe(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
-    """All forward halves, then all backward halves, batches in order; any allocation. ValueError without a batch."""
+    """Run all forward halves, then all backward halves; any allocation. ValueError without a batch."""
     stages = allocation.stages[:, 2]
     orders: list[list[Work]] = [[] for _ in range(allocation.devices)]
     for kind, along in ((FORWARD, range(len(stages))), (BACKWARD, range(len(stages) - 1, -1, -1))):
@@ -35,7 +27,7 @@ def gpipe(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
 
 
 def one_f_one_b(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
-    """Each stage runs as many forward halves ahead as stages follow it, then one forward and one backward in turn.
+    """Run as many forward halves ahead as stages follow a stage, then one forward and one backward in turn.
 
     ValueError without a batch, or where a device has two stages.
     """
@@ -51,7 +43,7 @@ def one_f_one_b(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
 
 
 def round_robin(cuts: list[int], devices: int) -> Allocation:
-    """Interleaved: chunk c of v * P chunks runs on device c mod P. cuts: layers of each chunk, v * P of them.
+    """Return the interleaved allocation: chunk c of v * P runs on device c mod P. cuts: layers of each chunk, v * P.
 
     ValueError where they are no multiple of the devices.
     """
@@ -61,7 +53,7 @@ def round_robin(cuts: list[int], devices: int) -> Allocation:
 
 
 def v_shaped(cuts: list[int]) -> Allocation:
-    """V: the chunks run down the devices and back up, so that the first and the last share one. cuts: layers, 2 P.
+    """Return the V allocation: chunks run down the devices and back, the first and the last on one. cuts: layers, 2 P.
 
     ValueError where their number is odd.
     """
@@ -72,7 +64,7 @@ def v_shaped(cuts: list[int]) -> Allocation:
 
 
 def interleaved(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
-    """Megatron's order for chunks that go round the devices (`round_robin`), batches in runs of P.
+    """Run Megatron's order for chunks that go round the devices (`round_robin`), batches in runs of P.
 
     ValueError where chunks do not go round, or batches are no multiple of the devices.
     """
@@ -97,8 +89,9 @@ def interleaved(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
 
 
 def zero_bubble(chain: Chain, allocation: Allocation, batches: int, in_flight: list[int] | None = None) -> Pattern:
-    """Backward halves split; any allocation. At most in_flight[s] batches are between forward and weight gradient.
+    """Split backward halves; any allocation. At most in_flight[s] batches are between forward and weight gradient.
 
+    Input gradients first, then forward halves while few enough are in flight, weight gradients in what is left.
     in_flight: for each stage; None: as many as there are stages for each (H1: the most that 1F1B has on any stage).
     ValueError without a batch, or with a stage that may hold none.
     """
@@ -106,7 +99,20 @@ def zero_bubble(chain: Chain, allocation: Allocation, batches: int, in_flight: l
     caps = [stages] * stages if in_flight is None else in_flight
     if batches < 1 or len(caps) != stages or min(caps) < 1:
         raise ValueError(f"{batches} batches with at most {caps} in flight on {stages} stages - give at least one each")
-    return _ZeroBubbleRule(chain, allocation, batches, caps).pattern()
+    player, held = _EventPlayer(chain, allocation, batches, split=True), [0] * stages
+    order = {INPUT_GRADIENT: 0, FORWARD: 1, WEIGHT_GRADIENT: 2}
+
+    def choose(resource: int) -> Work | None:
+        if resource >= allocation.devices:
+            return player.first_come(resource)
+        allowed = [work for work in player.ready[resource] if work[0] != FORWARD or held[work[1]] < caps[work[1]]]
+        # Of one kind the last stage and the first batch: what is nearest to its end.
+        best = min(allowed, key=lambda work: (order[work[0]], -work[1], work[2]), default=None)
+        if best is not None and best[0] != INPUT_GRADIENT:
+            held[best[1]] += 1 if best[0] == FORWARD else -1
+        return best
+
+    return pattern_of_line(chain, allocation, player.line, batches, player.play(choose))
 
 
 def _in_turn(forward: list[Work], backward: list[Work], ahead: int) -> list[Work]:
@@ -122,7 +128,7 @@ class _EventPlayer:
     def __init__(self, chain: Chain, allocation: Allocation, batches: int, *, split: bool) -> None:
         if batches < 1:
             raise ValueError(f"{batches} batches - give at least one")
-        self.chain, self.allocation, self.batches = chain, allocation, batches
+        self.batches = batches
         self.line = line_of(chain, allocation, allocation.stages, split=split)
         self.ready: dict[int, set[Work]] = {at: set() for at in self.line.resource.values()}
         self.came: dict[Work, int] = {}
@@ -140,22 +146,20 @@ class _EventPlayer:
             while began:
                 began = False
                 for resource in sorted(self.ready.keys() - self.busy):
-                    work = choose(resource)
-                    if work is not None:
-                        self.ready[resource].remove(work)
+                    chosen = choose(resource)
+                    if chosen is not None:
+                        self.ready[resource].remove(chosen)
                         self.busy.add(resource)
-                        self.starts.append((*work, now))
-                        heappush(ends, (now + self.line.ticks[work[:2]], work))
+                        self.starts.append((*chosen, now))
+                        heappush(ends, (now + self.line.ticks[chosen[:2]], chosen))
                         began = True
             now = ends[0][0]
             while ends and ends[0][0] == now:
-                self._ended(heappop(ends)[1], now)
+                work = heappop(ends)[1]
+                self.busy.remove(self.line.resource[work[:2]])
+                for kind, stage in self.line.after[work[:2]]:
+                    self._arrives((kind, stage, work[2]), now)
         return self.starts
-
-    def _ended(self, work: Work, now: int) -> None:
-        self.busy.remove(self.line.resource[work[:2]])
-        for kind, stage in self.line.after[work[:2]]:
-            self._arrives((kind, stage, work[2]), now)
 
     def _arrives(self, work: Work, now: int) -> None:
         self.came[work] = now
@@ -181,34 +185,3 @@ def _played(chain: Chain, allocation: Allocation, batches: int, orders: list[lis
         return None
 
     return pattern_of_line(chain, allocation, player.line, batches, player.play(choose))
-
-
-class _ZeroBubbleRule:
-    """Input gradients first, then forward halves while few enough are in flight, weight gradients in what is left."""
-
-    def __init__(self, chain: Chain, allocation: Allocation, batches: int, caps: list[int]) -> None:
-        self._player = _EventPlayer(chain, allocation, batches, split=True)
-        self._caps, self._devices = caps, allocation.devices
-        self._in_flight = [0] * len(caps)
-
-    def pattern(self) -> Pattern:
-        """The schedule that this rule makes."""
-        player = self._player
-        return pattern_of_line(player.chain, player.allocation, player.line, player.batches, player.play(self._choose))
-
-    def _choose(self, resource: int) -> Work | None:
-        if resource >= self._devices:
-            return self._player.first_come(resource)
-        allowed = [
-            work
-            for work in self._player.ready[resource]
-            if work[0] != FORWARD or self._in_flight[work[1]] < self._caps[work[1]]
-        ]
-        # Of one kind the last stage and the first batch: what is nearest to its end.
-        order = {INPUT_GRADIENT: 0, FORWARD: 1, WEIGHT_GRADIENT: 2}
-        best = min(allowed, key=lambda work: (order[work[0]], -work[1], work[2]), default=None)
-        if best is not None and best[0] == FORWARD:
-            self._in_flight[best[1]] += 1
-        if best is not None and best[0] == WEIGHT_GRADIENT:
-            self._in_flight[best[1]] -= 1
-        return best

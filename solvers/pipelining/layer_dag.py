@@ -1,4 +1,7 @@
-"""Layers with what they send each other: loads, transfers that both devices are busy with, ties, and weights."""
+"""Layers of a graph to be spread over devices: loads, transfers that both devices are busy with, ties and weights.
+
+Compiled: runs of an order, cut optimally, and allocations annealed from there.
+"""
 
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
@@ -65,18 +68,20 @@ class LayerDag:
         return len(self.loads)
 
 
-def busiest(dag: LayerDag, device: Ints, devices: int) -> int:
-    """Ticks a batch of the busiest device: its layers, and every edge that leaves it or enters it."""
-    found = np.bincount(device, minlength=devices).astype(np.int64) * 0
-    np.add.at(found, device, dag.loads)
+def device_loads(dag: LayerDag, device: Ints, devices: int) -> Ints:
+    """Return [P] ticks a batch of each device: its layers, and every edge that leaves it or enters it."""
+    loads = np.zeros(devices, dtype=np.int64)
+    np.add.at(loads, device, dag.loads)
     crossed = device[dag.src] != device[dag.dst]
     for end in (dag.src, dag.dst):
-        np.add.at(found, device[end[crossed]], dag.transfers[crossed])
-    return int(found.max())
+        np.add.at(loads, device[end[crossed]], dag.transfers[crossed])
+    return ints(loads)
 
 
-# Contiguous runs of an order, optimally, and allocations annealed
-# from there: both compiled.
+def busiest(dag: LayerDag, device: Ints, devices: int) -> int:
+    """Return the ticks a batch of the busiest device."""
+    return int(device_loads(dag, device, devices).max())
+
 
 _POWER = 24.0
 """Exponent of loads over the mean in the sum that annealing minimizes, as a smooth maximum."""
@@ -100,7 +105,7 @@ class Knots(NamedTuple):
 
 
 def knots(dag: LayerDag) -> Knots:
-    """Ties made one; knots are numbered by their first layer."""
+    """Return layers with ties made one; knots are numbered by their first layer."""
     name = np.where(dag.group >= 0, dag.group, dag.group.max() + 1 + np.arange(dag.layers))
     _, first, inverse = np.unique(name, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
@@ -124,7 +129,7 @@ def knots(dag: LayerDag) -> Knots:
 
 @routine
 def contiguous_runs(given: Knots, order: Ints, devices: int, memory: int) -> Ints:
-    """[m] device of each knot where runs of `order`, one a device, have the least busiest; all -1 where none fit.
+    """Return [m] device of each knot, one run of `order` a device, the busiest least; all -1 where none fit.
 
     O(m^2 P).
     """
@@ -162,14 +167,19 @@ def contiguous_runs(given: Knots, order: Ints, devices: int, memory: int) -> Int
 def annealed_loads(
     given: Knots, device: Ints, room: Ints, hot: float, cool: float, draws: Floats
 ) -> tuple[Ints, Ints, int]:
-    """The last allocation, the best one met, and its busiest, after moves by `draws`, [n, 4] of 0 to 1.
+    """Return the last allocation, the best one met, and its busiest, after moves by `draws`, [n, 4] of 0 to 1.
 
     A knot moves to a device, mostly one of a neighbour, or two change places; the share by which a load may grow falls
     from `hot` to `cool`. What exceeds `room`, [P] bytes, is never moved to.
     """
     devices = len(room)
     device, load, held = device.copy(), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
-    _count(given, device, load, held)
+    for u in range(len(device)):
+        load[device[u]] += given.loads[u]
+        held[device[u]] += given.weights[u]
+        for e in range(given.begin[u], given.begin[u + 1]):
+            if device[given.to[e]] != device[u]:
+                load[device[u]] += given.ticks[e]
     mean = max(1.0, load.sum() / devices)
     best, found = device.copy(), load.max()
     for n in range(len(draws)):
@@ -190,17 +200,6 @@ def annealed_loads(
         elif load.max() < found:
             found, best = load.max(), device.copy()
     return device, best, found
-
-
-@subroutine
-def _count(given: Knots, device: Ints, load: Ints, held: Ints) -> None:
-    """Ticks and bytes of each device."""
-    for u in range(len(device)):
-        load[device[u]] += given.loads[u]
-        held[device[u]] += given.weights[u]
-        for e in range(given.begin[u], given.begin[u + 1]):
-            if device[given.to[e]] != device[u]:
-                load[device[u]] += given.ticks[e]
 
 
 @subroutine

@@ -16,7 +16,7 @@ from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import GRACE_S, asked_of
 from solvers.pipelining.layer_dag import Knots, LayerDag, annealed_loads, busiest, contiguous_runs, knots
-from solvers.pipelining.pipeline_bounds import PeriodBound, bins
+from solvers.pipelining.pipeline_bounds import PeriodBound, packed_ticks
 from solvers.problem import MOST
 
 PARTS, MOVES, HEAT = 40, 200_000, 0.005
@@ -56,7 +56,7 @@ class DagAllocation:
 def least_dag_load(
     dag: LayerDag, devices: int, memory: int | None = None, *, seconds: float = 10.0, workers: int = 1, seed: int = 0
 ) -> DagAllocation | None:
-    """The allocation to equal devices whose busiest has least to do, found within about so many seconds.
+    """Return the allocation to equal devices whose busiest has least to do, found within about so many seconds.
 
     `memory`: bytes of each device for weights; None: without limit. None: no runs of the order were found to start
     from. Ctrl-C keeps the best. RuntimeError where the process failed; ValueError for fewer than one device.
@@ -69,7 +69,7 @@ def least_dag_load(
     if start.min() < 0:
         return None
     contiguous = best = busiest(dag, start[given.of], devices)
-    least, name = _least(given, devices)
+    least, name = packed_ticks(given.loads.tolist(), devices), "packed ticks"
     device, interrupted = start, False
     try:
         device, best = _annealed(given, (start, best), room, least, until - (1 - ANNEALED) * seconds, seed)
@@ -78,8 +78,13 @@ def least_dag_load(
             spread = _spread(given, device, best, {"devices": devices, "least": least, "seconds": seconds})
             least, name = (spread, SPREADING) if spread > least else (least, name)
         if best > least and int(given.loads.sum() + given.ticks.sum()) <= _MOST_TICKS:
-            told = _exact(given, device, best, least, {"devices": devices, "memory": int(room[0]), "workers": workers,
-                          "seed": seed, "seconds": max(0.0, until - time.monotonic())})  # fmt: skip
+            one, left = np.repeat(np.arange(len(device)), np.diff(given.begin)), max(0.0, until - time.monotonic())
+            once = one < given.to
+            told = asked_of(
+                "solvers.cpsat.dag_loads", left + GRACE_S, loads=given.loads, weights=given.weights, one=one[once],
+                two=given.to[once], ticks=given.ticks[once], start=device, most=best, least=least, devices=devices,
+                memory=int(room[0]), workers=workers, seed=seed, seconds=left,
+            )  # fmt: skip
             if told["device"].shape == device.shape and busiest(dag, told["device"][given.of], devices) < best:
                 device, best = told["device"], busiest(dag, told["device"][given.of], devices)
             if int(told["bound"]) > least:
@@ -90,16 +95,6 @@ def least_dag_load(
         interrupted = True
     bound, device = PeriodBound(name=name, value=Fraction(least)), ints(device[given.of])
     return DagAllocation(device=device, T=best, contiguous=contiguous, bound=bound, interrupted=interrupted)
-
-
-def _least(given: Knots, devices: int) -> tuple[int, str]:
-    """Return the greatest simple lower bound on the busiest device, and its name."""
-    ticks = given.loads.tolist()
-    low, high = max(*ticks, -(-sum(ticks) // devices)), sum(ticks)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if bins(ticks, middle) > devices else (low, middle)
-    return low, "packed ticks"
 
 
 def _order(dag: LayerDag, given: Knots) -> Ints:
@@ -142,33 +137,17 @@ def _annealed(
     return device, best
 
 
-def _edges(given: Knots) -> tuple[Ints, Ints, Ints]:
-    """[q] one knot and the other of each edge, each once, and [2 q] the number of each of the edges of `given`."""
-    one = np.repeat(np.arange(len(given.loads)), np.diff(given.begin))
-    key = np.minimum(one, given.to) * len(given.loads) + np.maximum(one, given.to)
-    pair, edge = np.unique(key, return_inverse=True)
-    return ints(pair // len(given.loads)), ints(pair % len(given.loads)), ints(edge)
-
-
 def _spread(given: Knots, device: Ints, best: int, more: dict[str, Any]) -> int:
     """The bound of the linear program; 0 where it was ended."""
-    one, two, edge = _edges(given)
+    # [q] one knot and the other of each edge, each once, and [2 q] the number of each of the edges of `given`.
+    m, ends = len(given.loads), np.repeat(np.arange(len(given.loads)), np.diff(given.begin))
+    pair, edge = np.unique(np.minimum(ends, given.to) * m + np.maximum(ends, given.to), return_inverse=True)
+    one, two = pair // m, pair % m
     ticks = np.zeros(len(one), dtype=np.int64)
     ticks[edge] = given.ticks
     told = asked_of(
         "solvers.pipelining.spreading_program", more["seconds"] + COMPILED_S,
-        loads=given.loads, begin=given.begin, to=given.to, edge=edge, ticks=ticks,
+        loads=given.loads, begin=given.begin, to=given.to, edge=ints(edge), ticks=ticks,
         crossed=(device[one] != device[two]).astype(np.int64), most=best, **more,
     )  # fmt: skip
     return int(told["bound"])
-
-
-def _exact(given: Knots, device: Ints, best: int, least: int, more: dict[str, Any]) -> dict[str, Ints]:
-    """Return CP-SAT's answer."""
-    one = np.repeat(np.arange(len(device)), np.diff(given.begin))
-    once = one < given.to
-    return asked_of(
-        "solvers.cpsat.dag_loads", more["seconds"] + GRACE_S,
-        loads=given.loads, weights=given.weights, one=one[once], two=given.to[once], ticks=given.ticks[once],
-        start=device, most=best, least=least, **more,
-    )  # fmt: skip

@@ -10,29 +10,70 @@ where layers begin and end to hold something within a stage that runs at once is
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 from ortools.sat.python import cp_model
 
-from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult
+from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult, RaceEnd, RaceImprovement, RaceRequest
 
 
 def main() -> None:
-    """Answer each line of stdin by a line."""
-    # The process that asked may have been killed.
-    asked = [msgspec.json.decode(line, type=ChainSpec) for line in sys.stdin.buffer]
-    for each in asked:
-        signal.alarm(int(2 * each.seconds) + 60)
-        told = _shortest_step(each) if each.flushed else least_period(each)
-        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
-        sys.stdout.buffer.flush()
+    """Answer the lines of stdin by lines."""
+    lines = [msgspec.json.decode(line, type=ChainSpec | RaceRequest) for line in sys.stdin.buffer]
+    chains = [line for line in lines if isinstance(line, ChainSpec)]
+    # The process that asked may have been killed: an alarm ends this one.
+    for head in lines[:1]:
+        if isinstance(head, RaceRequest):
+            signal.alarm(int(2 * head.seconds) + 60)
+            for told in race(head, chains):
+                _tell(told)
+            return
+    for chain in chains:
+        signal.alarm(int(2 * chain.seconds) + 60)
+        _tell(_shortest_step(chain) if chain.flushed else least_period(chain))
+
+
+def _tell(told: ModuloResult | RaceImprovement | RaceEnd) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def race(head: RaceRequest, chains: list[ChainSpec]) -> Iterator[RaceImprovement | RaceEnd]:
+    """Yield each allocation that is better than all before, then what is proven of all.
+
+    Each is asked first for less than the best so far alone: most are refuted by that.
+    """
+    until, best, floor = time.monotonic() + head.seconds, head.below, head.below
+    for at, chain in enumerate(chains):
+        if chain.least >= best:
+            break
+        told = _shorter_period(chain, best, until)
+        floor = min(floor, told.least)
+        if told.T:
+            best = told.T
+            yield RaceImprovement(at=at, told=told)
+    yield RaceEnd(least=min(floor, best))
+
+
+def _shorter_period(asked: ChainSpec, best: int, until: float) -> ModuloResult:
+    """Return a shorter period than the best, the least there is if the time suffices."""
+    left = until - time.monotonic()
+    if left <= 0:
+        return ModuloResult(T=0, least=asked.least, starts=[])
+    seconds = min(left, asked.seconds)
+    first = least_period(msgspec.structs.replace(asked, least=best - 1, most=best - 1, seconds=seconds))
+    if first.T == 0 or best - 1 == asked.least:
+        return msgspec.structs.replace(first, least=best if first.least >= best else asked.least)
+    seconds = min(max(0.0, until - time.monotonic()), asked.seconds)
+    found = least_period(msgspec.structs.replace(asked, most=best - 2, seconds=seconds))
+    return found if found.T else ModuloResult(T=first.T, least=min(found.least, first.T), starts=first.starts)
 
 
 def least_period(asked: ChainSpec) -> ModuloResult:
-    """The least period that is found of those asked for, and below which there is none."""
+    """Return the least period that is found of those asked for, and below which there is none."""
     until = time.monotonic() + asked.seconds
     stretches = not any(late or early for _, late, _, early, _, _ in asked.held)
     low, most, best, starts = asked.least, asked.most, 0, list[list[int]]()

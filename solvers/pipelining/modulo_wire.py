@@ -1,9 +1,13 @@
-"""Messages to and from the process for modulo scheduling: lines of JSON."""
+"""Messages to and from the process for modulo scheduling, as lines of JSON.
+
+A chain's line, or each of several, is answered by a result. A race's line is followed by those of allocations, the
+least bound first, and is answered by improvements and one end.
+"""
 
 import msgspec
 
 
-class ChainSpec(msgspec.Struct, kw_only=True, frozen=True):
+class ChainSpec(msgspec.Struct, kw_only=True, frozen=True, tag=True):
     """n operations of a batch, in an order in which each stands behind what it waits for; k batches of a period."""
 
     ticks: list[int]
@@ -41,7 +45,7 @@ class ModuloResult(msgspec.Struct, kw_only=True, frozen=True):
     """[n][k] start of each operation of each batch; empty: none found."""
 
 
-class RaceRequest(msgspec.Struct, kw_only=True, frozen=True):
+class RaceRequest(msgspec.Struct, kw_only=True, frozen=True, tag=True):
     """The request for a race of many allocations."""
 
     seconds: float

@@ -55,7 +55,7 @@ class LeastPeriod(NamedTuple):
 
 
 def stages_of(chain: Chain, allocation: Allocation) -> Stages:
-    """Stages and transfers of a contiguous allocation; ValueError for any other."""
+    """Return stages and transfers of a contiguous allocation; ValueError for any other."""
     if not allocation.contiguous:
         raise ValueError("1F1B* needs a contiguous allocation: one run of layers on each device")
     rows: list[tuple[int, int, int, int, int]] = []
@@ -69,7 +69,7 @@ def stages_of(chain: Chain, allocation: Allocation) -> Stages:
 
 
 def groups(stages: Stages, T: int) -> Ints:  # noqa: N803 - the paper's name
-    """[n] group of each stage and transfer, 1 for the last ones: runs of at most T ticks, packed from the last stage.
+    """Return [n] group of each stage and transfer, 1 for the last: runs of at most T ticks, packed from the last stage.
 
     A stage's group is the number of batches that are in flight there. ValueError where one alone takes more than T.
     """
@@ -84,12 +84,12 @@ def groups(stages: Stages, T: int) -> Ints:  # noqa: N803 - the paper's name
 
 
 def one_f_one_b_star(chain: Chain, allocation: Allocation, T: int) -> Pattern:  # noqa: N803 - the paper's name
-    """The pattern of period T for a contiguous allocation; ValueError where a stage or transfer takes more than T."""
+    """Return the pattern of period T on a contiguous allocation; ValueError where a stage or transfer takes more."""
     return pattern_from_starts(allocation, 1, T, _rows(chain, allocation, T))
 
 
 def thinned(chain: Chain, allocation: Allocation, T: int, keep: tuple[int, int]) -> Pattern:  # noqa: N803
-    """The pattern that does k of every n batches of 1F1B*(T), evenly spread, for keep = (k, n) with 1 <= k <= n.
+    """Return the pattern that does k of every n batches of 1F1B*(T), evenly spread, for keep = (k, n) with 1 <= k <= n.
 
     Its period is nT/k, and a stage of group g has ceil(g k/n) batches in flight (Theorem 4, for every k and n).
     ValueError as for `one_f_one_b_star`.
@@ -105,20 +105,17 @@ def thinned(chain: Chain, allocation: Allocation, T: int, keep: tuple[int, int])
 
 
 def candidate_periods(stages: Stages) -> list[int]:
-    """The periods of interest, ascending: sums of consecutive stages (Theorem 3: at these alone a group changes)."""
+    """Return the periods of interest, ascending: sums of consecutive stages (Theorem 3: a group changes at these)."""
     loads = stages.forward + stages.backward
     sums = {int(s) for at in range(len(loads)) for s in np.cumsum(loads[at:])}
     return sorted(s for s in sums if s >= max(1, int(loads.max())))
 
 
 def least_period(
-    chain: Chain,
-    allocation: Allocation,
-    memory: int | Ints | None,
-    model: MemoryModel = MemoryModel.RECEIVED,
+    chain: Chain, allocation: Allocation, memory: int | Ints | None, model: MemoryModel = MemoryModel.RECEIVED,
     keeps: tuple[tuple[int, int], ...] = ((1, 1),),
-) -> LeastPeriod | None:
-    """The least period of 1F1B* on a contiguous allocation within memory, thinned by one of `keeps`; None: none fits.
+) -> LeastPeriod | None:  # fmt: skip
+    """Return the least period of 1F1B* on a contiguous allocation within memory, thinned by one of `keeps`, or None.
 
     In the paper's model this is the least period of all 1-periodic schedules for keeps = ((1, 1),). In the other, it is
     the least candidate period whose pattern fits. ValueError as for `one_f_one_b_star`.

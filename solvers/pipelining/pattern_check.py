@@ -77,13 +77,9 @@ class _Times(NamedTuple):
 
 
 def check(
-    chain: Chain,
-    allocation: Allocation,
-    pattern: Pattern,
-    memory: int | Ints | None = None,
-    model: MemoryModel = MemoryModel.RECEIVED,
-    machines: Machines | None = None,
-) -> PatternCheck:
+    chain: Chain, allocation: Allocation, pattern: Pattern, memory: int | Ints | None = None,
+    model: MemoryModel = MemoryModel.RECEIVED, machines: Machines | None = None,
+) -> PatternCheck:  # fmt: skip
     """Check every claim of a pattern: each batch once, dependencies, no overlap on devices and links, memory.
 
     memory: bytes of each device, or [P]; None: without limit. machines: whose speeds, and those of whose links, the
@@ -113,13 +109,20 @@ def check(
                 one, two = rows[wrong[0]], rows[(wrong[0] + 1) % len(rows)]
                 names = [f"{KINDS[pattern.kind[row]]} of layer {pattern.layer[row]}" for row in (one, two)]
                 raise _RefusalError("overlap", f"{names[0]} and {names[1]} overlap on resource {resource}")
-        found = []
-        for layer in range(chain.layers):
-            held = _HeldBytes(0, 1, times.start[FORWARD, layer], times.end[_release(times, layer)])
-            found.append(_fullest([held], pattern))
-        in_flight = ints(found)
-        peaks = _peaks(chain, allocation, pattern, times, in_flight if model is MemoryModel.PAPER else None)
-        _fits(peaks, memory)
+        spans = [(times.start[FORWARD, layer], times.end[_release(times, layer)]) for layer in range(chain.layers)]
+        in_flight = ints([_fullest([_HeldBytes(0, 1, *span)], pattern) for span in spans])
+        held = np.zeros(allocation.devices, dtype=np.int64)
+        np.add.at(held, allocation.device, chain.weights)
+        if model is MemoryModel.PAPER:
+            np.add.at(held, allocation.device, in_flight * chain.activation)
+        else:
+            things = _held(chain, allocation, times)
+            for device in range(allocation.devices):
+                held[device] += _fullest([each for each in things if each.device == device], pattern)
+        peaks = ints(held)
+        room = peaks if memory is None else np.broadcast_to(np.asarray(memory), peaks.shape)
+        for device in np.flatnonzero(peaks > room).tolist():
+            raise _RefusalError("memory", f"device {device} holds {peaks[device]} bytes, and has {room[device]}")
     except _RefusalError as refused:
         return PatternCheck(refusal=refused.refusal, text=refused.text, in_flight=in_flight, peaks=peaks)
     return PatternCheck(refusal="", text="", in_flight=in_flight, peaks=peaks)
@@ -160,14 +163,6 @@ def _rows(chain: Chain, allocation: Allocation, pattern: Pattern) -> None:
         copies, shifts = sorted(pattern.copy[rows].tolist()), sorted((pattern.shift[rows] % pattern.k).tolist())
         if copies != list(range(pattern.k)) or shifts != copies:
             raise _RefusalError("copies", f"{KINDS[kind]} of layer {layer} does not do each batch once")
-    _complete(chain, sent, set(found))
-    last = pattern.shift[((pattern.kind == BACKWARD) | (pattern.kind == INPUT_GRADIENT)) & (pattern.layer == 0)]
-    if last.min() != 0:
-        raise _RefusalError("rows", f"the least shift of layer 0's backward half is {last.min()}, not 0")
-
-
-def _complete(chain: Chain, sent: set[int], found: set[tuple[int, int]]) -> None:
-    """No operation lacks."""
     for layer in range(chain.layers):
         halves = tuple((kind, layer) in found for kind in (BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
         if (FORWARD, layer) not in found or halves not in ((True, False, False), (False, True, True)):
@@ -175,6 +170,9 @@ def _complete(chain: Chain, sent: set[int], found: set[tuple[int, int]]) -> None
     for cut in sent:
         if (SEND_FORWARD, cut) not in found or (SEND_BACKWARD, cut) not in found:
             raise _RefusalError("rows", f"what crosses after layer {cut} is not sent")
+    last = pattern.shift[((pattern.kind == BACKWARD) | (pattern.kind == INPUT_GRADIENT)) & (pattern.layer == 0)]
+    if last.min() != 0:
+        raise _RefusalError("rows", f"the least shift of layer 0's backward half is {last.min()}, not 0")
 
 
 def _times(chain: Chain, pattern: Pattern) -> _Times:
@@ -219,18 +217,6 @@ def _dependencies(chain: Chain, allocation: Allocation, times: _Times) -> None:
             text = f"{KINDS[after[0]]} of layer {after[1]} begins before {KINDS[before[0]]} of layer {before[1]} ends"
             raise _RefusalError("dependency", text)
         # A row longer than T overlaps itself, which the comparison with its follower a period later shows.
-
-
-def _peaks(chain: Chain, allocation: Allocation, pattern: Pattern, times: _Times, in_flight: Ints | None) -> Ints:
-    peaks = np.zeros(allocation.devices, dtype=np.int64)
-    np.add.at(peaks, allocation.device, chain.weights)
-    if in_flight is not None:
-        np.add.at(peaks, allocation.device, in_flight * chain.activation)
-        return ints(peaks)
-    held = _held(chain, allocation, times)
-    for device in range(allocation.devices):
-        peaks[device] += _fullest([each for each in held if each.device == device], pattern)
-    return ints(peaks)
 
 
 def _held(chain: Chain, allocation: Allocation, times: _Times) -> list[_HeldBytes]:
@@ -279,13 +265,3 @@ def _fullest(held: list[_HeldBytes], pattern: Pattern) -> int:
     ticks, sizes = ticks[inside], sizes[inside]
     # What ends at a tick has left before what begins there.
     return int(np.cumsum(sizes[np.lexsort((sizes, ticks))]).max(initial=0))
-
-
-def _fits(peaks: Ints, memory: int | Ints | None) -> None:
-    if memory is None:
-        return
-    room = np.broadcast_to(np.asarray(memory), peaks.shape)
-    short = np.flatnonzero(peaks > room)
-    if len(short):
-        device = short[0]
-        raise _RefusalError("memory", f"device {device} holds {peaks[device]} bytes, and has {room[device]}")

@@ -91,7 +91,7 @@ class _PatternDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def dumps_pattern(found: PatternInstance) -> bytes:
-    """The file of a pattern: equal ones give equal bytes, a row a line.
+    """Return the file of a pattern: equal ones give equal bytes, a row a line.
 
     ValueError for one of more rows than MOST_ROWS, on more devices than MOST_DEVICES, or with a row that is not on the
     device or link that its layer has.
@@ -116,7 +116,7 @@ def dumps_pattern(found: PatternInstance) -> bytes:
 
 
 def loads_pattern(data: bytes) -> PatternInstance:
-    """The pattern of a file; ValueError, one line with the place and a remedy, when it is refused.
+    """Return the pattern of a file; ValueError, one line with the place and a remedy, when it is refused.
 
     Refused is what is no pattern of a chain at all: other formats and versions, missing keys, numbers out of range,
     layers and devices that there are not, and a chain that `loads_chain` would refuse. Whether batches are scheduled as
@@ -124,7 +124,14 @@ def loads_pattern(data: bytes) -> PatternInstance:
     """
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST} - keep a pattern of fewer batches")
-    found = decode_document(data, _PatternDocument, KIND, _check_outline)
+
+    def check_outline(outline: Outline) -> None:
+        _check_rows(max(1, outline.items.get("rows", 1)))
+        layers, most = outline.items.get("layers", 1), chain_json.MOST_LAYERS
+        if layers > most:
+            raise ValueError(f"$.chain.layers: {layers} layers, at most {most} - fold layers together")
+
+    found = decode_document(data, _PatternDocument, KIND, check_outline)
     _check_rows(len(found.rows))
     known = chain_json.KIND
     if (found.chain.format, found.chain.format_version) != (known.format, known.version):
@@ -168,13 +175,6 @@ def _resources(allocation: Allocation, kind: Ints, layer: Ints) -> Ints:
 
 def _column(values: list[int]) -> Ints:
     return ints(np.array(values, dtype=np.int64))
-
-
-def _check_outline(outline: Outline) -> None:
-    _check_rows(max(1, outline.items.get("rows", 1)))
-    layers = outline.items.get("layers", 1)
-    if layers > chain_json.MOST_LAYERS:
-        raise ValueError(f"$.chain.layers: {layers} layers, at most {chain_json.MOST_LAYERS} - fold layers together")
 
 
 def _check_rows(rows: int) -> None:

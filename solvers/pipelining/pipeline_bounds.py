@@ -1,8 +1,9 @@
 """Lower bounds on the period of a pipeline and on a flushed step, each with its name; exact fractions of ticks.
 
-Those of a period hold for k-periodic schedules of every k, and for every order and rate. A batch stays with a layer
-from the start of its forward to the end of its backward half, at least as long as both halves of all from there on
-take, D; at T ticks a batch D / T are on the way on average (Little 1961), so that at some time ceil(D / T) are.
+Those of a period hold for k-periodic schedules of every k, and for every order and rate, on devices equal or not. A
+batch stays with a layer from the start of its forward to the end of its backward half, at least as long as both halves
+of all from there on take, D; at T ticks a batch D / T are on the way on average (Little 1961), so that at some time
+ceil(D / T) are.
 """
 
 from bisect import bisect_left, bisect_right
@@ -32,14 +33,14 @@ class PeriodBound:
 
 
 def best(bounds: Sequence[PeriodBound]) -> PeriodBound:
-    """The greatest; of equal ones the first."""
+    """Return the greatest; of equal ones the first."""
     return max(bounds, key=lambda bound: bound.value)
 
 
 def of_allocation(
     chain: Chain, allocation: Allocation, memory: int | Ints | None = None, model: MemoryModel = MemoryModel.RECEIVED
 ) -> tuple[PeriodBound, ...]:
-    """Bounds on the period of every schedule of an allocation, contiguous or not, of the chain as its devices run it.
+    """Return bounds on the period of every schedule of an allocation, contiguous or not, of the chain as run there.
 
     - device load, link load: the ticks that a batch takes of the busiest.
     - bytes in flight: what a batch holds on a device, for as long as it must, over the room beside the weights.
@@ -56,17 +57,34 @@ def of_allocation(
         PeriodBound(name="device load", value=Fraction(max(load[d] for d in load if d < allocation.devices))),
         PeriodBound(name="link load", value=Fraction(max(links, default=0))),
     ]
-    if memory is not None:
-        rooms = _rooms(chain, allocation, np.broadcast_to(memory, allocation.devices).tolist(), model, passed)
-        found.append(PeriodBound(name="bytes in flight", value=max(room.average for room in rooms)))
-        found.append(PeriodBound(name="in flight", value=max(room.whole for room in rooms)))
-    return tuple(found)
+    if memory is None:
+        return tuple(found)
+    limits = np.broadcast_to(memory, allocation.devices).tolist()
+    held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
+    stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
+    weights: dict[int, int] = defaultdict(int)
+    for (i, last, device), passing in zip(allocation.stages.tolist(), left, strict=True):
+        j = last + 1
+        before = accumulate(chain.loads[i:j].tolist(), initial=0)
+        kept = np.diff(held.activation[i : j + 1]).tolist()
+        later = sum(a * ticks for a, ticks in zip(kept, before, strict=False))
+        weights[device] += held.held(i, j, 0, 0)
+        each = held.held(i, j, 1, 1) - held.held(i, j, 0, 0)
+        stages[device].append((passing, each, each * passing - later))
+    average, whole = Fraction(0), Fraction(0)
+    for device, rows in stages.items():
+        room, once = limits[device] - weights[device], max(each for _, each, _ in rows)
+        if room < once:
+            raise ValueError(f"device {device} lacks {once - room} bytes for one batch in flight - give it more")
+        average = max(average, Fraction(sum(time for _, _, time in rows), room) if room else average)
+        whole = max([whole, *(Fraction(d, room // each) for d, each, _ in rows if each)])
+    return (*found, PeriodBound(name="bytes in flight", value=average), PeriodBound(name="in flight", value=whole))
 
 
 def of_all(
     chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
 ) -> tuple[PeriodBound, ...]:
-    """Bounds on the period of every schedule of every allocation, contiguous or not.
+    """Return bounds on the period of every schedule of every allocation, contiguous or not.
 
     - largest layer, mean load: a layer is done by one device, all layers by `devices`.
     - packed ticks: layers in devices of T ticks, as `bins`.
@@ -81,7 +99,7 @@ def of_all(
     found = [
         PeriodBound(name="largest layer", value=Fraction(max(ticks))),
         PeriodBound(name="mean load", value=Fraction(sum(ticks), devices)),
-        PeriodBound(name="packed ticks", value=Fraction(_packed_ticks(ticks, devices))),
+        PeriodBound(name="packed ticks", value=Fraction(packed_ticks(ticks, devices))),
     ]
     if memory is not None:
         layers = _Layers.of(chain, devices, memory, model)
@@ -92,7 +110,7 @@ def of_all(
 
 
 def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: bool = False) -> tuple[PeriodBound, ...]:
-    """Bounds on a step of so many micro-batches through an allocation, from empty to empty.
+    """Return bounds on a step of so many micro-batches through an allocation, from empty to empty.
 
     The busiest device, and the busiest link: what comes before it in the chain, forward, its load of all `batches`, and
     what comes before it, backward. `split`: nothing waits for the weights' gradients, so they may come last of all.
@@ -147,7 +165,7 @@ def _passed(chain: Chain, allocation: Allocation) -> _ForwardPassage:
 
 
 def bins(sizes: Sequence[int], room: int) -> int:
-    """The least number of bins of `room` that can hold the sizes, none larger: a bound, L2 (Martello and Toth 1990)."""
+    """Return a bound on the bins of `room` that hold the sizes, none larger: L2 (Martello and Toth 1990)."""
     order = sorted(sizes, reverse=True)
     before = list(accumulate(order, initial=0))
     half = bisect_left(order, -room, key=lambda size: -2 * size)  # those above half a bin
@@ -161,45 +179,8 @@ def bins(sizes: Sequence[int], room: int) -> int:
     return max(found, half)
 
 
-class _DeviceRoom(NamedTuple):
-    """Memory limits of a device."""
-
-    average: Fraction
-    """Bytes times ticks of a batch there over the room beside the weights."""
-    whole: Fraction
-    """D over the batches that there is room for, of the stage of which it is most."""
-
-
-def _rooms(
-    chain: Chain, allocation: Allocation, memory: list[int], model: MemoryModel, passed: _ForwardPassage
-) -> list[_DeviceRoom]:
-    """Return the memory limits of each device with layers; ValueError if one has no room for a batch."""
-    held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
-    stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
-    weights: dict[int, int] = defaultdict(int)
-    for (i, last, device), passing in zip(allocation.stages.tolist(), left, strict=True):
-        j = last + 1
-        before = accumulate(chain.loads[i:j].tolist(), initial=0)
-        kept = np.diff(held.activation[i : j + 1]).tolist()
-        later = sum(a * ticks for a, ticks in zip(kept, before, strict=False))
-        weights[device] += held.held(i, j, 0, 0)
-        each = held.held(i, j, 1, 1) - held.held(i, j, 0, 0)
-        stages[device].append((passing, each, each * passing - later))
-    found = []
-    for device, rows in stages.items():
-        room = memory[device] - weights[device]
-        once = max(each for _, each, _ in rows)
-        if room < once:
-            lacking = once - room
-            raise ValueError(f"device {device} lacks {lacking} bytes for one batch in flight - give it more")
-        average = Fraction(sum(time for _, _, time in rows), room) if room else Fraction(0)
-        whole = max((Fraction(d, room // each) for d, each, _ in rows if each), default=Fraction(0))
-        found.append(_DeviceRoom(average, whole))
-    return found
-
-
-def _packed_ticks(ticks: list[int], devices: int) -> int:
-    """The least T of which `bins` does not say that the layers need more devices."""
+def packed_ticks(ticks: list[int], devices: int) -> int:
+    """Return the least T of which `bins` does not say that layers of these ticks need more devices."""
     low, high = max(ticks), sum(ticks)
     while low < high:
         middle = (low + high) // 2
@@ -249,12 +230,12 @@ class _Layers:
         return self.go([w * p + d * q * a for d, w, a in rows], self.memory * p)
 
     def alone(self) -> Fraction:
-        """D over the batches that the layer has room for by itself, at most."""
+        """Return the greatest D of a layer over the batches that it has room for by itself."""
         rows = zip(self.passing, self.weights, self.activation, strict=True)
         return max((Fraction(d, (self.memory - w) // a) for d, w, a in rows if a), default=Fraction(0))
 
     def average(self) -> Fraction:
-        """Bytes times ticks of a batch over the room of all devices."""
+        """Return bytes times ticks of a batch over the room of all devices."""
         held = sum(d * a for d, a in zip(self.passing, self.activation, strict=True))
         return Fraction(held, self.devices * self.memory - sum(self.weights)) if held else Fraction(0)
 
@@ -271,12 +252,8 @@ class _Layers:
         return next((step for step in steps if self.fit(step)), Fraction(high))
 
 
-# Lower bounds on the period of a pipeline on devices that
-# are not equal, over all allocations.
-
-
 def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> tuple[PeriodBound, ...]:
-    """Bounds on the period of every schedule of every allocation, contiguous or not; of equal devices as `of_all`.
+    """Return bounds on the period of all schedules of all allocations, contiguous or not; equal devices as in `of_all`.
 
     Where devices differ:
 
@@ -296,7 +273,11 @@ def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
     quick = replace(chain, **halves)
     most = None if memory is None or memory.max() == MOST else int(memory.max())
     found = list(of_all(quick, machines.devices, most, model))
-    found.append(PeriodBound(name="fastest devices", value=_fastest(chain, machines)))
+    speeds = list(accumulate(sorted(machines.speed, reverse=True)))
+    loads = list(accumulate(sorted(chain.loads.tolist(), reverse=True)))
+    few = [load / speed for load, speed in zip(loads, speeds, strict=False)]
+    value = max(*few, loads[-1] / speeds[-1], Fraction(0))
+    found.append(PeriodBound(name="fastest devices", value=value))
     if memory is not None and most is not None:
         # Bytes times ticks of a batch over the room of all devices; ValueError where weights and a batch have none.
         room = sum(memory.tolist()) - int(quick.weights.sum())
@@ -308,11 +289,3 @@ def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
         average = Fraction(held, room) if held else Fraction(0)
         found.append(PeriodBound(name="bytes in flight", value=average))
     return tuple(found)
-
-
-def _fastest(chain: Chain, machines: Machines) -> Fraction:
-    ticks = sorted(chain.loads.tolist(), reverse=True)
-    speeds = list(accumulate(sorted(machines.speed, reverse=True)))
-    loads = list(accumulate(ticks))
-    few = [loads[n] / speeds[n] for n in range(min(len(loads), len(speeds)))]
-    return max(*few, loads[-1] / speeds[-1], Fraction(0))

@@ -74,7 +74,7 @@ class BatchRuns(NamedTuple):
 
 
 def ground(chain: Chain, machines: Machines, model: MemoryModel) -> ChainSums:
-    """The sums of a chain on these devices."""
+    """Return the sums of a chain on these devices."""
     speeds = sorted({machines.link(d, e) for e in range(machines.devices) for d in range(e)})
     kind = {speed: at for at, speed in enumerate(speeds)}
     link = np.zeros((machines.devices, machines.devices), dtype=np.int64)
@@ -145,9 +145,12 @@ def _hold(found: BatchRuns, row: int, ends: tuple[int, int], device: int, size: 
 
 @routine
 def quick_period(on: ChainSums, device: Ints, most: int) -> int:
-    """The least period <= `most` that is found; NONE where none is."""
+    """Return the least period <= `most` that is found; NONE where none is."""
     runs = _runs(on, device)
-    low, high = _loads(runs), most
+    loads = np.zeros(runs.resource.max() + 1, dtype=np.int64)
+    for at in range(len(runs.ticks)):
+        loads[runs.resource[at]] += runs.ticks[at]
+    low, high = max(1, loads.max()), most
     if low > most or runs.room.min() < 0 or not _fits(runs, high, on.paper):
         return NONE
     while low < high:
@@ -161,7 +164,7 @@ def quick_period(on: ChainSums, device: Ints, most: int) -> int:
 
 @routine
 def lacking(on: ChainSums, device: Ints) -> int:
-    """Bytes that lack on all devices where one batch is done after the other."""
+    """Return bytes that lack on all devices where one batch is done after the other."""
     runs = _runs(on, device)
     start = np.cumsum(runs.ticks) - runs.ticks
     peaks = _peaks(runs, start, max(1, runs.ticks.sum()), on.paper)
@@ -170,20 +173,11 @@ def lacking(on: ChainSums, device: Ints) -> int:
 
 @routine
 def quick_starts(on: ChainSums, device: Ints, period: int) -> tuple[Ints, Ints]:
-    """Resources and starts of the operations of batch 0, at a period that `quick_period` found."""
+    """Return resources and starts of the operations of batch 0, at a period that `quick_period` found."""
     runs = _runs(on, device)
     start = np.zeros(len(runs.ticks), dtype=np.int64)
     _placed(runs, period, start)
     return runs.resource, start
-
-
-@subroutine
-def _loads(runs: BatchRuns) -> int:
-    """Ticks of the busiest device or link."""
-    found = np.zeros(runs.resource.max() + 1, dtype=np.int64)
-    for at in range(len(runs.ticks)):
-        found[runs.resource[at]] += runs.ticks[at]
-    return max(1, found.max())
 
 
 @subroutine
@@ -242,14 +236,10 @@ def _peaks(runs: BatchRuns, start: Ints, period: int, paper: bool) -> Ints:
     return found
 
 
-# The pattern of a quick schedule, which the compiled search
-# gives as starts alone.
-
-
 def quick_schedule(
     chain: Chain, machines: Machines, on: ChainSums, device: Ints, period: int
 ) -> tuple[Allocation, Pattern]:
-    """An allocation and its pattern, of the chain as the devices run it, at a period that `quick_period` found."""
+    """Return an allocation and its pattern, of the chain as the devices run it, at a period of `quick_period`."""
     allocation = Allocation(device=device, devices=machines.devices)
     seen = machines.on(chain, allocation)
     line = line_of(seen, allocation, allocation.stages, split=False)

@@ -28,14 +28,12 @@ from solvers.arrays import Floats, Ints, ints
 from solvers.compiled.kernels import routine, subroutine
 from solvers.pipelining.layer_dag import Knots
 
-# Rows that say how far a graph must be spread so that no device has too much; compiled.
-
 _NEAR = 1.0 - 1e-9
 
 
 @routine
 def spreading_cuts(given: Knots, edge: Ints, lengths: Floats) -> tuple[Ints, Ints]:
-    """[m, q] load behind each edge, on the shortest ways from each knot to all nearer than 1, and [m] their load.
+    """Return [m, q] load behind each edge on shortest ways from each knot to all nearer than 1, and [m] their load.
 
     `edge`: [2 q] the number of each of the edges of `given`; `lengths`: [q] of each.
     """
@@ -91,13 +89,14 @@ _BITS = 40
 
 
 def spread_bound(given: dict[str, Any]) -> int:
-    """A bound on the ticks of the busiest of `devices`, at least `least`, found within about `seconds`.
+    """Return a bound on the ticks of the busiest of `devices`, at least `least`, found within about `seconds`.
 
     `loads` [m]; `begin` [m + 1], `to`, `edge` [2 q]: edges of each knot in both directions and their numbers; `ticks`
     [q]; `crossed` [q], 1 where an edge crosses in a known allocation, whose busiest has `most`.
     """
     program = _Program(given)
-    program.compiled()
+    # Compile the kernels first, so that compilation does not count as solving time.
+    spreading_cuts(program.knots, program.edge, np.ones(len(program.ticks)))
     return program.bound(time.monotonic() + float(given["seconds"]))
 
 
@@ -121,43 +120,36 @@ class _Program:
             self.highs.addVar(0.0, 1.0)
         self._add(float(self.devices), -2 * self.ticks, int(self.loads.sum()))
 
-    def compiled(self) -> None:
-        """Compile the kernels first, so that compilation does not count as solving time."""
-        spreading_cuts(self.knots, self.edge, np.ones(len(self.ticks)))
-
     def bound(self, until: float) -> int:
-        """The greatest that is found by then."""
-        found, done = self.least, False
-        while not done:
+        """Return the greatest bound found by then: solve, add the rows that the optimum breaks, and so on."""
+        bound = self.least
+        while True:
             self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, until - time.monotonic()))
             self.highs.run()
             if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-                break
+                return bound
             solution = self.highs.getSolution()
             shares, optimum = np.array(solution.row_dual), np.array(solution.col_value)
             optimum[0] *= self.least
-            if optimum[0] > found:
-                found = max(found, self._proven(shares))
-            done = time.monotonic() > until or not self._broken(optimum, shares[1:])
-        return found
-
-    def _broken(self, optimum: Floats, shares: Floats) -> bool:
-        """Return True if rows were added; those without use are left out before."""
-        found = self._lacking(INSIDE * optimum + (1 - INSIDE) * self.inside) or self._lacking(optimum)
-        if not found:
-            return False
-        self.idle = np.where(shares > 1e-9, 0, self.idle + 1)
-        kept = self.idle <= IDLE
-        if not kept.all():
-            out = np.flatnonzero(~kept).astype(np.int32) + 1
-            self.highs.deleteRows(len(out), out)
-            self.counts, self.near, self.idle = self.counts[kept], self.near[kept], self.idle[kept]
-        counts, near = found
-        for row, load in zip(counts, near.tolist(), strict=True):
-            self._add(1.0, row, load)
-        self.counts, self.near = np.concatenate([self.counts, counts]), ints(np.concatenate([self.near, near]))
-        self.idle = np.append(self.idle, np.zeros(len(near), dtype=np.int64))
-        return True
+            if optimum[0] > bound:
+                bound = max(bound, self._proven(shares))
+            if time.monotonic() > until:
+                return bound
+            broken = self._lacking(INSIDE * optimum + (1 - INSIDE) * self.inside) or self._lacking(optimum)
+            if not broken:
+                return bound
+            # Rows without use for some time are left out first.
+            self.idle = np.where(shares[1:] > 1e-9, 0, self.idle + 1)
+            kept = self.idle <= IDLE
+            if not kept.all():
+                out = np.flatnonzero(~kept).astype(np.int32) + 1
+                self.highs.deleteRows(len(out), out)
+                self.counts, self.near, self.idle = self.counts[kept], self.near[kept], self.idle[kept]
+            counts, near = broken
+            for row, load in zip(counts, near.tolist(), strict=True):
+                self._add(1.0, row, load)
+            self.counts, self.near = np.concatenate([self.counts, counts]), ints(np.concatenate([self.near, near]))
+            self.idle = np.append(self.idle, np.zeros(len(near), dtype=np.int64))
 
     def _lacking(self, point: Floats) -> tuple[Ints, Ints] | None:
         """The rows that a point breaks; None, and it is inside from now on, where it breaks none."""
@@ -195,7 +187,7 @@ class _Program:
 
 
 def main() -> None:
-    """Arrays in, arrays out."""
+    """Read arrays from stdin and write the bound to stdout."""
     with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
         bound = spread_bound(dict(file))
     told = io.BytesIO()

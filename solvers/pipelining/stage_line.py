@@ -39,7 +39,7 @@ class BatchLine:
 
 
 def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) -> BatchLine:
-    """The line through these stages, [s, 3], as of `Allocation.stages` or finer; `split`: backward halves in two."""
+    """Return the line through stages, [s, 3], as of `Allocation.stages` or finer; `split`: backward halves in two."""
     sent = set(allocation.sent(chain).tolist())
     gradient, last = INPUT_GRADIENT if split else BACKWARD, len(stages) - 1
     line = BatchLine(stages, {}, {}, {}, gradient, WEIGHT_GRADIENT if split else BACKWARD)
@@ -69,7 +69,7 @@ def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) 
 def pattern_of_line(
     chain: Chain, allocation: Allocation, line: BatchLine, batches: int, starts: list[tuple[int, int, int, int]]
 ) -> Pattern:
-    """The flushed pattern whose batches have these starts, (kind, stage, batch, tick), from tick 0 on.
+    """Return the flushed pattern whose batches have these starts, (kind, stage, batch, tick), from tick 0 on.
 
     As long as its step; a tick longer where what takes no time is last, which would else be in the next period.
     """
@@ -79,7 +79,7 @@ def pattern_of_line(
 
 
 def rows_of_layers(chain: Chain, line: BatchLine, starts: list[tuple[int, int, int, int]]) -> Ints:
-    """[r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once."""
+    """Return [r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once."""
     rows: list[tuple[int, int, int, int]] = []
     for kind, stage, batch, begin in starts:
         first, last, _ = line.stages[stage].tolist()

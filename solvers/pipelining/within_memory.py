@@ -1,8 +1,8 @@
 """A chain on any allocation, contiguous or not, within the memory of devices: the least period of k batches.
 
 The paper has no algorithm for this. Search starts from contiguous stages, which it is never above: allocations are
-annealed by a quick schedule (`annealed_stages`), and the exact scheduler then looks for less on the best of them, or,
-where there are few enough, on every one, which is a proof. What is found is checked.
+annealed by the period of a quick schedule (what does not fit is worth what lacks), and the exact scheduler then looks
+for less on the best of them, or, where there are few enough, on every one, which is a proof. What is found is checked.
 """
 
 import time
@@ -26,13 +26,10 @@ from solvers.pipelining.pattern_check import check
 from solvers.pipelining.quick_period import NONE, ChainSums, ground, lacking, quick_period, quick_schedule
 from solvers.process.one_shot import streamed
 
-# Every allocation of a short chain whose loads and bytes
-# may do, each kind of it once, compiled.
-
 
 @routine
 def every_allocation(on: ChainSums, kind: Ints, below: int, most: int) -> tuple[Ints, int]:
-    """[n, L] allocations on which no device takes `below` ticks a batch, or more bytes for one than it has, and n.
+    """Return [n, L] allocations on which no device takes `below` ticks a batch or lacks bytes for one, and n.
 
     Of devices of one `kind`, [P], the first that is free is used first. At most `most` are given; n may be more by one.
     """
@@ -100,8 +97,6 @@ def _next(device: Ints, kind: Ints, at: int, d: int) -> int:
     return d
 
 
-# Allocations annealed by the period of their quick schedule, compiled; what does not fit is worth what lacks.
-
 POOL = 24
 """Allocations that are kept."""
 DRAWS = 5
@@ -121,14 +116,14 @@ class AllocationPool(NamedTuple):
 
 @routine
 def worth(on: ChainSums, device: Ints, most: int) -> int:
-    """The least period that is found; where none is below `most`, that and the bytes that lack for one batch."""
+    """Return the least period that is found; where none is below `most`, that and the bytes that lack for one batch."""
     found = quick_period(on, device, most)
     return found if found != NONE else most + lacking(on, device)
 
 
 @routine
 def annealed(on: ChainSums, device: Ints, most: int, heat: float, draws: Floats, pool: AllocationPool) -> Ints:
-    """The allocation after as many moves as there are `draws`, [n, DRAWS] of 0 to 1; `heat` falls to none.
+    """Return the allocation after as many moves as there are `draws`, [n, DRAWS] of 0 to 1; `heat` falls to none.
 
     `most`: ticks of all operations of a batch, the longest period that there is reason for.
     """
@@ -243,7 +238,7 @@ class PeriodSearchResult:
 def least_anywhere(
     wanted: PeriodSearchSpec, start: tuple[Allocation, Pattern] | None = None, hint: Allocation | None = None
 ) -> PeriodSearchResult:
-    """The least period that is found.
+    """Return the least period that is found.
 
     `start`: an allocation and a schedule of it that fit, which the answer is never above. `hint`: an allocation to
     search from too. Ctrl-C keeps the best. RuntimeError where the process fails or what it finds is not valid.
@@ -274,7 +269,7 @@ class _PeriodSearch:
         self.infeasible = self.interrupted = False
 
     def answer(self) -> PeriodSearchResult:
-        """The best."""
+        """Return the best."""
         allocation, pattern = self.best or (None, None)
         return PeriodSearchResult(
             allocation=allocation, pattern=pattern, least=self.least, infeasible=self.infeasible,
@@ -289,27 +284,27 @@ class _PeriodSearch:
 
     def anneal(self) -> None:
         """From the start, on from where that ends, from the best, and from stages at random, in turn."""
-        wanted, rng = self.wanted, np.random.default_rng(self.wanted.seed)
+        wanted, rng, pool = self.wanted, np.random.default_rng(self.wanted.seed), self.pool
+        layers, devices = wanted.chain.layers, wanted.machines.devices
         starts = [each.device for each in (self.hint, self.best and self.best[0]) if each is not None]
-        device = starts[-1] if starts else ints([0] * wanted.chain.layers)
+        device = starts[-1] if starts else ints([0] * layers)
         for at in range(wanted.rounds):
             if self.over or time.monotonic() > self.until - (1 - ANNEALED) * wanted.seconds:
                 break
             if at == 1 and self.hint is not None:
                 device = self.hint.device
-            elif at % 4 == 3:
-                device = self._drawn(rng)
+            elif at % 4 == 3:  # about two runs of layers a device, at random
+                cuts = np.sort(rng.integers(0, layers + 1, 2 * devices))
+                runs = rng.integers(devices, size=2 * devices + 1)
+                device = runs[np.searchsorted(cuts, np.arange(layers), "right")]
             elif at % 4 == 2 and self.best is not None:
                 device = self.best[0].device
-            draws = rng.random((MOVES, DRAWS))
-            device = annealed(self.on, device.copy(), self.longest, HEAT, draws, self.pool)
-            self._quickest()
-
-    def _drawn(self, rng: np.random.Generator) -> Ints:
-        """About two runs of layers a device, at random."""
-        layers, devices = self.wanted.chain.layers, self.wanted.machines.devices
-        cuts = np.sort(rng.integers(0, layers + 1, 2 * devices))
-        return rng.integers(devices, size=2 * devices + 1)[np.searchsorted(cuts, np.arange(layers), "right")]
+            device = annealed(self.on, device.copy(), self.longest, HEAT, rng.random((MOVES, DRAWS)), pool)
+            known = np.flatnonzero(pool.value != NONE)
+            first = known[np.argmin(pool.value[known])] if len(known) else 0
+            if len(known) and (self.best is None or pool.value[first] < self.best[1].period):
+                period = int(pool.value[first])
+                self._take(*quick_schedule(wanted.chain, wanted.machines, self.on, pool.device[first], period))
 
     @property
     def longest(self) -> int:
@@ -317,16 +312,6 @@ class _PeriodSearch:
         on = self.on
         passed = on.forward[:, -1].max() + on.backward[:, -1].max() + on.transfers.max(axis=0).sum()
         return max(1, int(passed))
-
-    def _quickest(self) -> None:
-        """The best of the pool, where it is better than all else."""
-        known = np.flatnonzero(self.pool.value != NONE)
-        if not len(known):
-            return
-        at = known[np.argmin(self.pool.value[known])]
-        period = int(self.pool.value[at])
-        if self.best is None or period < self.best[1].period:
-            self._take(*quick_schedule(self.wanted.chain, self.wanted.machines, self.on, self.pool.device[at], period))
 
     def _take(self, allocation: Allocation, pattern: Pattern) -> None:
         wanted = self.wanted
@@ -338,80 +323,62 @@ class _PeriodSearch:
             self.best = allocation, pattern
 
     def race(self) -> None:
-        """The exact scheduler on every allocation, or on the best of the pool."""
-        k, total = self.wanted.k, self.wanted.k * self.longest
+        """Ask the exact scheduler for less, on every allocation that may have it, or on the best of the pool."""
+        wanted, k, total = self.wanted, self.wanted.k, self.wanted.k * self.longest
         if total > _MOST_TICKS or self.over:
             return
         below = total + 1 if self.best is None else ceil(self.best[1].period * k)
         seconds = self.until - time.monotonic()
-        every = self._every(-(-below // k))
-        rows = self._pooled() if every is None else every
-        posed = sorted(
-            self._posed(rows, below, seconds, apart=every is not None), key=lambda each: each.asked.least
-        )  # fmt: skip
-        least = below
-        for line in self._lines(posed, below, seconds):
-            if isinstance(line, RaceEnd):
-                least = line.least
-                continue
-            answer = posed[line.at].answered(line.told)
-            if answer.pattern is not None:
-                self._take(posed[line.at].question.allocation, answer.pattern)
-        if every is not None:
-            self.infeasible = not posed and self.best is None
-            self.least = Fraction(least, k)
-
-    def _every(self, below: int) -> Ints | None:
-        """All allocations that may have a period below that; None where they are too many."""
-        if self.wanted.chain.layers > _MOST_LAYERS:
-            return None
-        kind = ints(self.wanted.machines.kinds())
-        found, count = every_allocation(self.on, kind, below, EVERY)
-        return None if count > EVERY else ints(found[:count])
-
-    def _pooled(self) -> Ints:
-        """Those of the pool, the best first."""
         order = np.argsort(self.pool.value, kind="stable")
-        return self.pool.device[order[self.pool.value[order] != NONE]]
-
-    def _posed(self, rows: Ints, below: int, seconds: float, *, apart: bool) -> Iterator[ModuloTask]:
-        """Those that may be better."""
-        wanted = self.wanted
+        rows, every = self.pool.device[order[self.pool.value[order] != NONE]], False
+        if wanted.chain.layers <= _MOST_LAYERS:
+            found, count = every_allocation(self.on, ints(wanted.machines.kinds()), -(-below // k), EVERY)
+            rows, every = (found[:count], True) if count <= EVERY else (rows, False)
+        tasks = list[ModuloTask]()
         for row in rows:
             allocation = Allocation(device=row, devices=wanted.machines.devices)
             question = PeriodicProblem(
-                chain=wanted.machines.on(wanted.chain, allocation), allocation=allocation, k=wanted.k,
+                chain=wanted.machines.on(wanted.chain, allocation), allocation=allocation, k=k,
                 memory=wanted.machines.memory, model=wanted.model, most=below - 1, seconds=seconds, seed=wanted.seed,
-                apart=apart,
+                apart=every,
             )  # fmt: skip
-            posed = ModuloTask(question)
-            if not posed.misfit and posed.asked.least < below:
-                yield posed
+            task = ModuloTask(question)
+            if not task.misfit and task.asked.least < below:
+                tasks.append(task)
+        tasks.sort(key=lambda task: task.asked.least)
+        least = below
+        for line in self._lines(tasks, below, seconds):
+            if isinstance(line, RaceEnd):
+                least = line.least
+                continue
+            answer = tasks[line.at].answered(line.told)
+            if answer.pattern is not None:
+                self._take(tasks[line.at].question.allocation, answer.pattern)
+        if every:
+            self.infeasible = not tasks and self.best is None
+            self.least = Fraction(least, k)
 
-    def _lines(self, posed: list[ModuloTask], below: int, seconds: float) -> Iterator[RaceImprovement | RaceEnd]:
+    def _lines(self, tasks: list[ModuloTask], below: int, seconds: float) -> Iterator[RaceImprovement | RaceEnd]:
         """Yield the lines of the process; if it was ended, a line that proves nothing below the first period."""
-        if not posed:
+        if not tasks:
             yield RaceEnd(least=below)
             return
-        yield RaceEnd(least=posed[0].asked.least)
+        yield RaceEnd(least=tasks[0].asked.least)
         given = [msgspec.json.encode(RaceRequest(seconds=seconds, below=below))]
-        given += [msgspec.json.encode(each.asked) for each in posed]
+        given += [msgspec.json.encode(each.asked) for each in tasks]
         told = streamed(
-            "solvers.pipelining.race_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
+            "solvers.pipelining.modulo_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
         )  # fmt: skip
         for line in told:
             yield msgspec.json.decode(line, type=RaceImprovement | RaceEnd)
 
-
-# How little memory some allocation of a chain fits, one batch
-# in flight.
 
 MOST_SECONDS = 5.0
 """Upper limit of the seconds of the search."""
 
 
 def roomy_memory(chain: Chain, devices: int, model: MemoryModel, *, seconds: float = MOST_SECONDS) -> int:
-    """Bytes of each of the equal devices that some allocation fits; those of weights and one batch spread evenly.
+    """Return bytes of each of the equal devices that some allocation fits; weights and one batch are spread evenly.
 
     The least there is where CP-SAT proves so, and what is received takes nothing.
     """

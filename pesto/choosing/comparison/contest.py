@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.choosing.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.choosing.strategy_choice.data_parallel import DataParallel
-from pesto.choosing.strategy_choice.timed_split import TimedSplit, shortfall
+from pesto.choosing.strategy_choice.timed_split import shortfall
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
@@ -35,9 +35,6 @@ from solvers.bounds import quick_bounds
 from solvers.compiled.interruption import struck
 from solvers.timing.replay import bottom_levels
 
-# What a step offers to several devices, before any method places
-# it (ParDNN, Qararyah et al. 2020, section 6.2.2).
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShape:
@@ -56,7 +53,7 @@ class StepShape:
 
 
 def shape_of(graph: Graph, problem: Problem, cluster: Cluster) -> StepShape:
-    """The ratios of `problem`, which is of `graph` on `cluster`. O(n m + e)."""
+    """Return the ratios of `problem`, which is of `graph` on `cluster`. O(n m + e)."""
     work = int(shortest(problem).sum())
     longest = int(bottom_levels(problem, mean=False, communication=0.0).max(initial=0))
     places = accelerators(problem, cluster)
@@ -79,7 +76,7 @@ ALIASES = {"search": "pesto"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MethodEntry:
-    """What one method came to; all times are modelled, but for `seconds`."""
+    """Result of one method; all times are modelled, but for `seconds`."""
 
     method: str
     """Name in the table of methods."""
@@ -100,7 +97,7 @@ class MethodEntry:
     link_use: float
     """Share of the step that the busiest link carries something."""
     mended: bool = False
-    """Whether ops were moved, after the method's own answer, to fit the memory."""
+    """True if ops were moved, after the method's own answer, to fit the memory."""
     split: Split | None = field(default=None, repr=False)
     """Inside: where tensors are cut, how; the plan is then of the graph of parts."""
     rival: DataParallel | None = field(default=None, repr=False)
@@ -115,7 +112,7 @@ class MethodEntry:
 
     @property
     def fits(self) -> bool:
-        """Whether there is an answer, and its peaks are within every device's memory."""
+        """True if there is an answer, and its peaks are within every device's memory."""
         return self.status == "fits"
 
 
@@ -130,7 +127,7 @@ class Comparison:
     costs: Costs
     """Seconds of each op on each device."""
     shape: StepShape
-    """What the step offers to several devices."""
+    """Ratios that say how far several devices can help."""
     lower_bound_s: float
     """Seconds that no plan of the full graph can beat."""
     lower_bound_name: str
@@ -140,7 +137,7 @@ class Comparison:
     entries: tuple[MethodEntry, ...]
     """One for each method, in the order of the table of methods."""
     interrupted: bool
-    """Whether Ctrl-C ended it early."""
+    """True if Ctrl-C ended it early."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -158,7 +155,7 @@ class Comparison:
         return html_table(f"{self!r} of {self.graph.source}", ("method", "step", "memory", "place s"), rows)
 
     def ranked(self) -> list[MethodEntry]:
-        """What fits, by step time; then what does not; then what has no answer."""
+        """Return the entries that fit, by step time; then those that do not; then those without an answer."""
 
         def key(entry: MethodEntry) -> tuple[bool, bool, float]:
             return (entry.candidate is None, not entry.fits, entry.makespan_s or 0.0)
@@ -166,7 +163,7 @@ class Comparison:
         return sorted(self.entries, key=key)
 
     def best(self) -> Plan:
-        """The shortest plan that fits the memory.
+        """Return the shortest plan that fits the memory.
 
         InfeasibleError with the proof that no whole ops can be placed, where tensors that are cut do not fit either;
         SolverError when no method could run, NothingFoundError when no method's plan fits.
@@ -197,7 +194,7 @@ Hear = Callable[[MethodEntry], None]
 
 
 def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple[str, ...]:
-    """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown.
+    """Return the methods that are asked for, in the table's order; UsageError, with a suggestion, for an unknown one.
 
     "all" is all that can do with a graph, and with `shapes` those that cut tensors too; beside cut tensors stands what
     is no plan, data parallelism.
@@ -226,9 +223,18 @@ def compete(
 
     `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
     """
-    case, proof = _case(graph, cluster, costs, settings)
-    case = replace(case, shaped=entrants.shaped, shapeless=entrants.shapeless or case.shapeless)
-    bound, bound_name = quick_bounds.best(case.bench.problem)
+    proof = ""  # that nothing can fit
+    try:
+        problem = formulate(graph, costs, cluster, settings)
+    except InfeasibleError as infeasible:
+        problem, proof = build_problem(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
+    bench = CandidateEvaluator.of(graph, problem)
+    case = Case(bench=bench, cluster=cluster, costs=costs, alive=problem.memory, settings=settings)
+    alone = METHODS["framework-default"].propose(case)
+    alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
+    shapeless = entrants.shapeless or case.shapeless
+    case = replace(case, alive=alive, shaped=entrants.shaped, shapeless=shapeless)
+    bound, bound_name = quick_bounds.best(problem)
     record = SolveRecord(
         graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), exact=None
     )
@@ -246,35 +252,14 @@ def compete(
             raise
         interrupted = True
     return Comparison(
-        graph=graph,
-        cluster=cluster,
-        costs=costs,
-        shape=shape_of(graph, case.bench.problem, cluster),
-        lower_bound_s=bound * TICK_S,
-        lower_bound_name=bound_name,
-        proof=proof,
-        entries=tuple(entries),
+        graph=graph, cluster=cluster, costs=costs, shape=shape_of(graph, problem, cluster),
+        lower_bound_s=bound * TICK_S, lower_bound_name=bound_name, proof=proof, entries=tuple(entries),
         interrupted=interrupted,
-    )
-
-
-def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> tuple[Case, str]:
-    """The case, and the proof that nothing can fit, if there is one."""
-    proof = ""
-    try:
-        problem = formulate(graph, costs, cluster, settings)
-    except InfeasibleError as infeasible:
-        problem, proof = build_problem(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
-    bench = CandidateEvaluator.of(graph, problem)
-    alone = METHODS["framework-default"].propose(
-        Case(bench=bench, cluster=cluster, costs=costs, alive=problem.memory, settings=settings)
-    )
-    alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
-    return Case(bench=bench, cluster=cluster, costs=costs, alive=alive, settings=settings), proof
+    )  # fmt: skip
 
 
 def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[MethodEntry, bool]:
-    """What a method comes to, and whether it was interrupted."""
+    """Return a method's entry, and True if it was interrupted."""
     if METHODS[name].memory and proof:
         return _nothing(name, "refused", proof), False
     try:
@@ -282,7 +267,10 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
         if proposal.rival is not None:
             return _rival_entry(name, proposal, proposal.rival, case), False
         if proposal.cut is not None:
-            case, record = _of_parts(case, record, proposal.cut)
+            cut = proposal.cut
+            case = replace(case, bench=cut.bench, costs=cut.costs)
+            bound = quick_bounds.best(cut.bench.problem)
+            record = replace(record, graph=cut.graph, costs=cut.costs, bound=bound)
         candidate, seconds, mended = _run_and_repair(name, proposal, case)
         plan = None
         if candidate.fits:
@@ -298,62 +286,38 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
     computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
     used = payloads(graph, per_edge=False)[1]
     entry = MethodEntry(
-        method=candidate.name,
-        status="fits" if plan is not None else "oom",
-        seconds=seconds,
-        candidate=candidate,
+        method=candidate.name, status="fits" if plan is not None else "oom", seconds=seconds, candidate=candidate,
         plan=plan,
         detail=candidate.rule if candidate.fits else f"{candidate.rule}; {shortfall(candidate, case.cluster)}",
         cut_bytes=int(graph.tensor_bytes[used[timeline.schedule.sent_payload]].sum()),
         device_use=float(timeline.busy_s[computing].mean() / step),
         link_use=float(timeline.link_busy_s.max(initial=0.0) / step),
-    )
+    )  # fmt: skip
     split = proposal.cut.split if proposal.cut is not None else None
     return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
 
 
 def _rival_entry(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> MethodEntry:
-    """What is no plan: every device's peak is its replica's, and the slowest path is busy as long as the ring takes."""
+    """Return the entry of replicas: a device's peak is its replica's, the slowest path is busy throughout the ring."""
     one, cluster = rival.replica, case.cluster
     replicas = [device.name in rival.devices for device in cluster.devices]
     computing = int(np.flatnonzero(replicas)[0])
     step = max(rival.makespan_s, TICK_S)
     return MethodEntry(
-        method=name,
-        status="fits" if one.fits else "oom",
-        seconds=proposal.seconds,
-        candidate=replace(one, peak=np.where(replicas, rival.peak_bytes, one.peak)),
-        plan=None,
-        detail=proposal.rule if one.fits else f"{proposal.rule}; {shortfall(one, cluster)}",
-        cut_bytes=rival.sent_bytes,
+        method=name, status="fits" if one.fits else "oom", seconds=proposal.seconds,
+        candidate=replace(one, peak=np.where(replicas, rival.peak_bytes, one.peak)), plan=None,
+        detail=proposal.rule if one.fits else f"{proposal.rule}; {shortfall(one, cluster)}", cut_bytes=rival.sent_bytes,
         device_use=float(one.timeline.busy_s[one.timeline.problem.location == computing].mean() / step),
-        link_use=min(1.0, rival.ring_s / step),
-        rival=rival,
-    )
+        link_use=min(1.0, rival.ring_s / step), rival=rival,
+    )  # fmt: skip
 
 
 def _run_and_repair(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:
-    """(a proposal run, and repaired where its method knows memory; seconds in all; whether it was repaired)."""
-    method, candidate = METHODS[name], _simulate(name, proposal, case)
-    if not method.memory or candidate.fits or proposal.interrupted:
-        return candidate, proposal.seconds, False
-    began = time.perf_counter()
-    headroom, timing = case.settings.headroom, method.timing()
-    found = repair_candidate(case.bench, candidate, name=name, late=cpu_deadline(), headroom=headroom, timing=timing)
-    return found, proposal.seconds + time.perf_counter() - began, True
+    """Run a proposal, and repair it where its method knows memory; return its seconds in all, and True if repaired.
 
-
-def _of_parts(case: Case, record: SolveRecord, cut: TimedSplit) -> tuple[Case, SolveRecord]:
-    """The same step as parts."""
-    bound = quick_bounds.best(cut.bench.problem)
-    return (
-        replace(case, bench=cut.bench, costs=cut.costs),
-        replace(record, graph=cut.graph, costs=cut.costs, bound=bound),
-    )
-
-
-def _simulate(name: str, proposal: Proposal, case: Case) -> Candidate:
-    """The proposal, run; NoProposalError where it is invalid whatever the memory: a group torn apart, say."""
+    NoProposalError where it is invalid whatever the memory: a group torn apart, say.
+    """
+    method = METHODS[name]
     if proposal.rank is None:
         candidate = case.bench.placed(name, proposal.rule, proposal.device)
     else:
@@ -361,18 +325,16 @@ def _simulate(name: str, proposal: Proposal, case: Case) -> Candidate:
     roomy = replace(case.bench.problem, memory=np.zeros_like(case.bench.problem.memory))
     for wrong in check(roomy, candidate.timeline.schedule):
         raise NoProposalError("failed", f"invalid: {wrong.kind}: {wrong.text}")
-    return candidate
+    if not method.memory or candidate.fits or proposal.interrupted:
+        return candidate, proposal.seconds, False
+    began = time.perf_counter()
+    headroom, timing = case.settings.headroom, method.timing()
+    repaired = repair_candidate(case.bench, candidate, name=name, late=cpu_deadline(), headroom=headroom, timing=timing)
+    return repaired, proposal.seconds + time.perf_counter() - began, True
 
 
 def _nothing(name: str, status: str, why: str) -> MethodEntry:
     return MethodEntry(
-        method=name,
-        status=status,
-        seconds=0.0,
-        candidate=None,
-        plan=None,
-        detail=why,
-        cut_bytes=0,
-        device_use=0.0,
+        method=name, status=status, seconds=0.0, candidate=None, plan=None, detail=why, cut_bytes=0, device_use=0.0,
         link_use=0.0,
-    )
+    )  # fmt: skip

@@ -32,7 +32,7 @@ from solvers.instances.plain import fork
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """What a method may look at."""
+    """The inputs of a method."""
 
     bench: CandidateEvaluator
     cluster: Cluster
@@ -41,7 +41,7 @@ class Case:
     """[n] bytes of each op at one device's peak, for planning (`pesto.planning.solving.baselines.estimates`)."""
     settings: Settings
     shaped: TypedGraph | None = None
-    """What the ops are to one who cuts tensors; None where nothing says."""
+    """Types and shapes of the ops, for methods that cut tensors; None where nothing says."""
     shapeless: str = "a graph file has no shapes - name the step itself"
     """Why there is no `shaped`."""
 
@@ -58,7 +58,7 @@ class Proposal:
     seconds: float
     """Measured seconds to place, without what all methods share (simulation, checks)."""
     interrupted: bool = False
-    """Whether Ctrl-C ended the method early."""
+    """True if Ctrl-C ended the method early."""
     cut: TimedSplit | None = None
     """Where tensors are cut: the answer is of this split's step, and of no placement of the graph."""
     rival: DataParallel | None = None
@@ -84,11 +84,11 @@ class ComparisonMethod:
     """Where the method is described."""
     propose: Propose
     memory: bool = False
-    """Whether its source respects a device's memory: then its plans are repaired where they do not fit."""
+    """True if its source respects a device's memory: then its plans are repaired where they do not fit."""
     timing: Callable[[], Callable[[Problem, Ints], Schedule] | None] = lambda: None
     """Loads what makes the schedules of a repair; None where it keeps the plan's order."""
     cuts: bool = False
-    """Whether it cuts tensors, and needs to know shapes."""
+    """True if it cuts tensors, and needs to know shapes."""
 
 
 def _by_scope(rule: Callable[..., RulePlacement]) -> Propose:
@@ -146,12 +146,9 @@ def _solver(name: str, *, memory: bool) -> Propose:
             if result.schedule is not None:
                 rank = case.bench.order_of(result.schedule)
                 return Proposal(
-                    device=result.schedule.device,
-                    rank=rank,
-                    rule=f"{name} on the full graph",
-                    seconds=result.seconds,
+                    device=result.schedule.device, rank=rank, rule=f"{name} on the full graph", seconds=result.seconds,
                     interrupted=stopped,
-                )
+                )  # fmt: skip
             if stopped:
                 raise KeyboardInterrupt
             if result.status not in (Status.UNKNOWN, Status.INFEASIBLE):
@@ -164,7 +161,7 @@ def _solver(name: str, *, memory: bool) -> Propose:
 
 
 def _problems(case: Case, *, memory: bool) -> Iterator[Problem]:
-    """What a method is given: one problem after the other, until it finds room for all."""
+    """Yield the problems that a method is given, one after the other, until it finds room for all."""
     if memory:
         yield from estimates(case.bench.problem, case.alive)
     else:
@@ -187,33 +184,29 @@ def _single(case: Case) -> Proposal:
     return Proposal(device=device, rank=None, rule=rule, seconds=time.perf_counter() - began)
 
 
-def _cutting(method: str) -> Propose:
-    """Cuts for all accelerators, by one cut and by one after the other, whichever step is shorter."""
-
-    def propose(case: Case) -> Proposal:
-        if case.shaped is None:
-            raise NoProposalError("refused", case.shapeless)
-        began, found, why = time.perf_counter(), list[TimedSplit](), list[str]()
-        ways = factorings(len(accelerators_of(case.cluster)))
-        for factors in ways:
-            step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(ways)
-            try:
-                *_, cuts = cut_and_time(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
-                found += cuts
-            except (UsageError, NothingFoundError) as none:
-                why.append(str(none))
-        if not found:
-            raise NoProposalError("refused", why[0])
-        cut = quickest(found)
-        if cut.proof:
-            raise NoProposalError("refused", cut.proof)
-        took, best = time.perf_counter() - began, cut.candidate
-        return Proposal(
-            device=best.timeline.schedule.device, rank=best.rank, rule=f"{best.name}: {best.rule}; modelled op times",
-            seconds=took, cut=cut,
-        )  # fmt: skip
-
-    return propose
+def _cut(case: Case) -> Proposal:
+    """Cut tensors for all accelerators, by one cut and by one after the other, whichever step is shorter."""
+    if case.shaped is None:
+        raise NoProposalError("refused", case.shapeless)
+    began, found, why = time.perf_counter(), list[TimedSplit](), list[str]()
+    cuts_of_all = factorings(len(accelerators_of(case.cluster)))
+    for factors in cuts_of_all:
+        step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(cuts_of_all)
+        try:
+            *_, cuts = cut_and_time(step, factors, case.cluster, case.settings, seconds=seconds)
+            found += cuts
+        except (UsageError, NothingFoundError) as none:
+            why.append(str(none))
+    if not found:
+        raise NoProposalError("refused", why[0])
+    cut = quickest(found)
+    if cut.proof:
+        raise NoProposalError("refused", cut.proof)
+    took, best = time.perf_counter() - began, cut.candidate
+    return Proposal(
+        device=best.timeline.schedule.device, rank=best.rank, rule=f"{best.name}: {best.rule}; modelled op times",
+        seconds=took, cut=cut,
+    )  # fmt: skip
 
 
 def _replicas(case: Case) -> Proposal:
@@ -238,12 +231,9 @@ def _pesto(case: Case) -> Proposal:
     outcome = solve(case.bench.graph, case.cluster, case.costs, case.settings, lambda _: None)
     plan = outcome.plan
     return Proposal(
-        device=plan.schedule.device,
-        rank=plan.rank,
-        rule=f"{plan.provenance.chosen}: {plan.provenance.rule}",
-        seconds=time.perf_counter() - began,
-        interrupted=outcome.interrupted,
-    )
+        device=plan.schedule.device, rank=plan.rank, rule=f"{plan.provenance.chosen}: {plan.provenance.rule}",
+        seconds=time.perf_counter() - began, interrupted=outcome.interrupted,
+    )  # fmt: skip
 
 
 METHODS: dict[str, ComparisonMethod] = {
@@ -259,9 +249,7 @@ METHODS: dict[str, ComparisonMethod] = {
     },
     "list": ComparisonMethod(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
     "pesto": ComparisonMethod(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
-    "split": ComparisonMethod(
-        source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cutting("exact"), cuts=True
-    ),
+    "split": ComparisonMethod(source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cut, cuts=True),
     "data-parallel": ComparisonMethod(
         source="what users do today: replicas, gradients summed in a ring", propose=_replicas, cuts=True
     ),

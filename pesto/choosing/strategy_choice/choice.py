@@ -146,14 +146,9 @@ class StrategyChoice:
 
 
 def choose(
-    step: tuple[Graph, TypedGraph | str],
-    cluster: Cluster,
-    costs: Costs,
-    settings: Settings,
-    watch: Watch,
-    *,
+    step: tuple[Graph, TypedGraph | str], cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, *,
     cuts: Sequence[Shape],
-) -> StrategyChoice:
+) -> StrategyChoice:  # fmt: skip
     """Time the step cut in each of `cuts`, then placed in what is left of the time limit, then both, and choose.
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
@@ -178,20 +173,27 @@ def choose(
     known = ""
 
     def left_s() -> float:
-        """Seconds of the limit that are left; when deterministic all, since cuts seldom take theirs."""
+        """Return seconds of the limit that are left; when deterministic all, since cuts seldom take theirs."""
         spent = 0.0 if settings.deterministic else time.monotonic() - began
         return max(0.0, settings.time_limit_s - spent)
 
     def place() -> Iterator[StrategyPlan]:
         nonlocal bound, known
         best = min((kind.makespan_s or 0.0 for kind in search.kinds if kind.fits), default=None)
-        bound, known = _bound(graph, costs, cluster, settings)
+        try:
+            ticks, known = quick_bounds.best(formulate(graph, costs, cluster, settings))
+            bound = ticks * TICK_S
+        except PestoError as none:  # placing fails with the same error, and its row says so
+            bound, known = None, str(none)
         left = max(LEAST_S, left_s())
         beaten = best is not None and bound is not None and best < bound
         asked = replace(settings, time_limit_s=left if to_cut is None else left * (1 - BOTH_SHARE))
         if beaten:
             asked = replace(asked, time_limit_s=0.0) if settings.deterministic else replace(asked, gap=ANY_GAP)
-        yield from _place(graph, cluster, costs, asked, watch)
+        starts = time.monotonic()
+        outcome, board = place_from_board(graph, cluster, costs, asked, watch)
+        seconds = time.monotonic() - starts
+        yield StrategyPlan(name=PLACE, kind=PLACE, seconds=seconds, outcome=outcome, board=board)
 
     def both(step: tuple[Graph, TypedGraph]) -> Iterator[StrategyPlan]:
         left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
@@ -247,7 +249,7 @@ class _StrategySearch:
 
 
 def _nothing(kinds: Sequence[StrategyPlan]) -> BaseException:
-    """The error of a step of which no kind fits."""
+    """Return the error of a step of which no kind fits."""
     failed = [kind.error for kind in kinds if kind.error is not None and not isinstance(kind.error, _NO_PLAN)]
     if failed:
         return next((error for error in failed if isinstance(error, KeyboardInterrupt)), failed[0])
@@ -325,25 +327,10 @@ def _split_name(factors: Shape) -> str:
     return f"{SPLIT} {'x'.join(map(str, factors))}"
 
 
-def _bound(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> tuple[float | None, str]:
-    """Seconds that no placement of whole ops can beat, and the argument; None where no placement is possible."""
-    try:
-        ticks, name = quick_bounds.best(formulate(graph, costs, cluster, settings))
-    except PestoError as none:  # placing fails with the same error, and its row says so
-        return None, str(none)
-    return ticks * TICK_S, name
-
-
-def _place(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Iterator[StrategyPlan]:
-    began = time.monotonic()
-    outcome, board = place_from_board(graph, cluster, costs, settings, watch)
-    yield StrategyPlan(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, outcome=outcome, board=board)
-
-
 def place_from_board(
     graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch
 ) -> tuple[SolveOutcome, tuple[BoardCluster, SolveOutcome] | None]:
-    """A placement on the whole cluster, that of one board where there are several and it fits, from which it began.
+    """Place on the whole cluster, from a placement on one board where there are several; return both.
 
     InfeasibleError, NothingFoundError, SolverError of `pesto.planning.solving.flow.solve`.
     """

@@ -25,7 +25,7 @@ from solvers.arrays import bools, ints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataParallel:
-    """What it comes to on all accelerators of a cluster; modelled, and no plan."""
+    """A replica of the step on each accelerator of a cluster; modelled, and no plan."""
 
     replica: Candidate
     """One device's step on its share of the batch, with whole variables."""
@@ -50,7 +50,7 @@ class DataParallel:
 def data_parallel(
     step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, *, seconds: float
 ) -> DataParallel:
-    """A step's work cut along its batch; UsageError where that divides nothing, NothingFoundError without time."""
+    """Cut a step's work along its batch; UsageError where that divides nothing, NothingFoundError without time."""
     graph, shaped = step
     devices = accelerators_of(cluster)
     split = divide(
@@ -75,7 +75,7 @@ def data_parallel(
 
 
 def replica_of(parts: WorkerParts) -> WorkerParts:
-    """What the first worker does, of what it has itself; its partial sums are handed on as they are, for the ring."""
+    """Return the first worker's parts, made of what it has itself; its partial sums stay as they are, for the ring."""
     first = np.array([part.worker == 0 for part in parts.parts])
     # [p] parts that sum the workers' partial results, or bring the sums: the ring does that.
     ways = parts.division.ways
@@ -96,23 +96,16 @@ def replica_of(parts: WorkerParts) -> WorkerParts:
     data = (number[src] >= 0) & (number[parts.dst] >= 0)
     control = (number[parts.control_src] >= 0) & (number[parts.control_dst] >= 0)
     return replace(
-        parts,
-        parts=tuple(parts.parts[k] for k in mine.tolist()),
-        src=ints(number[src[data]]),
-        output=output[data],
-        dst=ints(number[parts.dst[data]]),
-        input=parts.input[data],
-        control_src=ints(number[parts.control_src[control]]),
-        control_dst=ints(number[parts.control_dst[control]]),
-        clone=ints(np.where(parts.clone >= 0, number[parts.clone], -1)),
-        results=(),
-        for_results=int(data.sum()),
+        parts, parts=tuple(parts.parts[k] for k in mine.tolist()), src=ints(number[src[data]]), output=output[data],
+        dst=ints(number[parts.dst[data]]), input=parts.input[data],
+        control_src=ints(number[parts.control_src[control]]), control_dst=ints(number[parts.control_dst[control]]),
+        clone=ints(np.where(parts.clone >= 0, number[parts.clone], -1)), results=(), for_results=int(data.sum()),
         place=parts.place[mine],
-    )
+    )  # fmt: skip
 
 
 def ring_s(cluster: Cluster, devices: tuple[str, ...], size: int) -> float:
-    """Seconds of 2 (k - 1) rounds, each of k devices sending a k-th to the next; the slowest path sets the pace."""
+    """Return seconds of 2 (k - 1) rounds, each of k devices sending a k-th to the next, at the slowest path's pace."""
     place = {device.name: d for d, device in enumerate(cluster.devices)}
     around = [place[name] for name in (*devices, devices[0])]
     paths = [cluster.paths[a][b] for a, b in pairwise(around)]

@@ -50,7 +50,7 @@ class Aim(NamedTuple):
     """Which ops are worth to be cut."""
 
     share: float
-    """Of the step, for which the others must idle beside an op, at least."""
+    """Least share of the step for which the others must idle beside an op."""
     alone: bool
     """As if the others idled beside every op: what else there is to do is then placed around what is cut."""
 
@@ -64,7 +64,7 @@ AIMS = (
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
 WAITING = 0.5
-"""Of a link's latency, what a transfer of an op that is cut as if alone costs besides its bytes."""
+"""Share of a link's latency that a transfer of an op that is cut as if alone costs besides its bytes."""
 AT_ONCE = 2
 """Partial splits that are sought at once: a process each."""
 TRYING = 0.7
@@ -94,14 +94,10 @@ class _TriedSplit:
 
 
 def split_partially(
-    step: tuple[Graph, TypedGraph],
-    cluster: Cluster,
-    settings: Settings,
-    placements: Sequence[tuple[Cluster, SolveOutcome]],
-    watch: Watch,
-    splits: Sequence[Split] = (),
-) -> TimedSplit | None:
-    """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
+    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings,
+    placements: Sequence[tuple[Cluster, SolveOutcome]], watch: Watch, splits: Sequence[Split] = (),
+) -> TimedSplit | None:  # fmt: skip
+    """Cut the long ops of a placement and search for the time limit; return the best step, None where nothing is cut.
 
     placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first,
     unless it takes much longer than another. splits: of the whole step, the shortest first. What those of one cut cut
@@ -122,38 +118,33 @@ def split_partially(
         found = solve(chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, start)
     except (InfeasibleError, NothingFoundError):
         return None
-    places = _places(chosen, cluster, found.plan)
+    best = found.candidates[found.plan.provenance.chosen]
+    if best is None:
+        raise ValueError("a plan is of a candidate")
+    # The accelerator of each part, counted as workers are; its worker's for what a host runs.
+    number = {name: at for at, name in enumerate(accelerators_of(cluster))}
+    lanes = (number.get(found.plan.lane_device[device], -1) for device in found.plan.schedule.device.tolist())
+    parts = zip(lanes, chosen.parts.parts, strict=True)
+    places = tuple(at if at >= 0 else number[chosen.order[part.worker]] for at, part in parts)
     costs = chosen.costs if on is cluster else model_costs(chosen.graph, cluster)
     problem = found.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
     bench = CandidateEvaluator.of(chosen.graph, problem)
+    candidate = replace(best, rule=f"long ops cut, the rest placed: {best.rule}")
+    if on is not cluster:
+        known = carry_over(found.plan, bench.graph, bench.problem, cluster)
+        candidate = bench.ordered(best.name, candidate.rule, known.device, known.rank)
     return TimedSplit(
         split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
-        costs=costs, bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
+        costs=costs, bench=bench, candidate=candidate, proof="",
         devices=tuple(device.name for device in cluster.devices),
         sent_bytes=replace(chosen.parts, place=ints(places)).moved_bytes(),
     )  # fmt: skip
 
 
-def _candidate(found: SolveOutcome, bench: CandidateEvaluator, cluster: Cluster | None) -> Candidate:
-    """What was chosen; on a cluster that the plan was not made for, carried over to it."""
-    chosen = found.candidates[found.plan.provenance.chosen]
-    if chosen is None:
-        raise ValueError("a plan is of a candidate")
-    rule = f"long ops cut, the rest placed: {chosen.rule}"
-    if cluster is None:
-        return replace(chosen, rule=rule)
-    known = carry_over(found.plan, bench.graph, bench.problem, cluster)
-    return bench.ordered(chosen.name, rule, known.device, known.rank)
-
-
 def _tries(
-    step: tuple[Graph, TypedGraph],
-    placements: Sequence[tuple[Cluster, SolveOutcome]],
-    splits: Sequence[Split],
-    settings: Settings,
-    *,
-    seconds: float,
-) -> Iterator[tuple[int, _TriedSplit]]:
+    step: tuple[Graph, TypedGraph], placements: Sequence[tuple[Cluster, SolveOutcome]], splits: Sequence[Split],
+    settings: Settings, *, seconds: float,
+) -> Iterator[tuple[int, _TriedSplit]]:  # fmt: skip
     """Partial splits of each placement: what whole splits cut, then more or fewer ops, until the time is over.
 
     Of the first whole split, and of one aim at least, whatever the time; each with the number of its placement. In
@@ -161,7 +152,9 @@ def _tries(
     one where these cut nothing.
     """
     ends, (_, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
-    sizes = [_sizes(on) for on, _ in placements]
+    # Ops are cut in as many parts as a board has accelerators, in as many as there are, and in two.
+    each_size = [(max(2, board_size(on)), len(accelerators_of(on)), 2) for on, _ in placements]
+    sizes = [tuple(dict.fromkeys(each)) for each in each_size]
     first = cutting_order([placed.plan.makespan_s for _, placed in placements])
     starts = [each.division for each in splits if len(each.division.factors) == 1]
     begun: list[_CutRequest] = [
@@ -185,7 +178,7 @@ def _tries(
         at, workers, aim = wanted
         on, placed = placements[at]
         start = aim if isinstance(aim, Division) else None
-        gain = _gain(placed, on, aim, workers) if isinstance(aim, Aim) else _gain_of_cuts(aim, on)
+        gain = _gain(placed, on, aim, workers)
         left = max(1.0, seconds if fixed else ends - time.monotonic())
         if not any(gain.worth):
             return None
@@ -211,13 +204,8 @@ def _tries(
 
 
 def cutting_order(makespans: Sequence[float]) -> list[int]:
-    """Placements in the order in which their ops are cut: as they stand, but those that take far longer last."""
+    """Return placements in the order in which their ops are cut: as they stand, but those that take far longer last."""
     return sorted(range(len(makespans)), key=lambda at: makespans[at] > FAR * min(makespans))
-
-
-def _sizes(cluster: Cluster) -> tuple[int, ...]:
-    """In how many parts ops are cut: as many as a board has accelerators, all, and two."""
-    return tuple(dict.fromkeys((max(2, board_size(cluster)), len(accelerators_of(cluster)), 2)))
 
 
 def _try_split(
@@ -254,7 +242,7 @@ def _rename_ops(plan: Plan) -> Plan:
 
 
 def idle_ticks(placed: SolveOutcome, cluster: Cluster) -> Floats:
-    """[n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
+    """Return [n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
     run, fast = placed.plan.schedule, _fast(cluster)
     lanes = np.flatnonzero(fast[placed.problem.location])
     idle = idle_under(run, ints(lanes), ints(range(placed.problem.tasks)))
@@ -267,10 +255,23 @@ def _fast(cluster: Cluster) -> Bools:
     return np.array([device.name in names for device in cluster.devices])
 
 
-def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim, workers: int) -> CutGain:
-    """What links send in the time that is saved by cutting each op, but for starting kernels."""
+def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim | Division, workers: int) -> CutGain:
+    """Return the bytes that links send in the time saved by cutting each op, but for starting kernels.
+
+    Of ops that a division cuts nothing but their part in what is cut beside them.
+    """
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    # Seconds of each byte, and latency, from a device to the farthest of so many with it.
+    paths = [[cluster.paths[a][b] for b in fast if b != a] for a in fast]
+    known = [[(0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in row] for row in paths]
+    reached, latency = min(sorted(row)[workers - 2] for row in known)
+    # What a link sends while the host feeds a byte, and while it copies one.
+    feed_s, copy_s = feed_s_per_byte(cluster, fast)
+    feeding = CutGain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
+    if isinstance(aim, Division):
+        return replace(feeding, worth=[int(cut) for cut in cut_ops(aim.ways)])
     run, tick_s = placed.plan.schedule, placed.plan.tick_s
-    took, fast = run.finish - run.start, np.flatnonzero(_fast(cluster)).tolist()
+    took = run.finish - run.start
     idle = np.where(_fast(cluster)[placed.problem.location[run.device]], took, 0)
     idle = idle if aim.alone else idle_ticks(placed, cluster)
     some = took[took > 0]
@@ -278,34 +279,6 @@ def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim, workers: int) -> Cut
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
     at_least = np.where(idle >= aim.share * run.makespan, idle, 0)
     seconds = at_least * shrinks * tick_s * (1 - 1 / workers)
-    reached, latency = min(_link_reach(cluster, a, fast, workers) for a in fast)
     worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
     transfer = int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0
-    return replace(_feeding(cluster, fast, reached), worth=worth, transfer=transfer)
-
-
-def _gain_of_cuts(division: Division, cluster: Cluster) -> CutGain:
-    """That of ops which a division cuts: nothing but their part in what is cut beside them."""
-    fast = np.flatnonzero(_fast(cluster)).tolist()
-    reached, _ = min(_link_reach(cluster, a, fast, division.workers) for a in fast)
-    return replace(_feeding(cluster, fast, reached), worth=[int(cut) for cut in cut_ops(division.ways)])
-
-
-def _feeding(cluster: Cluster, fast: Sequence[int], reached: float) -> CutGain:
-    """What a link sends while the host feeds a byte, and while it copies one, in `reached` seconds a byte."""
-    feed_s, copy_s = feed_s_per_byte(cluster, fast)
-    return CutGain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
-
-
-def _link_reach(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:
-    """(seconds of each byte, latency) from a device to the farthest of so many with it."""
-    paths = [cluster.paths[a][b] for b in fast if b != a]
-    return sorted((0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in paths)[workers - 2]
-
-
-def _places(tried: _TriedSplit, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
-    """[p] the accelerator of each part, counted as workers are; its worker's for what a host runs."""
-    number = {name: at for at, name in enumerate(accelerators_of(cluster))}
-    home = [number[name] for name in tried.order]
-    on = (number.get(plan.lane_device[device], -1) for device in plan.schedule.device.tolist())
-    return tuple(at if at >= 0 else home[part.worker] for at, part in zip(on, tried.parts.parts, strict=True))
+    return replace(feeding, worth=worth, transfer=transfer)

@@ -1,4 +1,8 @@
-"""A split on a cluster: what its step takes, and what each device holds, by the simulator that times all plans."""
+"""Splits on a cluster: its accelerators and boards, the cuts that are asked for, and each split's step, timed.
+
+All is run by the simulator that times all plans. A board is the accelerators that are near each other, as a cluster of
+their own with all hosts.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -32,9 +36,6 @@ from pesto.split.worker_parts import build_worker_parts
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
 
-# One board of a cluster: the accelerators that are near each
-# other, as a cluster of their own with all hosts.
-
 NEAR = 2.01
 """Times the seconds per byte of the fastest path: what is beyond is another board."""
 
@@ -48,13 +49,13 @@ class BoardCluster:
 
 
 def accelerators_of(cluster: Cluster) -> tuple[str, ...]:
-    """The devices that workers are put on: those that are no hosts, or hosts where there are no others."""
+    """Return the devices that workers are put on: those that are no hosts, or hosts where there are no others."""
     fast = tuple(device.name for device in cluster.devices if device.kind != "cpu")
     return fast or tuple(device.name for device in cluster.devices)
 
 
 def board_size(cluster: Cluster) -> int:
-    """Accelerators that the first sends to at half of its best speed, or faster; of these so many that divide all."""
+    """Return how many accelerators the first sends to at half of its best speed or faster, rounded to divide all."""
     fast = _fast(cluster).tolist()
     speeds = [s_per_byte(cluster, fast[0], other) for other in fast[1:]]
     near = 1 + sum(speed <= NEAR * min(speeds) for speed in speeds)
@@ -62,7 +63,7 @@ def board_size(cluster: Cluster) -> int:
 
 
 def first_board(cluster: Cluster, costs: Costs) -> BoardCluster | None:
-    """The first accelerator and, one by one, the nearest to all in it; None where all are near, or it is alone."""
+    """Return the first accelerator and, one by one, the nearest to all in it; None where all are near."""
     fast, many = _fast(cluster), board_size(cluster) if len(accelerators_of(cluster)) > 1 else 1
     if many in (1, len(fast)):
         return None
@@ -82,7 +83,7 @@ def first_board(cluster: Cluster, costs: Costs) -> BoardCluster | None:
 
 
 def s_per_byte(cluster: Cluster, a: int, b: int) -> float:
-    """Seconds of each byte from device to device; 0 where there is no path."""
+    """Return seconds of each byte from device to device; 0 where there is no path."""
     path = cluster.paths[a][b]
     return 0.0 if path is None else path.s_per_byte
 
@@ -132,7 +133,7 @@ class TimedSplit:
 
 
 def factorings(workers: int) -> tuple[Shape, ...]:
-    """The cuts that are tried for so many accelerators: one for all, one for each prime factor, one for some of them.
+    """Return the cuts that are tried for so many accelerators: one for all, one a prime factor, one for some of them.
 
     UsageError for fewer than two.
     """
@@ -151,7 +152,7 @@ def factorings(workers: int) -> tuple[Shape, ...]:
 def time_with_first_cuts(
     step: tuple[Graph, TypedGraph], split: Split, cluster: Cluster, settings: Settings
 ) -> tuple[TimedSplit, ...]:
-    """A split's step, and those of its first cuts alone, on as few accelerators as these are for."""
+    """Return a split's step, and those of its first cuts alone, on as few accelerators as these are for."""
     graph, shaped = step
     many = len(split.division.factors)
     fewer = [first_cuts(shaped, split, cuts) for cuts in range(1, many)] if len(split.cuts) == many else []
@@ -189,7 +190,7 @@ def cut_and_time(
 
 
 def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
-    """UsageError for seconds without a cluster, or with what counts bytes."""
+    """Raise UsageError for seconds without a cluster, or with what counts bytes."""
     if objective == SECONDS and cluster is None:
         raise UsageError.build(
             "seconds: on which machine?", remedy="give a cluster too, or leave the objective at bytes"
@@ -201,7 +202,7 @@ def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> No
 
 
 def rules_for(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
-    """The rules, with prices of a step on a cluster where seconds are the objective."""
+    """Return the rules, with prices of a step on a cluster where seconds are the objective."""
     graph, cluster = on
     if objective != SECONDS or graph is None or cluster is None:
         return rules
@@ -209,7 +210,7 @@ def rules_for(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | No
 
 
 def priced_rules(graph: Graph, cluster: Cluster, workers: int) -> Rules:
-    """Rules by which a step is cut to take few seconds on the first accelerators of a cluster, all modelled."""
+    """Return rules by which a step is cut to take few seconds on a cluster's first accelerators, all modelled."""
     first = set(accelerators_of(cluster)[:workers])
     fast = [at for at, device in enumerate(cluster.devices) if device.name in first]
     paths = [path for a in fast for b in fast if (path := cluster.paths[a][b]) is not None and a != b]
@@ -230,7 +231,7 @@ def priced_rules(graph: Graph, cluster: Cluster, workers: int) -> Rules:
 
 
 def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float]:
-    """Seconds that a byte takes from the nearest host to the farthest accelerator, and to be copied on a host first.
+    """Return seconds a byte from the nearest host to the farthest accelerator, and for a copy on a host first.
 
     Zeros where no host is apart from the accelerators.
     """
@@ -242,7 +243,7 @@ def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float
 
 
 def time_split(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
-    """A split's step on a cluster, worker w on its w-th accelerator.
+    """Return a split's step on a cluster, worker w on its w-th accelerator.
 
     Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
     one after the other. UsageError where there are fewer than workers.
@@ -273,7 +274,7 @@ class PinnedRun:
 
 
 def run_pinned(step: Graph, cluster: Cluster, settings: Settings, called: tuple[str, str]) -> PinnedRun:
-    """The run of pinned ops on modelled costs; `called` is its name and rule."""
+    """Return the run of pinned ops on modelled costs; `called` is its name and rule."""
     costs, proof = model_costs(step, cluster), ""
     try:
         problem = formulate(step, costs, cluster, settings)
@@ -285,7 +286,7 @@ def run_pinned(step: Graph, cluster: Cluster, settings: Settings, called: tuple[
 
 
 def quickest(found: Sequence[TimedSplit]) -> TimedSplit:
-    """The shortest step among those that fit; among those that lack least memory where none does."""
+    """Return the shortest step among those that fit; among those that lack least memory where none does."""
     fitting = [each for each in found if each.candidate.fits]
     if fitting:
         return min(fitting, key=lambda each: each.candidate.makespan)
@@ -293,14 +294,14 @@ def quickest(found: Sequence[TimedSplit]) -> TimedSplit:
 
 
 def shortfall(candidate: Candidate, cluster: Cluster) -> str:
-    """Which device lacks how much."""
+    """Return which device lacks how much."""
     over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
     most, name = max(over)
     return f"{name} lacks {size(most)}"
 
 
 def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
-    """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
+    """Return the cluster to time a split on; UsageError for too few accelerators, or where there are only shapes."""
     if not source.has_shapes:
         raise UsageError.build(
             "shapes alone cannot be timed", where=source.file, remedy="name the step itself, or no cluster"
@@ -314,14 +315,12 @@ def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
 
 
 def refuse_short(clocked: TimedSplit, machine: Cluster) -> None:
-    """InfeasibleError, or NothingFoundError, for a split that does not fit, with the bytes that lack."""
+    """Raise InfeasibleError, or NothingFoundError, for a split that does not fit, with the bytes that lack."""
     remedy = "give more workers, larger devices or a smaller batch"
     if clocked.proof:
         raise InfeasibleError.build(f"{clocked.proof}, cut as it is", remedy=remedy)
     raise NothingFoundError.build(f"the split does not fit: {shortfall(clocked.candidate, machine)}", remedy=remedy)
 
-
-# The cuts of a step that a user asks for in words.
 
 RUNS_ALONE = "a split cuts them into parts and runs as a program of its own, beside no plan"
 """Why no split is made beside the plan of another step."""
@@ -330,14 +329,14 @@ AUTO = "auto"
 
 
 def named_cuts(words: str) -> tuple[Shape, ...]:
-    """The cuts of words such as 2x2,4, each once; none of `AUTO`; UsageError for what is no cut."""
+    """Return the cuts of words such as 2x2,4, each once; none of `AUTO`; UsageError for what is no cut."""
     if words == AUTO:
         return ()
     return tuple(dict.fromkeys(parse_factors(word.strip()) for word in words.split(",")))
 
 
 def cuts_of(words: str, cluster: Cluster) -> tuple[Shape, ...]:
-    """The cuts for a cluster; UsageError for what is no cut, or needs more accelerators than there are."""
+    """Return the cuts for a cluster; UsageError for what is no cut, or needs more accelerators than there are."""
     many = len(accelerators_of(cluster))
     found = named_cuts(words) or factorings(many)
     for factors in found:

@@ -30,12 +30,12 @@ class PlacedStep:
     seconds: float
     """Predicted seconds of the step."""
     fits: bool
-    """Whether the step fits the memory."""
+    """True if the step fits the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SweepRow:
-    """What one point came to."""
+    """Result of one point."""
 
     point: ClusterPoint
     """The changed cluster."""
@@ -77,15 +77,15 @@ class Sweep:
     graph: Graph
     """The step that was solved at every point."""
     cluster: Cluster
-    """What the points change."""
+    """The cluster that the points change."""
     grid: SweepGrid
     """The values of each axis, and the points that they make."""
     rows: tuple[SweepRow, ...]
     """One for each point that is done."""
     interrupted: bool
-    """Whether Ctrl-C ended it early."""
+    """True if Ctrl-C ended it early."""
     costs_note: str = ""
-    """What the op times of the base leave out, as `Costs.said` has it."""
+    """Omissions of the base's op times, as `Costs.said` has them."""
 
     def __repr__(self) -> str:
         """One line, without the rows."""
@@ -93,7 +93,7 @@ class Sweep:
         return f"Sweep({done} on {', '.join(self.grid.values)} around {shown(self.cluster.name, 24)})"
 
     def _repr_html_(self) -> str:
-        """What each point came to, in the order of the solves, as a table for notebooks."""
+        """Return the result of each point, in the order of the solves, as a table for notebooks."""
         rows = [
             (
                 row.point.text(self.grid.values), row.status,
@@ -105,25 +105,26 @@ class Sweep:
         return html_table(f"{self!r} of {self.graph.source}", ("point", "status", "step ms", "below expert"), rows)
 
     def on(self, axis: str) -> list[SweepRow]:
-        """The rows at which no other axis differs from the base, by the axis's value; all of them in a cross."""
-        rows = [row for row in self.rows if self.grid.cross or self._alone(row.point, axis)]
-        return sorted(rows, key=lambda row: getattr(row.point, axis))
+        """Return the rows at which no other axis differs from the base, by the axis's value; all of them in a cross."""
 
-    def _alone(self, point: ClusterPoint, axis: str) -> bool:
-        at = getattr(point, axis)
-        return at in self.grid.values.get(axis, ()) and replace(self.grid.base, **{axis: at}) == point
+        def alone(point: ClusterPoint) -> bool:
+            at = getattr(point, axis)
+            return at in self.grid.values.get(axis, ()) and replace(self.grid.base, **{axis: at}) == point
+
+        rows = [row for row in self.rows if self.grid.cross or alone(row.point)]
+        return sorted(rows, key=lambda row: getattr(row.point, axis))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SweepTask:
-    """What a sweep is about."""
+    """The inputs of a sweep."""
 
     graph: Graph
     cluster: Cluster
     costs: Callable[[Cluster], Costs]
     """Op times on a changed cluster."""
     settings: Settings
-    """Of every point's solve."""
+    """Settings of every point's solve."""
     grid: SweepGrid
 
 
@@ -171,24 +172,16 @@ def _row(task: SweepTask, point: ClusterPoint, rows: list[SweepRow]) -> tuple[Sw
         costs = task.costs(cluster)
         before = EarlierPlans(start=near.plan if near else None)
         outcome = solve(task.graph, cluster, costs, task.settings, lambda _: None, before)
+        detail = f"{outcome.plan.provenance.chosen}: {outcome.plan.provenance.rule}"
     except PestoError as error:
         status = next((word for kind, word in _STATUS if isinstance(error, kind)), "failed")
         detail = str(error)
     row = SweepRow(
-        point=point,
-        status=status,
-        detail=_rule(outcome.plan) if outcome else detail,
-        plan=outcome.plan if outcome else None,
-        expert=_step(outcome, "expert"),
-        single=_step(outcome, "single"),
-        start=near.point if near else None,
-        seconds=time.perf_counter() - began,
-    )
+        point=point, status=status, detail=detail,
+        plan=outcome.plan if outcome else None, expert=_step(outcome, "expert"), single=_step(outcome, "single"),
+        start=near.point if near else None, seconds=time.perf_counter() - began,
+    )  # fmt: skip
     return row, outcome is not None and outcome.interrupted
-
-
-def _rule(plan: Plan) -> str:
-    return f"{plan.provenance.chosen}: {plan.provenance.rule}"
 
 
 def _step(outcome: SolveOutcome | None, name: str) -> PlacedStep | None:
@@ -200,6 +193,6 @@ _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused":
 
 
 def no_plan_error(found: Sweep) -> PestoError:
-    """What is raised where no point has a plan: what kept the first from one."""
+    """Return the error of a sweep without any plan: what kept the first point from one."""
     row = found.rows[0]
     return _ENDS.get(row.status, SolverError)(f"no point has a plan: {row.point.text(AXES)}: {row.detail}")

@@ -1,4 +1,7 @@
-"""What if a plan ran elsewhere: its placement and order on another cluster, or on other costs."""
+"""A plan run elsewhere: its placement and order on another cluster, on other costs, or with launches as ops.
+
+Launches as ops are Pesto's kernel ops (section 3.2.1), in the plan's placement and order.
+"""
 
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -24,9 +27,6 @@ from solvers import Problem, Schedule
 from solvers.arrays import Floats, Ints, floats
 from solvers.memory.usage import over_time
 from solvers.timing.replay import replay
-
-# What if launches were ops of their own: a step with Pesto's kernel
-# ops (3.2.1), in its placement and order.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class LaunchedStep:
 
 
 def simulate_launches(bench: CandidateEvaluator, cluster: Cluster, run: Candidate, apart: LaunchTimes) -> LaunchedStep:
-    """The step of a candidate with launches apart; for each accelerator they run in the order of its ops."""
+    """Return the step of a candidate with launches apart; for each accelerator they run in the order of its ops."""
     problem, op = add_launches(bench.problem, bench.graph, cluster, apart)
     device = launch_lanes(problem, op, run.timeline.schedule.device)
     schedule = replay(problem, device, np.concatenate([2 * run.rank + 1, 2 * run.rank[op]]))
@@ -75,7 +75,7 @@ def simulate_launches(bench: CandidateEvaluator, cluster: Cluster, run: Candidat
 
 
 def launch_lanes(problem: Problem, op: Ints, device: Ints) -> Ints:
-    """[n + k] `device` [n] of the ops, then of their launches: the last device at the location of each."""
+    """Return [n + k] `device` [n] of the ops, then of their launches: the last device at the location of each."""
     last = np.zeros(problem.locations, dtype=np.int64)
     last[problem.location] = np.arange(problem.devices)
     return np.concatenate([device, last[problem.location[device[op]]]])
@@ -95,9 +95,9 @@ class Simulation:
     run: Candidate
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
     costs_note: str = ""
-    """What the op times leave out, as `Costs.said` has it."""
+    """Omissions of the op times, as `Costs.said` has them."""
     order: bool = True
-    """Whether the order is to be enforced; otherwise the framework's first in, first out is predicted."""
+    """True if the order is to be enforced; otherwise the framework's first in, first out is predicted."""
     costs: Costs | None = None
     """Inside: what the problem in ticks was made of; None where launches cannot be told from it."""
     trust: Trust | None = None
@@ -116,7 +116,7 @@ class Simulation:
 
     @property
     def fits(self) -> bool:
-        """Whether the bytes alive on every device are always within its memory."""
+        """True if the bytes alive on every device are always within its memory."""
         return self.run.fits
 
     @property
@@ -143,13 +143,13 @@ class Simulation:
         return float((sent.sent_finish - sent.sent_start).sum() * TICK_S)
 
     def bytes_alive(self) -> dict[str, tuple[Floats, Ints]]:
-        """By device: [k] seconds, ascending, and [k] bytes that it holds from then on (docs/concepts/memory.md)."""
+        """Return by device [k] seconds, ascending, and [k] bytes held from then on (docs/concepts/memory.md)."""
         held = footprint(self.bench.graph, per_edge=self.bench.per_edge)
         curves = over_time(self.bench.problem, held, self.run.timeline.schedule)
         return self._by_device([(floats(ticks * TICK_S), level) for ticks, level in curves])
 
     def enforced(self, way: str) -> ModePrediction:
-        """The step with what of the order a way of running enforces: session, function, graphdef or placement.
+        """Return the step with what of the order a way of running enforces: session, function, graphdef or placement.
 
         UsageError for another way, and where the graph does not say which ops have no place in the order.
         """
@@ -160,7 +160,7 @@ class Simulation:
         return predict_intended_mode(self.bench.graph, self.run.timeline, self.run.rank, order=self.order)
 
     def launched(self, each_s: float | None = None) -> LaunchedStep:
-        """The step with each op's launch as an op of its own, which a host runs ahead of the kernels (Pesto, 3.2.1).
+        """Return the step with launches as ops of their own, which a host runs ahead of the kernels (Pesto, 3.2.1).
 
         each_s: seconds of one launch; where left out what a profile measured, else the devices' own time of a launch.
         UsageError for seconds out of range.
@@ -175,14 +175,14 @@ class Simulation:
 
 
 def evaluator_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) -> CandidateEvaluator:
-    """What any placement and order of the graph on the cluster are measured with."""
+    """Return an evaluator of placements and orders of the graph on the cluster."""
     return CandidateEvaluator.of(
         graph, formulate(graph, costs, cluster, Settings(per_edge=per_edge)), per_edge=per_edge
     )
 
 
 def add_trust(simulation: Simulation, errors: ErrorModel | None) -> Simulation:
-    """The same with `trust`, against the quick candidates of a solve, which are made anew; as it is without errors.
+    """Add `trust`, against the quick candidates of a solve, which are made anew; nothing without errors.
 
     Where the plan leaves the order to the framework, so do they.
     """
@@ -196,7 +196,7 @@ def add_trust(simulation: Simulation, errors: ErrorModel | None) -> Simulation:
 
 
 def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:
-    """A plan's placement and order, run on a cluster that has the devices which it uses.
+    """Return a plan's placement and order, run on a cluster that has the devices which it uses.
 
     MismatchError when the plan is of another graph, InputError when the cluster lacks a device, InfeasibleError when
     the variables cannot fit it, VerificationError when an op cannot run where it is, or before what it needs.
@@ -209,18 +209,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     if missing:
         raise InputError.build(f"the cluster has no {missing[0]}, which the plan uses", remedy="give one that has")
     device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
-    wrong = _find_fault(plan, bench, device)
-    if wrong:
-        raise VerificationError.build(f"the plan is invalid: {wrong[0]}", remedy="solve again")
-    run = bench.ordered("plan", "as planned", device, plan.rank)
-    run = bench.unordered(run) if plan.placement_only else run
-    return Simulation(
-        cluster=cluster, bench=bench, run=run, order=not plan.placement_only, costs_note=costs.said, costs=costs
-    )
-
-
-def _find_fault(plan: Plan, bench: CandidateEvaluator, device: Ints) -> list[str]:
-    """What no cluster and no costs would make right: ops that cannot run where they are, split groups, ranks."""
+    # What no cluster and no costs would make right: ops that cannot run where they are, split groups, ranks.
     problem, names = bench.problem, bench.graph.names
     unable = np.flatnonzero(~problem.allowed[np.arange(problem.tasks), device])
     member = np.flatnonzero(problem.group >= 0)
@@ -229,4 +218,11 @@ def _find_fault(plan: Plan, bench: CandidateEvaluator, device: Ints) -> list[str
     split = member[home[problem.group[member]] != problem.location[device[member]]]
     wrong = [f"device: op {shown(names[op])} cannot run there" for op in unable[:1]]
     wrong += [f"group: op {shown(names[op])} is not where its group is" for op in split[:1]]
-    return wrong or check_ranks(plan, problem)
+    wrong = wrong or check_ranks(plan, problem)
+    if wrong:
+        raise VerificationError.build(f"the plan is invalid: {wrong[0]}", remedy="solve again")
+    run = bench.ordered("plan", "as planned", device, plan.rank)
+    run = bench.unordered(run) if plan.placement_only else run
+    return Simulation(
+        cluster=cluster, bench=bench, run=run, order=not plan.placement_only, costs_note=costs.said, costs=costs
+    )

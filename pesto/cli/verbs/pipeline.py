@@ -18,20 +18,27 @@ from pesto.core.plans.plan_file import save
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_late
 from pesto.pipelining.late_pipeline import pipeline_without_flush
+from pesto.pipelining.max_load import chain_layers, spread_layers, step_layers
 from pesto.pipelining.pattern_certificate import chosen_pattern
 from pesto.pipelining.pipeline import Pipeline, describe_shortfall, find_pipeline, period_curve
 from pesto.pipelining.schedules import NAMES, REPLICATED, ChainSchedule, PipelineRequest
-from pesto.pipelining.staged_step import BATCHES
+from pesto.pipelining.staged_step import BATCHES, StagedStep
 from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, pipeline_step, step_stages
 from pesto.pipelining.unrolled import rank_actions
 from pesto.planning.solving.interrupt import hold, received, release
 from pesto.reporting.show.pipelines import pipeline_chart
+from pesto.reporting.show.pipelines.max_load_page import max_load_object, max_load_page
 from pesto.reporting.show.pipelines.pipeline_page import pipeline_object, pipeline_page
 from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
 from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
+from solvers.pipelining.layer_dag import LayerDag
 
 _OF_CHAINS = ("devices", "memory", "memory_model")
+_OF_SCHEDULES = (
+    "memory_model", "asynchronous", "updates_each", "contiguous", "k", "search", "schedule", "picture", "trade",
+    "actions", "listed", "out",
+)  # fmt: skip
 
 
 @click.command("pipeline")
@@ -59,6 +66,9 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
     type=click.IntRange(1),
     help="With --asynchronous: so many micro-batches an update; with 2 or more all weights are one update late (2BW).",
 )
+@click.option(
+    "--max-load", is_flag=True, help="Only spread layers so that the busiest device, sends included, has least to do."
+)
 @click.option("--contiguous", is_flag=True, help="Look for no stages that are shared, or not one run of layers.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
 @click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of all searches by CP-SAT.")
@@ -79,7 +89,8 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
 @quiet_option()
 def pipeline_command(
     *, chain: Path | None, source: Source, cluster: str, devices: int | None, memory: int | None, memory_model: str,
-    asynchronous: bool, updates_each: int | None, contiguous: bool, k: int, time_limit: float, search: float | None,
+    asynchronous: bool, updates_each: int | None, max_load: bool, contiguous: bool, k: int, time_limit: float,
+    search: float | None,
     schedule: str | None, picture: Path | None, trade: Path | None, actions: Path | None, listed: Path | None,
     out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
@@ -96,13 +107,19 @@ def pipeline_command(
     With --asynchronous every micro-batch updates, and reads weights that are some updates late, as PipeDream does;
     with --updates-each M one does for M, and all reads are one update late, as in PipeDream-2BW.
     Devices may share a stage where that is shorter, each with whole batches; --contiguous leaves that out.
+    With --max-load no batches are scheduled: layers are spread over the devices, with each one's load and a bound.
     Ends with 4 where nothing can fit the memory; with 5 where that is not proven, or what was asked for does not fit.
     """
     wanted = _Wanted(picture, trade, actions, listed, out)
+    if max_load:
+        refuse("--max-load schedules no batches", *_OF_SCHEDULES)
     if chain is None:
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
         source = replace(source, every=updates_each or 1).checked()
         wanted.check(source.file, as_json=as_json)
+        if max_load:
+            _tell_max_load(_layers_of_step(source, cluster, quiet=quiet), time_limit, as_json=as_json)
+            return
         wish = PipelineOptions(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
         step = _of_step(source, cluster, wish, asynchronous=asynchronous, quiet=quiet)
         _tell_step(step, wanted, as_json=as_json)
@@ -113,6 +130,14 @@ def pipeline_command(
     refuse("a chain has no ops", "search", "listed", "asynchronous", "updates_each")
     wanted.check(chain, as_json=as_json)
     instance, machines = _machines(load_chain(chain), chain, devices, memory)
+    if max_load:
+        refuse("the load of a chain is of one batch", "micro_batches")
+        if not machines.equal:
+            raise UsageError.build(f"the devices of {chain} differ", remedy="leave out --max-load, or make them equal")
+        names, room = tuple(f"device {d}" for d in range(machines.devices)), machines.limits[0]
+        layers = _SpreadTask(chain_layers(instance.chain), names, room, instance.name or str(chain))
+        _tell_max_load(layers, time_limit, as_json=as_json)
+        return
     try:
         asked = PipelineRequest(
             chain=instance.chain, machines=machines, model=MemoryModel(memory_model),
@@ -137,6 +162,35 @@ def _machines(
         raise UsageError.build(f"{path} names its {instance.machines.devices} devices", remedy="leave out --devices")
     machines = instance.machines.within(memory)
     return replace(instance, machines=machines), machines
+
+
+class _SpreadTask(NamedTuple):
+    """Layers to be spread over equal devices."""
+
+    dag: LayerDag
+    devices: tuple[str, ...]
+    """[P] names of the devices."""
+    memory: int | None
+    """Bytes of each device; None: no limit."""
+    name: str
+
+
+def _layers_of_step(source: Source, cluster: str, *, quiet: bool) -> _SpreadTask:
+    machine = load_cluster(cluster)  # before the step, which takes seconds to read
+    repeated = None if source.pieces else source.micro_batches
+    staged = StagedStep.of(read_step(replace(source, micro_batches=source.pieces), quiet=quiet), machine, repeated)
+    names = tuple(machine.devices[at].name for at in staged.fast.tolist())
+    return _SpreadTask(step_layers(staged), names, staged.memory, staged.one.source)
+
+
+def _tell_max_load(layers: _SpreadTask, seconds: float, *, as_json: bool) -> None:
+    spread = spread_layers(layers.dag, len(layers.devices), layers.memory, seconds=seconds)
+    if as_json:
+        answer(max_load_object(spread, layers.devices))
+    else:
+        click.echo(max_load_page(spread, layers.devices, layers.name))
+    if spread.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
 
 
 def _of_step(source: Source, cluster: str, wish: PipelineOptions, *, asynchronous: bool, quiet: bool) -> StepPipeline:

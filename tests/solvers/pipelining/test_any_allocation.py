@@ -27,7 +27,7 @@ def spreads(stub):
 def here(monkeypatch, spreads):
     """It is asked in place of a process each."""
 
-    def asked(_, **given):
+    def asked(_module, _limit, **given):
         sent = io.BytesIO()
         np.savez(sent, **given)
         spreads.stdin.write(len(sent.getvalue()).to_bytes(8) + sent.getvalue())
@@ -36,7 +36,7 @@ def here(monkeypatch, spreads):
         with np.load(io.BytesIO(told), allow_pickle=False) as file:
             return dict(file)
 
-    monkeypatch.setattr(any_allocation, "_asked", asked)
+    monkeypatch.setattr(any_allocation, "asked_of", asked)
 
 
 def by_definition(chain: Chain, device: tuple[int, ...], devices: int) -> int:

@@ -10,6 +10,7 @@ from benchmarks.chain_families import network_dag
 from solvers.pipelining import least_loads
 from solvers.pipelining.layer_dag import LayerDag, busiest, contiguous_runs, knots
 from solvers.pipelining.least_loads import least_dag_load
+from solvers.pipelining.pipeline_bounds import packed_ticks
 
 
 def by_definition(dag: LayerDag, device: tuple[int, ...]) -> int:
@@ -87,7 +88,7 @@ def bound_by_force(seed: int) -> bool:
         return False
     best = min(by_definition(dag, each) for each in product(range(devices), repeat=dag.layers)
                if allowed(dag, each, devices, None))  # fmt: skip
-    least, _ = least_loads._least(given, devices)
+    least = packed_ticks(given.loads.tolist(), devices)
     start = contiguous_runs(given, least_loads._order(dag, given), devices, 10**9)
     known = busiest(dag, start[given.of], devices)
     found = least_loads._spread(given, start, known, {"devices": devices, "least": least, "seconds": 600.0})

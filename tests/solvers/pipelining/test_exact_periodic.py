@@ -4,6 +4,7 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -104,7 +105,7 @@ def test_what_cannot_be_is_said(chain, each):
 def test_what_the_process_claims_is_checked(chain, each, monkeypatch):
     """A schedule on which both halves of a layer overlap is not believed."""
     lie = ModuloResult(T=2, least=2, starts=[[0], [1], [1], [1]])
-    monkeypatch.setattr(exact_periodic, "_ask", lambda _: [lie])
+    monkeypatch.setattr(exact_periodic, "answered", lambda *_, **__: msgspec.json.encode(lie))
     with pytest.raises(RuntimeError, match="invalid schedule"):
         exact(PeriodicProblem(chain=chain([1, 1], [1, 1]), allocation=each(2), k=1))
 

@@ -4,8 +4,8 @@ import sys
 
 import msgspec
 
+from solvers.pipelining.modulo_program import race
 from solvers.pipelining.modulo_wire import ChainSpec, RaceRequest
-from solvers.pipelining.race_program import race
 
 
 def main() -> None:

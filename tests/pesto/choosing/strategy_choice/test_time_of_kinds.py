@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pesto.choosing.strategy_choice import choice
-from pesto.choosing.strategy_choice.choice import LEAST_S, PLACE, SPLIT, StrategyPlan, choose, place_from_board
+from pesto.choosing.strategy_choice.choice import LEAST_S, SPLIT, StrategyPlan, choose, place_from_board
 from pesto.core.settings import Settings
 
 SETTINGS = Settings(time_limit_s=60.0)
@@ -24,7 +24,7 @@ def searches(monkeypatch):
 
     def place(_graph, _cluster, _costs, settings, _watch):
         given["place"] = settings
-        yield StrategyPlan(name=PLACE, kind=PLACE, seconds=1.0, why="none")
+        return None, None
 
     def both(_step, _cluster, settings, *_):
         given["both"] = settings
@@ -35,8 +35,9 @@ def searches(monkeypatch):
         return iter(())
 
     monkeypatch.setattr(choice, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(choice, "_bound", lambda *_: (1e9, "a bound"))
-    for name, search in (("_cut", split), ("_place", place), ("_both", both), ("_rival", rival)):
+    monkeypatch.setattr(choice, "formulate", lambda *_: None)
+    monkeypatch.setattr(choice, "quick_bounds", SimpleNamespace(best=lambda _: (10**18, "a bound")))
+    for name, search in (("_cut", split), ("place_from_board", place), ("_both", both), ("_rival", rival)):
         monkeypatch.setattr(choice, name, search)
     return clock, given
 

@@ -1,6 +1,6 @@
 """CP-SAT model of the reduced problem: a literal for each label and for each pair of labels with a cost.
 
-It is run as `python -m solvers.labels.constraint_program` (`solvers.labels.subprocess_lp`).
+It is run as `python -m label_constraints`, in place of the linear program (`solvers.labels.subprocess_lp.PROGRAM`).
 """
 
 import math
