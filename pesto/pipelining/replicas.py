@@ -115,7 +115,8 @@ def place_replicas(
             before, near = groups[-1], list[int]()
             for k in range(count):
                 sender = int(line[before[k % len(before)]])
-                near.append(min(left, key=lambda device, a=sender: cluster.s_per_byte(a, int(line[device]))))
+                far = {device: cluster.s_per_byte(sender, int(line[device])) for device in left}
+                near.append(min(left, key=far.__getitem__))
                 left.remove(near[-1])
             own = tuple(near)
         groups.append(own)

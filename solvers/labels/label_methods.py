@@ -92,13 +92,16 @@ def exact(problem: Labelling, budget: LabelLimits) -> LabelResult:
     if gone.constant >= NEVER:
         return _infeasible("exact", began)
     eliminated, rest = time.perf_counter(), gone.rest
+    left: Ints | None
     if _combinations(rest) <= FEW_COMBINATIONS:
         left, bound = _enumerated(rest)
     else:
         left_s = budget.seconds - (0.0 if budget.deterministic else eliminated - began)
         relaxed = relaxed_apart(rest, budget._replace(seconds=left_s))
-        left, bound = (None, NEVER) if relaxed.infeasible else (relaxed.labels, relaxed.bound)
-        if left is None and not relaxed.infeasible:
+        left, bound = relaxed.labels, relaxed.bound
+        if relaxed.infeasible:
+            bound = NEVER
+        elif left is None:
             left = _descended(rest)
     if bound >= NEVER:
         return _infeasible("exact", began)
