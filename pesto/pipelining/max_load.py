@@ -10,8 +10,8 @@ import numpy as np
 
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import NothingFoundError, UsageError
-from pesto.core.micro_batches.step_parts import AFTER, BEFORE
 from pesto.core.problem import COPIED, TICK_S
+from pesto.core.step_parts import AFTER, BEFORE
 from pesto.pipelining.staged_step import StagedStep
 from pesto.planning.solving.interrupt import hold, release
 from solvers.arrays import Ints, ints

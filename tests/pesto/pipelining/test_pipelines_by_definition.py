@@ -4,12 +4,12 @@ from math import ceil
 
 import numpy as np
 import pytest
-from pesto.core.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pipelines import small_chain
 from training_steps import training_step
 
 from pesto.core.errors import UsageError
 from pesto.core.problem import COPIED, TICK_S
+from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pesto.inputs.load import load_cluster
 from pesto.pipelining.max_load import chain_layers, spread_layers, step_layers
 from pesto.pipelining.pattern_certificate import matches_schedule
