@@ -42,7 +42,8 @@ from pesto.tf.apply_placement.placement import StepPlacement, place_trace  # noq
 from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
 from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
-from pesto.tf.enforce import context, steps  # noqa: E402
+from pesto.tf.enforce import context  # noqa: E402
+from pesto.tf.enforce import sessions as steps  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.edits import apply_edits, compute_edits, write_edits  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, examine  # noqa: E402

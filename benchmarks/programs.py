@@ -191,7 +191,7 @@ def priced(plan: Any) -> Row:
 
 def apart_by(one: Row, other: Row) -> tuple[float, float, str]:
     """The largest relative difference of a loss, and of a variable; which that is."""
-    from pesto.tf.run.step_runs import relative_distance
+    from pesto.tf.run.planned_run import relative_distance
 
     assert one["values"].keys() == other["values"].keys()
     losses = [relative_distance(np.array(a), np.array(b)) for a, b in zip(one["losses"], other["losses"], strict=True)]

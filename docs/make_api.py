@@ -33,7 +33,7 @@ PARTS = (
     "pesto.choosing.whatif.grid:SweepGrid",
     "pesto.choosing.whatif.grid:ClusterPoint",
     "pesto.tf.enforce.context:AppliedPlans", "pesto.tf.enforce.partitions:Findings",
-    "pesto.tf.enforce.recorder:RecordedSteps",
+    "pesto.tf.enforce.context:RecordedSteps",
     "pesto.service.protocol.replies:JobReply", "pesto.service.protocol.job_states:State",
     "pesto.service.client.event_stream:JobEvent",
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",

@@ -18,9 +18,8 @@ from pesto.core.plans.plan import Plan
 from pesto.tf.apply_placement.targets import covers, device_targets
 from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.partitions import is_duplicate_device
-from pesto.tf.enforce.removed_names import rename_nodes
-from pesto.tf.enforce.rewrite import rewrite_with_report
-from pesto.tf.enforce.steps import configure_session
+from pesto.tf.enforce.rewrite import rename_nodes, rewrite_with_report
+from pesto.tf.enforce.sessions import configure_session
 from pesto.tf.nodes.fetches import op_name
 from pesto.tf.run.runnable import RunnableStep
 from pesto.tf.session_config import disable_optimizers

@@ -153,7 +153,7 @@ def profile(source: Source, iterations: int, watch: DisturbanceWatch, feeds: Bat
     """The graph that `source` names, and its op times on this machine; errors as of `pesto.tf.run.profiler.profile`."""
     graph, step = load_runnable(source)
     from pesto.tf.run import profiler
-    from pesto.tf.run.user_batch import use_batch
+    from pesto.tf.run.runnable import use_batch
 
     return graph, profiler.profile(graph, use_batch(step, feeds), iterations=iterations, watch=watch)
 
@@ -188,7 +188,7 @@ def run_parts(
     captured, shaped, step = _to_divide(source)
     from pesto.split.files.split_check import verify_split
     from pesto.tf.partition import partition_run
-    from pesto.tf.run.user_batch import use_batch
+    from pesto.tf.run.runnable import use_batch
 
     division = verify_split(split, shaped)
     return partition_run.run_parts(captured, shaped, division, use_batch(step(), feeds), steps=steps, devices=devices)

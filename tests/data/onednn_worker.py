@@ -27,7 +27,7 @@ import fit_cases  # noqa: E402
 from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
 from pesto.tf import named_sources  # noqa: E402
-from pesto.tf.run import step_runs  # noqa: E402
+from pesto.tf.run import planned_run  # noqa: E402
 from pesto.tf.run.run_options import RunOptions  # noqa: E402
 
 v1 = tf.compat.v1
@@ -50,7 +50,7 @@ def program() -> Any:
 
 def merged(step: Any) -> int:
     """Kernels of two ops in a run without a plan."""
-    drive = step_runs.StepDriver.of(step, steps=1, threads=2, gpu=False)
+    drive = planned_run.StepDriver.of(step, steps=1, threads=2, gpu=False)
     graphs = drive.run(traced=True).traced[0].partition_graphs
     return sum(node.op.startswith("_Mkl") and "With" in node.op for part in graphs for node in part.node)
 

@@ -16,12 +16,11 @@ from pesto.tf.apply_placement.relays import place_with_relays
 from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
 from pesto.tf.apply_placement.targets import device_targets
 from pesto.tf.enforce.apply_options import ApplyOptions
-from pesto.tf.enforce.dry_run import partition_without_running
 from pesto.tf.enforce.edits import compute_edits, write_edits
 from pesto.tf.enforce.functions import order_all_neighbours
 from pesto.tf.enforce.partitions import ExpectedPlacement
-from pesto.tf.enforce.rewrite import rewrite_with_report
-from pesto.tf.enforce.steps import place_graph
+from pesto.tf.enforce.rewrite import partition_without_running, rewrite_with_report
+from pesto.tf.enforce.sessions import place_graph
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.shape_inference import copy_graph_def

@@ -11,7 +11,7 @@ from pesto.core.errors import VerificationError
 from pesto.core.files.json import shown
 from pesto.tf.emulate.clocks import FunctionClock
 from pesto.tf.emulate.reservations import EmulatedWork
-from pesto.tf.enforce.dry_run import logical_cpu_config
+from pesto.tf.enforce.rewrite import logical_cpu_config
 
 v1 = tf.compat.v1
 

@@ -1,1 +1,1 @@
-"""A plan made to hold on stock TensorFlow, and verified against the graphs that it executes."""
+"""Enforcement of a plan on stock TensorFlow, checked against the graphs that it executes."""

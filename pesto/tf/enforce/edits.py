@@ -19,15 +19,11 @@ from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.session_config import MERGED
 
-# Waits for other devices that the chains of a plan imply.
-
 
 def chain_ranks(placement: StepPlacement, trace: StepTrace) -> dict[str, tuple[int, int]]:
-    """Return (processor, rank) of each op, by name, behind which all earlier ones of its chain have ended.
-
-    Those of branches may not run, loops have several exits, and of a copied constant nobody reads the op itself.
-    """
-    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done.
+    """Return (processor, rank), by name, of each op behind which all earlier ones of its chain have ended."""
+    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done. An op
+    # of a branch may not run, a loop has several exits, and nobody reads a copied constant itself.
     left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
     always = (placement.chained & ~conditional_ops(trace)).tolist()
     lane, rank = placement.lane.tolist(), placement.rank.tolist()
@@ -122,16 +118,17 @@ def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[An
 
 
 def without_implied(wanted: GraphEdits, placement: StepPlacement, trace: StepTrace) -> GraphEdits:
-    """The edits of a live function whose chains have an edge between all neighbours, without the waits these imply.
+    """Return the edits of a live function without the waits that its chains imply.
 
-    Not of a v1 graph: what a session runs is what its fetches wait for themselves.
+    The chains must have an edge between all neighbours. Not for a v1 graph: a session runs only what its fetches need
+    by edges of their own.
     """
     ranks = chain_ranks(placement, trace)
     return replace(wanted, implied=implied_waits(placement, trace, ranks), ranks=ranks)
 
 
 def merge_edits(several: Sequence[GraphEdits]) -> GraphEdits:
-    """The edits of several placements of one graph that wait for different things and agree on devices."""
+    """Merge the edits of several placements of one graph that order different ops and agree on devices."""
     return GraphEdits(
         device={node: device for e in several for node, device in e.device.items()},
         waits={node: earlier for e in several for node, earlier in e.waits.items()},
@@ -145,64 +142,53 @@ def merge_edits(several: Sequence[GraphEdits]) -> GraphEdits:
 
 
 def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str, str]]:
-    """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
+    """Return (before, after) nodes: the chains, and control edges of the graph that its nodes do not have."""
+    graph, nodes, op = placement.graph, trace.nodes, trace.op_of_node
     places = places_of(placement, trace.loops)
-    own = [ChainPlace.of(name, trace.loops) for name in placement.graph.names]
-    # Four sources of edges: neighbours in a chain that no data edge joins, neighbours whose data edge orders only a
-    # part of the op, relays behind their op, and edges that exist in the plan's graph alone.
-    pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
-    hidden = reroute_branch_edges(_program_order_edges(placement, trace), placement, trace)
-    listed = [(places[a][-1], places[b][0]) for a, b in (*pairs, *_partly_ordered_neighbours(placement, trace))]
-    listed += [pair for several in places.values() for pair in pairwise(several)]
-    listed += [(own[a], own[b]) for a, b in (*hidden, *_onednn_edges(placement))]
-    # A loop has several exits and entries. The next place must wait for every exit, and every entry must wait, since
-    # each of them can start on its own.
-    return list(dict.fromkeys((x, y) for a, b in listed for x in a.exits for y in b.entries))
-
-
-def _partly_ordered_neighbours(placement: StepPlacement, trace: StepTrace) -> list[tuple[int, int]]:
-    """Neighbours in a chain that an edge joins which orders only a part: a door of a loop, a Merge, no relay."""
-    graph = placement.graph
-    parts = np.array(
+    alone = [ChainPlace.of(name, trace.loops) for name in graph.names]
+    # Source 1 of edges: neighbours in a chain that no data edge joins.
+    pairs = list(zip(placement.before.tolist(), placement.after.tolist(), strict=True))
+    # 2: neighbours whose data edge orders only a part of the op, such as a loop with several entries, or a Merge. An op
+    # with relays is done only when its last relay is: the data edge to the next op in the chain bypasses them.
+    partly = np.array(
         [n in trace.loops or graph.types[t] in MERGES for n, t in zip(graph.names, graph.type_of, strict=True)]
     )
-    # An op with relays is done only when its last relay is: the data edge to the next op in the chain bypasses them.
-    parts[list(placement.relays_of())] = True
+    partly[list(placement.relays_of())] = True
     before, after = placement.neighbours()
-    kept = parts[before] | parts[after]
-    return list(zip(before[kept].tolist(), after[kept].tolist(), strict=True))
+    kept = partly[before] | partly[after]
+    pairs += zip(before[kept].tolist(), after[kept].tolist(), strict=True)
+    edges = [(places[a][-1], places[b][0]) for a, b in pairs]
+    # 3: relays behind their op.
+    edges += [pair for several in places.values() for pair in pairwise(several)]
+    # 4: edges that the importer added to the plan's graph, the program order of ops that touch one variable.
+    own = {(op[p], op[i]) for i in range(len(op)) for p in nodes.controls[i] + [p for p, _ in nodes.inputs[i]]}
+    controls = zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True)
+    hidden = reroute_branch_edges([pair for pair in controls if pair not in own], placement, trace)
+    edges += [(alone[a], alone[b]) for a, b in (*hidden, *_onednn_edges(placement))]
+    # A loop has several exits and entries. The next place must wait for every exit, and every entry must wait, since
+    # each of them can start on its own.
+    return list(dict.fromkeys((x, y) for a, b in edges for x in a.exits for y in b.entries))
 
 
 def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
-    """Edges beside data to ops that oneDNN would merge with others, which then had no node to be verified."""
+    """Return edges that keep oneDNN from fusing two ops into one, which would leave one without a node to verify."""
     g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
     types, place = np.array(g.types)[g.type_of], placement.device
     selected = np.zeros(len(g.src), dtype=np.bool_)
     for first, second in MERGED:
         # oneDNN fuses such a pair only where both wait for the same ops. One more control edge to the second keeps both
         # nodes, so each can be found in the partition graphs and in traces.
-        made = (types[g.src] == first) & (place[g.src] == place[g.dst])
+        produced = (types[g.src] == first) & (place[g.src] == place[g.dst])
         also = types[g.dst] == first  # one that adds up a gradient reads it, as the filter's does
         read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
-        selected |= (types[g.dst] == second) & cpu[g.dst] & (made | read)
+        selected |= (types[g.dst] == second) & cpu[g.dst] & (produced | read)
     return list(zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True))
 
 
-def _program_order_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[int, int]]:
-    """Control edges that the importer added: the program order of what touches one variable."""
-    graph, nodes = placement.graph, trace.nodes
-    op = trace.op_of_node
-    own = {
-        (op[p], op[i]) for i in range(len(op)) for p in nodes.controls[i] + [p for p, _ in nodes.inputs[i]]
-    }  # fmt: skip
-    pairs = zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True)
-    return [pair for pair in pairs if pair not in own]
-
-
 def apply_edits(graph: Any, wanted: GraphEdits) -> Callable[[], None]:
-    """Carry out `wanted` on a live v1 graph or FuncGraph; the callable that is returned undoes it.
+    """Carry out `wanted` on a live v1 graph or FuncGraph and return a function that undoes it.
 
-    When it fails midway, nothing is changed.
+    A failure midway is undone before it is raised.
     """
     undo: list[Callable[[], None]] = []
 
@@ -220,13 +206,11 @@ def apply_edits(graph: Any, wanted: GraphEdits) -> Callable[[], None]:
 
 
 def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[], None]]) -> None:
-    """Carry out `wanted`, writing down before each change how to undo it."""
     ops = {op.name: op for op in graph.get_operations()}
     # Divided branches come first: devices and edges below refer to the parts by name.
     for name, division in wanted.divided.items():
-        if name in ops:  # a graph made of the captured step has the parts already
-            _divide(graph, ops, name, division, undo)
-    # Add what is wanted and not there yet: an earlier edit, taken back, has left its nodes without readers.
+        _divide(graph, ops, name, division, undo)
+    # An earlier edit that was undone has left its nodes in the graph, without readers.
     for relay in wanted.relays:
         if relay.name not in ops:
             ops[relay.name] = private.add_identity(graph, relay.name, _tensor(ops, relay.tensor))
@@ -250,14 +234,17 @@ def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[]
     for name, gone in wanted.implied.items():
         # Each wait for an op on another device costs a constant, a send and a receive. These are implied by other
         # inputs of the node (`implied_waits`).
-        own = list(ops[name].control_inputs)
-        undo.append(partial(private.set_controls, ops[name], own))
-        private.set_controls(ops[name], [e for e in own if e.name not in gone])
+        own = _record_controls(ops[name], undo)
+        private.set_controls(ops[name], [c for c in own if c.name not in gone])
     # The control outputs of a function are what its caller waits for. In a chain the last op implies all earlier ones,
     # and each output on another device would cost a send of its own.
-    _trim_control_outputs(graph, wanted.ranks, undo)
+    ends = list(getattr(graph, "control_outputs", ()))
+    superfluous = set(implied_by_chain((end.name for end in ends), (), wanted.ranks))
+    if superfluous:
+        undo.append(partial(setattr, graph, "control_outputs", ends))
+        graph.control_outputs = [end for end in ends if end.name not in superfluous]
     for name, earlier in wanted.waits.items():
-        undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
+        _record_controls(ops[name], undo)
         private.add_controls(ops[name], [ops[e] for e in earlier])
     for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, private.LOWERED) for n in wanted.whole)):
         undo.append(partial(private.set_attr, ops[name], attr, ops[name].node_def.attr[attr]))
@@ -267,8 +254,10 @@ def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[]
 def _divide(
     graph: Any, ops: dict[str, Any], name: str, division: BranchDivision, undo: list[Callable[[], None]]
 ) -> None:
-    """Redirect all readers of a branch op of a live function, and ops that wait for it, to the ops that replace it."""
-    whole = ops[name]
+    """Redirect all ops that read or wait for a branch op of a live function to the ops that replace it."""
+    whole = ops.get(name)
+    if whole is None:  # a graph made of the captured step has the parts already
+        return
     if division.ends[0] not in ops:
         added = private.add_nodes(graph, ops, division.nodes, division.functions)
         ops.update((op.name, op) for op in added)
@@ -281,9 +270,8 @@ def _divide(
             _replace_input(reader, output, _tensor(ops, text), undo)
     ends = [ops[end] for end in division.ends]
     for reader in private.control_readers(whole):
-        earlier = list(reader.control_inputs)
-        undo.append(partial(private.set_controls, reader, earlier))
-        private.set_controls(reader, [*(e for e in earlier if e is not whole), *ends])
+        own = _record_controls(reader, undo)
+        private.set_controls(reader, [*(c for c in own if c is not whole), *ends])
     # The old list is kept for undo, and the branch op is replaced in it: as a control output it would run beside its
     # parts and update the variables twice.
     controls = list(graph.control_outputs)
@@ -291,13 +279,22 @@ def _divide(
     graph.control_outputs = [e for op in controls for e in (ends if op is whole else [op])]
 
 
-def _trim_control_outputs(graph: Any, ranks: Mapping[str, tuple[int, int]], undo: list[Callable[[], None]]) -> None:
-    """Leave of the control outputs of a live function the last of each chain: what runs behind it waits for all."""
-    ends = list(getattr(graph, "control_outputs", ()))
-    gone = set(implied_by_chain((end.name for end in ends), (), ranks))
-    if gone:
-        undo.append(partial(setattr, graph, "control_outputs", ends))
-        graph.control_outputs = [end for end in ends if end.name not in gone]
+def _bypass_barrier(barrier: Any, undo: list[Callable[[], None]]) -> None:
+    for output, source in zip(barrier.outputs, barrier.inputs, strict=True):
+        for reader in output.consumers():
+            _replace_input(reader, output, source, undo)
+    # An op that waited for the barrier waited for all of its inputs. Waiting for these directly keeps that order
+    # without the barrier's device in between.
+    for reader in private.control_readers(barrier):
+        own = _record_controls(reader, undo)
+        private.set_controls(reader, [*(c for c in own if c is not barrier), *(t.op for t in barrier.inputs)])
+
+
+def _record_controls(op: Any, undo: list[Callable[[], None]]) -> list[Any]:
+    """Return the control inputs of a live op, after recording how to restore them."""
+    controls = list(op.control_inputs)
+    undo.append(partial(private.set_controls, op, controls))
+    return controls
 
 
 def _tensor(ops: Mapping[str, Any], text: str) -> Any:
@@ -306,24 +303,10 @@ def _tensor(ops: Mapping[str, Any], text: str) -> Any:
 
 
 def _replace_input(reader: Any, old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
-    """Replace one input tensor of a live op by another."""
     # One reader may take the tensor at several inputs; each is replaced and undone by its own position.
     for place in [k for k, tensor in enumerate(reader.inputs) if tensor is old]:
         undo.append(partial(private.set_input, reader, place, old))
         private.set_input(reader, place, new)
-
-
-def _bypass_barrier(barrier: Any, undo: list[Callable[[], None]]) -> None:
-    """Make the readers of a barrier of a live graph read the barrier's inputs."""
-    for output, source in zip(barrier.outputs, barrier.inputs, strict=True):
-        for reader in output.consumers():
-            _replace_input(reader, output, source, undo)
-    for reader in private.control_readers(barrier):
-        earlier = list(reader.control_inputs)
-        undo.append(partial(private.set_controls, reader, earlier))
-        # Who waited for the barrier waited for all of its inputs. Waiting for these directly keeps that order without
-        # the barrier's device in between.
-        private.set_controls(reader, [*(e for e in earlier if e is not barrier), *(t.op for t in barrier.inputs)])
 
 
 def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
@@ -331,8 +314,18 @@ def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
     unbound, whole = set(wanted.unbound), set(wanted.whole)
     # Barriers first: relays and copies are inserted between a tensor and its real readers, which the barrier hides.
     bypass_barriers(graph_def, wanted.passed)
-    _write_relays(graph_def, wanted.relays)
-    _write_copies(graph_def, wanted.copies)
+    by_name = {node.name: node for node in graph_def.node}
+    signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
+    for relay in wanted.relays:
+        _redirect_readers(by_name, relay.readers, relay.tensor, relay.name)
+        name = producer(relay.tensor)
+        dtype = signatures.output_types(by_name[name])[int(relay.tensor[len(name) + 1 :] or 0)]
+        graph_def.node.add(name=relay.name, op="Identity", input=[relay.tensor]).attr["T"].type = dtype
+    for copy in wanted.copies:
+        _redirect_readers(by_name, copy.readers, copy.constant, copy.name)
+        added = graph_def.node.add(name=copy.name, op="Const")
+        for key in ("dtype", "value"):
+            added.attr[key].CopyFrom(by_name[copy.constant].attr[key])
     for node in graph_def.node:
         if node.name in wanted.device:
             node.device = wanted.device[node.name]
@@ -343,27 +336,7 @@ def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
             del node.attr[private.LOWERED]
 
 
-def _write_relays(graph_def: Any, relays: Sequence[SendRelay]) -> None:
-    by_name = {node.name: node for node in graph_def.node}
-    signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
-    for relay in relays:
-        _redirect_readers(by_name, relay.readers, relay.tensor, relay.name)
-        name = producer(relay.tensor)
-        dtype = signatures.output_types(by_name[name])[int(relay.tensor[len(name) + 1 :] or 0)]
-        graph_def.node.add(name=relay.name, op="Identity", input=[relay.tensor]).attr["T"].type = dtype
-
-
-def _write_copies(graph_def: Any, copies: Sequence[ConstantCopy]) -> None:
-    by_name = {node.name: node for node in graph_def.node}
-    for copy in copies:
-        _redirect_readers(by_name, copy.readers, copy.constant, copy.name)
-        node = graph_def.node.add(name=copy.name, op="Const")
-        for key in ("dtype", "value"):
-            node.attr[key].CopyFrom(by_name[copy.constant].attr[key])
-
-
 def _redirect_readers(by_name: Mapping[str, Any], readers: Sequence[str], tensor: str, to: str) -> None:
-    """Make nodes of a GraphDef read `to` in place of a tensor."""
     same = (tensor, f"{tensor}:0") if ":" not in tensor else (tensor,)
     for reader in readers:
         node = by_name[reader]

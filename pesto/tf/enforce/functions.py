@@ -20,20 +20,25 @@ from pesto.tf.apply_placement.relays import place_with_relays
 from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
 from pesto.tf.apply_placement.targets import check_devices_exist, device_targets
 from pesto.tf.enforce import training
-from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.enforce.apply_options import ApplyOptions, check_settings
 from pesto.tf.enforce.edits import apply_edits, compute_edits, without_implied
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine, name_prefixes
-from pesto.tf.enforce.process_settings import check_settings
+from pesto.tf.enforce.plan_matching import (
+    add_batch_checks,
+    batch_error,
+    stand_in_batch,
+    trace_for_plan,
+    unmatched_step_error,
+)
 from pesto.tf.enforce.relocate import VariableMoves
 from pesto.tf.nodes.inline_tracing import inline_keras_2
-from pesto.tf.plan_matching import batch_limit, mismatch_diagnosis
 from pesto.tf.sources.feed_shapes import use_planned_shapes
 from pesto.tf.sources.sources import capture_func_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionEnforcement:
-    """The tf.function side of one application of plans."""
+    """Hooks by which tf.functions run by plans, and what they learned while one application lasts."""
 
     plans: tuple[Plan, ...]
     options: ApplyOptions
@@ -55,13 +60,13 @@ class FunctionEnforcement:
     """Warnings of functions that no plan is for, as they were given first."""
 
     def wanted(self, plan: Plan) -> dict[str, str]:
-        """TensorFlow's name for each device of a plan; errors as of `device_targets` and `check_devices_exist`."""
+        """Return TensorFlow's name for each device of a plan; raise as `device_targets` and `check_devices_exist`."""
         targets = device_targets(plan, self.options.devices)
         check_devices_exist(targets, [d.name for d in tf.config.list_logical_devices()])
         return targets
 
     def on_graph(self, graph: Any) -> None:
-        """A FuncGraph was traced, and compiles next."""
+        """Place and order a FuncGraph that was traced and compiles next, if it trains; raise for one without a plan."""
         if private.is_body(graph):  # the function around it answers for it
             return
         # This runs after tracing and before compilation, the last moment at which a FuncGraph can be edited: a compiled
@@ -81,32 +86,44 @@ class FunctionEnforcement:
         wanted = self.wanted(plan)
         # Captured variables and small constants enter as arguments: the plan places them, but they do not run in this
         # function, so the partition check must not look for them and no chain may contain them.
-        # Ops that run in the function; its arguments are made outside, small constants that it captured included.
         arguments = {t.op.name for t in graph.inputs}
         mine = frozenset(name for name in traced.graph.names if name not in arguments)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = order_all_neighbours(
             place_with_relays(plan, traced, wanted, made_outside, order=self.options.order)
         )
-        _check_iterators(graph, placement, label)
+        # TensorFlow keeps a function's iterator on the first CPU, whatever a plan says of its reader.
+        index = {name: i for i, name in enumerate(placement.graph.names)}
+        for op in graph.get_operations():
+            if op.type.startswith("IteratorGetNext") and op.name in index:
+                where = placement.device_of(index[op.name])
+                device = tf.DeviceSpec.from_string(where)
+                if (device.device_type, device.device_index or 0) != ("CPU", 0):
+                    raise InputError.build(
+                        f"the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
+                        "are on /device:CPU:0",
+                        where=label,
+                        remedy=(
+                            "map the plan's device of that op to it (devices={...}), or plan for a cluster with one CPU"
+                        ),
+                    )
         # Variables are moved before the graph is edited: a resource op runs where its handle is, so the placer of
         # TensorFlow would silently move ops of a graph that was placed first.
         self.moves.settle(graph, placement, plan.provenance.graph_source)
         apply_edits(graph, without_implied(compute_edits(placement, traced, traced.nodes.defs), placement, traced))
         if traced.graph.batch is not None:
-            batch_limit.add_batch_checks(graph, traced.graph.batch)
-        expected = ExpectedPlacement(
-            placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays}
-        )
+            add_batch_checks(graph, traced.graph.batch)
+        ran = mine | {relay.name for relay in placement.relays}
+        expected = ExpectedPlacement(placement=placement, loops=traced.loops, ran=ran)
         # The graph is stored along with its id; otherwise the id could be reused by another FuncGraph after garbage
         # collection.
         self.placed[id(graph)] = (graph, expected, traced)
 
     def on_compile(self, graph: Any) -> Sequence[Any]:
-        """The ops that a function is made of, of a planned one those that something needs.
+        """Return the ops of a function to compile: all, but of a planned one those that something needs.
 
-        Nothing prunes a function where Grappler is off: what nobody needs, as a barrier that is led around, would run
-        where TensorFlow likes, and what it reads would be sent there.
+        Nothing prunes a function while Grappler is off: an op that nobody needs, such as a bypassed barrier, would run
+        where TensorFlow likes, and its inputs would be sent there.
         """
         every: Sequence[Any] = graph.get_operations()
         if id(graph) not in self.placed:
@@ -119,11 +136,11 @@ class FunctionEnforcement:
         return [op for op in every if op.name in needed]
 
     def on_trace(self, tracing: private.TraceRequest) -> Any:
-        """A function is about to be traced."""
+        """Return the ConcreteFunction of a trace that a plan is for; raise the first error about it, unwrapped."""
         try:
             with inline_keras_2(tracing):
-                return mismatch_diagnosis.trace_for_plan(tracing, self.plans)
-        except PestoError as error:  # AutoGraph puts the lines of the program's functions around what is raised in them
+                return trace_for_plan(tracing, self.plans)
+        except PestoError as error:
             # AutoGraph catches the error, wraps it in a traceback of the user's code and raises it again, once for each
             # enclosing function. The first copy has the plain one-line message.
             first = next((said for said in self.refused if str(said) in str(error)), None)
@@ -133,15 +150,14 @@ class FunctionEnforcement:
             raise copy.copy(first) from None
 
     def on_function(self, function: Any) -> None:
-        """A function was compiled from a traced graph."""
+        """Note a compiled function; raise InputError for a step that XLA or a tf.data pipeline would run."""
         self.known.add(function)
         self.seen.add(private.name_of(function))
         # A tf.data pipeline runs its functions in its own threads: its runs show no partition graphs that could be
         # checked.
         if private.runs_in_data(function) and training.called_steps(function, self.names):
             raise InputError.build(
-                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where "
-                "nothing "
+                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
                 "verifies it",
                 remedy="loop over the dataset in Python",
             )
@@ -152,7 +168,11 @@ class FunctionEnforcement:
             self.names[private.name_of(function)] = placed[1]
 
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
-        """Replace the call of a function from eager code: check settings and, the first time, the partitions."""
+        """Run a function called from eager code; check the settings and, the first time, the partition graphs.
+
+        Raise UsageError for a training function that was not traced here, MismatchError for a batch larger than
+        planned, VerificationError for a run that differs from the plan.
+        """
         if function in self.verified:
             # Verified functions take the short way: only the process settings can still invalidate a plan after the
             # first run.
@@ -161,7 +181,19 @@ class FunctionEnforcement:
             check_settings()
             return _call_within_batch(call)
         if function not in self.known:
-            self._refuse_unseen(function)
+            name = shown(function.graph.name)
+            if training.trains_unseen(function):
+                raise UsageError.build(
+                    f"function {name} was traced before pesto.apply, or loaded, and would run unplaced",
+                    remedy="call the tf.function itself inside the context, so that it is traced there",
+                )
+            for plan in self.plans:
+                if _is_exported_signature(function.graph, plan):
+                    raise UsageError.build(
+                        f"function {name} is the signature that the plan of {shown(plan.provenance.graph_source)} is "
+                        "for, was traced when it was exported, and would run unplaced",
+                        remedy="run that plan by pesto run, or plan the program's own tf.function and call that",
+                    )
         inside = training.called_steps(function, self.names)
         if not inside:
             self.verified.add(function)
@@ -171,30 +203,21 @@ class FunctionEnforcement:
         # later ones.
         with private.collect_partition_graphs() as graphs:
             result = _call_within_batch(call)
-        self._check(graphs, inside)
+        for name in sorted(inside):
+            expected = self.names[name]
+            runs = [(parts, prefix) for parts in graphs for prefix in name_prefixes(parts, expected.placement)]
+            if not runs:
+                raise UsageError.build(
+                    f"function {name}: TensorFlow showed no graph of its run", remedy="call it first inside pesto.apply"
+                )
+            for parts, prefix in runs:
+                self.findings.append(examine(parts, expected, prefix).checked())
         self.verified.add(function)
         self.planned.add(function)
         return result
 
-    def _refuse_unseen(self, function: Any) -> None:
-        """UsageError for a function traced before or loaded that trains, or whose signature a plan is for."""
-        name = shown(function.graph.name)
-        if training.trains_unseen(function):
-            raise UsageError.build(
-                f"function {name} was traced before pesto.apply, or loaded, and would run unplaced",
-                remedy="call the tf.function itself inside the context, so that it is traced there",
-            )
-        for plan in self.plans:
-            if _is_exported_signature(function.graph, plan):
-                raise UsageError.build(
-                    f"function {name} is the signature that the plan of "
-                    f"{shown(plan.provenance.graph_source)} is for, "
-                    "was traced when it was exported, and would run unplaced",
-                    remedy=("run that plan by pesto run, or plan the program's own tf.function and call that"),
-                )
-
     def _recognised(self, graph: Any, label: str) -> tuple[StepTrace, Plan]:
-        """The trace of a training function and the plan that is for it; MismatchError when there is none."""
+        """Return the step of a training FuncGraph and its plan; raise UnmatchedStepError when there is none."""
         captured = capture_func_graph(graph, label)
         why: PestoError | None = None
         # Building the graph is the expensive part and depends only on the batch and the feed shapes, so plans with
@@ -202,9 +225,7 @@ class FunctionEnforcement:
         kinds = {(plan.provenance.graph_batch, plan.feed_shapes): plan for plan in self.plans}
         for (batch, _), like in kinds.items():
             try:
-                traced = trace_step(
-                    use_planned_shapes(captured, like), batch or mismatch_diagnosis.stand_in_batch(captured)
-                )
+                traced = trace_step(use_planned_shapes(captured, like), batch or stand_in_batch(captured))
             except InputError as error:
                 why = error
                 continue
@@ -214,39 +235,8 @@ class FunctionEnforcement:
                     made = {node.name for division in traced.divisions.values() for node in division.nodes}
                     training.refuse_nested(graph, set(traced.graph.names) - made, label)
                     return traced, plan
-            why = mismatch_diagnosis.unmatched_step_error(
-                traced.graph, self.plans, label, graph.structured_input_signature
-            )
+            why = unmatched_step_error(traced.graph, self.plans, label, graph.structured_input_signature)
         raise why or MismatchError(f"{label}: no plan is given for it")
-
-    def _check(self, graphs: list[list[Any]], inside: set[str]) -> None:
-        for name in sorted(inside):
-            expected = self.names[name]
-            graphs_with_step = [(parts, p) for parts in graphs for p in name_prefixes(parts, expected.placement)]
-            if not graphs_with_step:
-                raise UsageError.build(
-                    f"function {name}: TensorFlow showed no graph of its run", remedy="call it first inside pesto.apply"
-                )
-            for parts, prefix in graphs_with_step:
-                self.findings.append(examine(parts, expected, prefix).checked())
-
-
-def _check_iterators(graph: Any, placement: StepPlacement, label: str) -> None:
-    """InputError for a plan that has what reads a function's iterator elsewhere than the iterator, on the first CPU."""
-    index = {name: i for i, name in enumerate(placement.graph.names)}
-    for op in graph.get_operations():
-        if op.type.startswith("IteratorGetNext") and op.name in index:
-            where = placement.device_of(index[op.name])
-            device = tf.DeviceSpec.from_string(where)
-            if (device.device_type, device.device_index or 0) != ("CPU", 0):
-                raise InputError.build(
-                    f"the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
-                    "are on /device:CPU:0",
-                    where=label,
-                    remedy=(
-                        "map the plan's device of that op to it (devices={...}), or plan for a cluster with one CPU"
-                    ),
-                )
 
 
 def _is_exported_signature(graph: Any, plan: Plan) -> bool:
@@ -256,7 +246,7 @@ def _is_exported_signature(graph: Any, plan: Plan) -> bool:
         return False
     try:
         traced = trace_step(use_planned_shapes(capture_func_graph(graph, made.graph_source), plan), made.graph_batch)
-    except PestoError:  # what no step can be made of is no planned one
+    except PestoError:  # no step can be made of it, so it is no planned one
         return False
     return traced.graph.fingerprint() == made.graph_fingerprint
 
@@ -266,18 +256,14 @@ def _call_within_batch(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except tf.errors.InvalidArgumentError as error:
-        why = batch_limit.batch_error(error)
+        why = batch_error(error)
         if why is None:
             raise
     raise why
 
 
 def order_all_neighbours(placement: StepPlacement) -> StepPlacement:
-    """The chains with a control edge between all neighbours, also where data joins them.
-
-    TensorFlow optimises what each device got once more before it runs it: an op that it folds into a constant goes, and
-    with it its data edges, but not what waits for it.
-    """
+    """Return the placement with a control edge between all neighbours of a chain, also where data joins them."""
     # TensorFlow optimises each partition once more before it runs. An op folded into a constant loses its data edges,
     # but a control edge between neighbours survives the fold.
     before, after = placement.neighbours()

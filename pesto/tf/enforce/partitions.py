@@ -1,8 +1,9 @@
-"""The check of every use: have TensorFlow's partition graphs each op where the plan says, in the plan's order?
+"""Check of every run: TensorFlow's partition graphs must have each op on its planned device, in the planned order.
 
 Every op of a chain must wait for its neighbour, by a path of edges; the times of a traced run are an option on top.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,9 +32,9 @@ def unordered_neighbours(
     present: Collection[str],
     prefix: str,
 ) -> list[str]:
-    """One line for each pair of neighbours in a chain between which no path of edges leads.
+    """Return one line for each pair of neighbours in a chain between which no path of edges leads.
 
-    present: the ops and relays that are in the partitions, under their names behind `prefix`.
+    present: names of the ops and relays in the partitions, without `prefix`.
     """
     walks = [_PartitionWalk.of(part) for part in partitions]
     wrong = []
@@ -62,45 +63,48 @@ class _PartitionWalk:
     @classmethod
     def of(cls, part: Any) -> "_PartitionWalk":
         nodes = {node.name: node for node in part.node}
-        before = {name: _producers(nodes, name) for name in nodes}
-        return cls(nodes, _topological(before), before)
+        before: dict[str, list[str]] = {}
+        after: dict[str, list[str]] = {name: [] for name in nodes}
+        for name, node in nodes.items():
+            merge, producers = node.op in MERGES, dict.fromkeys(producer(text) for text in node.input)
+            before[name] = [p for p in producers if p in nodes and not (merge and nodes[p].op in _NEXT)]
+            for p in before[name]:
+                after[p].append(name)
+        waiting = {name: len(producers) for name, producers in before.items()}
+        order = [name for name, count in waiting.items() if count == 0]
+        for name in order:  # grows while it is walked
+            for other in after[name]:
+                waiting[other] -= 1
+                if waiting[other] == 0:
+                    order.append(other)
+        return cls(nodes, order, before)
 
     def late(self, starts: Mapping[str, int], ends: Sequence[Sequence[str]]) -> list[int]:
-        """Places in one chain whose op can start before the one at the place before it has ended.
+        """Return the places in one chain whose op can start before the one at the place before it has ended.
 
-        ends: for each place, the nodes that all have ended when its op has. A loop has several exits, and waiting for
-        one is not waiting for the others: there is a walk for the first exit of each, one for the second, and so on.
+        starts: node -> place whose op it starts. ends: for each place, the nodes that all have ended when its op has.
         """
         if not any(name in starts for name in self.order):
             return []
-        # The walk carries one number a node. A loop with several exits needs a walk for each: the next op must wait for
-        # all of them.
+        # Each walk carries one number a node, the last place that is known to be done when it starts. Waiting for one
+        # exit of a loop is not waiting for the others, so there is a walk for the first exit of each place, one for the
+        # second, and so on.
         here = [[name for name in names if name in self.nodes] for names in ends]
         late: set[int] = set()
         for turn in range(max(1, *map(len, here))):
-            late.update(self._late(starts, {names[turn % len(names)]: k for k, names in enumerate(here) if names}))
+            end = {names[turn % len(names)]: k for k, names in enumerate(here) if names}
+            done: dict[str, int] = {}
+            for name in self.order:
+                # Reachability of all pairs would be quadratic. Only neighbours matter, and a path from the neighbour
+                # implies paths from all earlier places, so the largest finished place is enough.
+                known = self._last_done(name, done)
+                place = starts.get(name)
+                if place is not None and known < place - 1:
+                    late.add(place)
+                done[name] = max(known, end.get(name, -1))
         return sorted(late)
 
-    def _late(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> list[int]:
-        """`late`, where one node is the end of each place.
-
-        Each node carries the last place that is known to be done when it starts. As a chain is followed from its first
-        pair on, a path from the neighbour is all that has to be found.
-        """
-        done: dict[str, int] = {}
-        wrong = []
-        for name in self.order:
-            # Reachability of all pairs would be quadratic. Only neighbours matter, and a path from the neighbour
-            # implies paths from all earlier places, so the largest finished place is enough.
-            known = self._known(name, done)
-            place = starts.get(name)
-            if place is not None and known < place - 1:
-                wrong.append(place)
-            done[name] = max(known, ends.get(name, -1))
-        return wrong
-
-    def _known(self, name: str, done: Mapping[str, int]) -> int:
-        """The last place that is done when a node starts. A Merge waits for all that controls it, but for one input."""
+    def _last_done(self, name: str, done: Mapping[str, int]) -> int:
         # A Merge starts with its first live input, so of its data only the least finished place is certain; all control
         # inputs are waited for.
         if self.nodes[name].op not in MERGES:
@@ -111,28 +115,11 @@ class _PartitionWalk:
         return max([min(data, default=-1), *controls])
 
 
-def _producers(nodes: Mapping[str, Any], name: str) -> list[str]:
-    merge = nodes[name].op in MERGES
-    producers = dict.fromkeys(producer(text) for text in nodes[name].input)
-    return [p for p in producers if p in nodes and not (merge and nodes[p].op in _NEXT)]
-
-
-def _topological(before: Mapping[str, Sequence[str]]) -> list[str]:
-    after: dict[str, list[str]] = {name: [] for name in before}
-    for name, producers in before.items():
-        for p in producers:
-            after[p].append(name)
-    waiting = {name: len(producers) for name, producers in before.items()}
-    order = [name for name, count in waiting.items() if count == 0]
-    for name in order:
-        for other in after[name]:
-            waiting[other] -= 1
-            if waiting[other] == 0:
-                order.append(other)
-    return order
-
-
 _COPY = "/replicate/"
+_ONEDNN = "_Mkl"
+_NO_ONEDNN = "oneDNN replaces ops of this step: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported"
+_ARGUMENTS = ("VarHandleOp", "IteratorV2", "NoOp")
+"""Types of ops that a function may have as arguments, or not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +138,7 @@ class Findings:
     """Remedy to report when a check fails."""
 
     def checked(self) -> "Findings":
-        """Return itself; VerificationError when anything differs from the plan."""
+        """Return itself; raise VerificationError when anything differs from the plan."""
         wrong = [*self.moves, *self.inversions, *(f"op {name} does not run" for name in self.absent)]
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
@@ -159,21 +146,21 @@ class Findings:
                 f"TensorFlow does not run the step as planned: {plural(len(self.moves), 'op')} moved, "
                 f"{plural(len(self.inversions), 'pair')} out of order, {len(self.absent)} missing: "
                 f"{'; '.join(wrong[:3])}{more}",
-                remedy=f"{self.remedy}",
+                remedy=self.remedy,
             )
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpectedPlacement:
-    """Expected placement of a run: nodes by name, and the ops that run."""
+    """Placement that a run must have: nodes by name, and the ops that run."""
 
     placement: StepPlacement
     loops: Mapping[str, Loop]
     ran: Collection[str] | None = None
     """Names of the ops that the run needs; None for all."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Plan's op name -> its name in the graph of a dry run (`pesto.tf.enforce.removed_names`)."""
+    """Plan's op name -> its name in the graph of a dry run (`pesto.tf.enforce.rewrite`)."""
 
 
 def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str = "") -> Findings:
@@ -194,12 +181,15 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
     ]
     # Arguments, Switches and the like are where TensorFlow puts them, whatever a plan says; they are not compared.
     moves, absent, here = [], [], set()
-    nodes = [(i, graph.names[i], name) for i in runs for name in _nodes(graph.names[i], expected.loops)]
+    nodes = []
+    for i in runs:
+        loop, name = expected.loops.get(graph.names[i]), graph.names[i]
+        nodes += [(i, name, node) for node in (loop.nodes if loop else (name,))]
     nodes += [(r.op, r.name, r.name) for r in placement.relays if expected.ran is None or r.name in expected.ran]
     for i, of, name in nodes:
         if name not in where:
             absent += [] if name in copied else [name]
-        elif not _same(placement.device_of(i), where[name]):
+        elif not _is_same_device(placement.device_of(i), where[name]):
             moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
         else:
             here.add(of)
@@ -209,14 +199,6 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
     # variable.
     fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False
     return replace(findings, remedy=_NO_ONEDNN) if fused else findings
-
-
-_ONEDNN = "_Mkl"
-_NO_ONEDNN = "oneDNN replaces ops of this step: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported"
-
-
-_ARGUMENTS = ("VarHandleOp", "IteratorV2", "NoOp")
-"""Types of ops that a function may have as arguments, or not at all."""
 
 
 def name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[str]:
@@ -231,24 +213,16 @@ def name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[s
     return sorted({n[: -len(mark)] for n in names if n == mark or n.endswith(f"/{mark}")})
 
 
-def _nodes(name: str, loops: Mapping[str, Loop]) -> tuple[str, ...]:
-    return loops[name].nodes if name in loops else (name,)
-
-
-_seen: dict[tuple[str, str], bool] = {}
-
-
-def _same(target: str, device: str) -> bool:
-    key = (target, device)
-    if key not in _seen:
-        _seen[key] = covers(target, tf.DeviceSpec.from_string(device))
-    return _seen[key]
+# Parsing a device name takes longer than all else that is done with a node; a step has few pairs of names.
+@functools.cache
+def _is_same_device(target: str, device: str) -> bool:
+    return covers(target, tf.DeviceSpec.from_string(device))
 
 
 def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
     """Compare the StepStats of one run with the chains: no op may start before its neighbour has ended.
 
-    v1 loops and ops that were not traced are left out, and names that were traced twice: ops of functions have any.
+    v1 loops, ops that were not traced and names that were traced twice are left out.
     """
     placement, names = expected.placement, expected.placement.graph.names
     index = {name: i for i, name in enumerate(names) if name not in expected.loops}

@@ -1,9 +1,12 @@
-"""Variables of TF2 live where they were created; a plan wants them elsewhere."""
+"""Moves of TF2 variables from where they were created to where a plan has them, and back.
+
+A move gives the variable a new handle, so everything in the process that holds the old one must follow.
+"""
 
 import gc
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,34 +24,37 @@ _log = logging.getLogger("pesto")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DeviceClaim:
-    """A resource that a placed step has on a device."""
-
     handle: Any
-    """Kept, so that its id stays its own."""
+    """Kept alive, so that its id stays unique."""
     target: str
     source: str
-    """The step, for messages."""
+    """Name of the step, for messages."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class VariableMoves:
-    """Variables that were moved, and where they came from."""
+    """Record of moved variables and of the devices that they came from."""
 
     origin: list[tuple[Any, str]] = field(default_factory=list)
-    """(variable, its first device)."""
+    """(variable, device before the move) of each move, in order."""
     claims: dict[int, _DeviceClaim] = field(default_factory=dict)
     """Handle's id -> the claim of a placed step, for moved and unmoved variables, until `undo`."""
 
     def settle(self, graph: Any, placement: StepPlacement, source: str) -> None:
-        """Move what the FuncGraph captures to where the placement has it, slots and counters included.
+        """Move the variables, slots and counters that the FuncGraph captures to their devices in the placement.
 
-        source: what the plan is of, for messages.
-
-        A moved variable keeps its identity, value and name; checkpoints do not change. InputError for a table or other
-        resource that is elsewhere and cannot be moved, or that a tf.data pipeline reads; MismatchError for a variable
-        that another placed step has elsewhere. Nothing has moved then.
+        source: name of the plan's graph, for messages. A moved variable keeps its identity, value and name; checkpoints
+        do not change. Raise InputError for a table or other resource that is elsewhere and cannot be moved, or that a
+        tf.data pipeline reads; MismatchError for a variable that another placed step has elsewhere. Nothing has moved
+        then.
         """
-        wanted = list(_resources(graph, placement))
+        index = {name: i for i, name in enumerate(placement.graph.names)}
+        # (captured handle, its name in the graph, planned device) of each resource that the placement knows.
+        wanted = [
+            (outer, inner.op.name, placement.device_of(index[inner.op.name]))
+            for outer, inner in graph.captures
+            if inner.op.name in index and outer.dtype == tf.resource
+        ]
         # Two live steps may share a variable. Both must agree on its device: moving it for one would invalidate the
         # compiled graph of the other.
         _LIVE.add(self)
@@ -58,9 +64,29 @@ class VariableMoves:
         if away:
             # Finding every holder of a handle means walking all objects of the process, so it is done once for all
             # variables that move.
-            live = _outside_data([outer for outer, _, _ in away])
+            handles = [outer for outer, _, _ in away]
+            live = find_holders()
+            if captured_by_dataset(live.functions, handles) is not None:
+                del live
+                gc.collect()  # the pipeline may be gone but for cycles
+                live = find_holders()
+            held = captured_by_dataset(live.functions, handles)
+            if held is not None:
+                raise InputError.build(
+                    f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable "
+                    f"{_name_of(live, held[1])}, which the plan moves: the pipeline would go on reading the old one",
+                    remedy="make the pipeline after the first step, or hand it the variable's value (v.numpy())",
+                )
             variables = live.by_handle()
-            moved = [(_variable(variables, *one), one[2]) for one in away]
+            moved = []
+            for outer, name, target in away:
+                if id(outer) not in variables:
+                    raise InputError.build(
+                        f"{shown(name)} is a table or iterator on {outer.device}, planned on {target}: only variables "
+                        "can be moved",
+                        remedy=f"create it under tf.device({target!r})",
+                    )
+                moved.append((variables[id(outer)], target))
             # The first device of each variable is recorded before the move, so that a failure midway can still be
             # undone.
             self.origin.extend(
@@ -90,22 +116,13 @@ class VariableMoves:
         if held is not None:
             _log.warning(
                 "%s of a tf.data pipeline was made inside pesto.apply and keeps reading the variable %s of then, which "
-                "is back where it was - make the pipeline anew", private.name_of(held[0]), _named(live, held[1])
+                "is back where it was - make the pipeline anew", private.name_of(held[0]), _name_of(live, held[1])
             )  # fmt: skip
         _move(live, list(first.values()))
 
 
 _LIVE: "weakref.WeakSet[VariableMoves]" = weakref.WeakSet()
 """All moves of this process: a step of `pesto.place` keeps its variables in place for as long as it exists."""
-
-
-def _resources(graph: Any, placement: StepPlacement) -> Iterator[tuple[Any, str, str]]:
-    """(captured handle, its name in the graph, planned device) of each resource that the placement knows."""
-    index = {name: i for i, name in enumerate(placement.graph.names)}
-    for outer, inner in graph.captures:
-        i = index.get(inner.op.name)
-        if i is not None and outer.dtype == tf.resource:
-            yield outer, inner.op.name, placement.device_of(i)
 
 
 def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> None:
@@ -117,18 +134,11 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
     if contested is not None:
         claim, name, target = contested
         raise MismatchError.build(
-            f"variable {_named(find_holders(), claim.handle)} ({shown(name)}) is planned on {target} by the "
-            "plan of "
+            f"variable {_name_of(find_holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
             f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use",
-            remedy=(
-                "plan this "
-                "step beside that plan, pesto.solve(graph, beside=plan); or both steps as one: a "
-                "Keras model whose "
-                "train_step does both, as of a GAN, or one tf.function that calls both as plain "
-                "Python functions; or use "
-                "the plans one after the other: close the first pesto.apply, drop the "
-                "first pesto.place"
-            ),
+            remedy="plan this step beside that plan, pesto.solve(graph, beside=plan); or both steps as one: a Keras "
+            "model whose train_step does both, as of a GAN, or one tf.function that calls both as plain Python "
+            "functions; or use the plans one after the other: close the first pesto.apply, drop the first pesto.place",
         )
 
 
@@ -142,40 +152,11 @@ def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_DeviceClaim, st
     return None
 
 
-def _outside_data(handles: Sequence[Any]) -> HandleHolders:
-    """Return the live holders; InputError when a tf.data pipeline holds one of the handles."""
-    live = find_holders()
-    if captured_by_dataset(live.functions, handles) is not None:
-        del live
-        gc.collect()  # the pipeline may be gone but for cycles
-        live = find_holders()
-    held = captured_by_dataset(live.functions, handles)
-    if held is not None:
-        raise InputError.build(
-            f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable "
-            f"{_named(live, held[1])}, "
-            "which the plan moves: the pipeline would go on reading the old one",
-            remedy="make the pipeline after the first step, or hand it the variable's value (v.numpy())",
-        )
-    return live
-
-
-def _variable(variables: Mapping[int, Any], outer: Any, name: str, target: str) -> Any:
-    variable = variables.get(id(outer))
-    if variable is None:
-        raise InputError(
-            f"{shown(name)} is a table or iterator on {outer.device}, planned on {target}: only variables can be moved "
-            f"- create it under tf.device({target!r})"
-        )
-    return variable
-
-
-def _named(live: HandleHolders, handle: Any) -> str:
+def _name_of(live: HandleHolders, handle: Any) -> str:
     return shown(getattr(live.by_handle().get(id(handle)), "name", "?"))
 
 
 def _move(live: HandleHolders, wanted: Sequence[tuple[Any, str]]) -> None:
-    """Put each variable on a device; all at once, as finding all that holds a handle takes a while."""
     moved = []
     for variable, device in wanted:
         # Not tf.Variable: a tf.function that is on its first call around this one would take it for its own.

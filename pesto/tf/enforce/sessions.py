@@ -1,33 +1,228 @@
-"""v1 sessions under a plan: their graph edited before they open, their runs watched."""
+"""v1 sessions under a plan: the steps in a graph are placed before a session opens, and its runs are verified."""
 
 import functools
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from pesto.core.errors import InputError, PestoError, UsageError
+from pesto.core.errors import InputError, MismatchError, PestoError, UsageError
+from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
-from pesto.tf.apply_placement.fetch_closure import closure, ops_needed
-from pesto.tf.apply_placement.targets import check_devices_exist
-from pesto.tf.enforce import partitions, steps
+from pesto.tf.apply_placement.fetch_closure import closure, find_update, ops_needed, ops_outside_chains
+from pesto.tf.apply_placement.placement import FED
+from pesto.tf.apply_placement.relays import place_with_relays
+from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
+from pesto.tf.apply_placement.targets import check_devices_exist, device_targets
 from pesto.tf.enforce.apply_options import ApplyOptions
-from pesto.tf.enforce.edits import merge_edits
-from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine
+from pesto.tf.enforce.edits import GraphEdits, apply_edits, compute_edits, merge_edits
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine, examine_times, merge_findings
+from pesto.tf.enforce.plan_matching import larger_batch_error
+from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.session_config import disable_optimizers
+from pesto.tf.sources.feed_shapes import use_planned_shapes
+from pesto.tf.sources.sources import capture_v1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedStep:
+    """One step of a v1 graph under its plan."""
+
+    source: str
+    """Name of the plan's graph, for messages."""
+    trace: StepTrace
+    """The step in the graph."""
+    expected: ExpectedPlacement
+    edits: GraphEdits
+    targets: Mapping[str, str]
+    """Plan's device -> TensorFlow's."""
+    limits: Mapping[str, int]
+    """Placeholder whose batch is open -> largest number of examples that was planned."""
+
+    @property
+    def chained(self) -> frozenset[str]:
+        """Names of the ops that have a place in a chain."""
+        placement = self.expected.placement
+        return frozenset(placement.graph.names[i] for i in placement.chained.nonzero()[0].tolist())
+
+
+def place_graph(
+    graph: Any, plans: Sequence[Plan], options: ApplyOptions
+) -> tuple[tuple[PlacedStep, ...], Callable[[], None]]:
+    """Edit the v1 graph that some of `plans` are for by their ops' names; return the placed steps and an undo function.
+
+    Nothing is placed when the graph is of no plan. Raise what `place_with_relays` raises when the names are a plan's
+    and the ops are not; UsageError when two plans order one op, or have it on different devices.
+    """
+    # Names alone do not identify a plan: two plans may be for one model at two batch sizes. The fingerprint decides
+    # among those whose ops exist.
+    traces: list[tuple[Plan, StepTrace]] = []
+    why: InputError | None = None
+    for plan in plans_for_graph(graph, plans):
+        try:
+            captured = use_planned_shapes(capture_v1(graph, plan.names, source="the session's graph"), plan)
+            traces.append((plan, trace_step(captured, plan.provenance.graph_batch)))
+        except InputError as error:
+            why = why or error
+    if why and not traces:
+        raise why
+    fitting = [(plan, t) for plan, t in traces if plan.provenance.graph_fingerprint == t.graph.fingerprint()]
+    # Where no fingerprint fits, placing by the first plan raises the error that names the differences.
+    fitting = fitting or traces[:1]
+    nodes = graph.as_graph_def().node if fitting else ()
+    placed: list[PlacedStep] = []
+    for plan, traced in fitting:
+        targets, outside = device_targets(plan, options.devices), ops_outside_chains(graph, traced)
+        placement = place_with_relays(plan, traced, targets, outside, order=options.order)
+        batch, ops = traced.graph.batch, (graph.get_operation_by_name(node.name) for node in traced.nodes.defs)
+        feeds = [op.outputs[0] for op in ops if op.type in FED] if batch is not None else []
+        step = PlacedStep(
+            source=plan.provenance.graph_source,
+            trace=traced,
+            expected=ExpectedPlacement(placement=placement, loops=traced.loops),
+            edits=compute_edits(placement, traced, nodes),
+            targets=targets,
+            limits={t.op.name: batch or 0 for t in feeds if t.shape.rank and t.shape[0] is None},
+        )
+        for other in placed:
+            _refuse_overlap(step, other)
+        placed.append(step)
+    return tuple(placed), apply_edits(graph, merge_edits([step.edits for step in placed]))
+
+
+def _refuse_overlap(one: PlacedStep, other: PlacedStep) -> None:
+    """Raise UsageError when two steps share an op that either orders, or that they have on different devices."""
+    a, b = one.edits, other.edits
+    # Two steps may share variables and input ops if they agree on the device. An op that either orders cannot be
+    # shared, since its chain would run with both steps.
+    ordered = one.chained | other.chained | a.waits.keys() | b.waits.keys()
+    for name, device in a.device.items():
+        if name in b.device and (name in ordered or b.device[name] != device):
+            raise UsageError.build(
+                f"two plans ({shown(one.source)} and {shown(other.source)}) hold op {shown(name)} of one graph and "
+                "would place or order it twice",
+                remedy="fetch both training ops in one step and plan that, or give each a graph of its own",
+            )
+
+
+def plans_for_graph(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans all of whose ops `graph` has."""
+    names = {op.name for op in graph.get_operations()}
+    return [plan for plan in plans if names.issuperset(plan.names)]
+
+
+def refuse_fed(placed: PlacedStep, fed: Collection[str]) -> None:
+    """Raise UsageError when a chained op computes one of the tensors `fed`, or a bypassed barrier passes it on."""
+    # A fed op does not run, and TensorFlow removes its control edges, so everything before it in the chain would no
+    # longer be waited for.
+    members = placed.chained | placed.edits.passed.keys()
+    for tensor in fed:
+        if tensor.partition(":")[0] in members:
+            raise UsageError.build(
+                f"feeding {shown(tensor.partition(':')[0])}, which the ordered step computes, would break its order",
+                remedy="feed placeholders, or run outside pesto.apply",
+            )
+
+
+def fed_copies(graph: Any, placed: PlacedStep, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield (tensor, value) of each copy of a constant that is fed."""
+    given = {key.deref().op.name: value for key, value in feeds.items()}
+    for copy in placed.edits.copies:
+        if copy.constant in given:
+            yield graph.get_operation_by_name(copy.name).outputs[0], given[copy.constant]
+
+
+def refuse_larger_batch(placed: PlacedStep, feeds: Iterable[tuple[Any, Any]]) -> None:
+    """Raise MismatchError when a fed batch, of pairs (tensor, value), is larger than planned."""
+    for tensor, value in feeds:
+        limit = placed.limits.get(tensor.op.name)
+        if limit is not None and len(value) > limit:
+            raise larger_batch_error(len(value), limit, f"feeding {shown(tensor.op.name)}")
+
+
+def refuse_unplanned(
+    graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[PlacedStep]
+) -> None:
+    """Refuse a run that would train without a plan; `placed` are the steps for which the session's graph was edited.
+
+    Raise UsageError when the graph is a plan's, but the session came first; MismatchError when no plan has the update.
+    """
+    variables = {v.op.name for v in graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)}
+    planned = {node for p in placed for node in p.edits.device}
+    update = find_update(fetched, fed, variables, planned) if variables else None
+    if update is None:
+        return
+    if placed:
+        raise MismatchError.build(
+            f"{shown(update.name)} trains a variable, but is in no plan for this graph "
+            f"({', '.join(dict.fromkeys(step.source for step in placed))})",
+            remedy="give a plan for each training op to one pesto.apply, or plan a step that fetches all of them",
+        )
+    if plans_for_graph(graph, plans):
+        raise UsageError.build(
+            "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow ignores "
+            "edits of a graph that a session has run",
+            remedy="open it inside the context, behind the model",
+        )
+    names = {op.name for op in graph.get_operations()}
+    plan = max(plans, key=lambda p: sum(n in names for n in p.names))
+    lacking = [n for n in plan.names if n not in names]
+    message = (
+        f"{shown(update.name)} trains a variable, but the graph lacks {len(lacking)} of the {len(plan.names)} ops of "
+        f"the plan ({plan.provenance.graph_source}), such as {shown(lacking[0])}"
+    )
+    if any(op.type in CALLS for op in graph.get_operations()):
+        raise MismatchError.build(
+            f"{message}: ops inside tf.functions that a v1 graph calls cannot be placed in a session",
+            remedy="use pesto.rewrite or pesto apply on its GraphDef",
+        )
+    raise MismatchError.build(
+        f"{message}: it is another graph, or an older trace whose ops had other names",
+        remedy="plan this one, or train it outside pesto.apply",
+    )
+
+
+def configure_session(config: Any, wanted: Mapping[str, str]) -> Any:
+    """Return a session's ConfigProto for a plan: Grappler off, as many logical CPUs as the targets `wanted` need.
+
+    Raise InputError for soft placement and XLA's automatic clustering, which would undo a plan.
+    """
+    changed = v1.ConfigProto()
+    if config is not None:
+        changed.CopyFrom(config)
+    if changed.allow_soft_placement:
+        raise InputError.build(
+            "the session's config has allow_soft_placement=True, by which TensorFlow moves ops unasked",
+            remedy="leave it out",
+        )
+    if changed.graph_options.optimizer_options.global_jit_level > 0:
+        raise InputError.build(
+            "the session's config turns XLA's automatic clustering on, which fuses ops over a plan",
+            remedy="leave it out",
+        )
+    disable_optimizers(changed)
+    specs = [tf.DeviceSpec.from_string(target) for target in wanted.values()]
+    cpus = [s.device_index for s in specs if s.device_type == "CPU" and s.job is None]
+    if cpus:
+        # Logical CPUs of a session are separate devices with a thread pool each; the count has to cover the largest
+        # number in the plan.
+        changed.device_count["CPU"] = max(max(cpus) + 1, changed.device_count.get("CPU", 1))
+    return changed
+
 
 v1 = tf.compat.v1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SessionEnforcement:
-    """The v1 side of one application of plans."""
+    """Hooks by which v1 sessions run by plans, and what they learned while one application lasts."""
 
     plans: tuple[Plan, ...]
     options: ApplyOptions
-    placed: dict[Any, tuple[steps.PlacedStep, ...]] = field(default_factory=dict)
+    placed: dict[Any, tuple[PlacedStep, ...]] = field(default_factory=dict)
     """Graph -> its placed steps."""
     undone: list[Callable[[], None]] = field(default_factory=list)
     """Callbacks that undo the edits of each graph."""
@@ -40,16 +235,21 @@ class SessionEnforcement:
     def open(
         self, original: Callable[..., None], session: Any, target: Any = "", graph: Any = None, config: Any = None
     ) -> None:
-        """Replace a session's constructor: edit and check its graph first."""
+        """Construct a session after its graph is edited; raise as `place_graph` and `configure_session`."""
         graph = graph if graph is not None else v1.get_default_graph()
         try:
             # A session hands its graph to the C++ runtime at the first run and ignores edits of ops that it has seen,
             # so the graph is edited before the session exists.
-            placed = self._placed(graph)
+            placed = self.placed.get(graph, ())
+            if graph not in self.placed:
+                placed, undo = place_graph(graph, self.plans, self.options)
+                if placed:
+                    self.undone.append(undo)
+                    self.placed[graph] = placed
             for one in placed:
-                config = steps.configure_session(config, one.targets)
+                config = configure_session(config, one.targets)
         except PestoError:
-            # Its destructor would stumble over a session that was never opened.
+            # The destructor of a session that was never opened would fail.
             original(session, "", tf.Graph(), v1.ConfigProto(device_count={"GPU": 0}))
             session.close()
             raise
@@ -62,49 +262,58 @@ class SessionEnforcement:
             except InputError:
                 session.close()
                 raise
-            # Without feeds it runs past `run`, straight in C++.
+            # A callable without feeds bypasses `run` and runs in C++.
             session.make_callable = functools.partial(self.callable_apart, session)
         self.opened.add(session)
 
     def run(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
-        """Replace a session's run, once its fetches are resolved: verify runs of a new kind.
+        """Run a session whose fetches are resolved, and verify a run of new fetches and feeds.
 
-        args: handle, ops, tensors, feeds, options, metadata as `BaseSession` has them.
+        args: handle, ops, tensors, feeds, options, metadata as in `BaseSession`. Raise UsageError for a run that cannot
+        be verified or that changes more than its fetches say, MismatchError for training without a plan or a batch
+        larger than planned, VerificationError for a run that differs from the plan.
         """
         handle, ops, tensors, feeds, options, metadata = args
         graph = private.session_graph(session)
         fetched = [*ops, *(t.op for t in tensors)]
         placed = self.placed.get(graph, ()) if session in self.opened else ()
-        feeds = feeds | {copy.ref(): value for one in placed for copy, value in steps.fed_copies(graph, one, feeds)}
+        feeds = feeds | {copy.ref(): value for one in placed for copy, value in fed_copies(graph, one, feeds)}
         args = (handle, ops, tensors, feeds, options, metadata)
         fed = {key.deref().name for key in feeds}
         # TensorFlow prunes a graph by what is fetched and fed and caches the result under the same key, so each
         # combination is checked once.
         key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
         for one in placed:
-            steps.refuse_larger_batch(one, [(name.deref(), value) for name, value in feeds.items()])
+            refuse_larger_batch(one, [(name.deref(), value) for name, value in feeds.items()])
         if key in self.verified.get(session, ()):
             return original(session, *args)
-        steps.refuse_unplanned(graph, fetched, fed, self.plans, placed)
+        refuse_unplanned(graph, fetched, fed, self.plans, placed)
         if placed and handle is not None:
             raise UsageError.build("partial_run cannot be verified under a plan", remedy="use session.run")
         # A run may fetch a part of the step, such as the loss alone. Control edges of the chains would pull in the
         # rest; that is refused where it would change state.
-        needs = _ops_needed_by_run(placed, fetched, fed)
+        for one in placed:
+            refuse_fed(one, fed)
+        waits = merge_edits([one.edits for one in placed]).waits
+        needs = ops_needed(fetched, fed, waits) if placed else frozenset()
         concerned = [p for p in placed if not needs.isdisjoint(p.expected.placement.graph.names)]
         if concerned:
             result, record = _run_recording_graphs(
                 lambda o, m: original(session, handle, ops, tensors, feeds, o, m), options, metadata, self.options
             )
             for one in concerned:
-                self._check(one, needs, record)
+                expected = ExpectedPlacement(placement=one.expected.placement, loops=one.expected.loops, ran=needs)
+                findings = examine(record.partition_graphs, expected)
+                if self.options.trace:
+                    findings = merge_findings(findings, examine_times(record.step_stats, expected))
+                self.findings.append(findings.checked())
         else:
             result = original(session, *args)
         self.verified.setdefault(session, set()).add(key)
         return result
 
     def callable_apart(self, session: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
-        """Replace a placed session's make_callable: allow it for ops outside the chains, such as queue runners."""
+        """Make a callable of a placed session; raise UsageError for one with feeds, options or ops in the chains."""
         graph = private.session_graph(session)
         elements = [graph.as_graph_element(f) for f in tf.nest.flatten(fetches)]
         ops = [getattr(e, "op", e) for e in elements]
@@ -114,7 +323,7 @@ class SessionEnforcement:
         return type(session).make_callable(session, fetches)
 
     def callable_of(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
-        """Replace the last step of a session's make_callable: refuse it for placed graphs."""
+        """Make a callable of a session; raise UsageError for one with a placed graph."""
         if private.session_graph(session) in self.placed:
             _no_callable()
         return original(session, *args)
@@ -127,33 +336,6 @@ class SessionEnforcement:
         for session in self.opened:
             vars(session).pop("make_callable", None)
 
-    def _placed(self, graph: Any) -> tuple[steps.PlacedStep, ...]:
-        if graph not in self.placed:
-            placed, undo = steps.place_graph(graph, self.plans, self.options)
-            if not placed:
-                return ()
-            self.undone.append(undo)
-            self.placed[graph] = placed
-        return self.placed[graph]
-
-    def _check(self, placed: steps.PlacedStep, needs: frozenset[str], record: Any) -> None:
-        expected = ExpectedPlacement(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
-        findings = examine(record.partition_graphs, expected)
-        if self.options.trace:
-            findings = partitions.merge_findings(findings, partitions.examine_times(record.step_stats, expected))
-        self.findings.append(findings.checked())
-
-
-def _ops_needed_by_run(
-    placed: Sequence[steps.PlacedStep], fetched: Sequence[Any], fed: Collection[str]
-) -> frozenset[str]:
-    """Names of the ops that a run needs, where steps are placed; refuses what `refuse_fed` and `ops_needed` do."""
-    if not placed:
-        return frozenset()
-    for one in placed:
-        steps.refuse_fed(one, fed)
-    return ops_needed(fetched, fed, merge_edits([one.edits for one in placed]).waits)
-
 
 def _no_callable(*_: Any, **__: Any) -> None:
     raise UsageError.build("make_callable cannot be verified under a plan", remedy="use session.run")
@@ -162,7 +344,7 @@ def _no_callable(*_: Any, **__: Any) -> None:
 def _run_recording_graphs(
     run: Callable[[Any, Any], Any], options: Any, metadata: Any, how: ApplyOptions
 ) -> tuple[Any, Any]:
-    """(result, RunMetadata) of a run that writes down its partition graphs; what the caller asked for is kept."""
+    """Return (result, RunMetadata) of a run that records its partition graphs; the caller's own options are kept."""
     wanted = private.read_buffer(options, v1.RunOptions())
     wanted.output_partition_graphs = True
     if how.trace:

@@ -1,4 +1,4 @@
-"""Does a traced function train, itself or in what it calls? One that does runs by a plan, or not at all."""
+"""Detection of traced functions that train, themselves or in functions that they call: these need a plan."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ _DERIVING: "weakref.WeakSet[Any]" = weakref.WeakSet()
 def called_steps(function: Any, names: Collection[str]) -> set[str]:
     """Return those of `names` that a ConcreteFunction is, or calls at any depth.
 
-    InputError when it calls one from a loop or branch, whose rounds would overlap.
+    Raise InputError when it calls one from a loop or branch, whose rounds would overlap.
     """
     graph_def = function.graph.as_graph_def()
     library = {f.signature.name: f for f in graph_def.library.function}
@@ -53,10 +53,7 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
 
 
 def refuse_gradients_only(graph: Any, label: str) -> None:
-    """InputError for a FuncGraph that takes gradients of trainable variables and updates none: half of a step.
-
-    The gradients are most of its work, and would run unplaced. What is traced within another function is part of that.
-    """
+    """Raise InputError for a FuncGraph that takes gradients of trainable variables and updates none: half of a step."""
     # Inner graphs of a step take gradients too (custom gradients, recomputation); the outermost function decides
     # whether the step is complete.
     if graph not in _DERIVING or hasattr(graph.outer_graph, "outer_graph"):
@@ -64,17 +61,15 @@ def refuse_gradients_only(graph: Any, label: str) -> None:
     _, trained = _resource_handles(graph)
     if not _writes_variable(trained, _bodies_of(graph), _always):
         raise InputError.build(
-            f"{label} takes gradients of trainable variables and updates none, which is half of a step: a "
-            "plan is for "
+            f"{label} takes gradients of trainable variables and updates none, which is half of a step: a plan is for "
             "all of it",
-            remedy=(
-                "make one tf.function that takes the gradients, of as many batches as are accumulated, and applies them"
-            ),
+            remedy="make one tf.function that takes the gradients, of as many batches as are accumulated, and applies "
+            "them",
         )
 
 
 def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
-    """InputError when ops of the step lie in functions that it calls, where they cannot be placed."""
+    """Raise InputError when ops of the step lie in functions that it calls, where they cannot be placed."""
     own = {op.name for op in graph.get_operations()}
     if not own.issuperset(planned):
         inner = next(op.get_attr("f").name for op in graph.get_operations() if op.type in CALLS)
@@ -84,9 +79,8 @@ def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
 def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
     """Return True if a FuncGraph's own ops, loops and branches included, write a trainable variable.
 
-    The variable may be captured or an argument. Functions that it calls are traced for themselves, but for those that
-    are not among `seen` (names), when that is given. The trace that creates a function's variables is not one that runs
-    as a step.
+    The variable may be captured or an argument. Called functions count only where `seen`, the names of functions whose
+    own trace was judged, is given without them. The trace that creates a function's variables never runs as a step.
     """
 
     def through(op: Any) -> bool:
@@ -102,10 +96,16 @@ def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
 
 
 def _resource_handles(graph: Any) -> tuple[list[Any], list[Any]]:
-    """All handles that a FuncGraph captures, and those of trainable variables that it captures or is given."""
+    """Return the handles that a FuncGraph captures, and those of trainable variables that it captures or is given."""
     mine = {id(v.handle) for v in graph.variables if v.trainable}
     captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
-    trained = [inner for outer, inner in captured if id(outer) in mine] + _arguments(graph)
+    trained = [inner for outer, inner in captured if id(outer) in mine]
+    specs = tf.nest.flatten(graph.structured_input_signature or ())
+    # The signature does not say which resource argument belongs to which variable, so one that is trainable counts for
+    # all.
+    if any(getattr(spec, "trainable", False) for spec in specs):
+        names = {inner.name for _, inner in graph.captures}
+        trained += [t for t in graph.inputs if t.dtype == tf.resource and t.name not in names]
     return [inner for _, inner in captured], trained
 
 
@@ -134,24 +134,31 @@ def _bodies_of(graph: Any) -> Callable[[], FunctionEffects]:
     return bodies
 
 
-def _arguments(graph: Any) -> list[Any]:
-    """Handles that a FuncGraph is given, when one of the variables among its arguments is trainable."""
-    specs = tf.nest.flatten(graph.structured_input_signature or ())
-    if not any(getattr(spec, "trainable", False) for spec in specs):
-        return []
-    captured = {inner.name for _, inner in graph.captures}
-    return [t for t in graph.inputs if t.dtype == tf.resource and t.name not in captured]
-
-
 @contextlib.contextmanager
 def in_functions_only(*, remedy: str = "") -> Iterator[None]:
-    """Refuse gradients of trainable variables outside of tf.functions: such a step runs op by op, by no plan.
+    """Raise UsageError for gradients of trainable variables outside of tf.functions, where a step runs op by op.
 
-    `remedy` is what else may be done about it.
+    remedy: text added to the error's own remedy.
     """
+
+    def guarded(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def derive(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
+                if tf.executing_eagerly():
+                    raise UsageError(EAGERLY + remedy)
+                # A gradient inside a nested trace makes all enclosing traces part of a step.
+                graph = tf.compat.v1.get_default_graph()
+                while hasattr(graph, "outer_graph"):
+                    _DERIVING.add(graph)
+                    graph = graph.outer_graph
+            return original(self, target, sources, *args, **kwargs)
+
+        return derive
+
     originals = {name: getattr(tf.GradientTape, name) for name in ("gradient", "jacobian")}
     for name, original in originals.items():
-        setattr(tf.GradientTape, name, _not_eagerly(original, remedy))
+        setattr(tf.GradientTape, name, guarded(original))
     try:
         yield
     finally:
@@ -159,29 +166,10 @@ def in_functions_only(*, remedy: str = "") -> Iterator[None]:
             setattr(tf.GradientTape, name, original)
 
 
-def _not_eagerly(original: Callable[..., Any], remedy: str) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def derived(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
-            if tf.executing_eagerly():
-                raise UsageError(EAGERLY + remedy)
-            _note_gradients(tf.compat.v1.get_default_graph())
-        return original(self, target, sources, *args, **kwargs)
-
-    return derived
-
-
-def _note_gradients(graph: Any) -> None:
-    # A gradient inside a nested trace makes all enclosing traces part of a step.
-    while hasattr(graph, "outer_graph"):
-        _DERIVING.add(graph)
-        graph = graph.outer_graph
-
-
 def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], through: Callable[[Any], bool]) -> bool:
-    """Return True if an op writes one of the variables behind the handles, or behind tensors that pass them on.
+    """Return True if an op writes a variable behind the handles, also through ops that pass them on.
 
-    Of the ops that call functions, those that `through` is true for count.
+    through: predicate that tells which ops that call functions count.
     """
     inside = (*FLOW, *CALLS)
     seen, stack = {t.name for t in handles}, list(handles)
@@ -210,7 +198,7 @@ def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], 
 
 
 def _slots(op: Any) -> dict[str, list[int]]:
-    """Tensor -> the inputs of an op at which it is taken."""
+    """Return {tensor: the inputs of an op at which it is read}."""
     slots: dict[str, list[int]] = {}
     for slot, tensor in enumerate(op.inputs):
         slots.setdefault(tensor.name, []).append(slot)

@@ -19,9 +19,8 @@ from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.partition.part_variables import PartVariable, join_values, split_values
 from pesto.tf.partition.partitioned import Partition, partition
-from pesto.tf.run.input_sources import BatchesEndedError, counting_batches, explain_failure
-from pesto.tf.run.runnable import RunnableStep, start_batch
-from pesto.tf.run.step_runs import SEED, relative_distance
+from pesto.tf.run.planned_run import SEED, relative_distance
+from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, counting_batches, explain_failure, start_batch
 from pesto.tf.session_config import disable_optimizers
 
 v1 = tf.compat.v1

@@ -1,14 +1,171 @@
-"""Values of tensors that the graph determines: constants, sizes and arithmetic on them."""
+"""Values of tensors that the graph determines: constants, sizes and arithmetic on them, also inside functions.
+
+A scope is one graph: the step, or the body of a function where one node runs it. It tells who reads which tensor.
+"""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from pesto.tf.nodes.trip_counts import LOOPS
-from pesto.tf.run.function_scopes import FunctionScope, ScopeTensor
+from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.sizes import Shape
+from pesto.tf.nodes.trip_counts import LOOPS, trip_count
+
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_FUNCTIONS = {"While": ("body", "cond"), "If": ("then_branch", "else_branch"), "Case": ("branches",)}
+
+
+class ScopeTensor(NamedTuple):
+    """An output of a node, or an argument of a function as output 0 of its name."""
+
+    node: str
+    output: int
+
+
+class TensorRead(NamedTuple):
+    """An input of a node."""
+
+    node: str
+    input: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FunctionScope:
+    """Nodes of one graph: of a step, or of a function's body where one node runs it."""
+
+    nodes: dict[str, Any]
+    inputs: dict[str, list[ScopeTensor]]
+    readers: dict[ScopeTensor, list[TensorRead]]
+    shapes: dict[ScopeTensor, Shape]
+    arguments: dict[str, int] = field(default_factory=dict)
+    """Number of each argument."""
+    results: dict[ScopeTensor, list[int]] = field(default_factory=dict)
+    """Tensor -> indices of the function's results that it is."""
+    caller: "tuple[FunctionScope, str] | None" = None
+    """The calling scope and the name of the calling node."""
+    trips: Mapping[str, int] = field(default_factory=dict)
+    """Loop -> its largest trip count, where the graph determines it."""
+    function: str = ""
+    """Name of the function; empty for a step."""
+
+    def shape(self, tensor: ScopeTensor) -> Shape:
+        """Return the dimensions, -1 where unknown; None for an unknown rank."""
+        return self.shapes.get(tensor)
+
+    def dimension(self, tensor: ScopeTensor, axis: int) -> int | None:
+        """Return the size of a dimension; None where it is unknown or missing."""
+        shape = self.shape(tensor)
+        if shape is None or not -len(shape) <= axis < len(shape) or shape[axis] < 0:
+            return None
+        return shape[axis]
+
+
+def step_scope(nodes: StepNodes) -> FunctionScope:
+    """Return the scope of the step itself."""
+    names = [node.name for node in nodes.defs]
+    inputs = {names[i]: [ScopeTensor(names[p], k) for p, k in read] for i, read in enumerate(nodes.inputs)}
+    shapes = {ScopeTensor(names[i], k): shape for i, of in enumerate(nodes.shapes) for k, shape in enumerate(of)}
+    known: dict[int, int] = {}
+    for i, node in enumerate(nodes.defs):
+        if node.op in LOOPS and (count := trip_count(nodes, i, known)) is not None:
+            known[i] = count
+    return FunctionScope(
+        nodes=dict(zip(names, nodes.defs, strict=True)), inputs=inputs, readers=_readers(inputs), shapes=shapes,
+        trips={names[i]: count for i, count in known.items()},
+    )  # fmt: skip
+
+
+def _readers(inputs: dict[str, list[ScopeTensor]]) -> dict[ScopeTensor, list[TensorRead]]:
+    readers: dict[ScopeTensor, list[TensorRead]] = {}
+    for name, tensors in inputs.items():
+        for place, tensor in enumerate(tensors):
+            readers.setdefault(tensor, []).append(TensorRead(name, place))
+    return readers
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionScopes:
+    """Builds the scopes of functions, each once for each node that runs it."""
+
+    signatures: Signatures
+    _made: dict[tuple[int, str, str], FunctionScope] = field(default_factory=dict)
+
+    def called(self, scope: FunctionScope, name: str) -> Iterator[tuple[FunctionScope, int]]:
+        """Yield the functions that a node runs, and the number of its input that is the first argument."""
+        node = scope.nodes[name]
+        kind = node.op.removeprefix("Stateless")
+        first = 1 if node.op in BRANCHES else 0
+        attributes = ("f",) if node.op in CALLS else _FUNCTIONS.get(kind, ())
+        for attribute in attributes:
+            if attribute in node.attr:
+                value = node.attr[attribute]
+                for function in [value.func] if value.func.name else value.list.func:
+                    if function.name in self.signatures.library:
+                        key = (id(scope), name, function.name)
+                        if key not in self._made:
+                            self._made[key] = self._read(self.signatures.library[function.name], scope, name)
+                        yield self._made[key], first
+
+    def loops(self, scope: FunctionScope, name: str) -> bool:
+        """Return True if a node runs a loop, which returns its inputs where it makes no trip."""
+        return scope.nodes[name].op in LOOPS
+
+    def repeats(self, scope: FunctionScope) -> bool:
+        """Return True if the function is a loop's body, whose results are its next arguments."""
+        return scope.caller is not None and self.loops(*scope.caller)
+
+    def is_condition(self, scope: FunctionScope) -> bool:
+        """Return True if the function is the condition of a loop."""
+        return (
+            scope.function != ""
+            and scope.caller is not None
+            and self.repeats(scope)
+            and (scope.caller[0].nodes[scope.caller[1]].attr["cond"].func.name == scope.function)
+        )
+
+    def outputs(self, node: Any) -> int:
+        """Return the number of outputs of a node."""
+        return len(self.signatures.output_types(node))
+
+    def _read(self, function: Any, caller: FunctionScope, name: str) -> FunctionScope:
+        nodes = {node.name: node for node in function.node_def}
+        arguments = {argument.name: i for i, argument in enumerate(function.signature.input_arg)}
+        inputs = {
+            node.name: [self._tensor(nodes, text) for text in node.input if not text.startswith("^")]
+            for node in function.node_def
+        }
+        results: dict[ScopeTensor, list[int]] = {}
+        for i, result in enumerate(function.signature.output_arg):
+            results.setdefault(self._tensor(nodes, function.ret[result.name]), []).append(i)
+        shapes: dict[ScopeTensor, Shape] = {}
+        for node in function.node_def:
+            for k, shape in enumerate(node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()):
+                shapes[ScopeTensor(node.name, k)] = None if shape.unknown_rank else tuple(d.size for d in shape.dim)
+        first = 1 if caller.nodes[name].op in BRANCHES else 0
+        given = caller.inputs[name]
+        for argument, i in arguments.items():
+            if i + first < len(given) and (known := caller.shape(given[i + first])) is not None:
+                shapes[ScopeTensor(argument, 0)] = known
+        return FunctionScope(
+            nodes=nodes, inputs=inputs, readers=_readers(inputs), shapes=shapes, arguments=arguments, results=results,
+            caller=(caller, name), function=function.signature.name,
+        )  # fmt: skip
+
+    def _tensor(self, nodes: dict[str, Any], text: str) -> ScopeTensor:
+        # A function's body names an argument, `node:output:number`, or `node:number`.
+        name, *rest = text.split(":")
+        if name not in nodes or not rest:
+            return ScopeTensor(name, 0)
+        if len(rest) == 1:
+            return ScopeTensor(name, int(rest[0]))
+        return ScopeTensor(name, self.signatures.output_offset(nodes[name], rest[0]) + int(rest[1]))
+
 
 _LARGEST = 1 << 16
 """Elements up to which a value is worked out."""
@@ -53,17 +210,16 @@ def varies_by_trip(scope: FunctionScope, argument: ScopeTensor) -> bool:
 
 
 def _trips(scope: FunctionScope, argument: ScopeTensor) -> tuple[float, float] | None:
-    """The least and the largest value of a loop's counter, where the graph tells how often the loop runs."""
+    """Return the least and the largest value of a loop's counter, where the graph tells how often the loop runs."""
     if scope.caller is None or argument.node not in scope.arguments or not varies_by_trip(scope, argument):
         return None
     outer, name = scope.caller
     place = scope.arguments[argument.node]
     count, first = outer.trips.get(name), constant_value(outer, outer.inputs[name][place])
-    made = next((tensor for tensor, places in scope.results.items() if place in places), None)
-    if not count or first is None or np.size(first) != 1 or made is None:
+    result = next((tensor for tensor, places in scope.results.items() if place in places), None)
+    if not count or first is None or np.size(first) != 1 or result is None:
         return None
-    _, made = trace_origin(scope, made)
-    node = scope.nodes.get(made.node)
+    node = scope.nodes.get(trace_origin(scope, result)[1].node)
     if node is None or node.op not in ("Add", "AddV2") or argument not in scope.inputs[node.name]:
         return None
     by = [constant_value(scope, tensor) for tensor in scope.inputs[node.name] if tensor != argument]
@@ -73,13 +229,15 @@ def _trips(scope: FunctionScope, argument: ScopeTensor) -> tuple[float, float] |
 
 
 def constant_value(scope: FunctionScope, tensor: ScopeTensor, depth: int = 0) -> Any | None:
-    """The numbers of a tensor as an array; None where they depend on what is fed or are many."""
+    """Return the numbers of a tensor as an array; None where they depend on feeds or are many."""
     scope, tensor = trace_origin(scope, tensor)
     node = scope.nodes.get(tensor.node)
     if node is None or depth > _DEPTH:
         return None
     if node.op == "Const":
-        array = tf.make_ndarray(node.attr["value"].tensor) if _small(node) else None
+        extents = node.attr["value"].tensor.tensor_shape.dim
+        small = math.prod(d.size for d in extents) <= _LARGEST
+        array = tf.make_ndarray(node.attr["value"].tensor) if small else None
         return array if array is not None and array.dtype.kind in "iufb" else None
     if node.op in ("Shape", "Size"):
         shape = scope.shape(scope.inputs[node.name][0])
@@ -87,58 +245,37 @@ def constant_value(scope: FunctionScope, tensor: ScopeTensor, depth: int = 0) ->
             return None
         return np.array(shape, dtype=np.int64) if node.op == "Shape" else np.array(math.prod(shape))
     given = [constant_value(scope, part, depth + 1) for part in scope.inputs[node.name]]
-    if not given or any(part is None for part in given):
-        return None
-    return _computed(node, given)
+    return None if not given or any(part is None for part in given) else _evaluate(node, given)
 
 
-def _small(node: Any) -> bool:
-    shape = node.attr["value"].tensor.tensor_shape
-    return math.prod(d.size for d in shape.dim) <= _LARGEST
-
-
-def _computed(node: Any, given: list[Any]) -> Any | None:
-    """The output of an op of which all inputs are known; None for an op that is not."""
+def _evaluate(node: Any, given: list[Any]) -> Any | None:
+    """Return the output of an op whose inputs are all known; None for other ops, errors and large results."""
+    result: Any | None = given[0] if node.op in SAME else None
     if node.op in _ARITHMETIC:
-        result = _elementwise(_ARITHMETIC[node.op], given)
+        try:
+            result = _ARITHMETIC[node.op](given[0], given[1])
+        except (ValueError, ZeroDivisionError):
+            return None
+        result = result if np.size(result) <= _LARGEST else None
     elif node.op == "Range":
-        result = _counted(*(float(part) for part in given))
-    elif node.op == "StridedSlice":
-        result = _element(node, given)
+        first, limit, step = (float(part) for part in given)
+        many = (limit - first) / step if step else 0
+        result = first + step * np.arange(math.ceil(many)) if 0 < many <= _LARGEST else None
+    elif node.op == "StridedSlice" and node.attr["shrink_axis_mask"].i == 1 and np.ndim(given[0]) == 1:
+        # One element of a vector, such as a shape.
+        place = int(np.ravel(given[1])[0])
+        result = given[0][place] if -len(given[0]) <= place < len(given[0]) else None
     elif node.op == "Pack":
         result = np.stack(given) if len({np.shape(part) for part in given}) == 1 else None
     elif node.op in ("ExpandDims", "Squeeze", "Reshape"):  # only the numbers count, in their order
         result = np.reshape(given[0], -1) if np.ndim(given[0]) else given[0]
     elif node.op == "Prod":
         result = np.array(np.prod(given[0]))
-    else:
-        result = given[0] if node.op in SAME else None
     return result
 
 
-def _elementwise(compute: Callable[[Any, Any], Any], given: list[Any]) -> Any | None:
-    try:
-        result = compute(given[0], given[1])
-    except (ValueError, ZeroDivisionError):
-        return None
-    return result if np.size(result) <= _LARGEST else None
-
-
-def _counted(first: float, limit: float, step: float) -> Any | None:
-    many = (limit - first) / step if step else 0
-    return first + step * np.arange(math.ceil(many)) if 0 < many <= _LARGEST else None
-
-
-def _element(node: Any, given: list[Any]) -> Any | None:
-    """Return one element of a vector, such as a shape."""
-    if node.attr["shrink_axis_mask"].i != 1 or np.ndim(given[0]) != 1:
-        return None
-    place = int(np.ravel(given[1])[0])
-    return given[0][place] if -len(given[0]) <= place < len(given[0]) else None
-
-
 def value_interval(scope: FunctionScope, tensor: ScopeTensor) -> tuple[float, float] | None:
-    """The least and the largest number that a tensor can hold; None where nothing says."""
+    """Return the least and the largest number that a tensor can hold; None where nothing says."""
     for _ in range(1000):
         scope, tensor = trace_origin(scope, tensor)
         known = constant_value(scope, tensor)

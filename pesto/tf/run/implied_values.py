@@ -1,29 +1,286 @@
 """The ranges that a step's ops imply for whole numbers that are fed: classes, rows of tables, masks, lengths.
 
 From each feed the numbers are followed through ops that hand them on, shift or cut them, into the functions of loops
-and branches, to the ops that ask something of them. What an op asks is carried back to the feed.
+and branches, to the ops with requirements on them, which are carried back to the feed. Two tables hold the facts of
+TensorFlow: `REQUIREMENTS` of ops, and `HANDED_ON`, the ops that hand numbers on.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
+from pesto.core.quantities import shorten
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.needed_nodes import StepNodes
-from pesto.tf.run.constant_values import value_interval
-from pesto.tf.run.function_scopes import FunctionScope, FunctionScopes, ScopeTensor, step_scope
-from pesto.tf.run.value_rules import HANDED_ON, REQUIREMENTS, ReachedInput, ValueRequirement
+from pesto.tf.run.constant_values import (
+    FunctionScope,
+    FunctionScopes,
+    ScopeTensor,
+    constant_value,
+    step_scope,
+    trace_origin,
+    value_interval,
+)
+from pesto.tf.variables.variables import declared_shape
 
 _MOST = 20_000
 """Tensors after which a feed is followed no further."""
 _EACH = 4
-"""Ways in which numbers are followed that reach one tensor changed in several."""
+"""Transforms of a feed that are followed through one tensor."""
 _EXACT = 1e-6
 """Rounding error allowed in divisions of floating point."""
 _UNKNOWN = "no op implies a range"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueRequirement:
+    """Requirement of one op on the numbers that reach it: a range, or special numbers."""
+
+    low: float | None = None
+    high: float | None = None
+    """Largest number that it takes, inclusive."""
+    why: str
+    required: bool = False
+    """True if the op fails beyond the range, or returns nothing useful."""
+    specials: tuple[float, ...] = ()
+    """Numbers that make a difference to it; the first is what it compares with."""
+    equal: bool = False
+    """True if the op tests equality, which random reals never satisfy."""
+    perhaps: bool = False
+    """True if the op sees the numbers changed, and only where another op chose them."""
+    ordered: bool = False
+    """True if the numbers must ascend."""
+    distinct: bool = False
+    """True if the numbers are rows that must ascend and be distinct."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedInput:
+    """An input of a node that a fed number reaches."""
+
+    scope: FunctionScope
+    node: Any
+    input: int
+    column: int | None
+    """Position of the number in an index, where it was packed into one."""
+
+    @property
+    def called(self) -> str:
+        """Type and name of the node, for messages."""
+        return f"{self.node.op} {shorten(self.node.name)}"
+
+    @property
+    def inputs(self) -> list[ScopeTensor]:
+        """Tensors that the node reads."""
+        return self.scope.inputs[self.node.name]
+
+    def size(self, place: int, axis: int) -> int | None:
+        """Return the size of a dimension of an input."""
+        return self.scope.dimension(self.inputs[place], axis) if place < len(self.inputs) else None
+
+    def constant(self, place: int) -> Any | None:
+        """Return the numbers of an input where the graph determines them."""
+        return constant_value(self.scope, self.inputs[place]) if place < len(self.inputs) else None
+
+    def variable(self) -> tuple[str, tuple[int, ...] | None]:
+        """Return name and shape of the variable that is the first input."""
+        scope, tensor = trace_origin(self.scope, self.inputs[0])
+        node = scope.nodes.get(tensor.node)
+        if node is None or node.op != "VarHandleOp":
+            return "", None
+        return node.name, declared_shape(node)
+
+
+Rule = Callable[[ReachedInput], ValueRequirement | None]
+
+
+def _below(count: Any, why: str, **more: Any) -> ValueRequirement | None:
+    """Return the requirement of an index below `count`; None where the count is not known."""
+    if count is None or count < 1:
+        return None
+    return ValueRequirement(low=0, high=int(count) - 1, why=why, required=True, **more)
+
+
+def _classes(at: ReachedInput) -> ValueRequirement | None:
+    return _below(at.size(0, -1), f"classes of {at.called}")
+
+
+def _gathered(at: ReachedInput) -> ValueRequirement | None:
+    axis = at.constant(2) if at.node.op == "GatherV2" else 0
+    rows = None if axis is None else at.size(0, int(axis))
+    return _below(rows, f"rows that {at.called} takes from")
+
+
+def _looked_up(at: ReachedInput) -> ValueRequirement | None:
+    name, shape = at.variable()
+    axis = at.node.attr["batch_dims"].i
+    rows = shape[axis] if shape and len(shape) > axis else at.size(0, axis)
+    return _below(rows, f"rows of the table {name}" if name else f"rows of the table of {at.called}")
+
+
+def _rows_of(place: int, axis: int = 0, **more: Any) -> Rule:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
+        return _below(at.size(place, axis), f"rows of {at.called}", **more)
+
+    return rule
+
+
+def _updated(at: ReachedInput) -> ValueRequirement | None:
+    name, shape = at.variable()
+    return _below(shape[0] if shape else at.size(0, 0), f"rows of {name or at.node.name}")
+
+
+def _count(place: int, name: str = "number of segments") -> Rule:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
+        count = at.constant(place)
+        return _below(None if count is None else int(count), f"{name} of {at.called}")
+
+    return rule
+
+
+def _points(at: ReachedInput, extents: Any, *, distinct: bool = False) -> ValueRequirement | None:
+    """Require an index into a tensor: along its own axis where its column is known, else along the shortest."""
+    if extents is None or not len(extents) or min(extents) < 1:
+        return None
+    known = at.column is not None and at.column < len(extents)
+    count = extents[at.column or 0] if known else min(extents)
+    return _below(count, f"indices of {at.called}", distinct=distinct)
+
+
+def _places_in(place: int, *, distinct: bool = False) -> Rule:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
+        extents = at.constant(place)
+        return _points(at, None if extents is None else [int(n) for n in extents.reshape(-1)], distinct=distinct)
+
+    return rule
+
+
+def _places_of(indices: int) -> Rule:
+    def rule(at: ReachedInput) -> ValueRequirement | None:
+        shape = at.scope.shape(at.inputs[0]) or at.variable()[1]
+        long = at.size(indices, -1)
+        return None if shape is None or long is None or -1 in shape[:long] else _points(at, shape[:long])
+
+    return rule
+
+
+def _lengths(at: ReachedInput) -> ValueRequirement | None:
+    steps = at.size(0, at.node.attr["seq_dim"].i)
+    return None if not steps else ValueRequirement(low=1, high=steps, why=f"steps of {at.called}", required=True)
+
+
+def _ctc_lengths(at: ReachedInput) -> ValueRequirement | None:
+    steps = at.size(0, 0)
+    why = f"all steps of {at.called}, so that every label has room"
+    return None if not steps else ValueRequirement(low=steps, high=steps, why=why, required=True)
+
+
+def _ctc_labels(at: ReachedInput) -> ValueRequirement | None:
+    classes = at.size(0, -1)
+    return _below(None if classes is None else classes - 1, f"classes of {at.called}, without the blank")
+
+
+def _truth(at: ReachedInput) -> ValueRequirement | None:
+    if at.node.op == "Cast" and at.node.attr["DstT"].type != 10:  # DT_BOOL
+        return None
+    return ValueRequirement(why=f"a mask of {at.called}", specials=(0, 1))
+
+
+_ABOVE = {"Greater": (0, 1), "LessEqual": (0, 1), "GreaterEqual": (-1, 0), "Less": (-1, 0)}
+"""Numbers beside the one compared with, of which the comparison holds for one, where the fed number stands first."""
+_MIRRORED = {"Greater": "Less", "Less": "Greater", "GreaterEqual": "LessEqual", "LessEqual": "GreaterEqual"}
+
+
+def _compared(at: ReachedInput) -> ValueRequirement | None:
+    """Require numbers on both sides of the compared one; for a range such as time steps, from its second to its end."""
+    other = value_interval(at.scope, at.inputs[1 - at.input])
+    if other is None:
+        return None
+    op, why = at.node.op, f"compared by {at.called}"
+    if op in ("Equal", "NotEqual"):
+        if other[0] < other[1]:
+            return ValueRequirement(low=other[0], high=other[1], why=why)
+        return ValueRequirement(why=why, specials=(other[0], other[0] + 1), equal=True)
+    if other[0] < other[1]:
+        return ValueRequirement(low=other[0] + 1, high=other[1] + 1, why=why)
+    beside = _ABOVE[op if at.input == 0 else _MIRRORED[op]]
+    return ValueRequirement(why=why, specials=tuple(other[0] + by for by in beside))
+
+
+def _capped(at: ReachedInput) -> ValueRequirement | None:
+    """Require a number from 1 to the constant that it is cut to, as lengths are."""
+    other = value_interval(at.scope, at.inputs[1 - at.input])
+    if other is None or other[1] < 1:
+        return None
+    return ValueRequirement(low=1, high=other[1], why=f"cut by {at.called}")
+
+
+def _residues(at: ReachedInput) -> ValueRequirement | None:
+    by = at.constant(1)
+    if by is None or by.size != 1 or by < 1:
+        return None
+    return ValueRequirement(low=0, high=int(4 * by) - 1, why=f"taken modulo {int(by)} by {at.called}")
+
+
+_SCATTERS = ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
+_SEGMENTS = ("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin")
+_SPARSE_SEGMENTS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
+
+REQUIREMENTS: dict[tuple[str, int], Rule] = {
+    ("SparseSoftmaxCrossEntropyWithLogits", 1): _classes,
+    ("InTopK", 1): _classes,
+    ("InTopKV2", 1): _classes,
+    ("Gather", 1): _gathered,
+    ("GatherV2", 1): _gathered,
+    ("ResourceGather", 1): _looked_up,
+    ("GatherNd", 1): _places_of(1),
+    ("ResourceGatherNd", 1): _places_of(1),
+    ("OneHot", 0): _count(1, "depth"),
+    ("SparseToDense", 0): _places_in(1, distinct=True),
+    ("SparseTensorDenseMatMul", 0): _places_in(2, distinct=True),
+    ("ScatterNd", 0): _places_in(2),
+    ("DynamicPartition", 1): lambda at: _below(at.node.attr["num_partitions"].i, f"partitions of {at.called}"),
+    ("Bincount", 0): _count(1),
+    ("DenseBincount", 0): _count(1),
+    ("ReverseSequence", 1): _lengths,
+    ("CTCLoss", 2): _ctc_labels,
+    ("CTCLoss", 3): _ctc_lengths,
+    ("FloorMod", 0): _residues,
+    ("Mod", 0): _residues,
+    ("Cast", 0): _truth,
+    **{(op, 1): _places_of(1) for kind in _SCATTERS for op in (f"TensorScatter{kind}", f"ResourceScatterNd{kind}")},
+    **{(op, 1): _updated for kind in _SCATTERS for op in (f"Scatter{kind}", f"ResourceScatter{kind}")},
+    **{(op, 1): _rows_of(0, ordered=True) for op in _SEGMENTS},
+    **{(op, 1): _rows_of(0) for op in _SPARSE_SEGMENTS},
+    **{(op, 2): _rows_of(1, ordered=True) for op in _SPARSE_SEGMENTS},
+    **{(f"Unsorted{op}", 1): _count(2) for op in _SEGMENTS},
+    **{(op, place): _compared for op in ("Equal", "NotEqual", *_ABOVE) for place in (0, 1)},
+    **{("Minimum", place): _capped for place in (0, 1)},
+}
+"""(op type, input) -> rule that gives its requirement on the numbers there."""
+
+_FIRST = (
+    "Identity", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape", "CheckNumerics", "Cast", "Reshape",
+    "ExpandDims", "Squeeze", "Transpose", "Tile", "BroadcastTo", "StridedSlice", "Slice", "Floor", "Ceil", "Rint",
+    "Round", "Reverse", "ReverseV2", "ReverseSequence", "Roll", "Pad", "PadV2", "MirrorPad", "Max", "Min", "Gather",
+    "GatherV2", "GatherNd", "Unique", "UniqueV2", "UniqueWithCounts", "TopKV2", "TopK", "Enter", "Exit",
+    "NextIteration", "MatrixBandPart", "MatrixDiag", "SpaceToBatchND", "BatchToSpaceND", "TensorListFromTensor",
+    "TensorListGetItem", "TensorListStack", "TensorListGather", "TensorListConcatV2", "TensorListResize",
+)  # fmt: skip
+HANDED_ON: dict[tuple[str, int], str] = {
+    **{(op, 0): "first" for op in _FIRST},
+    ("SparseToDense", 2): "first",
+    ("SplitV", 0): "all", ("Split", 1): "all", ("Unpack", 0): "all", ("Switch", 0): "all",
+    ("DynamicPartition", 0): "all", ("TensorListPopBack", 0): "all", ("IdentityN", -1): "same",
+    ("Pack", -1): "first", ("Merge", -1): "first", ("ParallelConcat", -1): "first", ("ConcatV2", -1): "first",
+    ("Concat", -1): "first", ("DynamicStitch", -1): "first", ("Select", 1): "first", ("Select", 2): "first",
+    ("SelectV2", 1): "first", ("SelectV2", 2): "first", ("Fill", 1): "first", ("TensorListSetItem", 0): "first",
+    ("TensorListSetItem", 2): "first", ("TensorListPushBack", 0): "first", ("TensorListPushBack", 1): "first",
+}  # fmt: skip
+"""(op type, input, -1 for any) -> the outputs that hold the same numbers: the first, all, or that of the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +305,7 @@ class _ValueTransform:
         return (self.scale, self.least, self.most) != (1, 0, 0)
 
     def back(self, need: ValueRequirement) -> ValueRequirement:
-        """Convert a requirement on the transformed numbers to one on the feed."""
+        """Return the requirement on the feed for one on the transformed numbers."""
         low = None if need.low is None or self.floored else math.ceil((need.low - self.least) / self.scale - _EXACT)
         high = None if need.high is None or self.capped else math.floor((need.high - self.most) / self.scale + _EXACT)
         specials = tuple(float((value - self.least) / self.scale) for value in need.specials)
@@ -58,76 +315,26 @@ class _ValueTransform:
 
 @dataclass(frozen=True, slots=True)
 class ImpliedValues:
-    """Finds the values of feeds of one step."""
+    """Chooses values for the feeds of one step."""
 
     step: FunctionScope
     functions: FunctionScopes
 
     @classmethod
     def of(cls, nodes: StepNodes) -> "ImpliedValues":
-        """For the feeds of a step."""
+        """Return the object for the feeds of a step."""
         return cls(step_scope(nodes), FunctionScopes(nodes.signatures))
 
     def feed(self, name: str, shape: tuple[int, ...], dtype: Any) -> FeedValues:
-        """The values to feed a tensor: the first output of an op that `name` names, or one by its number (name:1)."""
+        """Return the values to feed a tensor: the first output of an op `name`, or one by its number (name:1)."""
         op, _, output = name.partition(":")
         if dtype == tf.string:
             return FeedValues(name=name, shape=shape, dtype="object", why="ops may hash or parse them")
         plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
         if dtype == tf.bool or dtype.is_complex:
             return plain
-        return self._ranged(
-            plain, list(self._needs_of(ScopeTensor(op, int(output or 0)), whole=dtype.is_integer)), dtype
-        )
-
-    def _ranged(self, plain: FeedValues, needs: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
-        """A range that every op takes; where ops only compare, the numbers that they compare with."""
-        needs = [(a, whole) for a, whole in needs if not a.perhaps] or needs
-        if not dtype.is_integer:  # as whole numbers only where the step makes them such
-            masked = {a.specials[0] for a, whole in needs if a.specials and a.equal and not whole}
-            needs = [(a, whole) for a, whole in needs if whole]
-            if not needs:
-                return replace(plain, specials=tuple(sorted(masked)))
-        needs = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in needs]
-        # Requirements come before hints: an index beyond a table fails the step, while a comparison only makes some
-        # values more interesting.
-        required = [a for a, _ in needs if a.required and (a.low is not None or a.high is not None)]
-        hinted = [a for a, _ in needs if not a.required and a.high is not None]
-        specials = [a for a, _ in needs if a.specials]
-        chosen = required or hinted
-        if chosen:
-            return self._within(plain, chosen, specials, dtype)
-        if specials:
-            numbers = sorted({v for a in specials for v in a.specials if dtype.min <= v <= dtype.max})
-            low, high = (numbers[0], numbers[-1]) if numbers else (0.0, 1.0)
-            rest = () if numbers == list(range(int(low), int(high) + 1)) else tuple(numbers)
-            if rest and high - low > len(rest) * 4:  # far apart: what lies between says nothing more
-                low, high = rest[-2], rest[-1]
-            return replace(plain, low=low, high=high, whole=True, why=specials[0].why, specials=rest)
-        if dtype == tf.uint8:
-            return replace(plain, low=0, high=255, whole=True, why=f"all of the type, {_UNKNOWN}")
-        return replace(plain, low=0, high=1, whole=True, why=_UNKNOWN)
-
-    @staticmethod
-    def _within(
-        plain: FeedValues, chosen: list[ValueRequirement], specials: list[ValueRequirement], dtype: Any
-    ) -> FeedValues:
-        highs = [a for a in chosen if a.high is not None]
-        lows = [a.low for a in chosen if a.low is not None]
-        least = min(highs, key=lambda a: (a.high or 0, a.why)) if highs else chosen[0]
-        # Where small numbers are raised on the way, nothing asks for a lower end: then 0, as with most indices.
-        low = max(lows, default=min(0.0, least.high or 0.0)) if len(lows) == len(chosen) or lows else 0.0
-        high = least.high if least.high is not None else low + 1
-        if low > high:  # two ops that no number satisfies, as far as can be seen: the one with the least range
-            low = least.low if least.low is not None else min(0.0, high)
-        bounded = len(lows) == len(chosen)
-        firsts = {a.specials[0] for a in specials}
-        inside = sorted(v for v in firsts if (low <= v or not bounded) and v <= high and dtype.min <= v <= dtype.max)
-        high = min(high, dtype.max)
-        return replace(
-            plain, low=low, high=high, whole=True, why=least.why, specials=tuple(inside),
-            ordered=any(a.ordered for a in chosen), distinct=any(a.distinct for a in chosen),
-        )  # fmt: skip
+        needs = list(self._needs_of(ScopeTensor(op, int(output or 0)), whole=dtype.is_integer))
+        return _choose_values(plain, needs, dtype)
 
     def _needs_of(self, feed: ScopeTensor, *, whole: bool) -> Iterator[tuple[ValueRequirement, bool]]:
         """Yield the requirement of each op that the numbers reach, and whether they reach it as whole numbers."""
@@ -153,7 +360,7 @@ class ImpliedValues:
     def _onward(
         self, at: ReachedInput, carried: _ValueTransform
     ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
-        """The tensors that a node makes of the numbers."""
+        """Yield the tensors to which a node passes the numbers, and their transform there."""
         node, op = at.node, at.node.op
         for inner, first in self.functions.called(at.scope, node.name):
             for name, number in inner.arguments.items():
@@ -182,12 +389,10 @@ class ImpliedValues:
     def _returned(
         self, scope: FunctionScope, tensor: ScopeTensor, carried: _ValueTransform
     ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
-        """A function's result is an output of the node that runs it, and in a loop the next argument."""
-        if scope.caller is None or tensor not in scope.results:
+        # A function's result is an output of the node that runs it, and in a loop the next argument.
+        if scope.caller is None or tensor not in scope.results or self.functions.is_condition(scope):
             return
         outer, name = scope.caller
-        if self.functions.is_condition(scope):
-            return
         for number in scope.results[tensor]:
             yield outer, ScopeTensor(name, number), carried
             if self.functions.repeats(scope):
@@ -195,6 +400,56 @@ class ImpliedValues:
                     for argument, place in inner.arguments.items():
                         if place == number:
                             yield inner, ScopeTensor(argument, 0), carried
+
+
+def _choose_values(plain: FeedValues, needs: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
+    """Return a range that every op takes; where ops only compare, the numbers that they compare with."""
+    needs = [(a, whole) for a, whole in needs if not a.perhaps] or needs
+    if not dtype.is_integer:  # as whole numbers only where the step makes them such
+        masked = {a.specials[0] for a, whole in needs if a.specials and a.equal and not whole}
+        needs = [(a, whole) for a, whole in needs if whole]
+        if not needs:
+            return replace(plain, specials=tuple(sorted(masked)))
+    needs = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in needs]
+    # Requirements come before hints: an index beyond a table fails the step, while a comparison only makes some
+    # values more interesting.
+    required = [a for a, _ in needs if a.required and (a.low is not None or a.high is not None)]
+    hinted = [a for a, _ in needs if not a.required and a.high is not None]
+    specials = [a for a, _ in needs if a.specials]
+    chosen = required or hinted
+    if chosen:
+        return _intersect(plain, chosen, specials, dtype)
+    if specials:
+        numbers = sorted({v for a in specials for v in a.specials if dtype.min <= v <= dtype.max})
+        low, high = (numbers[0], numbers[-1]) if numbers else (0.0, 1.0)
+        rest = () if numbers == list(range(int(low), int(high) + 1)) else tuple(numbers)
+        if rest and high - low > len(rest) * 4:  # far apart: what lies between says nothing more
+            low, high = rest[-2], rest[-1]
+        return replace(plain, low=low, high=high, whole=True, why=specials[0].why, specials=rest)
+    if dtype == tf.uint8:
+        return replace(plain, low=0, high=255, whole=True, why=f"all of the type, {_UNKNOWN}")
+    return replace(plain, low=0, high=1, whole=True, why=_UNKNOWN)
+
+
+def _intersect(
+    plain: FeedValues, chosen: list[ValueRequirement], specials: list[ValueRequirement], dtype: Any
+) -> FeedValues:
+    highs = [a for a in chosen if a.high is not None]
+    lows = [a.low for a in chosen if a.low is not None]
+    least = min(highs, key=lambda a: (a.high or 0, a.why)) if highs else chosen[0]
+    # Where small numbers are raised on the way, nothing asks for a lower end: then 0, as with most indices.
+    low = max(lows, default=min(0.0, least.high or 0.0)) if len(lows) == len(chosen) or lows else 0.0
+    high = least.high if least.high is not None else low + 1
+    if low > high:  # two ops that no number satisfies, as far as can be seen: the one with the least range
+        low = least.low if least.low is not None else min(0.0, high)
+    bounded = len(lows) == len(chosen)
+    firsts = {a.specials[0] for a in specials}
+    inside = sorted(v for v in firsts if (low <= v or not bounded) and v <= high and dtype.min <= v <= dtype.max)
+    high = min(high, dtype.max)
+    return replace(
+        plain, low=low, high=high, whole=True, why=least.why, specials=tuple(inside),
+        ordered=any(a.ordered for a in chosen), distinct=any(a.distinct for a in chosen),
+    )  # fmt: skip
 
 
 def _column(at: ReachedInput) -> int | None:

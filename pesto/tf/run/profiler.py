@@ -19,8 +19,7 @@ from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.tf.enforce.partitions import is_duplicate_device
 from pesto.tf.nodes.fetches import op_name
-from pesto.tf.run.input_sources import BatchesEndedError, counting_batches, explain_failure
-from pesto.tf.run.runnable import RunnableStep, start_batch
+from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, counting_batches, explain_failure, start_batch
 from pesto.tf.session_config import disable_optimizers
 from solvers.arrays import Floats
 
@@ -28,13 +27,12 @@ v1 = tf.compat.v1
 
 DROPPED = 0.1
 """Share of the slowest samples of each op that is left out: other programs and the clock, not the op."""
-
 LOW = 0.1
 """Share of the samples of each op that are at most its lower decile."""
 WARMEST = 50
-"""Most runs before a GPU's are measured."""
+"""Largest number of warm-up runs on a GPU."""
 _STREAMED = ("/stream:all", "/memcpy")
-"""Ends of the devices in a trace that list a GPU's kernels and copies, each once."""
+"""Suffixes of the devices in a trace that list a GPU's kernels and copies, each once."""
 
 Samples = npt.NDArray[np.float64]
 
@@ -48,14 +46,15 @@ def profile(
     seed: int = 0,
     watch: DisturbanceWatch | None = None,
 ) -> Profile:
-    """Seconds of each op of `graph` over `iterations` traced runs of `step`, whose op names are the graph's.
+    """Measure the seconds of each op of `graph` over `iterations` traced runs of `step`.
 
-    On a GPU an op's time is that of its kernels, or of its launch where it has none; ops that the GPU's host runs
-    have none. On a CPU each op runs alone on one core. Ops that are fed take no time. Grappler is off, so that every
-    op exists. Runs that other programs disturbed do not count, unless the `watch` keeps them.
+    The step's op names are the graph's. On a GPU an op's time is that of its kernels, or of its launch where it has
+    none; ops that the GPU's host runs have none. On a CPU each op runs alone on one core. Ops that are fed take no
+    time. Grappler is off, so that every op exists. Runs that other programs disturbed do not count, unless the `watch`
+    keeps them.
 
-    InputError when the step does not run, UsageError when `iterations` < 1, NothingFoundError when the machine is too
-    busy to measure anything, with who was busy.
+    Raise InputError when the step does not run, UsageError when `iterations` < 1, NothingFoundError, with the busy
+    programs, when the machine is too busy to measure anything.
     """
     if iterations < 1 or warmup < 0:
         raise UsageError.build(f"profile: {iterations} iterations after {warmup}", remedy="give at least 1")
@@ -76,7 +75,6 @@ def profile(
     samples = op_seconds(rows)
     seconds, spread = trimmed_mean(samples)
     low = lower_decile(samples)
-    # Summarise the noise of the runs for readers of the profile; both columns as in the profile.
     total = float(np.nansum(low))
     others = watched_runs.others
     noise = Noise(
@@ -99,15 +97,10 @@ class ProfiledStep:
     """Runs of one step in one session."""
 
     def __init__(
-        self,
-        graph: Graph,
-        step: RunnableStep,
-        session: Any,
-        rng: np.random.Generator,
-        kind: str,
+        self, graph: Graph, step: RunnableStep, session: Any, rng: np.random.Generator, kind: str,
         run_counts: tuple[int, int],
-    ) -> None:
-        """Take the runs that warm up, at least, and those that count, as `run_counts`."""
+    ) -> None:  # fmt: skip
+        """Prepare the runs; `run_counts` are the least number that warm up and the number of iterations."""
         self.step, self.session, self.rng, self.kind = step, session, rng, kind
         self.index = {name: i for i, name in enumerate(graph.names)}
         self.done, (self.warm, self.iterations) = 0, run_counts
@@ -121,20 +114,15 @@ class ProfiledStep:
         self.warm = max(self.warm, self.done)
 
     def traced(self) -> Samples:
-        """[2, n] seconds of each op in one run, as the executor and as a GPU's streams have them; NaN where unseen."""
+        """Return [2, n] seconds of each op in one run by the executor and by a GPU's streams; NaN where unseen."""
         feed = start_batch(self.session, self.step, self.rng)
         rows = np.full((2, len(self.index)), np.nan)
         with self._counted():
-            session = self.session
-            ops = self.ops
-            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-            metadata = v1.RunMetadata()
-            session.run(ops, feed_dict=dict(feed), options=options, run_metadata=metadata)
-            traced = metadata.step_stats
-        _record(rows, self.index, traced, self.kind)
+            options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+            self.session.run(self.ops, feed_dict=dict(feed), options=options, run_metadata=metadata)
+        _record(rows, self.index, metadata.step_stats, self.kind)
         # An op that is fed never runs: it takes no time, and that is known.
-        index = self.index
-        rows[0][[index[name] for name in map(op_name, feed) if name in index]] = 0.0
+        rows[0][[self.index[name] for name in map(op_name, feed) if name in self.index]] = 0.0
         return rows
 
     @contextmanager
@@ -145,7 +133,7 @@ class ProfiledStep:
 
 
 def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], float]) -> int:
-    """Run at least so many times, and on until runs no longer get quicker; how many it took.
+    """Run at least `least` times, and at most `most`, until runs no longer get quicker; return the number of runs.
 
     A GPU raises its clocks under load: of the last five runs the quickest must be no more than 5 % quicker than of the
     five before.
@@ -159,26 +147,27 @@ def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], 
 
 
 def op_seconds(samples: Samples) -> Samples:
-    """[iterations, n] of [iterations, 2, n] seconds: in streams for ops that were ever seen there, else the executor's.
+    """Return [iterations, n] seconds: those in streams for ops that were ever seen there, else the executor's.
 
-    A trace may lose kernels of a run: that is no sample, as the executor's time of such an op is that of its launch.
+    samples: [iterations, 2, n] seconds by the executor and by a GPU's streams.
     """
-    # On a GPU the executor's time of an op is that of launching its kernels, which run later in a stream.
+    # On a GPU the executor's time of an op is that of launching its kernels, which run later in a stream. A trace may
+    # lose kernels of a run: that is no sample.
     executed, streamed = samples[:, 0], samples[:, 1]
     return np.where((~np.isnan(streamed)).any(axis=0), streamed, executed)
 
 
 def launch_seconds(samples: Samples) -> Floats | None:
-    """[n] lower decile of the executor's seconds of ops that a GPU's streams have, which are those of launching.
+    """Return [n] lower deciles of the seconds of launching ops that a GPU's streams have; NaN for other ops.
 
-    samples [iterations, 2, n]; NaN for other ops, None where no stream was seen, as on a CPU.
+    samples: [iterations, 2, n]. None where no stream was seen, as on a CPU.
     """
     streamed = (~np.isnan(samples[:, 1])).any(axis=0)
     return lower_decile(np.where(streamed, samples[:, 0], np.nan)) if streamed.any() else None
 
 
 def lower_decile(samples: Samples) -> Floats:
-    """The sample of each column of [iterations, n] that a tenth does not exceed; NaN where there is none."""
+    """Return the lower decile of each column of [iterations, n]; NaN for a column without samples."""
     order = np.sort(samples, axis=0)  # NaN goes last
     count = (~np.isnan(samples)).sum(axis=0)
     place = np.maximum(np.ceil(LOW * count).astype(np.int64) - 1, 0)
@@ -187,9 +176,9 @@ def lower_decile(samples: Samples) -> Floats:
 
 
 def trimmed_mean(samples: Samples) -> tuple[Floats, Floats]:
-    """(mean, standard deviation over mean) of each column of [iterations, n] without its slowest tenth.
+    """Return (mean, standard deviation over mean) of each column of [iterations, n] without its slowest tenth.
 
-    At least one sample is dropped when there are two or more; NaN where there is none.
+    At least one sample is dropped when there are two or more; NaN for a column without samples.
     """
     order = np.sort(samples, axis=0)  # NaN goes last
     count = (~np.isnan(samples)).sum(axis=0)
@@ -199,7 +188,7 @@ def trimmed_mean(samples: Samples) -> tuple[Floats, Floats]:
 
 
 def medians(samples: Samples) -> Floats:
-    """The median of each column of [iterations, n], of an even number the mean of the middle two; NaN without any."""
+    """Return the median of each column of [iterations, n]; NaN for a column without samples."""
     order = np.sort(samples, axis=0)  # NaN goes last
     count = (~np.isnan(samples)).sum(axis=0)
     places = np.minimum(np.maximum(np.stack([(count - 1) // 2, count // 2]), 0), len(samples) - 1)
@@ -219,45 +208,39 @@ def _spread(samples: Samples) -> Floats:
 
 
 def single_thread_config() -> Any:
-    """The configuration of a session that runs each op by itself, without graph optimizer."""
+    """Return the configuration of a session that runs each op by itself, without graph optimizer."""
     return disable_optimizers(
         v1.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     )
 
 
 def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
-    """Put one iteration's seconds into `rows` [2, n]; what an op does in several pieces adds up."""
+    """Put one iteration's seconds into `rows` [2, n]; the pieces of an op add up."""
     for device_stats in stats.dev_stats:
         device = device_stats.device
-        if device.endswith(_STREAMED):
-            if kind == "gpu":
-                _add(rows[1], index, device_stats.node_stats, _stream_seconds)
-        elif f"device:{kind.upper()}:" in device and not is_duplicate_device(device):
-            _add(rows[0], index, device_stats.node_stats, _executor_seconds)
-
-
-def _add(row: Samples, index: dict[str, int], node_stats: Any, spent: Callable[[Any], float]) -> None:
-    for entry in node_stats:
-        # Kernel entries are called name:type.
-        i = index.get(entry.node_name)
-        if i is None:
-            i = index.get(entry.node_name.partition(":")[0])
-        if i is not None:
-            row[i] = spent(entry) + (0.0 if np.isnan(row[i]) else row[i])
-
-
-def _executor_seconds(entry: Any) -> float:
-    """Seconds by TensorFlow's executor, on a GPU those of launching."""
-    return max(entry.op_end_rel_nanos - entry.op_start_rel_nanos, 0) * 1e-9
-
-
-def _stream_seconds(entry: Any) -> float:
-    """Seconds in a GPU's stream, which come in whole microseconds, cut off: half of one more is nearest on average."""
-    return (entry.op_end_rel_micros - entry.op_start_rel_micros + 0.5) * 1e-6
+        streamed = device.endswith(_STREAMED)
+        if streamed:
+            if kind != "gpu":
+                continue
+        elif f"device:{kind.upper()}:" not in device or is_duplicate_device(device):
+            continue
+        row = rows[1] if streamed else rows[0]
+        for entry in device_stats.node_stats:
+            # Kernel entries are called name:type.
+            i = index.get(entry.node_name)
+            if i is None:
+                i = index.get(entry.node_name.partition(":")[0])
+            if i is None:
+                continue
+            # Times in a stream come in whole microseconds, cut off: half of one more is nearest on average.
+            seconds = max(entry.op_end_rel_nanos - entry.op_start_rel_nanos, 0) * 1e-9
+            if streamed:
+                seconds = (entry.op_end_rel_micros - entry.op_start_rel_micros + 0.5) * 1e-6
+            row[i] = seconds + (0.0 if np.isnan(row[i]) else row[i])
 
 
 def _device() -> tuple[str, str]:
-    """(kind, what it calls itself) of the first GPU, or of the CPU when there is none."""
+    """Return kind and product name of the first GPU, or of the CPU when there is none."""
     for gpu in tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpu)
         return "gpu", str(details.get("device_name", gpu.name))

@@ -18,18 +18,18 @@ from pesto.tf.session_config import disable_optimizers
 v1 = tf.compat.v1
 
 MANY, FEW = 100, 5
-"""Transfers one after another in a chain: many, unless so many take longer than LONG_S."""
+"""Transfers one after another in a chain: MANY, unless so many take longer than LONG_S seconds."""
 LONG_S = 0.1
 REPEATS = 10
 """Runs of each chain in a pass."""
 _KINDS = ("there", "back", "both", "twice there", "twice back", "stays", "stays beyond", "answers")
-"""Chains: one way, the other, both at once, two of one way at once; and what is to be subtracted."""
+"""Chains: one way, the other, both at once, two of one way at once; the last three are to be subtracted."""
 Clock = Callable[[], float]
 Taken = npt.NDArray[np.float64]
 
 
 def tf_device(name: str) -> str:
-    """TensorFlow's name of a cluster's device."""
+    """Return TensorFlow's name of a cluster's device."""
     kind, _, number = name.partition(":")
     return f"/device:{kind.upper()}:{number}"
 
@@ -42,7 +42,7 @@ def visible_gpus() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePair:
-    """Two devices to measure between; each a cluster's name."""
+    """Cluster's names of two devices to measure between."""
 
     one: str
     other: str
@@ -58,11 +58,11 @@ def measure_transfers(
     sizes: Sequence[int] = SIZES,
     clock: Clock = time.perf_counter,
 ) -> tuple[Samples, Samples, WatchedRuns[Taken]]:
-    """Samples one way and back, in `passes` over all sizes that nobody disturbed, and what others did meanwhile.
+    """Return samples one way and back, in `passes` undisturbed passes over all sizes, and the load of others.
 
-    A chain passes a tensor of the one device to the other so many times, each time in answer to the one before: seconds
+    A chain passes a tensor of the one device to the other many times, each time in answer to the one before: seconds
     of a transfer are those of a link of the chain, less those of a chain that stays on the device and of the answer.
-    InputError where TensorFlow cannot do so, NothingFoundError as of `run_undisturbed`.
+    Raise InputError where TensorFlow cannot send between the devices, and as `run_undisturbed`.
     """
     try:
         with v1.Session(graph=tf.Graph(), config=_config(pair)) as session, session.graph.as_default():
@@ -85,25 +85,21 @@ def measure_transfers(
 
 
 def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
-    """[5, sizes, passes * repeats] seconds of a transfer, of [passes, sizes, 8, repeats] seconds of a chain's link.
-
-    What stays on a device, and an answer, take as long whatever the size: of all such chains of as many links what a
-    twentieth do not exceed is subtracted. What is left below nothing is nothing.
-    """
-    # What is of one pass stays side by side.
+    """Return [5, sizes, passes * repeats] seconds of a transfer from [passes, sizes, 8, repeats] seconds of a link."""
+    # Samples of one pass stay side by side.
     seconds = taken.transpose(2, 1, 0, 3).reshape(taken.shape[2], taken.shape[1], -1)
-    made = np.empty((len(_KINDS) - 3, *seconds.shape[1:]))
+    transfers = np.empty((len(_KINDS) - 3, *seconds.shape[1:]))
     for short in (False, True):
-        at = few == short
-        if not at.any():
+        sizes = few == short
+        if not sizes.any():
             continue
-        # A link of the chain contains the op that sends and the wait for the answer besides the transfer; both are
-        # measured by chains of their own and subtracted.
-        there, back, answers = (float(np.quantile(seconds[k][at], LOW)) for k in range(5, 8))
+        # A link of the chain contains the op that sends and the wait for the answer besides the transfer. Both take as
+        # long whatever the size; they are measured by chains of their own, of which a low quantile is subtracted.
+        there, back, answers = (float(np.quantile(seconds[k][sizes], LOW)) for k in range(5, 8))
         answer = max(answers - (there + back) / 2, 0.0) / 2
         for k, rest in enumerate((there, back, (there + back) / 2, there, back)):
-            made[k, at] = seconds[k, at] - rest - answer
-    return np.maximum(made, 0.0)
+            transfers[k, sizes] = seconds[k, sizes] - rest - answer
+    return np.maximum(transfers, 0.0)
 
 
 def _config(pair: DevicePair) -> Any:
@@ -111,23 +107,29 @@ def _config(pair: DevicePair) -> Any:
 
 
 class _TransferChains:
-    """All chains between two devices in one session, of MANY and of FEW transfers."""
-
     def __init__(self, pair: DevicePair, session: Any, clock: Clock) -> None:
         self.session, self.clock = session, clock
         with tf.device("/device:CPU:0"):
             self.size = v1.placeholder(tf.int32, [1], name="elements")
         one, other = tf_device(pair.one), tf_device(pair.other)
-        self.held = {device: _variable(device, f"held{k}", self.size) for k, device in enumerate((one, other))}
-        self.fill = tf.group(*(fill for _, fill in self.held.values()))
+        self.values, fills = {}, []
+        for k, device in enumerate((one, other)):
+            with tf.device(device):
+                name = f"held{k}"
+                handle = tf.raw_ops.VarHandleOp(
+                    dtype=tf.float32, shape=tf.TensorShape(None), shared_name=name, name=name
+                )
+                fills.append(tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill(self.size, 1.0)))
+                self.values[device] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+        self.fill = tf.group(*fills)
         ways = {"there": [(one, other)], "back": [(other, one)], "both": [(one, other), (other, one)],
                 "twice there": [(one, other)] * 2, "twice back": [(other, one)] * 2}  # fmt: skip
         self.chains: list[Mapping[str, Any]] = []
         for hops in (MANY, FEW):
-            made = {name: tf.group(*(self._chain(*way, hops) for way in routes)) for name, routes in ways.items()}
-            made |= {"stays": self._chain(one, one, hops), "stays beyond": self._chain(other, other, hops)}
-            made["answers"] = self._chain(one, other, hops, empty=True)
-            self.chains.append(made)
+            chains = {name: tf.group(*(self._chain(*way, hops) for way in routes)) for name, routes in ways.items()}
+            chains |= {"stays": self._chain(one, one, hops), "stays beyond": self._chain(other, other, hops)}
+            chains["answers"] = self._chain(one, other, hops, empty=True)
+            self.chains.append(chains)
 
     def few(self, size: int) -> bool:
         """Return True if tensors of this size are sent FEW times in a chain."""
@@ -151,15 +153,7 @@ class _TransferChains:
         arrived: list[Any] = []
         for _ in range(hops):
             with tf.device(source), tf.control_dependencies(arrived):
-                sent = tf.identity(self.held[source][0])
+                sent = tf.identity(self.values[source])
             with tf.device(target), tf.control_dependencies([sent] if empty else []):
-                arrived = [tf.identity(self.held[target][0] if empty else sent)]
+                arrived = [tf.identity(self.values[target] if empty else sent)]
         return arrived[0].op
-
-
-def _variable(device: str, name: str, elements: Any) -> tuple[Any, Any]:
-    """Return the value of a variable on a device, and the op that fills it anew."""
-    with tf.device(device):
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=tf.TensorShape(None), shared_name=name, name=name)
-        fill = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill(elements, 1.0))
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), fill

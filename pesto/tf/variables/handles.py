@@ -19,19 +19,19 @@ class HandleHolders:
 
     variables: tuple[Any, ...]
     functions: tuple[Any, ...]
-    """ConcreteFunctions, those of loaded SavedModels and wrapped v1 functions too."""
+    """ConcreteFunctions, including those of loaded SavedModels and wrapped v1 functions."""
     graphs: tuple[Any, ...]
-    """FuncGraphs, also those that are being traced."""
+    """FuncGraphs, including those that are being traced."""
     tapes: tuple[Any, ...]
 
     def by_handle(self) -> dict[int, Any]:
-        """The variable with each handle, by the handle's id."""
+        """Return the variable with each handle, by the handle's id."""
         # Assignments return objects with the same handle. Sorted last, the original variable wins in the dictionary.
         last = sorted(self.variables, key=private.is_assignment_result, reverse=True)
         return {id(private.handle_of(v)): v for v in last}
 
     def move(self, moved: Sequence[tuple[Any, Any]]) -> None:
-        """Give variables the handles of others that hold the same elsewhere; `moved` are such pairs.
+        """Give the first variable of each pair in `moved` the handle of the second, which has its value elsewhere.
 
         Functions, graphs and open tapes that hold the old handles get the new ones.
         """
@@ -51,7 +51,7 @@ class HandleHolders:
 
 
 def find_holders() -> HandleHolders:
-    """All of this process, in one pass over its objects, which takes a while."""
+    """Return all holders in this process, in one slow pass over its objects."""
     kinds = (*private.holder_kinds(), tf.GradientTape)
     by_kind: tuple[list[Any], ...] = tuple([] for _ in kinds)
     # By id: isinstance would ask lazy modules and dead proxies for their class, and some classes have no hash.
@@ -66,7 +66,7 @@ def find_holders() -> HandleHolders:
 
 
 def captured_by_dataset(functions: Sequence[Any], handles: Sequence[Any]) -> tuple[Any, Any] | None:
-    """A function of a tf.data pipeline and one of `handles` that it captured; None when there is none.
+    """Return a function of a tf.data pipeline and one of `handles` that it captured; None when there is none.
 
     The pipeline itself keeps the handle too, out of reach of Python.
     """
@@ -83,7 +83,7 @@ def replace_captures(graph: Any, swaps: Swaps) -> None:
     if any(id(outer) in swaps for outer, _ in graph.captures):
         pairs = [(_swapped(outer, swaps), inner) for outer, inner in graph.captures]
         graph.function_captures.reset_captures(*zip(*pairs, strict=True))
-        list(graph.captures)  # asked for, it lets go of the list that it had kept, and of the old handles with it
+        list(graph.captures)  # reading it drops the cached list, and the old handles with it
 
 
 def _link(tapes: Sequence[Any], swaps: Swaps) -> None:
@@ -104,7 +104,6 @@ def _swapped(handle: Any, swaps: Swaps) -> Any:
 
 
 def _family(base: type) -> Iterator[type]:
-    """A class and all that derive from it."""
     yield base
     below: list[type] = type.__subclasses__(base)
     for kind in below:

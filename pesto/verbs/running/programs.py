@@ -11,8 +11,7 @@ from pesto.inputs.load import as_plan
 from pesto.tf.tensorflow_start import load_tensorflow
 
 if TYPE_CHECKING:
-    from pesto.tf.enforce.context import AppliedPlans
-    from pesto.tf.enforce.recorder import RecordedSteps
+    from pesto.tf.enforce.context import AppliedPlans, RecordedSteps
 
 
 def apply(
@@ -30,7 +29,7 @@ def apply(
     load_tensorflow()
     from pesto.tf.enforce import context
     from pesto.tf.enforce.apply_options import ApplyOptions
-    from pesto.tf.enforce.single_use_context import SingleUseContext
+    from pesto.tf.enforce.context import SingleUseContext
 
     options = ApplyOptions(devices=devices, order=order, trace=trace)
     return SingleUseContext("pesto.apply", context.apply(tuple(as_plan(plan) for plan in plans), options))
@@ -77,10 +76,10 @@ def pipeline(
     raises.
     """
     load_tensorflow()
-    from pesto.tf.enforce import pipelined_step
+    from pesto.tf.enforce import context
     from pesto.tf.enforce.apply_options import ApplyOptions
 
-    return pipelined_step.pipeline(step, as_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
+    return context.pipeline(step, as_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
 
 def rewrite(
@@ -118,8 +117,8 @@ def record(*, batch: int | None = None) -> AbstractContextManager["RecordedSteps
     if batch is not None:
         expect_count("batch", batch)
     load_tensorflow()
-    from pesto.tf.enforce.recorder import record as recorded
-    from pesto.tf.enforce.single_use_context import SingleUseContext
+    from pesto.tf.enforce.context import SingleUseContext
+    from pesto.tf.enforce.context import record as recorded
 
     return SingleUseContext("pesto.record", recorded(batch))
 

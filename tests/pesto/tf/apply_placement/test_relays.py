@@ -32,8 +32,11 @@ from pesto.tf import models  # noqa: E402
 from pesto.tf.apply_placement.relays import send_turns  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine  # noqa: E402
-from pesto.tf.enforce.removed_names import rename_nodes  # noqa: E402
-from pesto.tf.enforce.rewrite import RewrittenGraph, rewrite_with_report  # noqa: E402
+from pesto.tf.enforce.rewrite import (  # noqa: E402
+    RewrittenGraph,
+    rename_nodes,
+    rewrite_with_report,
+)
 from pesto.tf.nodes.needed_nodes import RELAY, producer, sinks  # noqa: E402
 from pesto.tf.nodes.shape_inference import copy_graph_def  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load

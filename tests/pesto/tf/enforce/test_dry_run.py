@@ -8,7 +8,7 @@ from pesto.verbs import api
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce import dry_run  # noqa: E402
+from pesto.tf.enforce import rewrite  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -32,7 +32,7 @@ def test_nothing_of_the_step_is_run(tmp_path: Path) -> None:
     again = tf.Graph()
     with again.as_default():
         tf.import_graph_def(after, name="")
-    with v1.Session(graph=again, config=dry_run.logical_cpu_config(2)) as s:
+    with v1.Session(graph=again, config=rewrite.logical_cpu_config(2)) as s:
         s.run("step", {"n:0": 2})
     assert out.exists() and ran
 

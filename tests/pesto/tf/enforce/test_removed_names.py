@@ -24,7 +24,7 @@ from pesto.verbs import api
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce import dry_run, rewrite  # noqa: E402
+from pesto.tf.enforce import rewrite  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.nodes.needed_nodes import RELAY  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
@@ -72,7 +72,7 @@ def ran(graph_def: Any, feeds: Mapping[str, Any], mapped: bool = False) -> Value
     with graph.as_default():
         wanted = {name: tf.constant(value) for name, value in feeds.items()} if mapped else {}
         tf.import_graph_def(graph_def, name="", input_map=wanted)
-    with v1.Session(graph=graph, config=dry_run.logical_cpu_config(2)) as session:
+    with v1.Session(graph=graph, config=rewrite.logical_cpu_config(2)) as session:
         session.run("init")
         losses = [session.run(["loss:0", "train"], {**X, **({} if mapped else feeds)})[0] for _ in range(3)]
         return tuple(

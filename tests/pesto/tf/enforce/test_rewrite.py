@@ -24,7 +24,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
-from pesto.tf.enforce import dry_run, rewrite  # noqa: E402
+from pesto.tf.enforce import rewrite  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
@@ -226,9 +226,9 @@ def tampered(spoil: Callable[[Any, Any], Any], name: str = "resources") -> None:
     captured = sources.capture_graph_def(made.graph_def, made.plan.names, "test")
     expected = ExpectedPlacement(placement=done.placement, loops=trace_step(captured, None).loops, renamed=done.renamed)
     graph_def = v1.GraphDef.FromString(done.graph_def.SerializeToString())
-    assert not dry_run.check_without_running(graph_def, expected).moves
+    assert not rewrite.check_without_running(graph_def, expected).moves
     spoil(graph_def, done)
-    dry_run.check_without_running(graph_def, expected)
+    rewrite.check_without_running(graph_def, expected)
 
 
 @pytest.mark.parametrize("name", ["resources", "references", "loop"])

@@ -13,10 +13,8 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 
 from pesto.tf import private  # noqa: E402
-from pesto.tf.enforce import (  # noqa: E402
-    recorder,
-    training,
-)
+from pesto.tf.enforce import context as recorder  # noqa: E402
+from pesto.tf.enforce import training  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.variables.uses import touches  # noqa: E402

@@ -14,8 +14,10 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.run.input_sources import explain_failure  # noqa: E402
-from pesto.tf.run.runnable import make_runnable  # noqa: E402
+from pesto.tf.run.runnable import (  # noqa: E402
+    explain_failure,
+    make_runnable,
+)
 from pesto.tf.sources import sources  # noqa: E402
 
 

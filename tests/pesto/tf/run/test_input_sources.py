@@ -18,9 +18,9 @@ from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.nodes.needed_nodes import parse_nodes  # noqa: E402
-from pesto.tf.run import step_runs  # noqa: E402
-from pesto.tf.run.input_sources import BatchesEndedError, refuse_waiting  # noqa: E402
+from pesto.tf.run import planned_run  # noqa: E402
 from pesto.tf.run.run_options import RunOptions  # noqa: E402  # after the quiet load
+from pesto.tf.run.runnable import BatchesEndedError, refuse_waiting  # noqa: E402
 
 
 def queue(kind: Callable[..., Any]) -> Any:
@@ -136,7 +136,7 @@ def test_fewer_steps_are_offered_where_they_help(tmp_path: Path) -> None:
     """Three batches are too few for a run of any length, four are enough for one step after three that warm up."""
     for batches, fewer in ((3, ""), (4, ", or ask for at most 1 steps")):
         source = saved(tmp_path, lambda n=batches: ending(n))
-        drive = step_runs.StepDriver.of(named_sources.load_runnable(source)[1], steps=2, threads=2, gpu=False)
+        drive = planned_run.StepDriver.of(named_sources.load_runnable(source)[1], steps=2, threads=2, gpu=False)
         with pytest.raises(BatchesEndedError, match=rf"after {batches} steps, .* at least 5, 3 .*repeat\(\){fewer}$"):
             drive.run()
     plan = face.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=0, solver="list")

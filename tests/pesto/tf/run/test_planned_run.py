@@ -29,10 +29,7 @@ v1 = tf.compat.v1
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.run import (  # noqa: E402
-    planned_run,
-    step_runs,
-)
+from pesto.tf.run import planned_run  # noqa: E402
 from pesto.tf.run.run_options import RunOptions  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
@@ -85,7 +82,7 @@ def test_a_graphdef_runs_by_its_plan_and_computes_the_same(tmp_path: Path, ref: 
     ran = run(plan, source)
     assert ran.as_planned and ran.losses_equal and ran.variables_equal and ran.single_equal and ran.finite
     assert ran.devices == {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
-    assert ran.chain_edges > 0 and ran.traced_steps == step_runs.WARMUP
+    assert ran.chain_edges > 0 and ran.traced_steps == planned_run.WARMUP
     assert min(ran.step_s, ran.unplaced_step_s, ran.single_step_s, ran.unordered_step_s, ran.verify_s) > 0
     assert ran.predicted_step_s == plan.makespan_s and ran.note == planned_run.CPU_NOTE
 
@@ -102,9 +99,9 @@ def test_a_step_that_is_not_finite_itself_asks_for_other_feeds() -> None:
     assert not finite_facts("the reference", finite=True, alike=True)
 
 
-def drive_of(source: Source) -> step_runs.StepDriver:
+def drive_of(source: Source) -> planned_run.StepDriver:
     _, step = named_sources.load_runnable(source)
-    return step_runs.StepDriver.of(step, steps=2, threads=2, gpu=False)
+    return planned_run.StepDriver.of(step, steps=2, threads=2, gpu=False)
 
 
 def test_every_step_and_every_variable_is_compared(tmp_path: Path) -> None:
@@ -112,20 +109,20 @@ def test_every_step_and_every_variable_is_compared(tmp_path: Path) -> None:
     source, _ = pieces(tmp_path)
     drive = drive_of(source)
     one, two = drive.run(), drive.run()
-    assert step_runs.differing_names(one, two) == ((), ())
-    assert len(one.losses) == step_runs.WARMUP + 2 and set(one.losses[0]) == {"loss:0"}
+    assert planned_run.differing_names(one, two) == ((), ())
+    assert len(one.losses) == planned_run.WARMUP + 2 and set(one.losses[0]) == {"loss:0"}
     assert len({losses["loss:0"] for losses in one.losses}) == len(one.losses)  # it trains, on other batches
     assert {"w", "u"} < set(one.variables) and len(one.variables) == 8  # two, two slots each, two powers of Adam
     longer = replace(drive, steps=3).run()
     assert set(longer.variables) == set(one.variables)
     assert all(longer.variables[name] != one.variables[name] for name in one.variables)
     changed = replace(one, losses=(*one.losses[:-1], {"loss:0": b""}))
-    assert step_runs.differing_names(changed, two) == (("loss:0",), ())
+    assert planned_run.differing_names(changed, two) == (("loss:0",), ())
 
 
 def test_bits_count() -> None:
     """NaN is NaN, minus zero is not zero, one is not one in another type."""
-    digest = step_runs._digest
+    digest = planned_run._digest
     assert digest(np.array([np.nan])) == digest(np.array([np.nan])) == digest(np.array([-np.nan]))
     assert digest(np.array(0.0)) != digest(np.array(-0.0))
     assert digest(np.array(1, np.int32)) != digest(np.array(1, np.float32))
@@ -135,7 +132,7 @@ def test_bits_count() -> None:
 
 def test_how_far_apart_is_said_relative_to_the_largest_number() -> None:
     """By hand: 2 of 10, 1 of 4 where all else is larger in neither, nothing of equal NaNs and texts."""
-    distance = step_runs.relative_distance
+    distance = planned_run.relative_distance
     assert distance(np.array([10.0, 1.0]), np.array([8.0, 1.0])) == 0.2
     assert distance(np.array([3, 4]), np.array([4, 4])) == 0.25
     assert distance(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == distance(np.array(0.0), np.array(-0.0)) == 0
@@ -156,9 +153,9 @@ def test_against_stock_a_difference_is_a_number_and_no_failure(
     original = planned_run._reference
 
     def elsewhere(drive: Any) -> Any:
-        monkeypatch.setattr(step_runs, "SEED", 1)
+        monkeypatch.setattr(planned_run, "SEED", 1)
         record = original(drive)
-        monkeypatch.setattr(step_runs, "SEED", 0)
+        monkeypatch.setattr(planned_run, "SEED", 0)
         return record
 
     monkeypatch.setattr(planned_run, "_reference", elsewhere)
@@ -243,13 +240,13 @@ def test_a_session_has_the_threads_that_it_asks_for() -> None:
 def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the run by the plan sees other batches, its losses and variables differ from the unplaced run's."""
     source, plan = pieces(tmp_path)
-    original = step_runs.StepDriver.run
+    original = planned_run.StepDriver.run
 
     def other_batches(self: Any, *, traced: bool = False) -> Any:
-        monkeypatch.setattr(step_runs, "SEED", 1 if traced else 0)
+        monkeypatch.setattr(planned_run, "SEED", 1 if traced else 0)
         return original(self, traced=traced)
 
-    monkeypatch.setattr(step_runs.StepDriver, "run", other_batches)
+    monkeypatch.setattr(planned_run.StepDriver, "run", other_batches)
     ran = run(plan, source)
     assert not ran.as_planned and not ran.losses_equal and not ran.variables_equal
     assert {"loss:0", "w", "u"} <= set(ran.different)
@@ -259,13 +256,13 @@ def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_step_that_never_repeats_is_not_blamed_on_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other batches in every run: InputError, as two runs without a plan differ too."""
     source, plan = pieces(tmp_path)
-    original = step_runs.StepDriver.run
+    original = planned_run.StepDriver.run
 
     def ever_other(self: Any, *, traced: bool = False) -> Any:
-        monkeypatch.setattr(step_runs, "SEED", step_runs.SEED + 1)
+        monkeypatch.setattr(planned_run, "SEED", planned_run.SEED + 1)
         return original(self, traced=traced)
 
-    monkeypatch.setattr(step_runs.StepDriver, "run", ever_other)
+    monkeypatch.setattr(planned_run.StepDriver, "run", ever_other)
     with pytest.raises(InputError, match="gives other results each time it runs"):
         run(plan, source)
 
@@ -274,7 +271,7 @@ def test_moves_and_inversions_are_seen(tmp_path: Path) -> None:
     """A run without order has pairs out of order, one with the devices exchanged has every op elsewhere."""
     source, plan = pieces(tmp_path)
     graph, step = named_sources.load_runnable(source)
-    drive = step_runs.StepDriver.of(step, steps=1, threads=2, gpu=False)
+    drive = planned_run.StepDriver.of(step, steps=1, threads=2, gpu=False)
     wanted = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
     exchanged = dict(zip(wanted, reversed(wanted.values()), strict=True))
     record, expected, findings = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=wanted))

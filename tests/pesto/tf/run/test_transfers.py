@@ -64,7 +64,7 @@ def test_a_chain_crosses_as_often_as_it_says(made):
 def test_tensors_have_the_size_that_is_measured(made):
     """64 bytes are 16 floats, held by both devices, each its own."""
     made.session.run(made.fill, {made.size: [16]})
-    for device, (held, _) in made.held.items():
+    for device, held in made.values.items():
         assert made.session.run(held).nbytes == 64
         assert held.device == device
 

@@ -23,7 +23,7 @@ from pesto.core.source import Source  # noqa: E402
 from pesto.inputs import load as inputs  # noqa: E402
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.run.run_options import RunOptions  # noqa: E402  # after the quiet load
-from pesto.tf.run.user_batch import UserBatchStep, use_batch  # noqa: E402
+from pesto.tf.run.runnable import UserBatchStep, use_batch  # noqa: E402
 
 X, LABELS = np.full((4, 6), 0.25, np.float32), np.array([2, 0, 1, 2], np.int64)
 

@@ -14,7 +14,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 tf_keras = pytest.importorskip("tf_keras")
 
-from pesto.tf.plan_matching import argument_types  # noqa: E402
+from pesto.tf.enforce import plan_matching  # noqa: E402
 from pesto.tf.sources import callables, sources  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -123,10 +123,10 @@ def test_types_of_what_an_iterator_gives_can_be_changed() -> None:
     element = (tf.TensorSpec([8, 3]), {"y": tf.TensorSpec([8], tf.int64)})
     kind = tf.function(_next).get_concrete_function(tf.data.IteratorSpec(element))
     signature = kind.function_type
-    assert sorted(argument_types.tensor_specs(signature)) == ["iterator[0]", "iterator[1]['y']"]
-    found = argument_types.open_batch(signature)
+    assert sorted(plan_matching.tensor_specs(signature)) == ["iterator[0]", "iterator[1]['y']"]
+    found = plan_matching.open_batch(signature)
     assert found is not None
     size, opened = found
     assert size == 8
-    assert [spec.shape.as_list() for spec in argument_types.tensor_specs(opened).values()] == [[None, 3], [None]]
-    assert argument_types.describe_argument("iterator[0]", "train_function") == "iterator[0] (x of fit)"
+    assert [spec.shape.as_list() for spec in plan_matching.tensor_specs(opened).values()] == [[None, 3], [None]]
+    assert plan_matching.describe_argument("iterator[0]", "train_function") == "iterator[0] (x of fit)"

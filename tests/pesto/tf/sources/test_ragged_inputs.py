@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 import keras  # noqa: E402  # after the quiet load
 
-from pesto.tf.enforce import recorder  # noqa: E402
+from pesto.tf.enforce import context  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 RAGGED, SPARSE = tf.RaggedTensorSpec([None, None], tf.int32), tf.SparseTensorSpec([8, 6], tf.float32)
@@ -71,7 +71,7 @@ def test_keras_models() -> None:
     for data, said in (((x, y), DENSE), ((tf.ragged.constant([[1], [2, 3]]), y[:2]), PAD)):
         with pytest.raises(InputError, match=f"input data {said}"):
             sources.from_keras(model, 8, data=data)
-    with recorder.record(8), pytest.raises(InputError, match=f"input data {DENSE}"):
+    with context.record(8), pytest.raises(InputError, match=f"input data {DENSE}"):
         model.fit(x, y, batch_size=4, verbose=0)
 
 
