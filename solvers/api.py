@@ -10,7 +10,7 @@ from solvers.arguments import expect
 from solvers.base import Progress, Report, SolverEntry, Stoppable
 from solvers.checker import check
 from solvers.compiled.interruption import struck
-from solvers.heuristics.methods import PLACERS, Placer
+from solvers.heuristics.methods import PLACERS
 from solvers.heuristics.overflow.answer import fitted
 from solvers.memory.usage import fits
 from solvers.milp.formulations import FORMULATIONS
@@ -24,7 +24,7 @@ from solvers.structure.paths import serial
 
 
 def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> SolverEntry:
-    """The row of a vendor of MILP solvers, which takes every formulation."""
+    """Return the row of a vendor of MILP solvers, which takes every formulation."""
     return SolverEntry(
         module=f"solvers.milp.vendors.{name}",
         attribute="solver",
@@ -38,20 +38,8 @@ def _milp(name: str, package: str, *, optional: bool = False, versions: str | No
 
 
 def _engine(module: str, attribute: str, *, lives: bool = False) -> SolverEntry:
-    """The row of an engine on OR-Tools, which improves on what it starts from."""
+    """Return the row of an engine on OR-Tools, which improves on what it starts from."""
     return SolverEntry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True, lives=lives)
-
-
-def _placer(name: str, row: Placer) -> SolverEntry:
-    """The row of a placement method of the literature."""
-    return SolverEntry(
-        module="solvers.heuristics.as_solver",
-        attribute="PlacerSolver",
-        arguments=(name,),
-        isolated=row.package is not None,
-        package=row.package,
-        optional=row.package == "pymetis",
-    )
 
 
 SOLVERS: dict[str, SolverEntry] = {
@@ -66,7 +54,17 @@ SOLVERS: dict[str, SolverEntry] = {
     "scip": _milp("scip", "PySCIPOpt", optional=True),
     "search": SolverEntry(module="solvers.search.solver", attribute="LocalSearch", isolated=True, package="ortools"),
     "single": SolverEntry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
-    **{name: _placer(name, row) for name, row in PLACERS.items()},
+    **{
+        name: SolverEntry(
+            module="solvers.heuristics.as_solver",
+            attribute="PlacerSolver",
+            arguments=(name,),
+            isolated=row.package is not None,
+            package=row.package,
+            optional=row.package == "pymetis",
+        )
+        for name, row in PLACERS.items()
+    },
 }
 """A new solver is one new module and one row here; a placement method has its row in `PLACERS`."""
 
@@ -85,7 +83,7 @@ _WHOLE = {"cpsat": "whole_model"}
 
 
 class Available(NamedTuple):
-    """Whether a solver can run here."""
+    """A solver, and why it cannot run here if it cannot."""
 
     name: str
     """Name in the table of solvers."""
@@ -96,7 +94,7 @@ class Available(NamedTuple):
 
 
 def available() -> list[Available]:
-    """Every solver of the table, in its order; imports none of them."""
+    """Return every solver of the table, in its order; imports none of them."""
     return [availability(name) for name in SOLVERS]
 
 
@@ -141,7 +139,7 @@ def solve(
 
 
 def check_formulation(name: str, formulation: str) -> None:
-    """ValueError when the solver called `name` is asked for an integer program that it cannot be given."""
+    """Raise ValueError when the solver called `name` is asked for an integer program that it cannot be given."""
     known = _entry(name).formulations
     if not known and formulation != Options().formulation:
         raise ValueError(f"{name} has a model of its own - give a formulation to a MILP solver such as cbc or highs")
@@ -192,7 +190,7 @@ def has_begun(result: Result) -> bool:
 def _without_lives(
     problem: Problem, name: str, options: Options, report: Report, stop: threading.Event | None
 ) -> Result:
-    """A solver that knows static bytes alone: what it finds is told where it fits, and in the end made to fit."""
+    """Run a solver that knows static bytes alone: its schedules are told where they fit, and in the end made to fit."""
     wrong = check(problem, options.start) if options.start is not None else ()
     if wrong:
         raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
@@ -206,25 +204,25 @@ def _without_lives(
 
 
 def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:
-    """The integer program that a formulation makes of a problem, in LP format or, with "mps", in free MPS format.
+    """Return the integer program that a formulation makes of a problem, in LP format or, with "mps", in MPS format.
 
     Its least objective is the least makespan, in the unit that the first lines say; its columns have names that can be
     read. ValueError for an unknown formulation or form, for a problem that the formulation cannot say, with the
     payload or the pairs that it cannot, for one of no tasks, and for one that has no schedule.
     """
     expect("problem", problem, Problem, "a solvers.Problem")
-    _said(problem)
+    _refuse_lives(problem)
     return written(problem, formulation, form, _horizon(problem))
 
 
 def program_schedule(problem: Problem, values: Mapping[str, float], formulation: str = "tight") -> Schedule:
-    """The schedule that values of the columns of `program_text` describe, by name, wherever they come from.
+    """Return the schedule that values of the columns of `program_text` describe, by name, wherever they come from.
 
     Placement and order are taken from the values, times are computed anew, and the schedule is valid. ValueError as for
     `program_text`, for values of another program, and for values that are no feasible point.
     """
     expect("problem", problem, Problem, "a solvers.Problem")
-    _said(problem)
+    _refuse_lives(problem)
     found = read_back(problem, formulation, _horizon(problem), values)
     wrong = check(problem, found)
     if wrong:
@@ -232,13 +230,13 @@ def program_schedule(problem: Problem, values: Mapping[str, float], formulation:
     return found
 
 
-def _said(problem: Problem) -> None:
+def _refuse_lives(problem: Problem) -> None:
     if problem.lives is not None:
         raise ValueError("lives: no integer program says which bytes come and go - leave them out, or ask cpsat")
 
 
 def _horizon(problem: Problem) -> int:
-    """Ticks that some schedule takes."""
+    """Return the ticks that some schedule takes."""
     quick = solve(problem, "list").schedule
     return serial(problem) if quick is None else quick.makespan
 
@@ -293,5 +291,4 @@ def _availability(name: str, entry: SolverEntry) -> Available:
 
 
 def _nobody(progress: Progress) -> None:
-    """Hears every report when nobody else does."""
     del progress

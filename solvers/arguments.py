@@ -5,7 +5,7 @@ from typing import Any
 
 
 def expect(name: str, value: object, kind: Any, give: str) -> None:
-    """TypeError, with the argument's name and what to give, unless `value` is of a kind; a truth is no number."""
+    """Raise TypeError, with the argument's name and what to give, unless `value` is of a kind; a bool is no number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        found = " ".join(reprlib.repr(value).split())
-        raise TypeError(f"{name} is {found} - give {give}")
+        shown = " ".join(reprlib.repr(value).split())
+        raise TypeError(f"{name} is {shown} - give {give}")

@@ -100,8 +100,7 @@ class SolverEntry:
         return solver
 
     def version(self) -> str | None:
-        """Return the version of the solver or its package, None where it is not here; of the project without a package,
-        or ""."""
+        """Return the version of the solver or its package, else the project's; None where it is not here, or ""."""
         if self.versions is not None:
             version: str | None = importlib.import_module(self.versions).version()
             return version

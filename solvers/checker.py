@@ -14,7 +14,7 @@ from solvers.schedule import Schedule
 LATEST = 2**62
 """Times beyond this are refused, so that no difference of two times overflows."""
 SHOWN = 3
-"""Violations of one kind that are reported at most."""
+"""Greatest number of violations of one kind that are reported."""
 
 KINDS = {
     "shape": "an array is not one entry a task, or not one a transfer",
@@ -57,7 +57,7 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
     touch another at its boundary but not lie strictly inside it. Malformed arrays (kinds "shape" to "time") are
     reported alone. O(n log n) in tasks, edges and transfers.
 
-    Whatever the two hold, nothing is raised; TypeError when they are no Problem and no Schedule.
+    Whatever the two hold, nothing is raised but TypeError, for what is no Problem or no Schedule.
     """
     expect("problem", problem, Problem, "a solvers.Problem")
     expect("schedule", schedule, Schedule, "a solvers.Schedule")
@@ -78,7 +78,7 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
 
 
 def _report(kind: str, bad: Bools, text: Callable[[int], str]) -> Iterator[Violation]:
-    """A violation for the first SHOWN places where `bad` holds."""
+    """Yield a violation for the first SHOWN places where `bad` holds."""
     where = np.flatnonzero(bad)
     for index in where[:SHOWN].tolist():
         yield Violation(kind=kind, text=f"{text(index)} ({len(where)} like this)" if len(where) > 1 else text(index))
@@ -152,13 +152,13 @@ def _memory(p: Problem, s: Schedule) -> Iterator[Violation]:
 
 
 def _cut(p: Problem, s: Schedule) -> Bools:
-    """[e] whether an edge carries a payload between two locations."""
+    """Return [e] whether an edge carries a payload between two locations."""
     at = p.location[s.device]
     return (p.payload >= 0) & (at[p.src] != at[p.dst])
 
 
 def _crossings(p: Problem, payload: Ints, to: Ints) -> Ints:
-    """One number for each payload and location."""
+    """Return one number for each payload and location."""
     return payload * p.locations + to
 
 
@@ -228,7 +228,7 @@ def _edges(p: Problem, s: Schedule) -> Iterator[Violation]:
 
 
 def _collisions(resource: Ints, start: Ints, finish: Ints) -> tuple[Ints, Ints]:
-    """Pairs of intervals that overlap on a resource; none only when there is none."""
+    """Return pairs of intervals that overlap on a resource; none only when there is none."""
     order = np.lexsort((finish, start, resource))
     one, two = order[:-1], order[1:]
     # In this order, intervals of which no two neighbours overlap finish one after the other.
@@ -268,7 +268,7 @@ def _contention(p: Problem, s: Schedule) -> Iterator[Violation]:
 
 
 def _alive(p: Problem, s: Schedule) -> Iterator[Violation]:
-    """Where there are lives: the first tick at which a location has more alive than it can hold."""
+    """Yield, where there are lives, the first tick at which a location has more alive than it can hold."""
     if p.lives is None:
         return
     cells = _Cells(p.lives, s, p.location[s.device].tolist())
@@ -330,7 +330,7 @@ class _Cells:
         return cell
 
     def _name(self) -> None:
-        """Names for good, then what is taken over in place: of bytes that nothing else uses when the maker starts."""
+        """Set names for good, then what is taken over in place: bytes that nothing else uses when the maker starts."""
         f = self.lives
         home = [(buffer, self.at[maker], -1) for buffer, maker in enumerate(f.maker.tolist())]
         for buffer in np.flatnonzero(f.passes >= 0).tolist():
@@ -349,7 +349,7 @@ class _Cells:
             self.name_of[home[buffer]] = self._found(int(f.reuses[buffer]))
 
     def events(self, place: int) -> Iterator[tuple[int, int]]:
-        """(tick, change of the bytes alive) at a location; sorted, what goes at a tick is before what comes."""
+        """Yield (tick, change of the bytes alive) at a location; sorted, what goes at a tick is before what comes."""
         end: dict[Cell, int] = {}
         for cell, uses in self.uses.items():
             root = self._root(cell)

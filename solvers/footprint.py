@@ -18,8 +18,8 @@ class Footprint:
 
     A *buffer* is what a task makes: it is alive at its maker's location from the maker's start until the last read
     or send there has finished, and at every other location with a reader from the start of its transfer until the
-    last read there has finished. A payload brings one buffer. ValueError when shapes differ, an index is out of range,
-    or a buffer names the read of a task that did not make it.
+    last read there has finished. A payload brings one buffer. Raise ValueError when shapes differ, an index is out of
+    range, or a buffer names the read of a task that did not make it.
     """
 
     static: Ints
@@ -58,30 +58,25 @@ class Footprint:
             for name in names:
                 if len(getattr(self, name)) != length:
                     raise ValueError(f"{name} has {len(getattr(self, name))} entries, expected {length}")
-        _ranges(self)
-
-
-def _ranges(f: Footprint) -> None:
-    limits = {
-        "maker": (0, len(f.static)), "read_by": (0, len(f.static)), "read_buffer": (0, len(f.size)),
-        "passes": (-1, len(f.read_buffer)), "reuses": (-1, len(f.read_buffer)),
-    }  # fmt: skip
-    for name, (least, beyond) in limits.items():
-        values = getattr(f, name)
-        if len(values) and not least <= values.min() <= values.max() < beyond:
-            raise ValueError(f"{name} points at nothing (0..{beyond - 1} exist)")
-    for name in ("passes", "reuses"):
-        buffer = np.flatnonzero(getattr(f, name) >= 0)
-        foreign = buffer[f.read_by[getattr(f, name)[buffer]] != f.maker[buffer]]
-        if len(foreign):
-            raise ValueError(f"{name}: buffer {foreign[0]} names a read of another task than its maker")
-    for name in ("static", "size", "scratch"):
-        if getattr(f, name).min(initial=0) < 0:
-            raise ValueError(f"{name} must be at least 0")
+        limits = {
+            "maker": (0, n), "read_by": (0, n), "read_buffer": (0, b), "passes": (-1, r), "reuses": (-1, r),
+        }  # fmt: skip
+        for name, (least, beyond) in limits.items():
+            values = getattr(self, name)
+            if len(values) and not least <= values.min() <= values.max() < beyond:
+                raise ValueError(f"{name} points at nothing (0..{beyond - 1} exist)")
+        for name in ("passes", "reuses"):
+            buffer = np.flatnonzero(getattr(self, name) >= 0)
+            foreign = buffer[self.read_by[getattr(self, name)[buffer]] != self.maker[buffer]]
+            if len(foreign):
+                raise ValueError(f"{name}: buffer {foreign[0]} names a read of another task than its maker")
+        for name in ("static", "size", "scratch"):
+            if getattr(self, name).min(initial=0) < 0:
+                raise ValueError(f"{name} must be at least 0")
 
 
 def misfit(f: Footprint, memory: Ints, producer: Ints, carries: Ints) -> str:
-    """Why a footprint is not one of the n tasks of a problem, in one line; "" where it is.
+    """Return why a footprint is not one of the n tasks of a problem, in one line; "" where it is.
 
     memory: [n] bytes held for ever, which `static` repeats; producer: [p] task of each payload; carries: [e, 2]
     payload and reader of each edge. What a task reads of another, an edge brings with a payload; a payload brings one

@@ -27,7 +27,7 @@ class Problem:
     one transfer at a time; devices run one task at a time; nothing is preempted. (Pesto's paper counts a transfer
     per edge: give each edge its own payload for that mode.)
 
-    All times are ticks >= 0, memory is bytes >= 0. Arrays are copied and made read-only. ValueError, naming the
+    All times are ticks >= 0, memory is bytes >= 0. Arrays are copied and made read-only. Raise ValueError, naming the
     first offender, when a field has the wrong shape, an index is out of range, a task can run nowhere, an edge does
     not carry its producer's payload, or the edges form a cycle.
     """
@@ -77,34 +77,39 @@ class Problem:
         allowed = self.duration != FORBIDDEN
         allowed.setflags(write=False)
         object.__setattr__(self, "allowed", allowed)
-        object.__setattr__(self, "holds", _without_gaps(self.path_links))
+        # What solvers allocate for a link is for one that is used, however high a file numbers it.
+        used = np.unique(self.path_links[self.path_links >= 0])
+        holds = self.path_links
+        if len(used) <= holds.max(initial=-1):
+            holds = ints(np.where(holds >= 0, np.searchsorted(used, holds), -1))
+        object.__setattr__(self, "holds", holds)
         nowhere = np.flatnonzero(~allowed.any(axis=1)) if self.devices else np.arange(self.tasks)
         if len(nowhere):
             raise ValueError(f"task {nowhere[0]} can run on no device")
 
     def __repr__(self) -> str:
-        """One line, without arrays."""
+        """Return one line, without arrays."""
         where = f"{self.devices} devices at {self.locations} locations"
         return (
             f"Problem({self.tasks} tasks on {where}, {self.edges} edges, {self.payloads} payloads, {self.links} links)"
         )
 
     def holding(self, *, memory: Ints | None = None, capacity: Ints | None = None) -> "Problem":
-        """The same problem with other bytes of its tasks, [n], or locations, [l]; ValueError as for a new one.
+        """Return the problem with other bytes of its tasks, [n], or locations, [l]; raise ValueError as for a new one.
 
         All else is shared, and not validated again.
         """
-        found = copy(self)
+        other = copy(self)
         for name, values in (("memory", memory), ("capacity", capacity)):
             if values is not None:
-                object.__setattr__(found, name, ints(values))
-        _shapes(found)
-        _bytes(found)
-        _lives(found)
-        return found
+                object.__setattr__(other, name, ints(values))
+        _shapes(other)
+        _bytes(other)
+        _lives(other)
+        return other
 
     def living(self, lives: Footprint | None) -> "Problem":
-        """The same problem with these bytes that come and go, `memory` being their static ones; None: without any."""
+        """Return the problem with these bytes that come and go, `memory` being their static ones; None: without any."""
         if lives is None:
             return replace(self, lives=None)
         return replace(self, memory=lives.static, lives=lives)
@@ -138,14 +143,6 @@ class Problem:
     def links(self) -> int:
         """Number of links that some path holds."""
         return int(self.holds.max(initial=-1)) + 1
-
-
-def _without_gaps(path_links: Ints) -> Ints:
-    # What solvers allocate for a link is for one that is used, however high a file numbers it.
-    used = np.unique(path_links[path_links >= 0])
-    if len(used) == path_links.max(initial=-1) + 1:
-        return path_links
-    return ints(np.where(path_links >= 0, np.searchsorted(used, path_links), -1))
 
 
 def _shapes(p: Problem) -> None:
@@ -196,7 +193,7 @@ def _bytes(p: Problem) -> None:
 
 
 def _total(values: Ints) -> int:
-    """The sum, found in Python's integers when 64 bits could overflow."""
+    """Return the sum, found in Python's integers when 64 bits could overflow."""
     return int(values.sum()) if values.sum(dtype=np.float64) < MOST else sum(values.tolist())
 
 

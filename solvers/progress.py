@@ -71,14 +71,14 @@ class SolveMonitor:
             return self.best, self.lower_bound
 
     def better_bound(self, bound: int, by: str = "") -> None:
-        """Take in a lower bound in ticks and what it comes from, "" for the solver."""
+        """Keep a better lower bound in ticks and its source, "" for the solver, and report it."""
         with self._lock:
             if bound > self.lower_bound:
                 self.lower_bound, self.bound_by = bound, by or self._solver
                 self._tell(None)
 
     def better_schedule(self, schedule: Schedule) -> None:
-        """Take in a valid schedule."""
+        """Keep a valid schedule that is shorter, and report it."""
         with self._lock:
             if self.best is None or schedule.makespan < self.best.makespan:
                 self.best = schedule
@@ -90,25 +90,18 @@ class SolveMonitor:
             self._tell(None, lines)
 
     def _tell(self, schedule: Schedule | None, log: tuple[str, ...] = ()) -> None:
-        self._report(
-            Progress(
-                schedule=schedule,
-                lower_bound=self.lower_bound,
-                seconds=self.elapsed,
-                bound_by=self.bound_by,
-                log=log,
-            )
-        )
+        bound, by = self.lower_bound, self.bound_by
+        self._report(Progress(schedule=schedule, lower_bound=bound, seconds=self.elapsed, bound_by=by, log=log))
 
     def result(self, limit: Limit, detail: str) -> Result:
-        """The outcome: optimal where the bound is met, otherwise feasible, or unknown without a schedule."""
+        """Return the outcome: optimal where the bound is met, otherwise feasible, or unknown without a schedule."""
         status = Status.FEASIBLE if self.best else Status.UNKNOWN
         if self.closed:
             status, limit, detail = Status.OPTIMAL, Limit.NONE, ""
         return self._result(status, limit, self.best, detail)
 
     def infeasible(self, detail: str) -> Result:
-        """The outcome where the solver finds no schedule possible; whatever it knows otherwise is dropped."""
+        """Return the outcome where the solver finds no schedule possible; whatever it knows otherwise is dropped."""
         return self._result(Status.INFEASIBLE, Limit.NONE, None, detail)
 
     def _result(self, status: Status, limit: Limit, schedule: Schedule | None, detail: str) -> Result:

@@ -49,15 +49,15 @@ class Limit(StrEnum):
 
 
 ANSWERED = frozenset({Status.OPTIMAL, Status.FEASIBLE})
-"""With a schedule as the answer."""
+"""Statuses of an answer with a schedule."""
 FAILED = frozenset({Status.CRASHED, Status.HUNG, Status.INVALID, Status.MISSING})
-"""Something is wrong with the solver or its answer."""
+"""Statuses that say that something is wrong with the solver or its answer."""
 
 
 NOT_BEGUN = "its process had not begun to solve"
 """The detail of a run that was stopped before its solver was loaded, or how it begins."""
 SEEDS = 2**31
-"""How many seeds there are: what all solvers can be given."""
+"""Exclusive upper limit of the seeds that all solvers can be given."""
 _KINDS: dict[type, tuple[type | UnionType, str]] = {
     float: (Real, "a number"), int: (Integral, "a whole number"), bool: (bool, "True or False"), str: (str, "a name"),
     NoneType: (Schedule | None, "a solvers.Schedule"),
@@ -96,7 +96,7 @@ class Options:
     """Which integer program a MILP solver is given, "tight", "paper" or "pulp"; others take "tight" alone."""
 
     def __post_init__(self) -> None:
-        """TypeError for a value of another type; ValueError on a negative limit or gap, or no worker."""
+        """Raise TypeError for a value of another type; ValueError on a negative limit or gap, or no worker."""
         for f in fields(self):
             expect(f.name, getattr(self, f.name), *_KINDS[type(f.default)])
         if not 0 <= self.seed < SEEDS:
@@ -107,7 +107,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """The outcome of one solve. ValueError when the status contradicts the rest.
+    """The outcome of one solve; raise ValueError when the status contradicts the rest.
 
     A failed solver (crashed, hung, invalid, missing) may still carry the best schedule that it streamed before and
     a bound that holds; `detail` says in one line what happened.
@@ -133,7 +133,7 @@ class Result:
     """Source of the lower bound: an argument of `quick_bounds`, a solver, or "given"; "" where it is 0."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Raise ValueError for a result that cannot be."""
         if self.status in ANSWERED and self.schedule is None:
             raise ValueError(f"status {self.status} without a schedule")
         if self.status in (Status.INFEASIBLE, Status.UNKNOWN) and self.schedule is not None:
@@ -144,12 +144,12 @@ class Result:
             raise ValueError("an optimal schedule's makespan is its lower bound")
 
     def __repr__(self) -> str:
-        """One line, without arrays."""
+        """Return one line, without arrays."""
         by = f"{self.status} by {self.solver:.20} {self.version:.12}".strip()
         if self.status in FAILED:
             return f"Result({by}: {reprlib.repr(self.detail)})"
-        found = "no schedule" if self.schedule is None else f"makespan {self.schedule.makespan}"
-        return f"Result({by}, {found}, lower bound {self.lower_bound}, {self.seconds:.2f} s)"
+        best = "no schedule" if self.schedule is None else f"makespan {self.schedule.makespan}"
+        return f"Result({by}, {best}, lower bound {self.lower_bound}, {self.seconds:.2f} s)"
 
     @property
     def gap(self) -> float | None:
@@ -158,5 +158,5 @@ class Result:
 
 
 def relative_gap(makespan: float, bound: float) -> float:
-    """(makespan - bound) / makespan, the share of a makespan that may still be saved; 0 for a makespan of 0."""
+    """Return (makespan - bound) / makespan, the share that may still be saved; 0 for a makespan of 0."""
     return (makespan - bound) / makespan if makespan else 0.0

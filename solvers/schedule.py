@@ -25,7 +25,7 @@ class Schedule:
     """[t] finish of each transfer."""
 
     def __post_init__(self) -> None:
-        """Copy and freeze; ValueError when lengths differ within tasks or within transfers."""
+        """Copy and freeze; raise ValueError when lengths differ within tasks or within transfers."""
         for f in fields(self):
             object.__setattr__(self, f.name, ints(getattr(self, f.name)))
         if any(getattr(self, f.name).ndim != 1 for f in fields(self)):
@@ -36,7 +36,7 @@ class Schedule:
             raise ValueError("the four columns of the transfers must be equally long")
 
     def __repr__(self) -> str:
-        """One line, without arrays."""
+        """Return one line, without arrays."""
         tasks, sent = len(self.device), len(self.sent_payload)
         return f"Schedule({tasks} tasks, makespan {self.makespan} ticks, {sent} transfers)"
 

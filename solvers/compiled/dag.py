@@ -7,7 +7,7 @@ from solvers.compiled.kernels import routine, subkernel
 
 
 def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
-    """Edges by tail, as compressed rows: (offset[nodes + 1], edge[e]), `edge` holding edge indices.
+    """Return edges by tail, as compressed rows: (offset[nodes + 1], edge[e]), `edge` holding edge indices.
 
     The order of the edges of one node is the order in which they are given.
     """
@@ -16,16 +16,16 @@ def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
 
 
 def topological_order(nodes: int, src: Ints, dst: Ints) -> Ints:
-    """Nodes in Kahn's order (first in, first out, roots by index); shorter than `nodes` when there is a cycle."""
+    """Return nodes in Kahn's order (first in, first out, roots by index); fewer than `nodes` when there is a cycle."""
     offset, edge = adjacency(nodes, src)
     waiting = np.bincount(dst, minlength=nodes).astype(np.int64)
     return _kahn(offset, dst[edge], waiting)
 
 
 def heights(nodes: int, src: Ints, dst: Ints) -> Ints:
-    """Height of every node: the vertices on the longest path that ends there, roots 1 (Pesto, Definition 3.4).
+    """Return the height of every node: the vertices on the longest path that ends there (Pesto, Definition 3.4).
 
-    ValueError when the graph has a cycle.
+    Raise ValueError when the graph has a cycle.
     """
     offset, edge = adjacency(nodes, src)
     waiting = np.bincount(dst, minlength=nodes).astype(np.int64)
@@ -36,7 +36,7 @@ def heights(nodes: int, src: Ints, dst: Ints) -> Ints:
 
 
 def after_all(order: Ints, src: Ints, dst: Ints, key: Ints) -> Ints:
-    """[nodes] the least keys that are no less than these, nor than those of the nodes before each.
+    """Return [nodes] the least keys that are no less than these, nor than those of the nodes before each.
 
     order: [nodes] a topological order.
     """
@@ -45,7 +45,7 @@ def after_all(order: Ints, src: Ints, dst: Ints, key: Ints) -> Ints:
 
 
 def find_cycle(nodes: int, src: Ints, dst: Ints) -> list[int]:
-    """One cycle as a list of nodes, each with an edge to the next and the last to the first; [] when there is none."""
+    """Return one cycle as a list of nodes, each with an edge to the next and the last to the first; [] for none."""
     order = topological_order(nodes, src, dst)
     if len(order) == nodes:
         return []
@@ -105,7 +105,7 @@ def _after_all(order: Ints, offset: Ints, head: Ints, key: Ints) -> Ints:
 
 @routine
 def tails(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
-    """[nodes] the longest path from the start of each node to the end, of the times of nodes and edges.
+    """Return [nodes] the longest path from the start of each node to the end, of the times of nodes and edges.
 
     order: [nodes] a topological order. edges: as compressed rows, (offset[nodes + 1], head[e], ticks[e]).
     """
@@ -122,7 +122,7 @@ def tails(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
 
 @subkernel
 def root(parent: Ints, at: int) -> int:
-    """The root of a node's tree in a forest of parents, paths halved on the way."""
+    """Return the root of a node's tree in a forest of parents, paths halved on the way."""
     while parent[at] != at:
         parent[at] = parent[parent[at]]
         at = parent[at]
@@ -131,7 +131,7 @@ def root(parent: Ints, at: int) -> int:
 
 @routine
 def connected(size: int, one: Ints, other: Ints) -> Ints:
-    """[size] the least node of each node's component, of an undirected graph with edges `one[k]`-`other[k]`."""
+    """Return [size] the least node of each node's component in an undirected graph with edges `one[k]`-`other[k]`."""
     parent = np.arange(size)
     for k in range(len(one)):
         a, b = root(parent, one[k]), root(parent, other[k])

@@ -10,7 +10,7 @@ from solvers.arrays import Ints
 from solvers.compiled.kernels import inlined, spliced
 
 MOST = 2**24
-"""Integers are below this."""
+"""Exclusive upper limit of the integers."""
 
 
 class Bitsets(NamedTuple):
@@ -27,7 +27,7 @@ class Bitsets(NamedTuple):
 
 
 def bitsets(sets: int, n: int) -> Bitsets:
-    """Empty sets of integers below n. ValueError where n is beyond MOST."""
+    """Return empty sets of integers below n; raise ValueError where n is beyond MOST."""
     if n > MOST:
         raise ValueError(f"at most {MOST} members, not {n}")
     words = [-(-max(n, 1) // 64**level) for level in (1, 2, 3)]
@@ -61,7 +61,7 @@ def remove_least(b: Bitsets, k: int) -> int:
 
 @intrinsic
 def trailing_zeros(_: Any, word: Any) -> Any:
-    """How many low bits of a 64-bit word, which is not 0, are 0."""
+    """Return the number of low zero bits of a 64-bit word that is not 0."""
 
     def lowered(context: Any, builder: Any, _: Any, args: Any) -> Any:
         return builder.cttz(args[0], context.get_constant(types.boolean, 1))

@@ -104,11 +104,11 @@ def _recompile_where_unreadable(dispatcher: Any) -> None:
 
 @functools.cache
 def private_folder() -> Path:
-    """A folder for temporary files that nobody else can write, since code is loaded from it: the same each time."""
+    """Return a folder for temporary files that nobody else can write, the same each time: code is loaded from it."""
     folder = Path(tempfile.gettempdir(), f"pesto-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077:
         return folder
     return Path(tempfile.mkdtemp(prefix="pesto-"))
 

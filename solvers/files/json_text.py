@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 
 MAX_DEPTH = 64
-"""Arrays and objects within each other."""
+"""Greatest number of levels of arrays and objects."""
 MOST_VALUES = 1 << 27
-"""Values of one text at most: numbers, strings, arrays and objects."""
+"""Greatest number of values of one text: numbers, strings, arrays and objects."""
 MOST_TEXT = 4096
-"""Characters of a label at most."""
+"""Greatest number of characters of a label."""
 
 T = TypeVar("T")
 Path = tuple[str | None, ...]
@@ -63,7 +63,7 @@ class Outline:
     """For each key that is given arrays, wherever it stands: the elements of those arrays together."""
 
     def keys(self, path: Path) -> set[str]:
-        """The keys of all objects at a path."""
+        """Return the keys of all objects at a path."""
         shapes = {self.shape}
         for step in path:
             shapes = {inner for shape in shapes if shape for key, inner in shape.parts if key == step}
@@ -84,27 +84,27 @@ class _RepeatedError(Exception):
 
 
 def shown(text: object, limit: int = 200) -> str:
-    """`text` on one line and in printable characters, cut to `limit`: fit for messages whatever it holds."""
+    """Return `text` on one line and in printable characters, cut to `limit`: fit for messages whatever it holds."""
     line = str(text)
     line = line if line.isprintable() else ascii(line)[1:-1]
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def quoted(text: object, limit: int = 200) -> str:
-    """`text` as `shown`, in quotation marks: what cannot be printed is escaped once."""
+    """Return `text` as `shown`, in quotation marks: what cannot be printed is escaped once."""
     line = repr(str(text))
     return line if len(line) - 2 <= limit else f"{line[: limit - 2]}...{line[-1]}"
 
 
 def check_label(text: str, where: str) -> None:
-    """ValueError unless `text` is printable and at most MOST_TEXT characters long."""
+    """Raise ValueError unless `text` is printable and at most MOST_TEXT characters long."""
     if len(text) > MOST_TEXT or not text.isprintable():
         raise ValueError(f"{where}: text must be printable and have at most {MOST_TEXT} characters - shorten it")
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """No search for reference cycles inside: among millions of new objects it takes most of the time."""
+    """Stop the search for reference cycles inside: among millions of new objects it takes most of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -115,11 +115,11 @@ def without_collection() -> Iterator[None]:
 
 
 def decode(data: bytes, as_type: type[T]) -> T:
-    """A value of `as_type` from JSON bytes; keys that the type lacks are ignored.
+    """Return a value of `as_type` from JSON bytes; keys that the type lacks are ignored.
 
-    ValueError, one line with the place and a remedy, when the text is empty, cut short, malformed or not UTF-8; when
-    it holds more than MOST_VALUES or nests deeper than MAX_DEPTH; when an object names a key twice, however written;
-    when a number is NaN, infinite or outside what its type holds; when the text does not fit the type.
+    Raise ValueError, one line with the place and a remedy, when the text is empty, cut short, malformed or not UTF-8;
+    when it holds more than MOST_VALUES or nests deeper than MAX_DEPTH; when an object names a key twice, however
+    written; when a number is NaN, infinite or outside what its type holds; when the text does not fit the type.
     """
     text = _text(data)
     return _decoded(text, as_type, outline(text))
@@ -128,10 +128,10 @@ def decode(data: bytes, as_type: type[T]) -> T:
 def decode_document(
     data: bytes, as_type: type[T], kind: DocumentKind, limit: Callable[[Outline], None] | None = None, what: str = ""
 ) -> T:
-    """Like `decode`, for a document that names its format; logs a warning for every key it does not know.
+    """Decode a document that names its format, as `decode`; log a warning for every key it does not know.
 
-    ValueError also when format or format_version is another than the `kind` has. `limit` may refuse the text by what
-    it holds before anything is allocated for it. `what` names the document in warnings.
+    Raise ValueError also when format or format_version is another than the `kind` has. `limit` may refuse the text by
+    what it holds before anything is allocated for it. `what` names the document in warnings.
     """
     text = _text(data)
     found = outline(text)
@@ -155,22 +155,22 @@ def decode_document(
 
 
 def bounded(data: bytes, most: int) -> None:
-    """ValueError when a text may hold more than `most` values."""
+    """Raise ValueError when a text may hold more than `most` values."""
     # Every value but the first of an array or object follows a comma.
     if max(data.count(b","), data.count(b"["), data.count(b"{")) > most:
         raise ValueError(f"more than {most} numbers or arrays - make it smaller")
 
 
 def line_and_column(text: bytes, at: int) -> str:
-    """Byte `at` as people count: line and column from 1, the column in bytes."""
+    """Return byte `at` as people count: line and column from 1, the column in bytes."""
     return f"line {text.count(10, 0, at) + 1}, column {at - text.rfind(10, 0, at)}"
 
 
 def outline(text: bytes) -> Outline | None:
     """Scan the structure of a text; None if it is malformed, which the decoder explains better.
 
-    ValueError with the place when an object names a key twice or the text nests too deeply. Each object is forgotten
-    when it closes, so that the memory needed is that of the largest one.
+    Raise ValueError with the place when an object names a key twice or the text nests too deeply. Each object is
+    forgotten when it closes, so that the memory needed is that of the largest one.
     """
     try:
         with without_collection():
@@ -226,7 +226,7 @@ def _text(data: bytes) -> bytes:
 
 
 def _keys(text: bytes) -> Iterator[tuple[Path, int]]:
-    """Every key that json would read: its path and its byte. ValueError at a key that is repeated, and too deep."""
+    """Yield the path and the byte of every key that json would read; raise ValueError for a repeated or deep one."""
     path: list[str | None] = []
     seen: list[set[str]] = []  # the keys so far of each open object
     due = False
@@ -309,7 +309,7 @@ def _warn_unknown(text: bytes, found: Outline, as_type: Any, named: str) -> None
 
 
 def _objects(kind: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Every object of a decoded type: its path and the keys it knows."""
+    """Yield every object of a decoded type: its path and the keys it knows."""
     if isinstance(kind, msgspec.inspect.StructType):
         yield path, [f.encode_name for f in kind.fields]
         for f in kind.fields:

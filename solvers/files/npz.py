@@ -21,23 +21,23 @@ from solvers.schedule import Schedule
 VERSION = 1
 """Version of both formats; a reader refuses every other."""
 LARGEST = 2**31
-"""Bytes of input that are read at most."""
+"""Greatest number of bytes of input."""
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _SHAPE = rb"\(((?:[0-9]{1,18}, ?)*[0-9]{0,18})\)"
 _HEADER = re.compile(rb"\{'descr': '<i8', 'fortran_order': False, 'shape': " + _SHAPE + rb", \} *\n")
 _DIRECTORY = 4096
-"""Bytes of an archive's directory at most; ours takes some 1 000."""
+"""Greatest number of bytes of an archive's directory; ours takes some 1 000."""
 
 
 def pack_problem(problem: Problem) -> bytes:
-    """The problem as bytes; equal problems give equal bytes."""
+    """Return the problem as bytes; equal problems give equal bytes."""
     lives = {} if problem.lives is None else {_LIVES + name: getattr(problem.lives, name) for name in _LIVING}
     return _pack("problem", {name: getattr(problem, name) for name in _PROBLEM} | lives)
 
 
 def unpack_problem(data: bytes) -> Problem:
-    """The problem that `pack_problem` wrote; ValueError, one line, for any other bytes."""
+    """Return the problem that `pack_problem` wrote; raise ValueError, one line, for any other bytes."""
     try:
         found = _unpack("problem", _PROBLEM, data, [_LIVES + name for name in _LIVING])
         held = {name.removeprefix(_LIVES): found.pop(name) for name in list(found) if name.startswith(_LIVES)}
@@ -47,12 +47,12 @@ def unpack_problem(data: bytes) -> Problem:
 
 
 def pack_schedule(schedule: Schedule) -> bytes:
-    """The schedule as bytes; equal schedules give equal bytes."""
+    """Return the schedule as bytes; equal schedules give equal bytes."""
     return _pack("schedule", {name: getattr(schedule, name) for name in _names(Schedule)})
 
 
 def unpack_schedule(data: bytes) -> Schedule:
-    """The schedule that `pack_schedule` wrote, unchecked; ValueError, one line, for any other bytes."""
+    """Return the schedule that `pack_schedule` wrote, unchecked; raise ValueError, one line, for any other bytes."""
     try:
         return Schedule(**_unpack("schedule", _names(Schedule), data))
     except Exception as error:  # as above
@@ -82,7 +82,7 @@ def _pack(kind: str, arrays: dict[str, Ints]) -> bytes:
 
 
 def _unpack(kind: str, names: list[str], data: bytes, more: Sequence[str] = ()) -> dict[str, Ints]:
-    """The members of these names, and of all of `more` or none."""
+    """Return the members of these names, and of all of `more` or none."""
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST}")
     if data[-22:-18] != b"PK\x05\x06" or data[-42:-38] == b"PK\x06\x07":
@@ -105,7 +105,7 @@ def _unpack(kind: str, names: list[str], data: bytes, more: Sequence[str] = ()) 
 
 
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Ints:
-    """The int64 array of a member, whose sizes are checked before anything is allocated."""
+    """Return the int64 array of a member, whose sizes are checked before anything is allocated."""
     if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
         raise ValueError(f"member {info.filename} is compressed")
     raw = archive.read(info)

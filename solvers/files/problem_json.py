@@ -16,9 +16,9 @@ from solvers.problem import MOST, Problem
 from solvers.schedule import Schedule
 
 LARGEST = 1 << 30
-"""Bytes of text that are read at most."""
+"""Greatest number of bytes of text."""
 MOST_NUMBERS = 1 << 24
-"""Numbers, and arrays, in one text at most."""
+"""Greatest number of numbers, or of arrays, in one text."""
 MOST_LABEL = 1 << 24
 """Beyond every number of a group and a link: solvers count up to them."""
 
@@ -134,7 +134,7 @@ class _Schedule(msgspec.Struct, kw_only=True):
 
 
 def fingerprint(problem: Problem) -> str:
-    """SHA-256 of every column: its name and sizes as ASCII text, "duration:3,2;", then its int64, little-endian.
+    """Return the SHA-256 of every column: its name and sizes, "duration:3,2;", then its int64, little-endian.
 
     Where there are lives, their columns follow: "lives.size:3;".
     """
@@ -147,45 +147,52 @@ def fingerprint(problem: Problem) -> str:
 
 
 def dumps_problem(instance: Instance) -> bytes:
-    """The file of a problem: equal instances give equal bytes. ValueError for one that a reader would refuse."""
+    """Return the file of a problem: equal instances give equal bytes; raise ValueError where none could be read."""
     p = instance.problem
     for name, column in (("group", p.group), ("path_links", p.path_links)):
         if column.max(initial=-1) >= MOST_LABEL:
             raise ValueError(f"{name}: {column.max()} is beyond {MOST_LABEL - 1} - number from 0 on")
+    sizes = {
+        "tasks": p.tasks, "devices": p.devices, "locations": p.locations, "edges": p.edges, "payloads": p.payloads,
+        "path_classes": p.transfer.shape[1], "path_links": p.path_links.shape[2],
+    }  # fmt: skip
     known = {"optimum": instance.optimum, "ticks_per_second": instance.ticks_per_second}
     return _encoded(_PROBLEM, {
         "name": instance.name, "fingerprint": fingerprint(p),
-        **{key: value for key, value in known.items() if value is not None}, "sizes": _sizes_of(p),
+        **{key: value for key, value in known.items() if value is not None}, "sizes": sizes,
         **{name: column.tolist() for name, column in _columns(p).items()},
         **({} if p.lives is None else {"lives": {name: column.tolist() for name, column in _lives_of(p).items()}}),
     })  # fmt: skip
 
 
 def loads_problem(data: bytes) -> Instance:
-    """The problem of a file; ValueError, one line with the place and a remedy, when it is refused.
+    """Return the problem of a file; raise ValueError, one line with the place and a remedy, when it is refused.
 
     Refused are other formats and versions, missing keys, numbers that are not integers or out of range, columns whose
     lengths are not those of `sizes`, what `Problem` refuses, and content that is not that of the fingerprint, if any.
     """
-    found = _decoded(data, _Problem, _PROBLEM)
+    file = _decoded(data, _Problem, _PROBLEM)
     try:
-        columns = {name: _column(found, name, shape) for name, shape in _shapes(found.sizes).items()}
-        problem = Problem(**columns, lives=_read_lives(found, columns["memory"]))
+        columns: dict[str, Ints] = {}
+        for name, shape in _shapes(file.sizes).items():
+            _check_lengths(getattr(file, name), shape, f"$.{name}")
+            columns[name] = np.array(getattr(file, name), dtype=np.int64).reshape(shape)
+        problem = Problem(**columns, lives=_read_lives(file, columns["memory"]))
     except ValueError as error:
         raise ValueError(error if str(error).startswith("$") else f"$: {error} - correct the problem") from error
-    if found.fingerprint not in ("", fingerprint(problem)):
+    if file.fingerprint not in ("", fingerprint(problem)):
         raise ValueError("$.fingerprint: the content has another one - it was changed; remove the key if on purpose")
-    return Instance(problem=problem, name=found.name, optimum=found.optimum, ticks_per_second=found.ticks_per_second)
+    return Instance(problem=problem, name=file.name, optimum=file.optimum, ticks_per_second=file.ticks_per_second)
 
 
 def load_problem(path: Path) -> Problem:
-    """The problem of a file on disk, not packed; OSError when it cannot be read, ValueError as `loads_problem`."""
+    """Read the problem of a file that is not packed; raise OSError, or ValueError as `loads_problem`."""
     with path.open("rb") as file:
         return loads_problem(file.read(LARGEST + 1)).problem
 
 
 def dumps_schedule(answer: ScheduleInstance) -> bytes:
-    """The file of a schedule: equal answers give equal bytes."""
+    """Return the file of a schedule: equal answers give equal bytes."""
     s = answer.schedule
     return _encoded(_SCHEDULE, {
         "problem": answer.problem, "solver": answer.solver,
@@ -195,20 +202,18 @@ def dumps_schedule(answer: ScheduleInstance) -> bytes:
 
 
 def loads_schedule(data: bytes) -> ScheduleInstance:
-    """The schedule of a file, not checked against any problem; ValueError, one line, when the file is refused."""
-    found = _decoded(data, _Schedule, _SCHEDULE)
-    columns = {f.name: np.array(getattr(found, f.name), dtype=np.int64) for f in fields(Schedule)}
+    """Return the schedule of a file, checked against no problem; raise ValueError, one line, when it is refused."""
+    file = _decoded(data, _Schedule, _SCHEDULE)
+    columns = {f.name: np.array(getattr(file, f.name), dtype=np.int64) for f in fields(Schedule)}
     try:
         schedule = Schedule(**columns)
     except ValueError as error:
         raise ValueError(f"$: {error} - correct the lengths") from error
-    if found.makespan not in (None, schedule.makespan):
-        raise ValueError(
-            f"$.makespan: {found.makespan}, but the last task finishes at {schedule.makespan} - correct it"
-        )
+    if file.makespan not in (None, schedule.makespan):
+        raise ValueError(f"$.makespan: {file.makespan}, but the last task finishes at {schedule.makespan} - correct it")
     return ScheduleInstance(
-        schedule=schedule, problem=found.problem, solver=found.solver, status=found.status,
-        lower_bound=found.lower_bound, bound_by=found.bound_by,
+        schedule=schedule, problem=file.problem, solver=file.solver, status=file.status,
+        lower_bound=file.lower_bound, bound_by=file.bound_by,
     )  # fmt: skip
 
 
@@ -218,7 +223,7 @@ def _decoded(data: bytes, shape: type[T], kind: DocumentKind) -> T:
 
 
 def _encoded(kind: DocumentKind, values: dict[str, Any]) -> bytes:
-    """A document, one key a line in the given order; equal values give equal bytes. ValueError when it is too large."""
+    """Return a document, one key a line in the given order; raise ValueError when it is too large."""
     encoder = msgspec.json.Encoder()
     document = {"format": kind.format, "format_version": kind.version, **values}
     data = b"{\n" + b",\n".join(encoder.encode(k) + b":" + encoder.encode(v) for k, v in document.items()) + b"\n}\n"
@@ -237,7 +242,7 @@ def _columns(problem: Problem) -> dict[str, Ints]:
 
 
 def _lives_of(problem: Problem) -> dict[str, Ints]:
-    """The columns of the lives but for the static bytes, which are the problem's memory; none without lives."""
+    """Return the columns of the lives but for the static bytes, which are the problem's memory; none without lives."""
     if problem.lives is None:
         return {}
     return {f.name: getattr(problem.lives, f.name) for f in msgspec.structs.fields(_Lives)}
@@ -253,13 +258,6 @@ def _read_lives(found: _Problem, memory: Ints) -> Footprint | None:
         raise ValueError(f"$.lives: {error} - correct it") from error
 
 
-def _sizes_of(p: Problem) -> dict[str, int]:
-    return {
-        "tasks": p.tasks, "devices": p.devices, "locations": p.locations, "edges": p.edges, "payloads": p.payloads,
-        "path_classes": p.transfer.shape[1], "path_links": p.path_links.shape[2],
-    }  # fmt: skip
-
-
 def _shapes(z: _Sizes) -> dict[str, tuple[int, ...]]:
     task, edge, place = (z.tasks,), (z.edges,), (z.locations,)
     return {
@@ -268,12 +266,6 @@ def _shapes(z: _Sizes) -> dict[str, tuple[int, ...]]:
         "path_class": (z.locations, z.locations), "path_links": (z.locations, z.locations, z.path_links),
         "group": task,
     }  # fmt: skip
-
-
-def _column(found: _Problem, name: str, shape: tuple[int, ...]) -> Ints:
-    values = getattr(found, name)
-    _check_lengths(values, shape, f"$.{name}")
-    return np.array(values, dtype=np.int64).reshape(shape)
 
 
 def _check_lengths(values: Sequence[Any], shape: tuple[int, ...], where: str) -> None:

@@ -60,8 +60,7 @@ def nothing_fits(problem: Problem, states: int = STATES) -> str:
 
 
 def _placements(p: Problem) -> Iterator[list[int]]:
-    """Yield [n] locations: every placement that groups and static bytes allow; one by one, so that none need be
-    kept."""
+    """Yield [n] locations: every placement that groups and static bytes allow."""
     units: dict[int, list[int]] = {}
     for task, group in enumerate(p.group.tolist()):
         units.setdefault(group if group >= 0 else -1 - task, []).append(task)
@@ -176,8 +175,7 @@ class _Serial:
         return left
 
     def _next(self, done: int, taken: int) -> list[tuple[int, int]]:
-        """Return the states after one more activity; only one that frees as much as it makes, where there is such a
-        one."""
+        """Return the states after one more activity; only one that frees what it makes, where there is one."""
         before, found = self._alive(done, taken), []
         for k, activity in enumerate(self.activities):
             if done >> k & 1 or activity.after & ~done:

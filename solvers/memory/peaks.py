@@ -48,8 +48,7 @@ class ScheduleArrays(NamedTuple):
 
 
 def gauge(problem: Problem, footprint: Footprint) -> Gauge:
-    """Return everything for any number of calls of `peaks`; raise ValueError for a read of a payload that does not
-    exist."""
+    """Return everything for any number of calls of `peaks`; raise ValueError for a read of no payload."""
     f = footprint
     if len(f.read_payload) and f.read_payload.max() >= problem.payloads:
         raise ValueError(f"read_payload points at nothing (the problem has {problem.payloads} payloads)")
@@ -125,8 +124,7 @@ def _peaks(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
 
 @spliced
 def _rows_read(g: Gauge, t: ScheduleArrays) -> tuple[Ints, int]:
-    """Return [r] what each read finds, a buffer, or after them the copy of a transfer; and a read without one, or
-    -1."""
+    """Return [r] what each read finds, a buffer or the copy of a transfer; and a read without one, or -1."""
     slot = np.empty(len(g.brings) * g.places, dtype=np.int64)
     for k in range(len(t.sent_payload)):
         slot[t.sent_payload[k] * g.places + t.sent_to[k]] = k

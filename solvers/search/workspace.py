@@ -101,7 +101,7 @@ def network_of(problem: Problem, units: Units) -> SearchNetwork:
 
 
 def clusters_of(units: Units, partitions: Sequence[Ints]) -> MoveClusters:
-    """Return the partitions, [n] labels each, with what shares a unit joined; then the units. O(k n log n)."""
+    """Return the partitions, [n] labels 0 .. n - 1 each, what shares a unit joined; then the units. O(k n log n)."""
     n = len(units.unit)
     labels = []
     for partition in partitions:
@@ -153,7 +153,7 @@ class Workspace:
 
     @classmethod
     def of(cls, problem: Problem, partitions: Sequence[Ints], capacity: Ints | None = None) -> "Workspace":
-        """Prepare a problem; `partitions` are [n] labels each, coarse to fine, of tasks that may move together.
+        """Prepare a problem; `partitions` are [n] labels 0 .. n - 1 each, coarse to fine: what may move together.
 
         Raise ValueError when a unit can be nowhere.
         """

@@ -108,8 +108,7 @@ _NODES = 300_000
 
 
 def every_packing(units: Units, capacity: Ints) -> tuple[Ints | None, int]:
-    """Return locations, [u], that hold every unit, -1 for those without bytes; and how many partial packings lead to
-    none.
+    """Return locations, [u], that hold every unit, -1 for those without bytes; and the partial packings that fail.
 
     (None, k): none of the k partial packings can be completed, so no packing exists. (None, -1): the units or their
     partial packings are too many to tell. capacity: [l] bytes.

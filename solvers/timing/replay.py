@@ -171,12 +171,12 @@ def _outbox(p: Problem, g: Prepared, state: LinkState, send_rank: Ints | None) -
 def bottom_levels(
     problem: Problem, *, device: Ints | None = None, mean: bool = True, communication: float = 1.0
 ) -> Ints:
-    """Return [n] ticks of the longest path from the start of each task to the end: HEFT's upward rank (Topcuoglu 2002,
-    4.1).
+    """Return [n] ticks of the longest path from the start of each task to the end: HEFT's upward rank.
 
-    A task counts with its mean duration over the devices that it can run on, rounded up, or with the least one
-    (`mean=False`); an edge with a payload with `communication` times its mean transfer over all pairs of locations.
-    With `device`, [n], the durations there and the transfers between their locations count instead. O(n m + e).
+    (Topcuoglu 2002, 4.1.) A task counts with its mean duration over the devices that it can run on, rounded up, or with
+    the least one (`mean=False`); an edge with a payload with `communication` times its mean transfer over all pairs of
+    locations. With `device`, [n], the durations there and the transfers between their locations count instead. O(n m +
+    e).
     """
     p, ticks, carried = problem, np.zeros(problem.edges, dtype=np.int64), np.flatnonzero(problem.payload >= 0)
     if device is not None:

@@ -235,8 +235,7 @@ class Excerpt:
     """True if all tasks are free."""
 
     def back(self, schedule: Schedule, standing: Standing) -> tuple[Ints, Ints]:
-        """Return (device, order) of all tasks: a plan's, this one or a later, with a schedule of the window in its
-        place.
+        """Return (device, order) of all tasks: a plan's, this one or a later, with the window's schedule in its place.
 
         In a later plan that has changed within the window too, the order may contradict the precedence.
         """
