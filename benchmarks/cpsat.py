@@ -27,8 +27,7 @@ from solvers.cpsat.solver import CpSat, CpSatWindows
 from solvers.cpsat.translate import add_hint
 from solvers.files.problem_json import load_problem
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
-from solvers.instances.transformers import transformer
+from solvers.instances.plain import lstm_grid, transformer
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.schedule import Schedule

@@ -20,7 +20,7 @@ import numpy as np
 from solvers import Footprint, Options, Problem, Result, Status, check, solve
 from solvers.arrays import rank_of
 from solvers.heuristics.overflow.relief import relieve
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.memory.usage import fits, usage
 
 SHARES = (0.6, 0.7, 0.8, 0.9, 1.0)

@@ -29,8 +29,8 @@ from pesto.research.study import cells
 from pesto.research.study.instance_cache import InstanceCache
 from pesto.research.study.spec import load_study
 from solvers.api import solve
-from solvers.instances.grids import lstm_grid
-from solvers.instances.machines import per_edge as per_edge_of
+from solvers.instances.plain import lstm_grid
+from solvers.instances.plain import per_edge as per_edge_of
 from solvers.instances.table import make
 from solvers.milp.formulations import MakespanLimits, formulate
 from solvers.problem import Problem

@@ -15,9 +15,7 @@ import numpy as np
 
 from solvers.bounds import quick_bounds
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
-from solvers.instances.machines import per_edge
-from solvers.instances.plain import layered
+from solvers.instances.plain import layered, lstm_grid, per_edge
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import Linear
 from solvers.milp.paper.program import PaperStyle, styled

@@ -49,7 +49,7 @@ EVERYTHING = Features()
 
 
 def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, features: Features = EVERYTHING) -> Problem:
-    """A random problem that some placement satisfies, vectorised over `tasks` (>= 0); `gpus` >= 1.
+    """Generate a random problem that some placement satisfies, vectorised over `tasks` (>= 0); `gpus` >= 1.
 
     Locations are the host (where there is one), then the GPUs; devices are the cores, the GPUs and the lanes, in
     this order. Task indices are not a topological order. A hidden placement guides groups and capacities, so both
@@ -57,20 +57,28 @@ def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, feature
     """
     if gpus < 1 or tasks < 0:
         raise ValueError(f"at least 1 GPU and 0 tasks, not {gpus} and {tasks}")
-    location, device_kind = _machine(rng, gpus, features)
+    cores = int(features.host) * (int(rng.integers(1, 4)) if features.cores else 1)
+    lanes = gpus * int(features.lanes and rng.random() < 0.5)
+    gpu = np.arange(gpus) + int(features.host)
+    location = np.concatenate([np.zeros(cores, dtype=np.int64), gpu, gpu[:lanes]])
+    device_kind = np.repeat([_HOST, _GPU, _KERNEL], [cores, gpus, lanes])
     locations = int(location.max()) + 1
     kind, launches = _kinds(rng, tasks, features, lanes=bool((device_kind == _KERNEL).any()))
     hidden = _hidden(rng, kind, launches, location, device_kind)
     src, dst = _edges(rng, kind, launches)
     payload, producer = _payloads(rng, src, kind, features)
     path_class, path_links = _paths(rng, locations, features)
-    memory, capacity = _memory(rng, hidden, locations, features)
+    # The hidden placement fits, when memory is tight by little.
+    memory = rng.integers(0, 100, len(hidden)) * int(features.memory)
+    needed = np.zeros(locations, dtype=np.int64)
+    np.add.at(needed, hidden, memory)
+    slack = rng.integers(0, 60, locations) if rng.random() < 0.5 else np.full(locations, int(memory.sum()))
     classes = int(path_class.max(initial=0)) + 1
     return Problem(
         duration=_durations(rng, kind, hidden, (location, device_kind), features),
         location=location,
         memory=memory,
-        capacity=capacity,
+        capacity=needed + slack,
         src=src,
         dst=dst,
         payload=payload,
@@ -82,17 +90,8 @@ def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, feature
     )
 
 
-def _machine(rng: np.random.Generator, gpus: int, features: Features) -> tuple[Ints, Ints]:
-    """Location and kind of each device."""
-    cores = int(features.host) * (int(rng.integers(1, 4)) if features.cores else 1)
-    lanes = gpus * int(features.lanes and rng.random() < 0.5)
-    gpu = np.arange(gpus) + int(features.host)
-    location = np.concatenate([np.zeros(cores, dtype=np.int64), gpu, gpu[:lanes]])
-    return location, np.repeat([_HOST, _GPU, _KERNEL], [cores, gpus, lanes])
-
-
 def _kinds(rng: np.random.Generator, tasks: int, features: Features, *, lanes: bool) -> tuple[Ints, Ints]:
-    """Kind of each task, and for each kernel task the GPU task that it launches (-1 for the others)."""
+    """Return the kind of each task, and for each kernel task the GPU task that it launches (-1 for the others)."""
     kind = rng.choice([_HOST, _GPU, _ANY], tasks, p=[0.2, 0.4, 0.4]) if features.host else np.full(tasks, _GPU)
     launches = np.full(tasks, -1, dtype=np.int64)
     pairs = int(rng.integers(0, tasks // 3 + 1)) if lanes else 0
@@ -103,7 +102,7 @@ def _kinds(rng: np.random.Generator, tasks: int, features: Features, *, lanes: b
 
 
 def _hidden(rng: np.random.Generator, kind: Ints, launches: Ints, location: Ints, device_kind: Ints) -> Ints:
-    """A location for each task where it can run, a kernel task with the task that it launches."""
+    """Return a location for each task where it can run, a kernel task with the task that it launches."""
     host, gpu = np.unique(location[device_kind == _HOST]), location[device_kind == _GPU]
     anywhere = np.concatenate([host, gpu])
     hidden = gpu[rng.integers(0, len(gpu), len(kind))]
@@ -114,7 +113,7 @@ def _hidden(rng: np.random.Generator, kind: Ints, launches: Ints, location: Ints
 
 
 def _edges(rng: np.random.Generator, kind: Ints, launches: Ints) -> tuple[Ints, Ints]:
-    """Random edges along a random order, each kernel task before the task that it launches; some twice."""
+    """Return random edges along a random order, each kernel task before the task that it launches; some twice."""
     tasks = len(kind)
     rank = rng.permutation(tasks)
     kernel = np.flatnonzero(launches >= 0)
@@ -130,7 +129,7 @@ def _edges(rng: np.random.Generator, kind: Ints, launches: Ints) -> tuple[Ints, 
 
 
 def _payloads(rng: np.random.Generator, src: Ints, kind: Ints, features: Features) -> tuple[Ints, Ints]:
-    """Payload of each edge and producer of each payload; a kernel task sends none."""
+    """Return the payload of each edge and the producer of each payload; a kernel task sends none."""
     carries = kind[src] != _KERNEL
     if features.precedence_only:
         carries &= rng.random(len(src)) < 0.8
@@ -145,7 +144,7 @@ def _payloads(rng: np.random.Generator, src: Ints, kind: Ints, features: Feature
 
 
 def _paths(rng: np.random.Generator, locations: int, features: Features) -> tuple[Ints, Ints]:
-    """Class and links of the path between each two locations."""
+    """Return the class and the links of the path between each two locations."""
     off = ~np.eye(locations, dtype=bool)
     classes = int(rng.integers(1, 4)) if features.classes else 1
     path_class = np.where(off, rng.integers(0, classes, off.shape), -1)
@@ -163,19 +162,10 @@ def _paths(rng: np.random.Generator, locations: int, features: Features) -> tupl
     return path_class, links
 
 
-def _memory(rng: np.random.Generator, hidden: Ints, locations: int, features: Features) -> tuple[Ints, Ints]:
-    """Bytes of each task and location; the hidden placement fits, when tight by little."""
-    memory = rng.integers(0, 100, len(hidden)) * int(features.memory)
-    needed = np.zeros(locations, dtype=np.int64)
-    np.add.at(needed, hidden, memory)
-    slack = rng.integers(0, 60, locations) if rng.random() < 0.5 else np.full(locations, int(memory.sum()))
-    return memory, needed + slack
-
-
 def _durations(
     rng: np.random.Generator, kind: Ints, hidden: Ints, machine: tuple[Ints, Ints], features: Features
 ) -> Ints:
-    """[n, m] ticks, FORBIDDEN where the kinds differ and in the holes, which spare the hidden location."""
+    """Return [n, m] ticks, FORBIDDEN where the kinds differ and in the holes, which spare the hidden location."""
     location, device_kind = machine
     base = _zeroed(rng, rng.integers(1, 13, (len(kind), 1)), features)
     ticks = base * np.where(device_kind == _HOST, 3, 1)
@@ -189,7 +179,7 @@ def _durations(
 
 
 def _groups(rng: np.random.Generator, hidden: Ints, launches: Ints, features: Features) -> Ints:
-    """Group of each task: a kernel task with its own, some others with tasks of the same hidden location."""
+    """Return the group of each task: a kernel task with its own, some others with tasks of one hidden location."""
     tasks = len(hidden)
     group = np.full(tasks, -1, dtype=np.int64)
     kernel = np.flatnonzero(launches >= 0)
@@ -207,7 +197,7 @@ def _zeroed(rng: np.random.Generator, ticks: Ints, features: Features) -> Ints:
 
 
 def random_order(problem: Problem, rng: np.random.Generator) -> Ints:
-    """[n] ranks of a random topological order: of what is ready, the task of the least random number comes next."""
+    """Return [n] ranks of a random topological order: of what is ready, the task of the least random number is next."""
     after: list[list[int]] = [[] for _ in range(problem.tasks)]
     for a, b in zip(problem.src.tolist(), problem.dst.tolist(), strict=True):
         after[a].append(b)
@@ -224,3 +214,88 @@ def random_order(problem: Problem, rng: np.random.Generator) -> Ints:
             if waiting[j] == 0:
                 heapq.heappush(ready, (priority[j], j))
     return rank
+
+
+def heterogeneous(
+    rng: np.random.Generator, layers: int, width: int, *, gpus: int = 2, cores: int = 2, transfer: int = 4
+) -> Problem:
+    """`width` inputs on the host feed `layers` x `width` GPU ops, each launched by a kernel task, and a summary.
+
+    Locations are the host and the GPUs; devices `cores` host cores, the GPUs, then a kernel lane beside each GPU
+    (Pesto, 3.2). Op (l, i) reads two random ops of layer l - 1, or input i; it waits for its launch, of one tick, which
+    is at its location (a group). The summary, on the host, reads the last layer. GPUs 1, 3, ... take half as long
+    again as the others. All transfers from and to the host share one link, those between two GPUs (half as long)
+    another for each pair. An op occupies 1 to 99 bytes; a GPU holds what it would if the ops were dealt out in turn,
+    and a tenth more, so that some placement fits. Tasks are numbered inputs, ops by layer, launches, summary.
+    ValueError where there is no layer, op, GPU or core.
+    """
+    if min(layers, width, gpus, cores) < 1:
+        raise ValueError(f"at least 1 layer, op, GPU and core, not {layers}, {width}, {gpus} and {cores}")
+    parts = _TaskNumbers(inputs=width, ops=layers * width)
+    # Inputs feed the first layer, two random ops of a layer each op of the next, and the last layer the summary; a
+    # launch precedes its op, and sends nothing.
+    later = np.repeat(parts.op[width:], 2)
+    read = width * ((later - parts.inputs) // width - 1) + parts.inputs + rng.integers(0, width, len(later))
+    data = np.concatenate([np.arange(width), read, parts.op[-width:]])
+    src = np.concatenate([data, parts.launch])
+    dst = np.concatenate([parts.op[:width], later, np.full(width, parts.tasks - 1), parts.op])
+    payload = np.full(len(src), -1, dtype=np.int64)
+    producer, payload[: len(data)] = np.unique(data, return_inverse=True)
+    bytes_held = np.zeros(parts.tasks, dtype=np.int64)
+    bytes_held[parts.op] = rng.integers(1, 100, parts.ops)
+    dealt = np.bincount(np.arange(parts.ops) % gpus, weights=bytes_held[parts.op], minlength=gpus).astype(np.int64)
+    host_or_gpu = np.arange(gpus + 1) > 0
+    # Path classes and links: link 0 to and from the host, and one link for each two GPUs.
+    places = np.arange(len(host_or_gpu))
+    low, high = np.minimum(places[:, None], places), np.maximum(places[:, None], places)
+    both = host_or_gpu[:, None] & host_or_gpu
+    # Pairs (low, high) of GPUs are numbered 1, 2, ... row by row.
+    last = len(host_or_gpu) - 1
+    pair = 1 + (low - 1) * last - low * (low - 1) // 2 + (high - low - 1)
+    off = low != high
+    path_class = np.where(off, both.astype(np.int64), -1)
+    path_links = np.where(off, np.where(both, pair, 0), -1)[:, :, None]
+    size = rng.integers(min(1, transfer), transfer + 1, len(producer))
+    group = np.full(parts.tasks, -1)
+    group[parts.op] = group[parts.launch] = np.arange(parts.ops)
+    ticks = np.full((parts.tasks, cores + 2 * gpus), FORBIDDEN)
+    ticks[: parts.inputs, :cores] = rng.integers(1, 7, (parts.inputs, 1))
+    ticks[-1, :cores] = 2
+    base = rng.integers(2, 13, (parts.ops, 1))
+    slow = np.arange(gpus) % 2 == 1
+    ticks[parts.op, cores : cores + gpus] = base + slow * -(-base // 2)
+    ticks[parts.launch, cores + gpus :] = 1
+    return Problem(
+        duration=ticks,
+        location=np.concatenate([np.zeros(cores, dtype=np.int64), np.tile(np.arange(1, gpus + 1), 2)]),
+        memory=bytes_held,
+        capacity=np.append(0, dealt + dealt // 10),
+        src=src,
+        dst=dst,
+        payload=payload,
+        producer=producer,
+        transfer=np.stack([size, -(-size // 2)], axis=1),
+        path_class=path_class,
+        path_links=path_links,
+        group=group,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskNumbers:
+    """How tasks are numbered."""
+
+    inputs: int
+    ops: int
+
+    @property
+    def tasks(self) -> int:
+        return self.inputs + 2 * self.ops + 1
+
+    @property
+    def op(self) -> Ints:
+        return self.inputs + np.arange(self.ops)
+
+    @property
+    def launch(self) -> Ints:
+        return self.op + self.ops

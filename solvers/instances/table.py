@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.instances import grids, heterogeneous, machines, plain, planted, random, transformers
+from solvers.instances import plain, random
 from solvers.problem import Problem
 
 MOST_TASKS = 1_000_000
@@ -67,7 +67,7 @@ FAMILIES: dict[str, ProblemFamily] = {
         optimum=lambda v: plain.fork_optimum(v["tasks"], v["gpus"], v["transfer"]),
     ),
     "lstm-grid": ProblemFamily(
-        function=grids.lstm_grid,
+        function=plain.lstm_grid,
         seeded=False,
         parameters={
             "layers": _LAYERS,
@@ -81,7 +81,7 @@ FAMILIES: dict[str, ProblemFamily] = {
         help="training step of an unrolled recurrent network, one task a cell and direction",
     ),
     "transformer": ProblemFamily(
-        function=transformers.transformer,
+        function=plain.transformer,
         seeded=False,
         parameters={
             "layers": Parameter(default=2, least=1, most=10**5),
@@ -120,7 +120,7 @@ FAMILIES: dict[str, ProblemFamily] = {
         help="a random two-terminal series-parallel graph",
     ),
     "independent": ProblemFamily(
-        function=planted.independent,
+        function=plain.independent,
         seeded=True,
         parameters={"tasks": _TASKS, "gpus": _GPUS, "makespan": Parameter(default=1000, least=1, most=10**9)},
         tasks=lambda v: v["tasks"],
@@ -128,7 +128,7 @@ FAMILIES: dict[str, ProblemFamily] = {
         optimum=lambda v: v["makespan"],
     ),
     "planted": ProblemFamily(
-        function=planted.planted,
+        function=plain.planted,
         seeded=True,
         parameters={
             "tasks": _TASKS,
@@ -142,7 +142,7 @@ FAMILIES: dict[str, ProblemFamily] = {
         optimum=lambda v: None if v[PER_EDGE] else v["makespan"],
     ),
     "heterogeneous": ProblemFamily(
-        function=heterogeneous.heterogeneous,
+        function=random.heterogeneous,
         seeded=True,
         parameters={
             "layers": _LAYERS,
@@ -166,9 +166,9 @@ FAMILIES: dict[str, ProblemFamily] = {
 
 
 def make(name: str, seed: int = 0, **parameters: int) -> Problem:
-    """The problem of a family; equal arguments give equal problems. `seed` counts only where the family is seeded.
+    """Return the problem of a family; equal arguments give equal problems. `seed` counts only for a seeded family.
 
-    ValueError, with the remedy, for an unknown family or parameter, a value out of range, or too large a problem.
+    Raise ValueError, with the remedy, for an unknown family or parameter, a value out of range, or too large a problem.
     """
     values = settled(name, parameters)
     if not 0 <= seed < 2**63:
@@ -176,24 +176,27 @@ def make(name: str, seed: int = 0, **parameters: int) -> Problem:
     family = FAMILIES[name]
     source = (np.random.default_rng(seed),) if family.seeded else ()
     problem = family.function(*source, **{key: values[key] for key in family.parameters})
-    return machines.per_edge(problem) if values[PER_EDGE] else problem
+    return plain.per_edge(problem) if values[PER_EDGE] else problem
 
 
 def optimum(name: str, **parameters: int) -> int | None:
-    """The least makespan of `make(name, seed, **parameters)` for every seed, where it is known. ValueError as there."""
+    """Return the least makespan of `make(name, seed, **parameters)` for every seed, None where it is not known.
+
+    Raise ValueError as there.
+    """
     values = settled(name, parameters)
     return FAMILIES[name].optimum(values)
 
 
 def ranges(name: str) -> dict[str, Parameter]:
-    """The parameters of a family, PER_EDGE last. ValueError for a name that is none."""
+    """Return the parameters of a family, PER_EDGE last; raise ValueError for a name that is none."""
     if name not in FAMILIES:
         raise ValueError(f"no family is called {name!r} - {_nearest(name, FAMILIES)}")
     return {**FAMILIES[name].parameters, PER_EDGE: Parameter(default=0, least=0, most=1)}
 
 
 def settled(name: str, parameters: Mapping[str, int]) -> dict[str, int]:
-    """Every parameter of the family, PER_EDGE last, with the defaults of those not given. ValueError as `make`."""
+    """Return every parameter of the family, PER_EDGE last, with defaults; raise ValueError as `make`."""
     known = ranges(name)
     for key, value in parameters.items():
         if key not in known:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.checker import KINDS, LATEST, check
-from solvers.instances.machines import on_equal_gpus
-from solvers.instances.plain import chain
+from solvers.instances.plain import chain, on_equal_gpus
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -16,7 +16,7 @@ from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.methods import PLACERS
 from solvers.heuristics.single import SingleDevice
-from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import lstm_grid
 from solvers.process import parent
 from solvers.result import Limit, Options, Status
 

@@ -16,7 +16,7 @@ from solvers.auto.portfolio import Auto
 from solvers.base import Progress
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
 from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status

@@ -11,8 +11,7 @@ from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
 from solvers.bounds.full import anchor_bound, choose, full_bound, loads_of, net_of
 from solvers.instances import table
-from solvers.instances.grids import lstm_grid
-from solvers.instances.plain import chain, fork, layered, series_parallel
+from solvers.instances.plain import chain, fork, layered, lstm_grid, series_parallel
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.structure.paths import paths_of

@@ -8,8 +8,7 @@ from exhaustive import exhaustive
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import ANCESTORS, TRANSFERS, segments, strong
 from solvers.checker import check
-from solvers.instances.grids import lstm_grid
-from solvers.instances.plain import chain, fork, layered, series_parallel
+from solvers.instances.plain import chain, fork, layered, lstm_grid, series_parallel
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.timing.replay import replay

@@ -9,7 +9,7 @@ from footprints import footprint_for
 
 from solvers import Footprint, Limit, Options, Problem, Status, check, program_text, solve
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.instances.random import generate
 from solvers.memory.one_by_one import nothing_fits
 from solvers.memory.usage import fits, usage

@@ -18,9 +18,7 @@ from solvers.cpsat.exact import throttled
 from solvers.cpsat.neighbours import KINDS, Neighbours, period, relatives, surroundings
 from solvers.cpsat.timeline import network_of, timeline_of
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
-from solvers.instances.machines import on_equal_gpus
-from solvers.instances.plain import chain
+from solvers.instances.plain import chain, lstm_grid, on_equal_gpus
 from solvers.instances.random import generate
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule

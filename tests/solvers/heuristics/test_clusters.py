@@ -16,7 +16,7 @@ from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import dag_of, edge_ticks, mean_ticks, mean_transfers
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placement
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.result import Options

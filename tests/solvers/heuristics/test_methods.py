@@ -10,8 +10,7 @@ from solvers import api
 from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.methods import PLACERS, NoRoomError
-from solvers.instances.grids import lstm_grid
-from solvers.instances.plain import chain, fork
+from solvers.instances.plain import chain, fork, lstm_grid
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import Options, Status

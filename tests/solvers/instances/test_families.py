@@ -10,14 +10,10 @@ from solvers import api
 from solvers.bounds import quick_bounds
 from solvers.checker import check
 from solvers.files.npz import pack_problem
-from solvers.instances import planted
-from solvers.instances.grids import lstm_grid
-from solvers.instances.heterogeneous import heterogeneous
-from solvers.instances.machines import per_edge
-from solvers.instances.plain import series_parallel
-from solvers.instances.random import generate
+from solvers.instances import plain
+from solvers.instances.plain import lstm_grid, per_edge, series_parallel, transformer
+from solvers.instances.random import generate, heterogeneous
 from solvers.instances.table import FAMILIES, MOST_TASKS, PER_EDGE, label, make, optimum, ranges, settled
-from solvers.instances.transformers import transformer
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Options
 from solvers.schedule import Schedule
@@ -102,7 +98,7 @@ def test_forks_by_hand() -> None:
 def test_the_hidden_schedule_is_valid_and_sends(seed: int) -> None:
     """Its devices and order, timed anew on the links, take the planted makespan; some payloads cross."""
     problem = make("planted", seed, tasks=200, gpus=4, makespan=900, transfer=15, edges=3)
-    device, start, finish = planted._cut(np.random.default_rng(seed), 200, 4, 900)
+    device, start, finish = plain._cut(np.random.default_rng(seed), 200, 4, 900)
     none = np.zeros(0, dtype=np.int64)
     rough = Schedule(
         device=device, start=start, finish=finish, sent_payload=none, sent_to=none, sent_start=none, sent_finish=none

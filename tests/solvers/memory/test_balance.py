@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from solvers import Options, Status, check, solve
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.structure.units import balanced
 
 

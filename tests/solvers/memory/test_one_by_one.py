@@ -6,7 +6,7 @@ from exhaustive import exhaustive
 from footprints import footprint_for
 
 from solvers import Footprint
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.instances.random import Features, generate
 from solvers.memory.one_by_one import nothing_fits
 

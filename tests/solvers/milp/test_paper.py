@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from solvers.checker import check
-from solvers.instances.machines import on_equal_gpus
-from solvers.instances.machines import per_edge as each_edge
-from solvers.instances.plain import chain, fork
+from solvers.instances.plain import chain, fork, on_equal_gpus
+from solvers.instances.plain import per_edge as each_edge
 from solvers.milp.formulations import HORIZON, MakespanLimits, formulate
 from solvers.milp.paper.program import PaperStyle, build, styled
 from solvers.problem import FORBIDDEN, Problem

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from solvers.files.npz import pack_problem
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.problem import FORBIDDEN, Problem
 
 STUB = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "paper_agreement.py"

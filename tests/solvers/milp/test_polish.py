@@ -14,7 +14,7 @@ import pytest
 
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import lstm_grid
 from solvers.milp.polish import attempt as attempting
 from solvers.milp.polish import polish as polishing
 from solvers.milp.polish.polish import PolishSettings, connected, in_a_row, in_order, polish, restricted

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from solvers import program_schedule, program_text, solve
 from solvers.checker import check
-from solvers.instances.machines import on_equal_gpus
-from solvers.instances.machines import per_edge as each_edge
-from solvers.instances.plain import fork
+from solvers.instances.plain import fork, on_equal_gpus
+from solvers.instances.plain import per_edge as each_edge
 from solvers.instances.random import generate
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
 from solvers.milp.printed import program as printed

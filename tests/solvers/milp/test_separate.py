@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import LinearBuilder
 from solvers.milp.separate import run_program, with_rows

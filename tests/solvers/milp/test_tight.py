@@ -15,9 +15,7 @@ import pytest
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.single import SingleDevice
-from solvers.instances.grids import lstm_grid
-from solvers.instances.machines import on_equal_gpus
-from solvers.instances.plain import chain, fork
+from solvers.instances.plain import chain, fork, lstm_grid, on_equal_gpus
 from solvers.instances.random import Features, generate
 from solvers.milp import formulations
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, NoScheduleError, formulate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.checker import check
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.tight.lanes import LaneJob
 from solvers.milp.tight.program import CUTS, _ends, build

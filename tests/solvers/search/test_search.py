@@ -10,7 +10,7 @@ from solvers import api
 from solvers.arrays import rank_of
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
 from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, WalkBudget, anneal, walk_all

@@ -10,7 +10,7 @@ from exhaustive import exhaustive
 
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
 from solvers.milp.polish.polish import PolishSettings, polish
 from solvers.milp.vendor import RunRequest

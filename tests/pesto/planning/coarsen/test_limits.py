@@ -8,7 +8,7 @@ import pytest
 from pesto.planning.coarsen.coarsening import Caps, Coarsening
 from pesto.planning.coarsen.merge import WHOLE, scale
 from pesto.planning.coarsen.quotient import quotient
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pesto.planning.solving.exact import _exact_input
 from pesto.planning.solving.exact_with_memory import exact_with_memory
 from pesto.planning.solving.flow import full_graph_level, solve
 from solvers import Footprint, Options, Schedule, Status, api, check
-from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import on_equal_gpus
 
 OPS = [
     {"name": f"{half}{k}", "inputs": [f"{half}{k - 1}"] if k else [], "bytes": 1000, "kinds": ["gpu"], "s": 2e-6}
