@@ -141,7 +141,6 @@ def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: 
 
 
 def _same(one: ChainSchedule, other: ChainSchedule) -> bool:
-    """Return True if both have the same stages and period."""
     if one.allocation is None or other.allocation is None or one.name != other.name:
         return False
     return one.period == other.period and bool((one.allocation.device == other.allocation.device).all())

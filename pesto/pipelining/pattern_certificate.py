@@ -53,7 +53,7 @@ def matches_schedule(name: str, seen: Chain, allocation: Allocation, pattern: Pa
 def _named_patterns(
     name: str, seen: Chain, allocation: Allocation, pattern: Pattern, in_flight: Ints
 ) -> Iterable[Pattern]:
-    """The patterns of that name with as many batches a period; ValueError where these stages have none."""
+    """Return the patterns of that name with as many batches a period; ValueError where these stages have none."""
     k, stages = pattern.k, len(allocation.stages)
     if name in (STAR, THINNED):
         of = [(1, 1)] if name == STAR else [(k, n) for n in range(k, LONGEST_THINNING + 1)]

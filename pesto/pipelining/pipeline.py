@@ -176,7 +176,7 @@ def _optimal(
     request: PipelineRequest, chosen: ChainSchedule, allocation: Allocation, bound: PeriodBound,
     least: list[Fraction | None],
 ) -> str | None:  # fmt: skip
-    """The widest among which a period is the least; None too where it does not fit."""
+    """Return the widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
     bounds = of_allocation(request.seen(allocation), allocation, request.machines.memory, request.model)
@@ -243,5 +243,4 @@ def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction |
 
 
 def _least(*periods: Fraction | None) -> Fraction | None:
-    """Smallest of the known values."""
     return min((each for each in periods if each is not None), default=None)

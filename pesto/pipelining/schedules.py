@@ -239,7 +239,7 @@ def periodic_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts |
 
 
 def _exact(request: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
-    """The least period of k batches on these stages, as far as it is found in the time."""
+    """Return the least period of k batches on these stages, as far as it is found in the time."""
     if not request.k or cuts is None:
         return ChainSchedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
     if request.over:
@@ -307,7 +307,7 @@ def _anywhere(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
 
 
 def _measured(request: PipelineRequest, name: str, allocation: Allocation, pattern: Pattern) -> ChainSchedule:
-    """A pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
+    """Return a pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
     result = check(request.chain, allocation, pattern, None, request.model, request.machines)
     if not result.valid:
         raise RuntimeError(f"{name} is no valid schedule: {result.text}")
@@ -329,7 +329,7 @@ def without_memory(request: PipelineRequest) -> Cuts:
 
 
 def _two_each(request: PipelineRequest, device: list[int], make: Callable[[list[int]], ChainSchedule]) -> ChainSchedule:
-    """The shortest schedule of two stages a device, cut by the least largest device sum or at equal shares.
+    """Return the shortest schedule of two stages a device, cut by the least largest device sum or at equal shares.
 
     device: [2 P] device of each stage. make: the schedule of stages with so many layers each. ValueError where there
     are fewer layers than stages.
@@ -349,7 +349,6 @@ def _two_each(request: PipelineRequest, device: list[int], make: Callable[[list[
 
 
 def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
-    """On one stage a device."""
     return lambda request, name, at: _measured(request, name, at, make(request.seen(at), at, request.batches))
 
 

@@ -269,7 +269,7 @@ def build_step_chain(
 def _chain(
     graph: Graph, parts: StepParts, where: tuple[Ints, Ints, Bools], seconds: Floats, cuts: "tuple[_Crossing, Ints]"
 ) -> tuple[Chain, Ints]:
-    """The chain, and the ticks of each layer's updates. where: layer, home and weight of `StepChain`."""
+    """Return the chain, and the ticks of each layer's updates. where: layer, home and weight of `StepChain`."""
     (layer, home, weight), (crossing, ends) = where, cuts
     ticks = np.ceil(np.round(seconds / TICK_S, 3))
     backward = parts.part == BACKWARD

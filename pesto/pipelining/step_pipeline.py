@@ -144,8 +144,6 @@ def plan_schedule(
 
 
 class _StepPipeliner:
-    """Every schedule of one step, and the best of them as a plan."""
-
     def __init__(self, staged: StagedStep, options: PipelineOptions) -> None:
         self.staged, self.options = staged, options
         self.interrupted = False

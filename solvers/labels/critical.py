@@ -98,7 +98,7 @@ class _PathProblems:
 
 @routine
 def _longest(offset: Ints, tail: Ints, weight: Ints, open_: Bools) -> Ints:
-    """The open groups of a longest path among them, from its first."""
+    """Return the open groups of a longest path among them, from its first."""
     many = len(open_)
     far, came = np.zeros(many, dtype=np.int64), np.full(many, -1)
     last = -1

@@ -60,10 +60,10 @@ class Elimination(NamedTuple):
 
     def complete(self, labels: Ints) -> Ints:
         """Return [n] the best labels of all variables for [r] labels of those left."""
-        found = np.zeros(len(self.work.head), dtype=np.int64)
-        found[self.kept] = labels
-        _complete(self.work, self.pool, found)
-        return found
+        result = np.zeros(len(self.work.head), dtype=np.int64)
+        result[self.kept] = labels
+        _complete(self.work, self.pool, result)
+        return result
 
 
 def eliminate(net: FactorGraph, cap: int) -> Elimination:
@@ -96,11 +96,11 @@ def eliminate(net: FactorGraph, cap: int) -> Elimination:
 def _eliminate(work: EliminationState, net: FactorGraph, pool: Ints, cap: int) -> Ints:
     for e in range(len(net.a)):
         a, b = net.a[e], net.b[e]
-        found = net.table[net.begin[e] : net.begin[e + 1]]
+        result = net.table[net.begin[e] : net.begin[e + 1]]
         if a > b:
             rows, columns = net.first[a + 1] - net.first[a], net.first[b + 1] - net.first[b]
-            found = found.reshape(rows, columns).T.copy().reshape(-1)
-        pool = _join(work, pool, min(a, b), max(a, b), found, cap)
+            result = result.reshape(rows, columns).T.copy().reshape(-1)
+        pool = _join(work, pool, min(a, b), max(a, b), result, cap)
     waits = np.zeros(len(work.head), dtype=np.bool_)
     for v in range(len(work.head)):
         _ready(work, v, waits)
@@ -163,7 +163,7 @@ def _join(work: EliminationState, pool: Ints, a: int, b: int, found: Ints, cap: 
 
 @subroutine
 def _strides(work: EliminationState, e: int, v: int) -> tuple[int, int, int]:
-    """The variable at the other end, and how far apart the labels of v and those of the other lie in the table."""
+    """Return the variable at the other end, and how far apart labels of v and of the other lie in the table."""
     a, b = work.a[e], work.b[e]
     columns = work.first[b + 1] - work.first[b]
     if a == v:
@@ -210,19 +210,19 @@ def _pair(work: EliminationState, pool: Ints, v: int, waits: Bools, cap: int) ->
     a, step, stride = _strides(work, edges[0], v)
     b, other_step, other_stride = _strides(work, edges[1], v)
     rows, columns = work.first[a + 1] - work.first[a], work.first[b + 1] - work.first[b]
-    found = np.full(rows * columns, NEVER)
+    result = np.full(rows * columns, NEVER)
     for k in range(work.first[v + 1] - work.first[v]):
         left, right = work.begin[edges[0]] + k * step, work.begin[edges[1]] + k * other_step
         for i in range(rows):
             own = _sum(work.cost[work.first[v] + k], pool[left + i * stride], cap)
             for j in range(columns):
                 cost = _sum(own, pool[right + j * other_stride], cap)
-                found[i * columns + j] = min(found[i * columns + j], cost)
+                result[i * columns + j] = min(result[i * columns + j], cost)
     for e in edges:
         work.killer[e] = v
     work.degree[a] -= 1
     work.degree[b] -= 1
-    pool = _join(work, pool, a, b, found, cap)
+    pool = _join(work, pool, a, b, result, cap)
     _ready(work, a, waits)
     _ready(work, b, waits)
     return pool

@@ -56,8 +56,8 @@ class LabelResult:
 
     def __repr__(self) -> str:
         """One line, without arrays."""
-        found = "no labels" if self.value is None else f"value {self.value}"
-        return f"Answer({self.status} by {self.method}, {found}, bound {self.bound}, {self.total_seconds:.2f} s)"
+        result = "no labels" if self.value is None else f"value {self.value}"
+        return f"Answer({self.status} by {self.method}, {result}, bound {self.bound}, {self.total_seconds:.2f} s)"
 
     @property
     def gap(self) -> float | None:
@@ -113,10 +113,10 @@ def exact(problem: Labelling, budget: LabelLimits) -> LabelResult:
 
 def greedy(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG001
     """Label variables in their order, each at least cost with those before; then change one after the other."""
-    began, found = time.perf_counter(), tidy(net_of(problem))
-    if found is None:
+    began, result = time.perf_counter(), tidy(net_of(problem))
+    if result is None:
         return _infeasible("greedy", began)
-    net, was = found
+    net, was = result
     labels = _descended(net)
     took = (("descent", time.perf_counter() - began),)
     if labels is None:
@@ -130,10 +130,10 @@ def greedy(problem: Labelling, budget: LabelLimits) -> LabelResult:  # noqa: ARG
 def trws(problem: Labelling, budget: LabelLimits) -> LabelResult:
     """Return a bound by messages, and the best labels met on the way (`solvers.labels.messages`)."""
     began = time.perf_counter()
-    found = pass_messages(problem, budget.wall_s)
-    if found.bound > most(problem):
+    result = pass_messages(problem, budget.wall_s)
+    if result.bound > most(problem):
         return _infeasible("trws", began)
-    return _answer(problem, "trws", found.labels, found.bound, _RunCost((("messages", time.perf_counter() - began),)))
+    return _answer(problem, "trws", result.labels, result.bound, _RunCost((("messages", time.perf_counter() - began),)))
 
 
 METHODS: dict[str, Callable[[Labelling, LabelLimits], LabelResult]] = {"exact": exact, "greedy": greedy, "trws": trws}
@@ -148,7 +148,7 @@ def _combinations(net: FactorGraph) -> int:
 
 
 def _enumerated(net: FactorGraph) -> tuple[Ints, int]:
-    """The best of all combinations of labels, and its value; NEVER or more where all are forbidden."""
+    """Return the best of all combinations of labels, and its value; NEVER or more where all are forbidden."""
     many = np.diff(net.first)
     which = np.arange(_combinations(net))
     chosen = np.stack(np.unravel_index(which, tuple(many)), axis=1) if len(many) else np.zeros((1, 0), np.int64)
@@ -161,7 +161,7 @@ def _enumerated(net: FactorGraph) -> tuple[Ints, int]:
 
 
 def _descended(net: FactorGraph) -> Ints | None:
-    """Labels that no other label of one variable betters; None where the first pass finds none that is allowed."""
+    """Return labels that no other label of one variable betters; None where the first pass finds none allowed."""
     offset, edge = incidence(net)
     labels = np.full(len(net.first) - 1, -1, dtype=np.int64)
     for turn in range(10):
@@ -182,15 +182,13 @@ def _infeasible(method: str, began: float) -> LabelResult:
 
 
 class _RunCost(NamedTuple):
-    """Phases and size of a run."""
-
     seconds: tuple[tuple[str, float], ...]
     eliminated: int = 0
     remained: int = 0
 
 
 def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, work: _RunCost) -> LabelResult:
-    """Judged labels; a proof only where the bound reaches their value."""
+    """Return judged labels; a proof only where the bound reaches their value."""
     value = None if labels is None else judge(problem, labels)
     status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= value else Status.FEASIBLE
     limit = Limit.NONE if status is Status.OPTIMAL else Limit.OTHER if method == "greedy" else Limit.TIME

@@ -223,8 +223,8 @@ def narrowed(problem: Labelling, keep: Bools) -> LabelSubset:
     distinct, table = np.unique(three, axis=1, return_inverse=True)
     costs = []
     for t, rows, columns in distinct.T.tolist():
-        found = problem.costs[problem.begin[t] : problem.begin[t + 1]].reshape(-1, len(masks[columns]))
-        costs.append(found[masks[rows]][:, masks[columns]].reshape(-1))
+        result = problem.costs[problem.begin[t] : problem.begin[t + 1]].reshape(-1, len(masks[columns]))
+        costs.append(result[masks[rows]][:, masks[columns]].reshape(-1))
     smaller = Labelling(
         first=offsets(sizes), unary=problem.unary[keep], a=problem.a, b=problem.b, table=table.reshape(-1),
         begin=offsets(np.array([len(c) for c in costs], dtype=np.int64)),

@@ -52,8 +52,6 @@ def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -
 
 
 class _PriceSearch:
-    """Prices that are tried, and what they gave."""
-
     def __init__(self, problem: Labelling, weight: Ints, at_most: int, ends: float) -> None:
         self.problem, self.weight, self.at_most, self.ends = problem, weight, at_most, ends
         self.began = time.monotonic()
@@ -70,10 +68,10 @@ class _PriceSearch:
         for _ in range(_ROUNDS):
             if time.monotonic() >= self.ends or free.value >= light.value:
                 break
-            found = self._between(free, light)
-            if found is None or found.weight in (free.weight, light.weight):
+            result = self._between(free, light)
+            if result is None or result.weight in (free.weight, light.weight):
                 break
-            free, light = (found, light) if found.weight > self.at_most else (free, found)
+            free, light = (result, light) if result.weight > self.at_most else (free, result)
         # Give variables their heavier labels while there is room, the heaviest first, and choose all else anew.
         first = self.problem.first[:-1]
         more = self.weight[first + free.labels] - self.weight[first + light.labels]
@@ -85,7 +83,7 @@ class _PriceSearch:
         return LimitedResult(self._answer(), None)
 
     def _between(self, heavy: _PricedPoint, light: _PricedPoint) -> _PricedPoint | None:
-        """At the price by which two points cost the same."""
+        """Return the point at the price by which two points cost the same."""
         price = (light.value - heavy.value) / (heavy.weight - light.weight)
         if most(self.problem) + (price + 1) * self._dearest() > MOST:
             return None
@@ -99,26 +97,26 @@ class _PriceSearch:
         return int(np.maximum.reduceat(self.weight, first).sum()) if self.problem.variables else 0
 
     def _priced(self, price: int, of: int) -> _PricedPoint | None:
-        """The best labels where a weight of `of` costs `price`; the bound that they give is kept."""
+        """Return the best labels where a weight of `of` costs `price`; the bound that they give is kept."""
         p = self.problem
         unary = np.where(p.unary == FORBIDDEN, FORBIDDEN, of * p.unary + price * self.weight)
         costs = np.where(p.costs == FORBIDDEN, FORBIDDEN, of * p.costs)
-        found = self._solved(replace(p, unary=unary, costs=costs))
-        self.bound = max(self.bound, ceil((found.bound - price * self.at_most) / of))
+        result = self._solved(replace(p, unary=unary, costs=costs))
+        self.bound = max(self.bound, ceil((result.bound - price * self.at_most) / of))
         if not price:
-            self.free = found
-        return None if found.labels is None else self._point(found.labels)
+            self.free = result
+        return None if result.labels is None else self._point(result.labels)
 
     def _lightest(self) -> tuple[_PricedPoint | None, int | None]:
-        """Labels of the least weight, where that is within the limit; else the least weight, if it is known."""
+        """Return labels of the least weight, where that is within the limit; else the least weight, if it is known."""
         p = self.problem
         unary = np.where(p.unary == FORBIDDEN, FORBIDDEN, self.weight)
         costs = np.where(p.costs == FORBIDDEN, FORBIDDEN, 0)
-        found = self._solved(replace(p, unary=unary, costs=costs))
-        point = None if found.labels is None else self._point(found.labels)
+        result = self._solved(replace(p, unary=unary, costs=costs))
+        point = None if result.labels is None else self._point(result.labels)
         if point is not None and point.weight <= self.at_most:
             return self._completed(np.where(self._weighs(), point.labels, -1)) or point, None
-        return None, found.bound if found.bound > self.at_most else None
+        return None, result.bound if result.bound > self.at_most else None
 
     def _solved(self, problem: Labelling) -> LabelResult:
         return solve(problem, "exact", seconds=max(0.1, self.ends - time.monotonic()))
@@ -131,14 +129,14 @@ class _PriceSearch:
         return point
 
     def _weighs(self) -> Bools:
-        """[n] whether any label of a variable has a weight."""
+        """Return [n] whether any label of a variable has a weight."""
         return bools(np.maximum.reduceat(self.weight, self.problem.first[:-1]) > 0)
 
     def _completed(self, labels: Ints) -> _PricedPoint | None:
-        """The best labels of all variables whose label is -1."""
+        """Return the best labels of all variables whose label is -1."""
         some = pinned(self.problem, labels)
-        found = self._solved(some.problem)
-        return None if found.labels is None else self._point(np.asarray(some.widened(found.labels)))
+        result = self._solved(some.problem)
+        return None if result.labels is None else self._point(np.asarray(some.widened(result.labels)))
 
     def _answer(self, *, infeasible: bool = False) -> LabelResult:
         took = (*self.free.seconds, ("limit", time.monotonic() - self.began - self.free.total_seconds))

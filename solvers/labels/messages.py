@@ -79,9 +79,9 @@ def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -
     while passes < most_passes and still < _PATIENCE:
         total = _pass(graph, labels, passes % 2 == 0, _ROOM)
         passes += 1
-        found = _value(graph, labels)
-        if found < dear * scale and found // scale < value:
-            value, best = found // scale, labels.copy()
+        result = _value(graph, labels)
+        if result < dear * scale and result // scale < value:
+            value, best = result // scale, labels.copy()
         now = min(-(-int(total) // scale), dear)
         still = 0 if now > bound * (1 + _STILL) else still + 1
         bound = max(bound, now)
@@ -92,7 +92,7 @@ def pass_messages(problem: Labelling, seconds: float, most_passes: int = 1000) -
 
 @routine
 def _pass(g: _Graph, labels: Ints, forward: bool, room: int) -> int:
-    """Messages from each variable to those after it, a label for each by those before it; the bound."""
+    """Send messages to later variables and label each by those before it; return the bound."""
     n = len(g.first) - 1
     bound, about = 0, 0.0  # what overflows on the way comes right, unless the sum itself is too large
     for k in range(n):
@@ -131,18 +131,18 @@ def _place(g: _Graph, e: int, v: int, mine: int, other: int) -> int:
 
 @subroutine
 def _send(g: _Graph, e: int, v: int, share: Ints, most_each: int) -> int:
-    """Make the message of an edge anew; what it costs at least whatever the labels are."""
+    """Make the message of an edge anew; return what it costs at least whatever the labels are."""
     to_low = g.low[e] != v
     other = g.low[e] if to_low else g.high[e]
     back, there = (g.to_high[e], g.to_low[e]) if to_low else (g.to_low[e], g.to_high[e])
     many, reached = len(share), g.first[other + 1] - g.first[other]
     least = 0
     for j in range(reached):
-        found = share[0] - g.message[back] + g.table[_place(g, e, v, 0, j)]
+        result = share[0] - g.message[back] + g.table[_place(g, e, v, 0, j)]
         for i in range(1, many):
-            found = min(found, share[i] - g.message[back + i] + g.table[_place(g, e, v, i, j)])
-        g.message[there + j] = found
-        least = found if j == 0 else min(least, found)
+            result = min(result, share[i] - g.message[back + i] + g.table[_place(g, e, v, i, j)])
+        g.message[there + j] = result
+        least = result if j == 0 else min(least, result)
     for j in range(reached):
         g.message[there + j] = min(most_each, g.message[there + j] - least)
     return least

@@ -69,8 +69,8 @@ def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     second = highs.run(whole, replace(ask, seconds=budget.left_s), _NoListener())
     if second.status is Status.INFEASIBLE:
         return RelaxationResult(None, NEVER, ended=True, fractional=fractional, infeasible=True)
-    found = None if second.values is None else _labels(net, second.values)
-    return RelaxationResult(found, max(bound, _bound(second, unit)), second.status is Status.OPTIMAL, fractional)
+    result = None if second.values is None else _labels(net, second.values)
+    return RelaxationResult(result, max(bound, _bound(second, unit)), second.status is Status.OPTIMAL, fractional)
 
 
 def _known(costs: Ints) -> Ints:
@@ -78,14 +78,13 @@ def _known(costs: Ints) -> Ints:
 
 
 def _bound(outcome: VendorOutcome, unit: int) -> int:
-    """The least value that whole labels can have: a multiple of the unit."""
+    """Return the least value that whole labels can have: a multiple of the unit."""
     if not math.isfinite(outcome.bound):
         return 0
     return unit * max(0, math.ceil(outcome.bound - max(0.25, _TRUSTED * outcome.bound)))
 
 
 def _labels(net: FactorGraph, values: Floats) -> Ints:
-    """The label of each variable that is taken."""
     return np.array([values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64)
 
 

@@ -75,14 +75,14 @@ def relaxed_apart(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     given, budget = io.BytesIO(), budget._replace(began=CLOCK())
     np.savez(given, **budget._asdict(), **net._asdict())
     patience_s = max(budget.wall_s + GRACE_S, START_S)
-    told = answered(PROGRAM, given.getvalue(), patience_s, solver="HiGHS")
-    if told is None:
+    answer = answered(PROGRAM, given.getvalue(), patience_s, solver="HiGHS")
+    if answer is None:
         return RelaxationResult(None, 0, ended=False, fractional=0)
-    found = np.load(io.BytesIO(told), allow_pickle=False)
-    labels = found["labels"] if found["answered"] else None
+    result = np.load(io.BytesIO(answer), allow_pickle=False)
+    labels = result["labels"] if result["answered"] else None
     return RelaxationResult(
-        labels, int(found["bound"]), ended=bool(found["ended"]), fractional=int(found["fractional"]),
-        infeasible=bool(found["infeasible"]),
+        labels, int(result["bound"]), ended=bool(result["ended"]), fractional=int(result["fractional"]),
+        infeasible=bool(result["infeasible"]),
     )  # fmt: skip
 
 
@@ -93,13 +93,13 @@ def serve(solve: Callable[[FactorGraph, LabelLimits], RelaxationResult]) -> None
         float(given["seconds"]), int(given["threads"]), bool(given["deterministic"]), float(given["began"])
     )
     signal.alarm(int(budget.wall_s + GRACE_S + _ALARM_S) + 1)  # the process that asked may have been killed
-    found = solve(FactorGraph(*(given[name] for name in FactorGraph._fields)), budget)
-    told = io.BytesIO()
-    labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
+    result = solve(FactorGraph(*(given[name] for name in FactorGraph._fields)), budget)
+    answer = io.BytesIO()
+    labels = np.zeros(0, dtype=np.int64) if result.labels is None else result.labels
     np.savez(
-        told, labels=labels, answered=found.labels is not None, bound=found.bound, ended=found.ended,
-        fractional=found.fractional, infeasible=found.infeasible,
+        answer, labels=labels, answered=result.labels is not None, bound=result.bound, ended=result.ended,
+        fractional=result.fractional, infeasible=result.infeasible,
     )  # fmt: skip
-    sys.stdout.buffer.write(told.getvalue())
+    sys.stdout.buffer.write(answer.getvalue())
     sys.stdout.buffer.flush()
     os._exit(0)

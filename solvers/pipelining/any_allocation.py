@@ -44,10 +44,10 @@ class LoadAllocation:
 
 def greatest_load(chain: Chain, allocation: Allocation) -> int:
     """Return the ticks a batch of the busiest device or link, of the chain as they run it."""
-    found = np.zeros(allocation.devices * (allocation.devices + 1), dtype=np.int64)
-    np.add.at(found, allocation.device, chain.loads)
-    np.add.at(found, allocation.link(allocation.crossed), chain.transfers[allocation.crossed])
-    return int(found.max())
+    result = np.zeros(allocation.devices * (allocation.devices + 1), dtype=np.int64)
+    np.add.at(result, allocation.device, chain.loads)
+    np.add.at(result, allocation.link(allocation.crossed), chain.transfers[allocation.crossed])
+    return int(result.max())
 
 
 def with_one_batch(chain: Chain) -> Chain:
@@ -90,16 +90,16 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
         "link": ints([[speeds.index(machines.link(d, e)) for e in devices] for d in devices]),
         "memory": memory[used], "kind": ints(machines.kinds())[used],
     }  # fmt: skip
-    told = asked_of(
+    answer = asked_of(
         "solvers.cpsat.chain_loads", seconds + GRACE_S, **ticks, weights=chain.weights,
         start=np.full(chain.layers, -1) if known is None else np.searchsorted(used, known.allocation.device),
         least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
     )  # fmt: skip
     # Loads and weights are computed anew: CP-SAT's allocation counts only if it is better by them.
-    if int(told["bound"]) > bound.value:
-        bound = PeriodBound(name="CP-SAT", value=Fraction(int(told["bound"])))
-    if (told["device"] >= 0).all():
-        allocation = Allocation(device=used[told["device"]], devices=machines.devices)
+    if int(answer["bound"]) > bound.value:
+        bound = PeriodBound(name="CP-SAT", value=Fraction(int(answer["bound"])))
+    if (answer["device"] >= 0).all():
+        allocation = Allocation(device=used[answer["device"]], devices=machines.devices)
         held = np.zeros(machines.devices, dtype=np.int64)
         np.add.at(held, allocation.device, chain.weights)
         load = greatest_load(machines.on(chain, allocation), allocation)
@@ -113,10 +113,10 @@ def asked_of(module: str, limit: float, **given: Any) -> dict[str, Ints]:
     """Run a CP-SAT module on arrays and return its arrays; no device and no bound if it was ended at its limit."""
     sent = io.BytesIO()
     np.savez(sent, **given)
-    told = answered(module, sent.getvalue(), limit, solver="CP-SAT")
-    if told is None:
+    answer = answered(module, sent.getvalue(), limit, solver="CP-SAT")
+    if answer is None:
         return {"device": np.full(1, -1), "bound": np.array(0)}
-    with np.load(io.BytesIO(told), allow_pickle=False) as file:
+    with np.load(io.BytesIO(answer), allow_pickle=False) as file:
         return dict(file)
 
 

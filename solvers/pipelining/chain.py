@@ -283,10 +283,10 @@ class Machines:
                 return False
             return all(self.link(d, x) == self.link(e, x) for x in range(self.devices) if x not in (d, e))
 
-        found: list[int] = []
+        result: list[int] = []
         for d in range(self.devices):
-            found.append(next((e for e in sorted(set(found)) if alike(d, e)), d))
-        return found
+            result.append(next((e for e in sorted(set(result)) if alike(d, e)), d))
+        return result
 
     def link(self, d: int, e: int) -> Fraction:
         """Return the speed of the link between two devices."""

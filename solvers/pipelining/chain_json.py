@@ -69,13 +69,13 @@ def machines_of(
     if not devices:
         return None
     memory = [MOST if each.memory_bytes is None else each.memory_bytes for each in devices]
-    found = Machines(
+    result = Machines(
         speed=tuple(Fraction(each.speed) for each in devices), links=known,
         memory=None if min(memory) == MOST else ints(memory),
     )  # fmt: skip
-    if found.most_ticks(chain) > MOST:
+    if result.most_ticks(chain) > MOST:
         raise ValueError(f"{where}.devices: ticks of the slowest sum to more than {MOST} - give them higher speeds")
-    return found
+    return result
 
 
 LARGEST = 1 << 23

@@ -63,12 +63,12 @@ def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
     """Return a rule that no stage's bytes exceed."""
     held = _busy_from(np.append(chain.loads[:-1] + chain.transfers, chain.loads[-1]))
     entering = chain.output[:-1] * (held | (np.append(0, chain.transfers) > 0))
-    found = _rule(chain, held, entering * (model is MemoryModel.RECEIVED))
+    result = _rule(chain, held, entering * (model is MemoryModel.RECEIVED))
     if model is MemoryModel.PAPER:
-        return found
+        return result
     before = np.append(0, 2 * chain.output[1:-1] * (chain.transfers > 0))
     behind = np.append(2 * chain.output[:-1], 0)
-    return found._replace(sent=np.append(0, chain.transfers), before=before, behind=behind)
+    return result._replace(sent=np.append(0, chain.transfers), before=before, behind=behind)
 
 
 def at_least(chain: Chain, model: MemoryModel) -> StageBytes:
@@ -78,7 +78,7 @@ def at_least(chain: Chain, model: MemoryModel) -> StageBytes:
 
 
 def _busy_from(ticks: Ints) -> Bools:
-    """[L] whether a layer or one behind it takes any ticks."""
+    """Return [L] whether a layer or one behind it takes any ticks."""
     return bools(np.cumsum(ticks[::-1])[::-1] > 0)
 
 
@@ -133,28 +133,27 @@ def labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> Labels
 
 @routine
 def _labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> tuple[Ints, Ints, Ints]:
-    """As of `Labels`."""
     layers = len(laid.transfers) + 1
-    found = Labels(
+    result = Labels(
         np.zeros((layers + 1, devices + 1), dtype=np.int64),
         np.zeros((layers + 1, devices + 1), dtype=np.int64),
         np.zeros((layers + 1, devices + 1), dtype=np.int64),
     )
     behind = np.zeros((layers + 1, 2), dtype=np.int64)  # label of the layers behind each cut, its transfer among them
-    found.group[layers, 0] = behind[layers, 0] = 1
+    result.group[layers, 0] = behind[layers, 0] = 1
     for p in range(1, devices + 1):
         for i in range(layers - p, -1, -1):
-            found.group[i, p], found.load[i, p], found.end[i, p] = _least_label(laid, behind, i, memory, most)
+            result.group[i, p], result.load[i, p], result.end[i, p] = _least_label(laid, behind, i, memory, most)
         behind[:, 0] = NONE
         for j in range(1, layers):
-            if found.group[j, p] != NONE:
-                behind[j] = push(found.group[j, p], found.load[j, p], laid.transfers[j - 1], most)
-    return found.group, found.load, found.end
+            if result.group[j, p] != NONE:
+                behind[j] = push(result.group[j, p], result.load[j, p], laid.transfers[j - 1], most)
+    return result.group, result.load, result.end
 
 
 @subroutine
 def _least_label(laid: ChainOnDevices, behind: Ints, i: int, memory: int, most: int) -> tuple[int, int, int]:
-    """The least label of layers i.., and where their first stage ends; (NONE, 0, 0) where nothing fits."""
+    """Return the least label of layers i.., and where their first stage ends; (NONE, 0, 0) where nothing fits."""
     held = laid.held
     best_group, best_load, best_end = NONE, 0, 0
     for j in range(i + 1, len(laid.work)):
@@ -255,8 +254,8 @@ def period_bound(
     In the paper's model it is that of `best_cuts`. ValueError as there.
     """
     check_sums(chain, devices, memory)
-    found = _least(chain, devices, memory, at_least(chain, model), keeps)
-    return found.period if found else None
+    result = _least(chain, devices, memory, at_least(chain, model), keeps)
+    return result.period if result else None
 
 
 def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RECEIVED) -> int:
@@ -306,8 +305,8 @@ class _CutSearch:
         """Return the cuts of least T <= `most`, None for any; None where nothing fits."""
         low, high = max(1, int(np.diff(self.work).max())), max(1, int(self.work[-1] + self.transfers.sum()))
         high = high if most is None else min(most, high)  # beyond the sum of all ticks nothing changes
-        found = self._laid(high, keep) if high >= low else None
-        if found is None:
+        result = self._laid(high, keep) if high >= low else None
+        if result is None:
             return None
         while low < high:
             middle = (low + high) // 2
@@ -315,26 +314,26 @@ class _CutSearch:
             if tried is None:
                 low = middle + 1
             else:
-                high, found = middle, tried
+                high, result = middle, tried
         # The stages that lead to the least label of the whole chain.
-        fitting = np.flatnonzero(found.group[0] != NONE).tolist()
-        devices = min(fitting, key=lambda p: (found.group[0, p], found.load[0, p]))
+        fitting = np.flatnonzero(result.group[0] != NONE).tolist()
+        devices = min(fitting, key=lambda p: (result.group[0, p], result.load[0, p]))
         first, group, charged = [0], [], []
         for left in range(devices, 0, -1):
-            i, j = first[-1], int(found.end[first[-1], left])
-            entered = found.group[i, left] + (found.load[i, left] + self.held.sent[i] > high)
-            copies = in_flight_of(ints([found.group[i, left], entered]), keep).tolist()
+            i, j = first[-1], int(result.end[first[-1], left])
+            entered = result.group[i, left] + (result.load[i, left] + self.held.sent[i] > high)
+            copies = in_flight_of(ints([result.group[i, left], entered]), keep).tolist()
             charged.append(self.held.held(i, j, *copies))
             first.append(j)
-            group.append(int(found.group[i, left]))
+            group.append(int(result.group[i, left]))
         return Cuts(first=ints(first), devices=self.devices, T=high, keep=keep, group=ints(group), bytes=ints(charged))
 
     def _laid(self, most: int, keep: tuple[int, int]) -> Labels | None:
-        """The labels for T = `most`; None where the whole chain has none."""
+        """Return the labels for T = `most`; None where the whole chain has none."""
         used = min(self.devices, len(self.work) - 1)
         laid = ChainOnDevices(self.work, self.transfers, self.held, in_flight_of(np.arange(2 * used + 2), keep))
-        found = labels(laid, used, self.memory, most)
-        return found if (found.group[0] != NONE).any() else None
+        result = labels(laid, used, self.memory, most)
+        return result if (result.group[0] != NONE).any() else None
 
 
 def in_flight_of(group: Ints, keep: tuple[int, int]) -> Ints:

@@ -89,22 +89,21 @@ def order_labels(fleet: Fleet, states: States, most: int) -> OrderLabels:
 
 @routine
 def _order_labels(fleet: Fleet, states: States, most: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """As of `OrderLabels`."""
     layers, many = fleet.work.shape[1] - 1, len(states.kind)
-    found = OrderLabels(
+    result = OrderLabels(
         np.zeros((many, layers + 1), dtype=np.int64), np.zeros((many, layers + 1), dtype=np.int64),
         np.zeros((many, layers + 1), dtype=np.int64), np.full((many, layers + 1), -1),
     )  # fmt: skip
     for s in range(many):
-        ahead = _ahead(fleet, states, found, s, most)
+        ahead = _ahead(fleet, states, result, s, most)
         for i in range(layers - 1, -1, -1):
-            _stage(fleet, found, ahead, (s, states.kind[s], i), most)
-    return found.group, found.load, found.end, found.behind
+            _stage(fleet, result, ahead, (s, states.kind[s], i), most)
+    return result.group, result.load, result.end, result.behind
 
 
 @subroutine
 def _ahead(fleet: Fleet, states: States, found: OrderLabels, s: int, most: int) -> Ints:
-    """[L + 1, 3] the least label of the layers behind each cut, its transfer among them, and its state."""
+    """Return [L + 1, 3] the least label of the layers behind each cut, its transfer among them, and its state."""
     layers = fleet.work.shape[1] - 1
     ahead = np.zeros((layers + 1, 3), dtype=np.int64)
     for at in range(states.begin[s], states.begin[s + 1]):
@@ -179,8 +178,8 @@ def order_bound(
         return period_bound(chain, machines.devices, _each(machines), model, keeps)
     if not all_orders(chain, machines):
         return Fraction(0)
-    found = _OrderSearch(chain, machines, at_least(chain, model)).best(keeps)
-    return None if found is None else found.period
+    result = _OrderSearch(chain, machines, at_least(chain, model)).best(keeps)
+    return None if result is None else result.period
 
 
 def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> int:
@@ -214,7 +213,7 @@ def larger(machines: Machines, more: int) -> Machines:
 
 
 def _counts(machines: Machines) -> list[int]:
-    """How many devices there are of each kind, in the order of their first ones."""
+    """Return how many devices there are of each kind, in the order of their first ones."""
     return np.unique(machines.kinds(), return_counts=True)[1].tolist()
 
 
@@ -302,24 +301,24 @@ class _OrderSearch:
     def _least(
         self, states: States, keep: tuple[int, int], known: _OrderResult | None, low: int = 0
     ) -> _OrderResult | None:
-        """The least T, shorter than what is known; None where there is none. `low`: a T that none is below."""
+        """Return the least T, shorter than what is known; None where there is none. `low`: a T that none is below."""
         low, high = max(low, self.low), self.high
         if known is not None:
             high = min(high, -(-known.T * known.keep[1] * keep[0] // (known.keep[0] * keep[1])) - 1)
         if high < low:
             return None
         fleet = self.fleet._replace(in_flight=in_flight_of(np.arange(2 * self.used + 2), keep))
-        found = order_labels(fleet, states, high)
-        if not (found.group[:, 0] != NONE).any():
+        result = order_labels(fleet, states, high)
+        if not (result.group[:, 0] != NONE).any():
             return None
         while low < high:
             middle = (low + high) // 2
             tried = order_labels(fleet, states, middle)
             if (tried.group[:, 0] != NONE).any():
-                high, found = middle, tried
+                high, result = middle, tried
             else:
                 low = middle + 1
-        return _OrderResult(states=states, labels=found, T=high, keep=keep)
+        return _OrderResult(states=states, labels=result, T=high, keep=keep)
 
     def _states(self) -> Iterator[States]:
         """Yield the states of all orders together, or of some orders one by one where all are too many."""
@@ -363,9 +362,9 @@ class _OrderSearch:
                     continue
                 other, tried = kinds.copy(), tried + 1
                 other[a], other[b] = kinds[b], kinds[a]
-                found = self._least(_states(other), keep, best)
-                if found is not None:
-                    best, better = found, True
+                result = self._least(_states(other), keep, best)
+                if result is not None:
+                    best, better = result, True
                     break
         return best
 

@@ -97,7 +97,6 @@ class _BranchSearch:
         self.states = 0
 
     def _sums(self, ends: list[int]) -> dict[int, int]:
-        """Ticks of each device."""
         sums = dict.fromkeys(self.before, 0)
         for d, (first, end) in zip(self.device, pairwise([0, *ends, self.layers]), strict=True):
             sums[d] += self.before[d][end] - self.before[d][first]
@@ -120,7 +119,7 @@ class _BranchSearch:
             ends = moved[1:]
 
     def _descend(self, ends: list[int], most: int) -> tuple[list[int], int]:
-        """Cuts that no move of one improves, and how many moves were evaluated, about `most` at most."""
+        """Return cuts that no move of one improves, and how many moves were evaluated, about `most` at most."""
         ends, sums, moves = list(ends), self._sums(ends), 0
         while moves < most:
             now = (max(sums.values()), sum(ticks * ticks for ticks in sums.values()))

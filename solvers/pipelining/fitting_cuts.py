@@ -101,18 +101,18 @@ class _AllocationPeaks:
         for keep in keeps:
             stretch = Fraction(keep[1], keep[0])
             high = len([T for T in self.periods if best is None or T * stretch < best.period]) - 1
-            found = self._fitting(high, keep) if high >= 0 else None
+            result = self._fitting(high, keep) if high >= 0 else None
             low = 0
-            while found is not None and low < high:
+            while result is not None and low < high:
                 middle = (low + high) // 2
                 tried = self._fitting(middle, keep)
                 low, high = (middle + 1, high) if tried is None else (low, middle)
-                found = tried or found
-            best = found or best
+                result = tried or result
+            best = result or best
         return best
 
     def _fitting(self, at: int, keep: tuple[int, int]) -> Cuts | None:
-        """The stages with that period, if it fits."""
+        """Return the stages with that period, if it fits."""
         T = self.periods[at]  # noqa: N806 - the paper's name
         pattern = thinned(self.chain, self.allocation, T, keep)
         checked = check(self.chain, self.allocation, pattern, self.memory, MemoryModel.RECEIVED)

@@ -116,7 +116,6 @@ def zero_bubble(chain: Chain, allocation: Allocation, batches: int, in_flight: l
 
 
 def _in_turn(forward: list[Work], backward: list[Work], ahead: int) -> list[Work]:
-    """So many forward halves ahead, then one of each in turn, then the backward halves that are left."""
     ahead = min(ahead, len(forward))
     turns = [work for pair in zip(forward[ahead:], backward, strict=False) for work in pair]
     return forward[:ahead] + turns + backward[len(forward) - ahead :]
@@ -138,7 +137,7 @@ class _EventPlayer:
             self._arrives((FORWARD, 0, batch), 0)
 
     def play(self, choose: Callable[[int], Work | None]) -> list[tuple[int, int, int, int]]:
-        """[(kind, stage, batch, start)]; `choose` says what a free resource does next, None: it waits."""
+        """Return (kind, stage, batch, start) rows; `choose` says what a free resource does next, None: it waits."""
         ends: list[tuple[int, Work]] = []
         now, total = 0, len(self.line.ticks) * self.batches
         while len(self.starts) < total or ends:
@@ -171,7 +170,6 @@ class _EventPlayer:
 
 
 def _played(chain: Chain, allocation: Allocation, batches: int, orders: list[list[Work]]) -> Pattern:
-    """The pattern in which each device does its work in this order."""
     player = _EventPlayer(chain, allocation, batches, split=False)
     at = [0] * len(orders)
 

@@ -181,7 +181,7 @@ def annealed_loads(
             if device[given.to[e]] != device[u]:
                 load[device[u]] += given.ticks[e]
     mean = max(1.0, load.sum() / devices)
-    best, found = device.copy(), load.max()
+    best, result = device.copy(), load.max()
     for n in range(len(draws)):
         u, other, d = _drawn(given, device, devices, draws[n])
         a = device[u]
@@ -197,14 +197,14 @@ def annealed_loads(
             if other != u:
                 _move(given, device, load, held, other, d)
             _move(given, device, load, held, u, a)
-        elif load.max() < found:
-            found, best = load.max(), device.copy()
-    return device, best, found
+        elif load.max() < result:
+            result, best = load.max(), device.copy()
+    return device, best, result
 
 
 @subroutine
 def _drawn(given: Knots, device: Ints, devices: int, draw: Floats) -> tuple[int, int, int]:
-    """A knot, the one that it changes places with or itself, and the device that it goes to."""
+    """Return a knot, the one that it changes places with or itself, and the device that it goes to."""
     m = len(device)
     u, many = int(draw[0] * m), given.begin[int(draw[0] * m) + 1] - given.begin[int(draw[0] * m)]
     if draw[1] < 0.5 and many:
@@ -217,7 +217,7 @@ def _drawn(given: Knots, device: Ints, devices: int, draw: Floats) -> tuple[int,
 
 @subroutine
 def _move(given: Knots, device: Ints, load: Ints, held: Ints, u: int, d: int) -> None:
-    """A knot to device d, with the loads of both."""
+    """Move a knot to device d, with the loads of both."""
     a = device[u]
     load[a] -= given.loads[u]
     load[d] += given.loads[u]

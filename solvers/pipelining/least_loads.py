@@ -80,15 +80,15 @@ def least_dag_load(
         if best > least and int(given.loads.sum() + given.ticks.sum()) <= _MOST_TICKS:
             one, left = np.repeat(np.arange(len(device)), np.diff(given.begin)), max(0.0, until - time.monotonic())
             once = one < given.to
-            told = asked_of(
+            answer = asked_of(
                 "solvers.cpsat.dag_loads", left + GRACE_S, loads=given.loads, weights=given.weights, one=one[once],
                 two=given.to[once], ticks=given.ticks[once], start=device, most=best, least=least, devices=devices,
                 memory=int(room[0]), workers=workers, seed=seed, seconds=left,
             )  # fmt: skip
-            if told["device"].shape == device.shape and busiest(dag, told["device"][given.of], devices) < best:
-                device, best = told["device"], busiest(dag, told["device"][given.of], devices)
-            if int(told["bound"]) > least:
-                least, name = int(told["bound"]), "CP-SAT"
+            if answer["device"].shape == device.shape and busiest(dag, answer["device"][given.of], devices) < best:
+                device, best = answer["device"], busiest(dag, answer["device"][given.of], devices)
+            if int(answer["bound"]) > least:
+                least, name = int(answer["bound"]), "CP-SAT"
     except (KeyboardInterrupt, Exception) as error:
         if not struck(error):
             raise
@@ -119,7 +119,7 @@ def _order(dag: LayerDag, given: Knots) -> Ints:
 def _annealed(
     given: Knots, start: tuple[Ints, int], room: Ints, least: int, until: float, seed: int
 ) -> tuple[Ints, int]:
-    """The best of annealings from the start, each twice as long as the one before, while there is time for it."""
+    """Return the best of annealings from the start, each twice as long as the one before, while there is time."""
     rng, (device, best), began = np.random.default_rng(seed), start, time.monotonic()
     done, parts, most = 0, 1, PARTS * (1 + len(start[0]) // _FEW)
     while done < most:
@@ -128,8 +128,8 @@ def _annealed(
             if best <= least or time.monotonic() > until:
                 return device, best
             hot, cool = HEAT * (1 - k / parts), HEAT * (1 - (k + 1) / parts)
-            at, met, found = annealed_loads(given, at, room, hot, cool, rng.random((MOVES, 4)))
-            device, best = (met, int(found)) if found < best else (device, best)
+            at, met, result = annealed_loads(given, at, room, hot, cool, rng.random((MOVES, 4)))
+            device, best = (met, int(result)) if result < best else (device, best)
         done += parts
         now = time.monotonic()
         fit = int((until - now) * done / (now - began))
@@ -138,16 +138,16 @@ def _annealed(
 
 
 def _spread(given: Knots, device: Ints, best: int, more: dict[str, Any]) -> int:
-    """The bound of the linear program; 0 where it was ended."""
+    """Return the bound of the linear program; 0 where it was ended."""
     # [q] one knot and the other of each edge, each once, and [2 q] the number of each of the edges of `given`.
     m, ends = len(given.loads), np.repeat(np.arange(len(given.loads)), np.diff(given.begin))
     pair, edge = np.unique(np.minimum(ends, given.to) * m + np.maximum(ends, given.to), return_inverse=True)
     one, two = pair // m, pair % m
     ticks = np.zeros(len(one), dtype=np.int64)
     ticks[edge] = given.ticks
-    told = asked_of(
+    answer = asked_of(
         "solvers.pipelining.spreading_program", more["seconds"] + COMPILED_S,
         loads=given.loads, begin=given.begin, to=given.to, edge=ints(edge), ticks=ticks,
         crossed=(device[one] != device[two]).astype(np.int64), most=best, **more,
     )  # fmt: skip
-    return int(told["bound"])
+    return int(answer["bound"])

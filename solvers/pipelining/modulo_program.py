@@ -28,8 +28,8 @@ def main() -> None:
     for head in lines[:1]:
         if isinstance(head, RaceRequest):
             signal.alarm(int(2 * head.seconds) + 60)
-            for told in race(head, chains):
-                _tell(told)
+            for answer in race(head, chains):
+                _tell(answer)
             return
     for chain in chains:
         signal.alarm(int(2 * chain.seconds) + 60)
@@ -50,11 +50,11 @@ def race(head: RaceRequest, chains: list[ChainSpec]) -> Iterator[RaceImprovement
     for at, chain in enumerate(chains):
         if chain.least >= best:
             break
-        told = _shorter_period(chain, best, until)
-        floor = min(floor, told.least)
-        if told.T:
-            best = told.T
-            yield RaceImprovement(at=at, told=told)
+        answer = _shorter_period(chain, best, until)
+        floor = min(floor, answer.least)
+        if answer.T:
+            best = answer.T
+            yield RaceImprovement(at=at, told=answer)
     yield RaceEnd(least=min(floor, best))
 
 
@@ -68,8 +68,8 @@ def _shorter_period(asked: ChainSpec, best: int, until: float) -> ModuloResult:
     if first.T == 0 or best - 1 == asked.least:
         return msgspec.structs.replace(first, least=best if first.least >= best else asked.least)
     seconds = min(max(0.0, until - time.monotonic()), asked.seconds)
-    found = least_period(msgspec.structs.replace(asked, most=best - 2, seconds=seconds))
-    return found if found.T else ModuloResult(T=first.T, least=min(found.least, first.T), starts=first.starts)
+    result = least_period(msgspec.structs.replace(asked, most=best - 2, seconds=seconds))
+    return result if result.T else ModuloResult(T=first.T, least=min(result.least, first.T), starts=first.starts)
 
 
 def least_period(asked: ChainSpec) -> ModuloResult:
@@ -80,20 +80,20 @@ def least_period(asked: ChainSpec) -> ModuloResult:
     attempt, shut = low, set[int]()
     while low <= most and time.monotonic() < until:
         left = until - time.monotonic()
-        status, found = _solved(asked, attempt, left if low == most else left / 2)
-        if found:
-            best, starts, most = attempt, found, attempt - 1
+        status, result = _solved(asked, attempt, left if low == most else left / 2)
+        if result:
+            best, starts, most = attempt, result, attempt - 1
         else:
             shut |= {attempt} if status == cp_model.INFEASIBLE else set()
             low = attempt + 1
         attempt = (low + most) // 2
     proven = max((one + 1 for one in shut if stretches), default=asked.least)
     while proven < (best or asked.most + 1) and not stretches and time.monotonic() < until:
-        status, found = (
+        status, result = (
             (cp_model.INFEASIBLE, []) if proven in shut else _solved(asked, proven, until - time.monotonic())
         )
-        if found:
-            best, starts = proven, found
+        if result:
+            best, starts = proven, result
         elif status != cp_model.INFEASIBLE:
             break
         else:
@@ -102,7 +102,7 @@ def least_period(asked: ChainSpec) -> ModuloResult:
 
 
 def _solved(asked: ChainSpec, period: int, seconds: float) -> tuple[Any, list[list[int]]]:
-    """CP-SAT's status for one period, and starts where it found any."""
+    """Return CP-SAT's status for one period, and starts where it found any."""
     model, n, k = cp_model.CpModel(), len(asked.ticks), asked.k
     # All gaps of a batch can be made shorter than the period, so it is through in n operations and n gaps.
     periods = 2 * n + 2
@@ -165,7 +165,7 @@ def _waits(model: Any, asked: ChainSpec, start: list[list[Any]]) -> None:
 
 
 def _summed(model: Any, asked: ChainSpec, at: Callable[[int, int], Any], most: int) -> None:
-    """At most N batches hold a thing at once, and N times its bytes, of all things in a room, fit there."""
+    """Add memory rows: N batches hold a thing at once, and N times the bytes of all things in a room fit there."""
     spent: list[list[Any]] = [[] for _ in asked.room]
     for first, late, last, early, room, bytes_ in asked.held:
         fit = min(asked.room[room] // bytes_, most)
@@ -217,7 +217,7 @@ def _alive(model: Any, asked: ChainSpec, start: list[list[Any]], period: int | N
 
 
 def _run(model: Any, asked: ChainSpec, start: list[list[Any]], seconds: float) -> tuple[Any, list[list[int]]]:
-    """Status, and starts; where there is an objective, with its bound as one row more."""
+    """Solve; return the status and starts, with the objective's bound as one row more where there is one."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(seconds, 0.05)
     solver.parameters.num_workers = asked.workers

@@ -73,14 +73,14 @@ def groups(stages: Stages, T: int) -> Ints:  # noqa: N803 - the paper's name
 
     A stage's group is the number of batches that are in flight there. ValueError where one alone takes more than T.
     """
-    found = np.ones(len(stages.forward), dtype=np.int64)
+    result = np.ones(len(stages.forward), dtype=np.int64)
     group = load = 0
     for at, ticks in reversed(list(enumerate((stages.forward + stages.backward).tolist()))):
         if ticks > T:
             raise ValueError(f"a stage takes {ticks} ticks a batch - give a period of at least that, not {T}")
         group, load = (group, load + ticks) if group and load + ticks <= T else (group + 1, ticks)
-        found[at] = group
-    return ints(found)
+        result[at] = group
+    return ints(result)
 
 
 def one_f_one_b_star(chain: Chain, allocation: Allocation, T: int) -> Pattern:  # noqa: N803 - the paper's name
@@ -134,7 +134,7 @@ def least_period(
 
 
 def _rows(chain: Chain, allocation: Allocation, T: int) -> Ints:  # noqa: N803
-    """[r, 4] kind, layer, batch and start of every operation of batch 0, for `pattern_from_starts`."""
+    """Return [r, 4] kind, layer, batch and start of every operation of batch 0, for `pattern_from_starts`."""
     stages = stages_of(chain, allocation)
     group = groups(stages, T)
     rows: list[tuple[int, int, int, int]] = []

@@ -53,8 +53,6 @@ class PatternCheck:
 
 
 class _RefusalError(Exception):
-    """A named breach."""
-
     def __init__(self, refusal: str, text: str) -> None:
         super().__init__(text)
         self.refusal, self.text = refusal, text
@@ -129,7 +127,7 @@ def check(
 
 
 def _as_run(chain: Chain, allocation: Allocation, machines: Machines) -> Chain:
-    """The chain whose ticks are those that each layer takes on its device, and each cut on its link, rounded up."""
+    """Return the chain whose ticks each layer takes on its device, and each cut on its link, rounded up."""
     if machines.devices != allocation.devices:
         raise ValueError(f"an allocation to {allocation.devices} devices for {machines.devices} of them")
     device = allocation.device.tolist()
@@ -147,10 +145,10 @@ def _as_run(chain: Chain, allocation: Allocation, machines: Machines) -> Chain:
 def _rows(chain: Chain, allocation: Allocation, pattern: Pattern) -> None:
     """Every operation has k rows where it must be, copies 0..k - 1, shifts that differ modulo k; no other has any."""
     sent = set(allocation.sent(chain).tolist())
-    found: dict[tuple[int, int], list[int]] = {}
+    result: dict[tuple[int, int], list[int]] = {}
     for row, key in enumerate(zip(pattern.kind.tolist(), pattern.layer.tolist(), strict=True)):
-        found.setdefault(key, []).append(row)
-    for (kind, layer), rows in found.items():
+        result.setdefault(key, []).append(row)
+    for (kind, layer), rows in result.items():
         is_send = kind in (SEND_FORWARD, SEND_BACKWARD)
         if layer >= chain.layers or (is_send and layer not in sent):
             raise _RefusalError("rows", f"there is no {KINDS[kind]} of layer {layer}")
@@ -164,11 +162,11 @@ def _rows(chain: Chain, allocation: Allocation, pattern: Pattern) -> None:
         if copies != list(range(pattern.k)) or shifts != copies:
             raise _RefusalError("copies", f"{KINDS[kind]} of layer {layer} does not do each batch once")
     for layer in range(chain.layers):
-        halves = tuple((kind, layer) in found for kind in (BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
-        if (FORWARD, layer) not in found or halves not in ((True, False, False), (False, True, True)):
+        halves = tuple((kind, layer) in result for kind in (BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
+        if (FORWARD, layer) not in result or halves not in ((True, False, False), (False, True, True)):
             raise _RefusalError("rows", f"layer {layer} lacks a half, or has one twice")
     for cut in sent:
-        if (SEND_FORWARD, cut) not in found or (SEND_BACKWARD, cut) not in found:
+        if (SEND_FORWARD, cut) not in result or (SEND_BACKWARD, cut) not in result:
             raise _RefusalError("rows", f"what crosses after layer {cut} is not sent")
     last = pattern.shift[((pattern.kind == BACKWARD) | (pattern.kind == INPUT_GRADIENT)) & (pattern.layer == 0)]
     if last.min() != 0:

@@ -47,12 +47,12 @@ class PatternInstance:
         """Copy, freeze and validate."""
         check_label(self.schedule, "$.schedule")
         object.__setattr__(self, "peaks", ints(self.peaks))
-        for name, found, expected in (
+        for name, result, expected in (
             ("device", len(self.allocation.device), self.of.chain.layers),
             ("peak_bytes", len(self.peaks), self.allocation.devices),
         ):
-            if found != expected:
-                raise ValueError(f"$.{name}: {found} entries, expected {expected} - correct it there")
+            if result != expected:
+                raise ValueError(f"$.{name}: {result} entries, expected {expected} - correct it there")
         named = self.of.machines
         if named is not None and named.devices != self.allocation.devices:
             raise ValueError(
@@ -131,34 +131,34 @@ def loads_pattern(data: bytes) -> PatternInstance:
         if layers > most:
             raise ValueError(f"$.chain.layers: {layers} layers, at most {most} - fold layers together")
 
-    found = decode_document(data, _PatternDocument, KIND, check_outline)
-    _check_rows(len(found.rows))
+    result = decode_document(data, _PatternDocument, KIND, check_outline)
+    _check_rows(len(result.rows))
     known = chain_json.KIND
-    if (found.chain.format, found.chain.format_version) != (known.format, known.version):
+    if (result.chain.format, result.chain.format_version) != (known.format, known.version):
         raise ValueError(f"$.chain: no {known.format} of version {known.version} - correct it there")
-    of = instance_of(found.chain, "$.chain")
-    check_label(found.schedule, "$.schedule")
-    if len(found.device) != of.chain.layers:
-        raise ValueError(f"$.device: {len(found.device)} entries, expected {of.chain.layers} - correct it there")
+    of = instance_of(result.chain, "$.chain")
+    check_label(result.schedule, "$.schedule")
+    if len(result.device) != of.chain.layers:
+        raise ValueError(f"$.device: {len(result.device)} entries, expected {of.chain.layers} - correct it there")
     try:
-        allocation = Allocation(device=_column(found.device), devices=found.devices)
+        allocation = Allocation(device=_column(result.device), devices=result.devices)
         # Its rows, on the devices and links that their layers have; ValueError for layers that there are not.
-        kind = _column([KINDS.index(row.kind) for row in found.rows])
-        layer = _column([row.layer for row in found.rows])
+        kind = _column([KINDS.index(row.kind) for row in result.rows])
+        layer = _column([row.layer for row in result.rows])
         beyond = np.flatnonzero(layer + _is_send(kind) >= len(allocation.device))
         if len(beyond):
-            row = found.rows[beyond[0]]
+            row = result.rows[beyond[0]]
             raise ValueError(f"rows[{beyond[0]}]: there is no {row.kind} of layer {row.layer}")
         pattern = Pattern(
-            k=found.k, T=found.T, kind=kind, layer=layer, copy=_column([row.copy for row in found.rows]),
-            resource=_resources(allocation, kind, layer), t=_column([row.t for row in found.rows]),
-            shift=_column([row.shift for row in found.rows]),
+            k=result.k, T=result.T, kind=kind, layer=layer, copy=_column([row.copy for row in result.rows]),
+            resource=_resources(allocation, kind, layer), t=_column([row.t for row in result.rows]),
+            shift=_column([row.shift for row in result.rows]),
         )  # fmt: skip
     except ValueError as error:
         raise ValueError(f"$: {error} - correct it there") from error
     return PatternInstance(
-        of=of, allocation=allocation, pattern=pattern, memory=found.memory_bytes, model=found.memory_model,
-        peaks=_column(found.peak_bytes), schedule=found.schedule,
+        of=of, allocation=allocation, pattern=pattern, memory=result.memory_bytes, model=result.memory_model,
+        peaks=_column(result.peak_bytes), schedule=result.schedule,
     )  # fmt: skip
 
 
@@ -167,10 +167,10 @@ def _is_send(kind: Ints) -> Ints:
 
 
 def _resources(allocation: Allocation, kind: Ints, layer: Ints) -> Ints:
-    """[r] the device of each row's layer; of a send, the link of its cut."""
-    found, sends = allocation.device[layer], np.flatnonzero(_is_send(kind))
-    found[sends] = allocation.link(layer[sends])
-    return ints(found)
+    """Return [r] the device of each row's layer; of a send, the link of its cut."""
+    result, sends = allocation.device[layer], np.flatnonzero(_is_send(kind))
+    result[sends] = allocation.link(layer[sends])
+    return ints(result)
 
 
 def _column(values: list[int]) -> Ints:

@@ -53,12 +53,12 @@ def of_allocation(
     for resource, ticks in zip(passed.resource, passed.ticks, strict=True):
         load[resource] += ticks
     links = [ticks for resource, ticks in load.items() if resource >= allocation.devices]
-    found = [
+    result = [
         PeriodBound(name="device load", value=Fraction(max(load[d] for d in load if d < allocation.devices))),
         PeriodBound(name="link load", value=Fraction(max(links, default=0))),
     ]
     if memory is None:
-        return tuple(found)
+        return tuple(result)
     limits = np.broadcast_to(memory, allocation.devices).tolist()
     held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
     stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
@@ -78,7 +78,7 @@ def of_allocation(
             raise ValueError(f"device {device} lacks {once - room} bytes for one batch in flight - give it more")
         average = max(average, Fraction(sum(time for _, _, time in rows), room) if room else average)
         whole = max([whole, *(Fraction(d, room // each) for d, each, _ in rows if each)])
-    return (*found, PeriodBound(name="bytes in flight", value=average), PeriodBound(name="in flight", value=whole))
+    return (*result, PeriodBound(name="bytes in flight", value=average), PeriodBound(name="in flight", value=whole))
 
 
 def of_all(
@@ -96,17 +96,17 @@ def of_all(
     The last three with `memory` bytes a device. ValueError where one batch in flight has no room.
     """
     ticks = chain.loads.tolist()
-    found = [
+    result = [
         PeriodBound(name="largest layer", value=Fraction(max(ticks))),
         PeriodBound(name="mean load", value=Fraction(sum(ticks), devices)),
         PeriodBound(name="packed ticks", value=Fraction(packed_ticks(ticks, devices))),
     ]
     if memory is not None:
         layers = _Layers.of(chain, devices, memory, model)
-        found.append(PeriodBound(name="layer in flight", value=layers.alone()))
-        found.append(PeriodBound(name="bytes in flight", value=layers.average()))
-        found.append(PeriodBound(name="packed bytes", value=layers.packed()))
-    return tuple(found)
+        result.append(PeriodBound(name="layer in flight", value=layers.alone()))
+        result.append(PeriodBound(name="bytes in flight", value=layers.average()))
+        result.append(PeriodBound(name="packed bytes", value=layers.packed()))
+    return tuple(result)
 
 
 def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: bool = False) -> tuple[PeriodBound, ...]:
@@ -128,12 +128,12 @@ def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: b
         load[resource] += once
         late[resource] += last * split
         head, framed = head + ahead, framed + once - last * split
-    found = {"device": 0, "link": 0}
+    result = {"device": 0, "link": 0}
     for resource, (ahead, around) in frames.items():
         kind = "device" if resource < allocation.devices else "link"
         ticks = max(ahead + batches * load[resource], around + batches * (load[resource] - late[resource]))
-        found[kind] = max(found[kind], ticks)
-    return tuple(PeriodBound(name=name, value=Fraction(ticks)) for name, ticks in found.items())
+        result[kind] = max(result[kind], ticks)
+    return tuple(PeriodBound(name=name, value=Fraction(ticks)) for name, ticks in result.items())
 
 
 class _ForwardPassage(NamedTuple):
@@ -169,14 +169,14 @@ def bins(sizes: Sequence[int], room: int) -> int:
     order = sorted(sizes, reverse=True)
     before = list(accumulate(order, initial=0))
     half = bisect_left(order, -room, key=lambda size: -2 * size)  # those above half a bin
-    found = -(-before[-1] // room) if room else 0
+    result = -(-before[-1] // room) if room else 0
     for small in {size for size in order[half:] if size}:
         # Above room - small: alone. To half a bin: one in each. From there to small: in the room beside those.
         alone = bisect_left(order, small - room, 0, half, key=lambda size: -size)
         end = bisect_right(order, -small, key=lambda size: -size)
         spare = (half - alone) * room - (before[half] - before[alone])
-        found = max(found, half + max(0, -((spare - (before[end] - before[half])) // room)))
-    return max(found, half)
+        result = max(result, half + max(0, -((spare - (before[end] - before[half])) // room)))
+    return max(result, half)
 
 
 def packed_ticks(ticks: list[int], devices: int) -> int:
@@ -204,18 +204,18 @@ class _Layers:
     @classmethod
     def of(cls, chain: Chain, devices: int, memory: int, model: MemoryModel) -> "_Layers":
         passing = list(accumulate(reversed(chain.loads.tolist())))[::-1]
-        found = cls(
+        result = cls(
             passing=passing, weights=chain.weights.tolist(),
             # What nothing behind takes time for is done and undone at once.
             activation=[a if d else 0 for a, d in zip(chain.activation.tolist(), passing, strict=True)],
             devices=devices, memory=memory, rounded=model is MemoryModel.PAPER,
         )  # fmt: skip
         # Between the forward and the backward half of the last layer a batch holds all its activations.
-        if not found.go([w + a for w, a in zip(found.weights, found.activation, strict=True)], memory):
+        if not result.go([w + a for w, a in zip(result.weights, result.activation, strict=True)], memory):
             raise ValueError(
                 f"no allocation fits: {devices} devices of {memory} bytes have no room for a batch - give them more"
             )
-        return found
+        return result
 
     def go(self, sizes: list[int], room: int) -> bool:
         """Return True if `bins` does not say that layers of these sizes are too many."""
@@ -272,12 +272,12 @@ def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
     halves = {name: slower(getattr(chain, name), fastest) for name in ("forward", "backward", "weight_gradient")}
     quick = replace(chain, **halves)
     most = None if memory is None or memory.max() == MOST else int(memory.max())
-    found = list(of_all(quick, machines.devices, most, model))
+    result = list(of_all(quick, machines.devices, most, model))
     speeds = list(accumulate(sorted(machines.speed, reverse=True)))
     loads = list(accumulate(sorted(chain.loads.tolist(), reverse=True)))
     few = [load / speed for load, speed in zip(loads, speeds, strict=False)]
     value = max(*few, loads[-1] / speeds[-1], Fraction(0))
-    found.append(PeriodBound(name="fastest devices", value=value))
+    result.append(PeriodBound(name="fastest devices", value=value))
     if memory is not None and most is not None:
         # Bytes times ticks of a batch over the room of all devices; ValueError where weights and a batch have none.
         room = sum(memory.tolist()) - int(quick.weights.sum())
@@ -287,5 +287,5 @@ def of_machines(chain: Chain, machines: Machines, model: MemoryModel = MemoryMod
             raise ValueError(f"no allocation fits: a batch and all weights lack {lacking} bytes - give devices more")
         held = sum(d * a for d, a in zip(passing.tolist(), quick.activation.tolist(), strict=True))
         average = Fraction(held, room) if held else Fraction(0)
-        found.append(PeriodBound(name="bytes in flight", value=average))
-    return tuple(found)
+        result.append(PeriodBound(name="bytes in flight", value=average))
+    return tuple(result)

@@ -94,12 +94,12 @@ def ground(chain: Chain, machines: Machines, model: MemoryModel) -> ChainSums:
 
 @subroutine
 def _runs(on: ChainSums, device: Ints) -> BatchRuns:
-    """The operations of a batch, and what it holds."""
+    """Return the operations of a batch, and what it holds."""
     layers = len(device)
     first = np.append(np.append(0, np.flatnonzero(device[1:] != device[:-1]) + 1), layers)
     count = len(first) - 1
     n, h = 4 * count - 2, 1 if on.paper else 4
-    found = BatchRuns(
+    result = BatchRuns(
         np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(h * count, dtype=np.int64),
         np.zeros(h * count, dtype=np.int64), np.zeros(h * count, dtype=np.int64), np.zeros(h * count, dtype=np.int64),
         on.memory.copy(),
@@ -107,16 +107,16 @@ def _runs(on: ChainSums, device: Ints) -> BatchRuns:
     for r in range(count):
         i, j, d = first[r], first[r + 1], device[first[r]]
         ahead, back = 2 * r, n - 1 - 2 * r  # between them sends, also such as take no ticks
-        found.ticks[ahead], found.resource[ahead] = on.forward[d, j] - on.forward[d, i], d
-        found.ticks[back], found.resource[back] = on.backward[d, j] - on.backward[d, i], d
-        found.room[d] -= on.weights[j] - on.weights[i]
+        result.ticks[ahead], result.resource[ahead] = on.forward[d, j] - on.forward[d, i], d
+        result.ticks[back], result.resource[back] = on.backward[d, j] - on.backward[d, i], d
+        result.room[d] -= on.weights[j] - on.weights[i]
         kept = on.activation[j] - on.activation[i]
         if r == 0 and not on.paper:
             kept += on.output[0]
-        _hold(found, h * r, (ahead, back), d, kept)
+        _hold(result, h * r, (ahead, back), d, kept)
         if r + 1 < count:
-            _link(on, device, j, ahead, found)
-    return found
+            _link(on, device, j, ahead, result)
+    return result
 
 
 @subroutine
@@ -182,7 +182,6 @@ def quick_starts(on: ChainSums, device: Ints, period: int) -> tuple[Ints, Ints]:
 
 @subroutine
 def _fits(runs: BatchRuns, period: int, paper: bool) -> bool:
-    """Return True if a schedule within the memory is found for this period."""
     start = np.zeros(len(runs.ticks), dtype=np.int64)
     if not _placed(runs, period, start):
         return False
@@ -191,7 +190,7 @@ def _fits(runs: BatchRuns, period: int, paper: bool) -> bool:
 
 @subroutine
 def _placed(runs: BatchRuns, period: int, start: Ints) -> bool:
-    """Each operation at the first free ticks of its resource from when it is ready on."""
+    """Place each operation at the first free ticks of its resource once it is ready; return False without any."""
     ready = 0
     for at in range(len(runs.ticks)):
         begin, ticks = ready, runs.ticks[at]
@@ -218,13 +217,13 @@ def _placed(runs: BatchRuns, period: int, start: Ints) -> bool:
 
 @subroutine
 def _peaks(runs: BatchRuns, start: Ints, period: int, paper: bool) -> Ints:
-    """[P] greatest bytes of batches at any tick; by the paper's model the sum of each thing's own greatest."""
-    found = np.zeros(len(runs.room), dtype=np.int64)
+    """Return [P] greatest bytes of batches at any tick; by the paper's model the sum of each thing's own greatest."""
+    result = np.zeros(len(runs.room), dtype=np.int64)
     for at in range(len(runs.first)):
         begin = start[runs.first[at]]
         end = start[runs.last[at]] + runs.ticks[runs.last[at]]
         if paper:
-            found[runs.device[at]] += runs.size[at] * -(-(end - begin) // period)
+            result[runs.device[at]] += runs.size[at] * -(-(end - begin) // period)
             continue
         there = 0
         for other in range(len(runs.first)):
@@ -232,8 +231,8 @@ def _peaks(runs: BatchRuns, start: Ints, period: int, paper: bool) -> Ints:
                 since = begin - start[runs.first[other]]
                 gone = begin - start[runs.last[other]] - runs.ticks[runs.last[other]]
                 there += runs.size[other] * (since // period - gone // period)
-        found[runs.device[at]] = max(found[runs.device[at]], there)
-    return found
+        result[runs.device[at]] = max(result[runs.device[at]], there)
+    return result
 
 
 def quick_schedule(

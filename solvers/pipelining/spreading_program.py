@@ -152,7 +152,7 @@ class _Program:
             self.idle = np.append(self.idle, np.zeros(len(near), dtype=np.int64))
 
     def _lacking(self, point: Floats) -> tuple[Ints, Ints] | None:
-        """The rows that a point breaks; None, and it is inside from now on, where it breaks none."""
+        """Return the rows that a point breaks; None, and it is inside from now on, where it breaks none."""
         lengths = np.maximum(point[1:], 0.0)
         behind, near = spreading_cuts(self.knots, self.edge, lengths)
         counts = np.maximum(0, behind - self.ticks)
@@ -177,22 +177,22 @@ class _Program:
         whole, rows = scaled[0], [(at, share) for at, share in enumerate(scaled[1:]) if share]
         used = whole * self.devices + sum(share for _, share in rows)
         total = max(2**_BITS, used)
-        found = (total - used) * self.least + whole * int(self.loads.sum())
-        found += sum(share * int(self.near[at]) for at, share in rows)
+        result = (total - used) * self.least + whole * int(self.loads.sum())
+        result += sum(share * int(self.near[at]) for at, share in rows)
         left = 2 * whole * self.ticks.astype(object)  # what each edge costs, less what rows make of it
         for at, share in rows:
             left = left - share * self.counts[at].astype(object)
-        found += sum(min(0, each) for each in left.tolist())
-        return -(-found // total)
+        result += sum(min(0, each) for each in left.tolist())
+        return -(-result // total)
 
 
 def main() -> None:
     """Read arrays from stdin and write the bound to stdout."""
     with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
         bound = spread_bound(dict(file))
-    told = io.BytesIO()
-    np.savez(told, bound=np.array(bound))
-    sys.stdout.buffer.write(told.getvalue())
+    answer = io.BytesIO()
+    np.savez(answer, bound=np.array(bound))
+    sys.stdout.buffer.write(answer.getvalue())
 
 
 if __name__ == "__main__":

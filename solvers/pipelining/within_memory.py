@@ -34,7 +34,7 @@ def every_allocation(on: ChainSums, kind: Ints, below: int, most: int) -> tuple[
     Of devices of one `kind`, [P], the first that is free is used first. At most `most` are given; n may be more by one.
     """
     layers, devices = on.forward.shape[1] - 1, len(on.memory)
-    found = np.zeros((most, layers), dtype=np.int64)
+    result = np.zeros((most, layers), dtype=np.int64)
     device, load, held = np.full(layers, -1), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
     count, at = 0, 0
     busy = np.flatnonzero(on.forward[0, 1:] + on.backward[0, 1:] - on.forward[0, :-1] - on.backward[0, :-1])
@@ -42,8 +42,8 @@ def every_allocation(on: ChainSums, kind: Ints, below: int, most: int) -> tuple[
     while at >= 0:
         if at == layers:
             if count == most:
-                return found, count + 1
-            found[count] = device
+                return result, count + 1
+            result[count] = device
             count += 1
             at -= 1
             continue
@@ -62,7 +62,7 @@ def every_allocation(on: ChainSums, kind: Ints, below: int, most: int) -> tuple[
         load[d] += _ticks(on, d, at)
         held[d] += _bytes(on, at, until)
         at += 1
-    return found, count
+    return result, count
 
 
 @routine
@@ -82,7 +82,7 @@ def _bytes(on: ChainSums, at: int, until: int) -> int:
 
 @routine
 def _next(device: Ints, kind: Ints, at: int, d: int) -> int:
-    """The first device from d on that is in use by the layers before `at`, or the first free one of its kind."""
+    """Return the first device from d on that is in use by the layers before `at`, or the first free one of its kind."""
     while d < len(kind):
         used = (device[:at] == d).any()
         if used:
@@ -117,8 +117,8 @@ class AllocationPool(NamedTuple):
 @routine
 def worth(on: ChainSums, device: Ints, most: int) -> int:
     """Return the least period that is found; where none is below `most`, that and the bytes that lack for one batch."""
-    found = quick_period(on, device, most)
-    return found if found != NONE else most + lacking(on, device)
+    result = quick_period(on, device, most)
+    return result if result != NONE else most + lacking(on, device)
 
 
 @routine
@@ -135,21 +135,21 @@ def annealed(on: ChainSums, device: Ints, most: int, heat: float, draws: Floats,
         if runs > _RUNS + 6 * len(on.memory) or (moved == device).all():
             continue
         if value > most:
-            found = worth(on, moved, most)
-            found = found if found <= value else NONE
+            result = worth(on, moved, most)
+            result = result if result <= value else NONE
         else:
             allowed = value - value * heat * (1 - n / len(draws)) * np.log(max(draws[n, 4], 1e-12))
-            found = quick_period(on, moved, min(most, int(allowed)))
-        if found != NONE:
-            device, value = moved, found
+            result = quick_period(on, moved, min(most, int(allowed)))
+        if result != NONE:
+            device, value = moved, result
             _keep(pool, device, value, most)
     return device
 
 
 @subroutine
 def _moved(device: Ints, devices: int, draw: Floats) -> Ints:
-    """A copy with a boundary shifted, a run or some layers elsewhere, or two runs that change places."""
-    layers, found = len(device), device.copy()
+    """Return a copy with a boundary shifted, a run or some layers elsewhere, or two runs that change places."""
+    layers, result = len(device), device.copy()
     first = np.append(0, np.flatnonzero(device[1:] != device[:-1]) + 1)
     run = int(draw[1] * len(first))
     i, j = first[run], first[run + 1] if run + 1 < len(first) else layers
@@ -157,24 +157,24 @@ def _moved(device: Ints, devices: int, draw: Floats) -> Ints:
     if draw[0] < 0.45 and len(first) > 1:
         far = 1 + int((j - i) * draw[3] ** 3)
         if run and (draw[2] < 0.5 or j == layers):
-            found[i : min(i + far, j)] = device[i - 1]
+            result[i : min(i + far, j)] = device[i - 1]
         elif j < layers:
-            found[max(j - far, i) : j] = device[j]
+            result[max(j - far, i) : j] = device[j]
     elif draw[0] < 0.65:
-        found[i:j] = d
+        result[i:j] = d
     elif draw[0] < 0.85:
         at = int(draw[1] * layers)
-        found[at : at + 1 + int(0.5 * layers * draw[3] ** 3)] = d
+        result[at : at + 1 + int(0.5 * layers * draw[3] ** 3)] = d
     else:
         other = int(draw[3] * len(first))
         end = first[other + 1] if other + 1 < len(first) else layers
-        found[i:j], found[first[other] : end] = device[first[other]], device[i]
-    return found
+        result[i:j], result[first[other] : end] = device[first[other]], device[i]
+    return result
 
 
 @subroutine
 def _keep(pool: AllocationPool, device: Ints, value: int, most: int) -> None:
-    """In place of the worst, if it is better and not there yet."""
+    """Put an allocation in place of the worst, if it is better and not there yet."""
     worst = 0
     for at in range(len(pool.value)):
         if pool.value[at] == value and (pool.device[at] == device).all():
@@ -255,8 +255,6 @@ def least_anywhere(
 
 
 class _PeriodSearch:
-    """State of a running search."""
-
     def __init__(
         self, wanted: PeriodSearchSpec, start: tuple[Allocation, Pattern] | None, hint: Allocation | None
     ) -> None:
@@ -332,8 +330,8 @@ class _PeriodSearch:
         order = np.argsort(self.pool.value, kind="stable")
         rows, every = self.pool.device[order[self.pool.value[order] != NONE]], False
         if wanted.chain.layers <= _MOST_LAYERS:
-            found, count = every_allocation(self.on, ints(wanted.machines.kinds()), -(-below // k), EVERY)
-            rows, every = (found[:count], True) if count <= EVERY else (rows, False)
+            result, count = every_allocation(self.on, ints(wanted.machines.kinds()), -(-below // k), EVERY)
+            rows, every = (result[:count], True) if count <= EVERY else (rows, False)
         tasks = list[ModuloTask]()
         for row in rows:
             allocation = Allocation(device=row, devices=wanted.machines.devices)
@@ -366,10 +364,10 @@ class _PeriodSearch:
         yield RaceEnd(least=tasks[0].asked.least)
         given = [msgspec.json.encode(RaceRequest(seconds=seconds, below=below))]
         given += [msgspec.json.encode(each.asked) for each in tasks]
-        told = streamed(
+        answer = streamed(
             "solvers.pipelining.modulo_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
         )  # fmt: skip
-        for line in told:
+        for line in answer:
             yield msgspec.json.decode(line, type=RaceImprovement | RaceEnd)
 
 

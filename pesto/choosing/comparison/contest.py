@@ -147,7 +147,7 @@ class Comparison:
         return f"Comparison({plural(len(self.entries), 'method')}, {where}{shortest})"
 
     def _repr_html_(self) -> str:
-        """Every method's step, best first, as a table for notebooks."""
+        """Return every method's step, best first, as a table for notebooks."""
         rows = [
             (e.method, "-" if e.makespan_s is None else duration(e.makespan_s), e.status, f"{e.seconds:.2f}")
             for e in self.ranked()

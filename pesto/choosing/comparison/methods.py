@@ -92,18 +92,18 @@ class ComparisonMethod:
 
 
 def _by_scope(rule: Callable[..., RulePlacement]) -> Propose:
-    """A placement that reads the graph."""
+    """Return a placement that reads the graph."""
 
     def propose(case: Case) -> Proposal:
         began = time.perf_counter()
-        found = rule(case.bench.graph, case.bench.problem, case.cluster)
-        return Proposal(device=found.device, rank=None, rule=found.rule, seconds=time.perf_counter() - began)
+        result = rule(case.bench.graph, case.bench.problem, case.cluster)
+        return Proposal(device=result.device, rank=None, rule=result.rule, seconds=time.perf_counter() - began)
 
     return propose
 
 
 def _placer(name: str, row: Placer) -> Propose:
-    """A method of the literature on the full graph, which knows memory as far as its source does."""
+    """Return a method of the literature on the full graph, which knows memory as far as its source does."""
     if row.package is not None:
         return _solver(name, memory=row.memory)
 
@@ -113,12 +113,12 @@ def _placer(name: str, row: Placer) -> Propose:
         for problem in _problems(case, memory=row.memory):
             began = time.perf_counter()
             try:
-                found = method(problem, _options(case))
+                result = method(problem, _options(case))
             except NoRoomError as short:
                 why = why or str(short)
                 continue
             seconds = time.perf_counter() - began
-            return Proposal(device=found.device, rank=found.rank, rule=f"{name} on the full graph", seconds=seconds)
+            return Proposal(device=result.device, rank=result.rank, rule=f"{name} on the full graph", seconds=seconds)
         raise NoProposalError("refused", f"memory: {why}")
 
     # Whatever one method does, the others go on.
@@ -136,8 +136,6 @@ def _placer(name: str, row: Placer) -> Propose:
 
 
 def _solver(name: str, *, memory: bool) -> Propose:
-    """A solver of the full problem."""
-
     def propose(case: Case) -> Proposal:
         why = ""
         for problem in _problems(case, memory=memory):
@@ -174,12 +172,11 @@ def _options(case: Case) -> Options:
 
 
 def _single(case: Case) -> Proposal:
-    """The one device on which everything ends first."""
-    problem, found, began = case.bench.problem, [], time.perf_counter()
+    problem, result, began = case.bench.problem, [], time.perf_counter()
     for location in accelerators(problem, case.cluster):
         device = devices_at(problem, np.full(problem.tasks, location))
-        found.append((int(problem.duration[np.arange(problem.tasks), device].sum()), location, device))
-    _, location, device = min(found, key=lambda each: each[:2])
+        result.append((int(problem.duration[np.arange(problem.tasks), device].sum()), location, device))
+    _, location, device = min(result, key=lambda each: each[:2])
     rule = f"everything on {case.cluster.devices[location].name}"
     return Proposal(device=device, rank=None, rule=rule, seconds=time.perf_counter() - began)
 
@@ -188,18 +185,18 @@ def _cut(case: Case) -> Proposal:
     """Cut tensors for all accelerators, by one cut and by one after the other, whichever step is shorter."""
     if case.shaped is None:
         raise NoProposalError("refused", case.shapeless)
-    began, found, why = time.perf_counter(), list[TimedSplit](), list[str]()
+    began, result, why = time.perf_counter(), list[TimedSplit](), list[str]()
     cuts_of_all = factorings(len(accelerators_of(case.cluster)))
     for factors in cuts_of_all:
         step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(cuts_of_all)
         try:
             *_, cuts = cut_and_time(step, factors, case.cluster, case.settings, seconds=seconds)
-            found += cuts
+            result += cuts
         except (UsageError, NothingFoundError) as none:
             why.append(str(none))
-    if not found:
+    if not result:
         raise NoProposalError("refused", why[0])
-    cut = quickest(found)
+    cut = quickest(result)
     if cut.proof:
         raise NoProposalError("refused", cut.proof)
     took, best = time.perf_counter() - began, cut.candidate
@@ -210,23 +207,21 @@ def _cut(case: Case) -> Proposal:
 
 
 def _replicas(case: Case) -> Proposal:
-    """A replica of the step on each accelerator, as people train today."""
     if case.shaped is None:
         raise NoProposalError("refused", case.shapeless)
     began = time.perf_counter()
     step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s
     try:
-        found = data_parallel(step, case.cluster, case.settings, seconds=seconds)
+        result = data_parallel(step, case.cluster, case.settings, seconds=seconds)
     except (UsageError, NothingFoundError) as none:
         raise NoProposalError("refused", str(none)) from none
-    one, ring = found.replica, f"the ring of gradients takes {duration(found.ring_s)}"
-    rule = f"a replica on each of {len(found.devices)} devices, {ring}; modelled, and no plan"
+    one, ring = result.replica, f"the ring of gradients takes {duration(result.ring_s)}"
+    rule = f"a replica on each of {len(result.devices)} devices, {ring}; modelled, and no plan"
     device, took = one.timeline.schedule.device, time.perf_counter() - began
-    return Proposal(device=device, rank=one.rank, rule=rule, seconds=took, rival=found)
+    return Proposal(device=device, rank=one.rank, rule=rule, seconds=took, rival=result)
 
 
 def _pesto(case: Case) -> Proposal:
-    """Everything that this project does for a plan."""
     began = time.perf_counter()
     outcome = solve(case.bench.graph, case.cluster, case.costs, case.settings, lambda _: None)
     plan = outcome.plan

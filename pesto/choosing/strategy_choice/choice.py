@@ -249,7 +249,6 @@ class _StrategySearch:
 
 
 def _nothing(kinds: Sequence[StrategyPlan]) -> BaseException:
-    """Return the error of a step of which no kind fits."""
     failed = [kind.error for kind in kinds if kind.error is not None and not isinstance(kind.error, _NO_PLAN)]
     if failed:
         return next((error for error in failed if isinstance(error, KeyboardInterrupt)), failed[0])
@@ -261,25 +260,25 @@ def _rival(
     step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, seconds: float
 ) -> Iterator[StrategyPlan]:
     began = time.monotonic()
-    found = data_parallel(step, cluster, settings, seconds=seconds)
-    why = "" if found.replica.fits else shortfall(found.replica, cluster)
-    yield StrategyPlan(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=found, why=why)
+    result = data_parallel(step, cluster, settings, seconds=seconds)
+    why = "" if result.replica.fits else shortfall(result.replica, cluster)
+    yield StrategyPlan(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=result, why=why)
 
 
 def _cut(
     step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, factors: Shape, many: int, watch: Watch
 ) -> Iterator[StrategyPlan]:
-    """The shorter of a split for bytes and one for seconds, and of their first cuts alone."""
+    """Yield the shorter of a split for bytes and one for seconds, and of their first cuts alone."""
     began = time.monotonic()
     seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
-    found: tuple[TimedSplit, ...] = ()
+    result: tuple[TimedSplit, ...] = ()
     try:
         for better in cut_and_time(step, factors, cluster, settings, seconds=seconds):
-            found = better
+            result = better
             _tell_splits(step[1], better, settings, watch)
     finally:  # also after Ctrl-C, what was found until then is kept
         took = time.monotonic() - began
-        for each in found:
+        for each in result:
             name = _split_name(each.split.division.factors)
             short = "" if each.candidate.fits else each.proof or shortfall(each.candidate, cluster)
             yield StrategyPlan(name=name, kind=SPLIT, seconds=took, cut=each, why=short, proven=bool(each.proof))
@@ -348,7 +347,7 @@ def place_from_board(
 
 
 def _reason(chosen: StrategyPlan, kinds: Sequence[StrategyPlan], bound: float | None, known: str) -> str:
-    """One line on why the others were not chosen."""
+    """Return one line on why the others were not chosen."""
     took, others = chosen.makespan_s or 0.0, [k for k in kinds if k.fits and k.kind != chosen.kind]
     if not others:
         return "no other kind can be had, or fits the memory"

@@ -57,7 +57,7 @@ def data_parallel(
         shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic
     )
     alone = replica_of(build_worker_parts(shaped, split.division))
-    found = run_pinned(
+    result = run_pinned(
         build_split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order")
     )
     # Bytes of one gradient for each variable with its slots: the largest of what lies alike.
@@ -67,7 +67,7 @@ def data_parallel(
         most[tie] = max(most[tie], size)
     gradients = sum(most.values())
     return DataParallel(
-        replica=found.candidate,
+        replica=result.candidate,
         ring_s=ring_s(cluster, devices, gradients),
         sent_bytes=2 * (len(devices) - 1) * gradients,
         devices=devices,

@@ -115,23 +115,23 @@ def split_partially(
     left = max(min(_LEAST_S, settings.time_limit_s), settings.time_limit_s - gone)
     start = EarlierPlans(start=_rename_ops(placed.plan))
     try:
-        found = solve(chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, start)
+        result = solve(chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, start)
     except (InfeasibleError, NothingFoundError):
         return None
-    best = found.candidates[found.plan.provenance.chosen]
+    best = result.candidates[result.plan.provenance.chosen]
     if best is None:
         raise ValueError("a plan is of a candidate")
     # The accelerator of each part, counted as workers are; its worker's for what a host runs.
     number = {name: at for at, name in enumerate(accelerators_of(cluster))}
-    lanes = (number.get(found.plan.lane_device[device], -1) for device in found.plan.schedule.device.tolist())
+    lanes = (number.get(result.plan.lane_device[device], -1) for device in result.plan.schedule.device.tolist())
     parts = zip(lanes, chosen.parts.parts, strict=True)
     places = tuple(at if at >= 0 else number[chosen.order[part.worker]] for at, part in parts)
     costs = chosen.costs if on is cluster else model_costs(chosen.graph, cluster)
-    problem = found.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
+    problem = result.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
     bench = CandidateEvaluator.of(chosen.graph, problem)
     candidate = replace(best, rule=f"long ops cut, the rest placed: {best.rule}")
     if on is not cluster:
-        known = carry_over(found.plan, bench.graph, bench.problem, cluster)
+        known = carry_over(result.plan, bench.graph, bench.problem, cluster)
         candidate = bench.ordered(best.name, candidate.rule, known.device, known.rank)
     return TimedSplit(
         split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
@@ -237,7 +237,7 @@ def _try_split(
 
 
 def _rename_ops(plan: Plan) -> Plan:
-    """A plan as if its ops were those that the first worker does."""
+    """Return a plan as if its ops were those that the first worker does."""
     return replace(plan, names=tuple(f"w0/{name}" for name in plan.names))
 
 
@@ -250,7 +250,7 @@ def idle_ticks(placed: SolveOutcome, cluster: Cluster) -> Floats:
 
 
 def _fast(cluster: Cluster) -> Bools:
-    """[l] which devices are accelerators."""
+    """Return [l] which devices are accelerators."""
     names = set(accelerators_of(cluster))
     return np.array([device.name in names for device in cluster.devices])
 

@@ -172,21 +172,21 @@ def cut_and_time(
     """
     began, fixed = time.monotonic(), settings.deterministic
     least = divide(step[1], factors, method, Rules(), seconds=seconds, deterministic=fixed)
-    found = list(time_with_first_cuts(step, least, cluster, settings))
-    yield tuple(found)
+    result = list(time_with_first_cuts(step, least, cluster, settings))
+    yield tuple(result)
     took = time.monotonic() - began
     left = seconds if fixed else min(seconds - took, _AGAIN * took)
     if METHODS[method].priced and left > 0:
         with suppress(PestoError):
             rules = priced_rules(step[0], cluster, prod(factors))
             split = divide(step[1], factors, method, rules, seconds=left, deterministic=fixed)
-            found += time_with_first_cuts(step, split, cluster, settings)
+            result += time_with_first_cuts(step, split, cluster, settings)
     elif METHODS[method].priced:
         with suppress(PestoError):
             split = divide(step[1], factors, "data-parallel", Rules(), seconds=QUICK_S)
-            found += time_with_first_cuts(step, split, cluster, settings)
-    ways = dict.fromkeys(each.split.division.factors for each in found)
-    yield tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
+            result += time_with_first_cuts(step, split, cluster, settings)
+    ways = dict.fromkeys(each.split.division.factors for each in result)
+    yield tuple(quickest([each for each in result if each.split.division.factors == way]) for way in ways)
 
 
 def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
@@ -251,13 +251,13 @@ def time_split(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster,
     step = build_split_step(graph, build_worker_parts(shaped, split.division), accelerators_of(cluster))
     name = f"split {'x'.join(map(str, split.division.factors))}"
     cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
-    found = run_pinned(step, cluster, settings, (name, f"{cuts}, in list order"))
-    other = found.candidate
-    if not other.fits and not found.proof:
-        other = replace(found.bench.unordered(other), rule=f"{cuts}, first in, first out")
-    chosen = other if other.fits else found.candidate
+    result = run_pinned(step, cluster, settings, (name, f"{cuts}, in list order"))
+    other = result.candidate
+    if not other.fits and not result.proof:
+        other = replace(result.bench.unordered(other), rule=f"{cuts}, first in, first out")
+    chosen = other if other.fits else result.candidate
     return TimedSplit(
-        split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof,
+        split=split, graph=step, costs=result.costs, bench=result.bench, candidate=chosen, proof=result.proof,
         devices=tuple(device.name for device in cluster.devices), sent_bytes=split.moved_bytes,
     )  # fmt: skip
 
@@ -338,12 +338,12 @@ def named_cuts(words: str) -> tuple[Shape, ...]:
 def cuts_of(words: str, cluster: Cluster) -> tuple[Shape, ...]:
     """Return the cuts for a cluster; UsageError for what is no cut, or needs more accelerators than there are."""
     many = len(accelerators_of(cluster))
-    found = named_cuts(words) or factorings(many)
-    for factors in found:
+    result = named_cuts(words) or factorings(many)
+    for factors in result:
         if prod(factors) > many:
             cut = "x".join(map(str, factors))
             raise UsageError.build(
                 f"the cut {cut} is for {prod(factors)} workers, {cluster.name} has {many} accelerators",
                 remedy="give fewer, or another cluster",
             )
-    return found
+    return result

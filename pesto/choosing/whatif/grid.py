@@ -155,10 +155,10 @@ def scale_cluster(cluster: Cluster, point: ClusterPoint) -> Cluster:
 
 
 def _resize(cluster: Cluster, count: int) -> Cluster:
-    found = accelerators(cluster)
-    if count < len(found):
+    result = accelerators(cluster)
+    if count < len(result):
         # The cluster with no accelerators but `kept`, and no hosts but theirs.
-        kept = found[:count]
+        kept = result[:count]
         hosts = {cluster.devices[k].host for k in kept}
         gone = set(accelerators(cluster)) - set(kept)
         stays = [k for k, device in enumerate(cluster.devices) if k not in gone and device.host in hosts]
@@ -177,7 +177,7 @@ def _resize(cluster: Cluster, count: int) -> Cluster:
                 for row in paths
             ),
         )
-    return _extend(cluster, count - len(found)) if count > len(found) else cluster
+    return _extend(cluster, count - len(result)) if count > len(result) else cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,9 @@ _Role = tuple[int, str]
 
 
 def _extend(cluster: Cluster, more: int) -> Cluster:
-    found = accelerators(cluster)
+    result = accelerators(cluster)
     devices = list(cluster.devices)
-    role = [(d.host, "" if k in found else d.name) for k, d in enumerate(devices)]
+    role = [(d.host, "" if k in result else d.name) for k, d in enumerate(devices)]
     pattern = _patterns(cluster, role)
     for _ in range(more):
         # Like an accelerator of the host that has the fewest of them.
@@ -227,8 +227,8 @@ def _extend(cluster: Cluster, more: int) -> Cluster:
 
 
 def _patterns(cluster: Cluster, role: list[_Role]) -> dict[tuple[_Role, _Role], _JoinPattern]:
-    """How devices of any two roles are joined; InputError when not all accelerators of a host are joined alike."""
-    found: dict[tuple[_Role, _Role], _JoinPattern] = {}
+    """Return how devices of two roles are joined; InputError when accelerators of a host are not all joined alike."""
+    result: dict[tuple[_Role, _Role], _JoinPattern] = {}
     for a, row in enumerate(cluster.paths):
         for b, path in enumerate(row):
             if path is None:
@@ -237,9 +237,9 @@ def _patterns(cluster: Cluster, role: list[_Role]) -> dict[tuple[_Role, _Role], 
             words = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in ends)  # gpu:1 is no part of gpu:10
             holds = tuple(_substitute(words, ends, cluster.links[link]) for link in path.links)
             pattern = _JoinPattern(replace(path, links=()), holds)
-            if found.setdefault((role[a], role[b]), pattern) != pattern:
+            if result.setdefault((role[a], role[b]), pattern) != pattern:
                 raise _no_pattern(cluster, "its accelerators are not all joined alike")
-    return found
+    return result
 
 
 def _substitute(pattern: str, words: dict[str, str], text: str) -> str:

@@ -159,7 +159,7 @@ def sweep(task: SweepTask, hear: Callable[[Sweep], None]) -> Sweep:
 
 
 def _row(task: SweepTask, point: ClusterPoint, rows: list[SweepRow]) -> tuple[SweepRow, bool]:
-    """The row of a point, and whether its solve was interrupted."""
+    """Return the row of a point, and whether its solve was interrupted."""
     solved = [row for row in rows if row.plan is not None]
     near = min(solved, key=lambda row: row.point.far(point), default=None)
     began = time.perf_counter()
@@ -185,8 +185,8 @@ def _row(task: SweepTask, point: ClusterPoint, rows: list[SweepRow]) -> tuple[Sw
 
 
 def _step(outcome: SolveOutcome | None, name: str) -> PlacedStep | None:
-    found: Candidate | None = outcome.candidates.get(name) if outcome else None
-    return None if found is None else PlacedStep(seconds=found.makespan * TICK_S, fits=found.fits)
+    result: Candidate | None = outcome.candidates.get(name) if outcome else None
+    return None if result is None else PlacedStep(seconds=result.makespan * TICK_S, fits=result.fits)
 
 
 _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
