@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from solvers.bounds import quick_bounds
-from solvers.heuristics.eft_pass import board_of, clusters_of, earliest_finish
+from solvers.heuristics.eft_pass import board_of, clusters_of, earliest_finish, unguided
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.heuristics.lists.guides import unguided
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Options
 from solvers.structure.units import units_of

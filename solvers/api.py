@@ -11,7 +11,7 @@ from solvers.base import Progress, Report, SolverEntry, Stoppable
 from solvers.checker import check
 from solvers.compiled.interruption import struck
 from solvers.heuristics.methods import PLACERS
-from solvers.heuristics.overflow.answer import fitted
+from solvers.heuristics.overflow.relief import fitted
 from solvers.memory.usage import fits
 from solvers.milp.formulations import FORMULATIONS
 from solvers.milp.program_text import read_back, written
@@ -53,10 +53,10 @@ SOLVERS: dict[str, SolverEntry] = {
     "list": SolverEntry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
     "scip": _milp("scip", "PySCIPOpt", optional=True),
     "search": SolverEntry(module="solvers.search.solver", attribute="LocalSearch", isolated=True, package="ortools"),
-    "single": SolverEntry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
+    "single": SolverEntry(module="solvers.heuristics.list_solver", attribute="SingleDevice", isolated=False),
     **{
         name: SolverEntry(
-            module="solvers.heuristics.as_solver",
+            module="solvers.heuristics.list_solver",
             attribute="PlacerSolver",
             arguments=(name,),
             isolated=row.package is not None,

@@ -9,7 +9,7 @@ from pesto.core.errors import InputError
 from pesto.core.graph import DEPTHWISE_FILTER, MATMUL, Graph
 from solvers.arrays import Bools, Ints, bools, ints, rank_of
 from solvers.compiled.dag import adjacency, heights, topological_order
-from solvers.heuristics.clusters.layers import last_forward
+from solvers.heuristics.clusters.pipedream import last_forward
 
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)
 """An op's part: once for all micro-batches, as variables and constants are; in each one's forward half; in each one's
@@ -145,7 +145,7 @@ class _PartFinder:
         """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for.
 
         Where metrics alone, which are variables too, read the loss: what leads to them; else what is before the level
-        at which tensors that are kept begin to be used last in, first out (`solvers.heuristics.clusters.layers`).
+        at which tensors that are kept begin to be used last in, first out (`solvers.heuristics.clusters.pipedream`).
         """
         g = self.graph
         read = np.zeros(g.ops, dtype=np.bool_)

@@ -70,7 +70,27 @@ class Auto:
         race = EngineRace(watch, self.engines[: lanes + 1])
         if self.stop is not None:
             threading.Thread(target=_halt_once, args=(race, self.stop), daemon=True).start()
-        _run(race, lanes, watch)
+        # Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock.
+        allowed = watch.clock_s + _GRACE_S
+        clock = threading.Timer(max(0.0, min(allowed, threading.TIMEOUT_MAX)), race.halt)
+        clock.daemon = True
+        clock.start()
+        if watch.options.deterministic:
+            # Beside the lanes, the clock would decide which of their legs is given its bound.
+            race.argue()
+        with ThreadPoolExecutor(lanes + 1) as pool:
+            running: list[Future[None]] = []
+            try:
+                if not watch.options.deterministic:
+                    running.append(pool.submit(race.argue))
+                running += [pool.submit(race.lane) for _ in range(lanes)]
+                for ended in wait(running, return_when=FIRST_EXCEPTION).done:
+                    ended.result()
+            except BaseException:
+                race.halt()
+                raise
+            finally:
+                clock.cancel()
         return race.result()
 
 
@@ -97,27 +117,3 @@ def _halt_once(race: EngineRace, stop: threading.Event) -> None:
     """In a thread of its own: end the race when it is time; whoever gave `stop` sets it sooner or later."""
     stop.wait()
     race.halt()
-
-
-def _run(race: EngineRace, lanes: int, watch: SolveMonitor) -> None:
-    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
-    allowed = watch.clock_s + _GRACE_S
-    clock = threading.Timer(max(0.0, min(allowed, threading.TIMEOUT_MAX)), race.halt)
-    clock.daemon = True
-    clock.start()
-    if watch.options.deterministic:
-        # Beside the lanes, the clock would decide which of their legs is given its bound.
-        race.argue()
-    with ThreadPoolExecutor(lanes + 1) as pool:
-        running: list[Future[None]] = []
-        try:
-            if not watch.options.deterministic:
-                running.append(pool.submit(race.argue))
-            running += [pool.submit(race.lane) for _ in range(lanes)]
-            for ended in wait(running, return_when=FIRST_EXCEPTION).done:
-                ended.result()
-        except BaseException:
-            race.halt()
-            raise
-        finally:
-            clock.cancel()

@@ -77,9 +77,7 @@ def scale(problem: Problem, start: Schedule | None, horizon: int) -> Scaled:
     most = serial(problem) if start is None else start.makespan
     factor = exact * max(1, -(-most // (exact * horizon)))
     scaled = replace(
-        problem,
-        duration=np.where(problem.allowed, -(-duration // factor), FORBIDDEN),
-        transfer=-(-transfer // factor),
+        problem, duration=np.where(problem.allowed, -(-duration // factor), FORBIDDEN), transfer=-(-transfer // factor)
     )
     rounding = longest(problem, np.where(problem.allowed, -problem.duration % factor, 0), -problem.transfer % factor)
     return Scaled(problem=scaled, factor=factor, rounding=rounding, horizon=serial(scaled))

@@ -1,1 +1,1 @@
-"""Quick schedulers and the placement methods of the literature, one file a method, in one table."""
+"""Quick schedulers and the placement methods of the literature, in one table."""

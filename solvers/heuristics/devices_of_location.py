@@ -1,12 +1,18 @@
-"""From locations to devices: where methods may choose, and which device of a location each task gets."""
+"""From locations to devices: where methods may choose, which device of a location each task gets; two simple methods.
+
+Round robin and random placement decide locations alone. What their sources do not have, groups and device kinds, is
+respected: a unit's turn comes with its first task, and skips the locations that cannot take it.
+"""
 
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import routine
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
-from solvers.structure.units import Units
+from solvers.result import Options
+from solvers.structure.units import Units, placeable_units
 
 
 def elements(units: Units) -> Ints:
@@ -20,7 +26,7 @@ def elements(units: Units) -> Ints:
 
 
 def devices_at(problem: Problem, location: Ints) -> Ints:
-    """[n] a device at the wished location of each task that can run there, else at the first that it can run on.
+    """Return [n] a device at the wished location of each task that can run there, else at the first that it can run on.
 
     location: [n]. Where a location has several devices (the cores of a host), each task gets the one that is free
     first when they are served by the earliest time at which their inputs can be there. O(n m + n log n + e).
@@ -70,3 +76,35 @@ def _earliest(order: Ints, offset: Ints, head: Ints, took: Ints) -> Ints:
         for k in range(offset[task], offset[task + 1]):
             start[head[k]] = max(start[head[k]], done)
     return start
+
+
+def place_in_turn(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
+    """One location after the other. O(n l + e)."""
+    units = placeable_units(problem)
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    at = _in_turn(order, units.unit, units.allowed)
+    return Placement(device=devices_at(problem, at[units.unit]))
+
+
+@routine
+def _in_turn(order: Ints, unit: Ints, allowed: Bools) -> Ints:
+    at = np.full(len(allowed), -1, dtype=np.int64)
+    turn = 0
+    for task in order:
+        if at[unit[task]] >= 0:
+            continue
+        for step in range(allowed.shape[1]):
+            there = (turn + step) % allowed.shape[1]
+            if allowed[unit[task], there]:
+                at[unit[task]] = there
+                break
+        if np.count_nonzero(allowed[unit[task]]) > 1:
+            turn = at[unit[task]] + 1
+    return at
+
+
+def place_at_random(problem: Problem, options: Options) -> Placement:
+    """Uniform, from `options.seed`. O(n l)."""
+    units = placeable_units(problem)
+    drawn = np.random.default_rng(options.seed).random(units.allowed.shape)
+    return Placement(device=devices_at(problem, np.where(units.allowed, drawn, -1.0).argmax(axis=1)[units.unit]))

@@ -1,15 +1,71 @@
-"""The compiled pass of the list schedulers: tasks in a given order, each to the device where it costs least."""
+"""The compiled pass of the list schedulers: tasks in a given order, each to the device where it costs least.
+
+A guided order keeps variables beside their readers: a task without inputs is placed as if it were its first reader.
+Earliest finish time alone puts such a task wherever a device is idle, and the reader then pays for the transfer or
+follows; in a training step this scatters the weights. A list scheduler cannot look back, so the task is moved to just
+before its reader in the order, and offered to the devices with the reader's other inputs in mind.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, offsets
-from solvers.compiled.kernels import inlined, kernel
-from solvers.heuristics.lists.guides import GuidedOrder
+from solvers.arrays import Bools, Ints, offsets, rank_of
+from solvers.compiled.kernels import inlined, kernel, routine
 from solvers.problem import Problem
 from solvers.structure.units import Units
-from solvers.timing.loop import free_from
+from solvers.timing.loop import Prepared, free_from
+
+_MOST_INPUTS = 64
+"""Inputs of a guide at most, as each of its sources looks at all of them."""
+
+
+class GuidedOrder(NamedTuple):
+    """An order for a pass of `place`."""
+
+    order: Ints
+    """[n] tasks, a topological order."""
+    guide: Ints
+    """[n] the task in whose place each is offered to the devices: itself for most."""
+
+
+def unguided(order: Ints) -> GuidedOrder:
+    """`order` as it is."""
+    return GuidedOrder(order, np.arange(len(order)))
+
+
+def guided(g: Prepared, unit: Ints, order: Ints) -> GuidedOrder:
+    """`order` with each source just before its guide: the first of its readers, by `order`, or of its readers' guides.
+
+    A source has no predecessors, or only sources of its own unit (a variable, and the op that reads it out). Readers
+    of many inputs guide nobody. O(e + n log n).
+    """
+    place = rank_of(order)
+    guide = np.arange(len(order))
+    _guide(g, unit, order, place, guide)
+    return GuidedOrder(np.lexsort((place, place[guide])), guide)
+
+
+@routine
+def _guide(g: Prepared, unit: Ints, order: Ints, place: Ints, guide: Ints) -> None:
+    """Replace each source in `guide`, which holds every task itself."""
+    source = np.ones(len(order), dtype=np.bool_)
+    for task in order:
+        for k in range(g.offset[task], g.offset[task + 1]):
+            if not source[task] or unit[g.head[k]] != unit[task]:
+                source[g.head[k]] = False
+    for at in range(len(order) - 1, -1, -1):
+        task = order[at]
+        if not source[task]:
+            continue
+        first = -1
+        for k in range(g.offset[task], g.offset[task + 1]):
+            reader = guide[g.head[k]]
+            if first < 0 or place[reader] < place[first]:
+                first = reader
+        if first >= 0 and g.indegree[first] <= _MOST_INPUTS:
+            guide[task] = first
+
 
 _MOST_SORTED = 48
 """Inputs of a task up to which their transfers are sorted by time: insertion is quadratic."""
@@ -70,7 +126,7 @@ class _EftState(NamedTuple):
 
 
 def board_of(problem: Problem) -> EftTables:
-    """The tables of a problem, for any number of passes. O(e log e)."""
+    """Return the tables of a problem, for any number of passes. O(e log e)."""
     by = np.lexsort((problem.payload, problem.dst))
     dst, payload = problem.dst[by], problem.payload[by]
     # An edge may be given twice; its transfer must not count twice.
@@ -78,21 +134,14 @@ def board_of(problem: Problem) -> EftTables:
     by = by[new]
     offset = offsets(np.bincount(problem.dst[by], minlength=problem.tasks))
     return EftTables(
-        offset=offset,
-        tail=problem.src[by],
-        carried=problem.payload[by],
-        duration=problem.duration,
-        location=problem.location,
-        transfer=problem.transfer,
-        path_class=problem.path_class,
-        path_links=problem.holds,
-        capacity=problem.capacity,
-        links=problem.links,
-    )
+        offset=offset, tail=problem.src[by], carried=problem.payload[by], duration=problem.duration,
+        location=problem.location, transfer=problem.transfer, path_class=problem.path_class, path_links=problem.holds,
+        capacity=problem.capacity, links=problem.links,
+    )  # fmt: skip
 
 
 def clusters_of(units: Units, fixed: Ints | None = None) -> PassClusters:
-    """The units as a pass takes them."""
+    """Return the units as a pass takes them."""
     nowhere = np.full(len(units.memory), UNPLACED, dtype=np.int64)
     return PassClusters(units.unit, units.allowed, units.memory, nowhere if fixed is None else np.array(fixed))
 
@@ -106,42 +155,46 @@ def earliest_finish(b: EftTables, c: PassClusters, guided: GuidedOrder, bias: fl
     the unit's location, which must have room for all of the unit. Return the devices, and the first task that
     found no room (-1: none), at which the pass stops. O(e l k + n m), k links a path.
     """
-    r = _run_for(b, c)
-    stuck = _place(b, c, guided, bias, r)
-    return r.device, stuck
-
-
-def _run_for(b: EftTables, c: PassClusters) -> _EftState:
     n, l_ = len(b.offset) - 1, len(b.capacity)
     most = int(np.diff(b.offset).max(initial=1))
     room = np.array(b.capacity)
     decided = c.fixed >= 0
     np.subtract.at(room, c.fixed[decided], c.memory[decided])
-    return _EftState(
-        device=np.full(n, UNPLACED, dtype=np.int64),
-        finish=np.zeros(n, dtype=np.int64),
-        device_free=np.zeros(b.duration.shape[1], dtype=np.int64),
-        link_free=np.zeros(b.links, dtype=np.int64),
-        arrival=np.full((b.transfer.shape[0], l_), -1, dtype=np.int64),
-        at=c.fixed.copy(),
-        room=room,
-        edge=np.empty(most, dtype=np.int64),
-        ready=np.empty(l_, dtype=np.int64),
-        cost=np.empty(l_, dtype=np.int64),
-        sends=np.empty(l_, dtype=np.int64),
-        open=np.empty(l_, dtype=np.bool_),
+    r = _EftState(
+        device=np.full(n, UNPLACED, dtype=np.int64), finish=np.zeros(n, dtype=np.int64),
+        device_free=np.zeros(b.duration.shape[1], dtype=np.int64), link_free=np.zeros(b.links, dtype=np.int64),
+        arrival=np.full((b.transfer.shape[0], l_), -1, dtype=np.int64), at=c.fixed.copy(), room=room,
+        edge=np.empty(most, dtype=np.int64), ready=np.empty(l_, dtype=np.int64), cost=np.empty(l_, dtype=np.int64),
+        sends=np.empty(l_, dtype=np.int64), open=np.empty(l_, dtype=np.bool_),
         undo=np.empty((most * (1 + b.path_links.shape[2]), 2), dtype=np.int64),
-    )
+    )  # fmt: skip
+    stuck = _place(b, c, guided, bias, r)
+    return r.device, stuck
 
 
 @kernel
 def _place(b: EftTables, c: PassClusters, guided: GuidedOrder, bias: float, r: _EftState) -> int:
-    """Decide every device; return the first task that finds no room, or -1."""
     for task in guided.order:
         unit = c.unit[task]
         guide = guided.guide[task]
         inputs = _sort_inputs(b, r, guide)
-        _estimate(b, r, inputs)
+        # For each location, when at the earliest all that the task reads can be there, and the ticks of new transfers.
+        for there in range(len(r.ready)):
+            r.ready[there], r.cost[there], r.sends[there] = 0, 0, 0
+        for k in range(inputs):
+            edge = r.edge[k]
+            tail, payload = b.tail[edge], b.carried[edge]
+            here, finish = b.location[r.device[tail]], r.finish[tail]
+            for there in range(len(r.ready)):
+                known = finish
+                if payload >= 0 and there != here:
+                    known = r.arrival[payload, there]
+                    if known < 0:
+                        ticks = b.transfer[payload, b.path_class[here, there]]
+                        known = finish + ticks
+                        r.cost[there] += ticks
+                        r.sends[there] += 1
+                r.ready[there] = max(r.ready[there], known)
         for there in range(len(b.capacity)):
             decided = r.at[unit]
             if decided >= 0:
@@ -190,63 +243,26 @@ def _receive(b: EftTables, r: _EftState, inputs: int, there: int) -> tuple[int, 
         if payload >= 0 and here != there:
             known = r.arrival[payload, there]
             if known < 0:
-                known, changes = _send(b, r, (payload, here, there), r.finish[tail], changes)
+                # Append the transfer to its links, and log what that changes.
+                known = free_from(b.path_links, r.link_free, (here, there), r.finish[tail])
+                known += b.transfer[payload, b.path_class[here, there]]
+                for j in range(b.path_links.shape[2]):
+                    link = b.path_links[here, there, j]
+                    if link >= 0:
+                        r.undo[changes, 0], r.undo[changes, 1] = link, r.link_free[link]
+                        changes += 1
+                        r.link_free[link] = known
+                r.undo[changes, 0], r.undo[changes, 1] = -1 - payload, there
+                r.arrival[payload, there] = known
+                changes += 1
         ready = max(ready, known)
     return ready, changes
 
 
 @inlined
-def _send(b: EftTables, r: _EftState, crossing: tuple[int, int, int], now: int, changes: int) -> tuple[int, int]:
-    """Append a transfer to its links; return its finish and the length of the log of changes."""
-    payload, here, there = crossing
-    begin = free_from(b.path_links, r.link_free, (here, there), now)
-    end = begin + b.transfer[payload, b.path_class[here, there]]
-    for k in range(b.path_links.shape[2]):
-        link = b.path_links[here, there, k]
-        if link >= 0:
-            r.undo[changes, 0], r.undo[changes, 1] = link, r.link_free[link]
-            changes += 1
-            r.link_free[link] = end
-    r.undo[changes, 0], r.undo[changes, 1] = -1 - payload, there
-    r.arrival[payload, there] = end
-    return end, changes + 1
-
-
-@inlined
-def _revert(r: _EftState, changes: int) -> None:
-    """Take back a trial's transfers, latest first."""
-    for k in range(changes - 1, -1, -1):
-        if r.undo[k, 0] < 0:
-            r.arrival[-1 - r.undo[k, 0], r.undo[k, 1]] = -1
-        else:
-            r.link_free[r.undo[k, 0]] = r.undo[k, 1]
-
-
-@inlined
-def _estimate(b: EftTables, r: _EftState, inputs: int) -> None:
-    """For each location, when at the earliest all that a task reads can be there, and the ticks of new transfers."""
-    for there in range(len(r.ready)):
-        r.ready[there], r.cost[there], r.sends[there] = 0, 0, 0
-    for k in range(inputs):
-        edge = r.edge[k]
-        tail, payload = b.tail[edge], b.carried[edge]
-        here, finish = b.location[r.device[tail]], r.finish[tail]
-        for there in range(len(r.ready)):
-            known = finish
-            if payload >= 0 and there != here:
-                known = r.arrival[payload, there]
-                if known < 0:
-                    ticks = b.transfer[payload, b.path_class[here, there]]
-                    known = finish + ticks
-                    r.cost[there] += ticks
-                    r.sends[there] += 1
-            r.ready[there] = max(r.ready[there], known)
-
-
-@inlined
-def _best_device(b: EftTables, r: _EftState, asked: tuple[int, int], bias: float) -> int:
-    """The device of the best offer among open locations; -1 for none."""
-    task, inputs = asked
+def _best_device(b: EftTables, r: _EftState, reader: tuple[int, int], bias: float) -> int:
+    """The device of the best offer among open locations, -1 for none; reader = (task, its inputs in `r.edge`)."""
+    task, inputs = reader
     best, best_score = -1, 0.0
     for d in range(len(b.location)):
         there, ticks = b.location[d], b.duration[task, d]
@@ -259,7 +275,11 @@ def _best_device(b: EftTables, r: _EftState, asked: tuple[int, int], bias: float
         if r.sends[there] > 0:
             # Links make it later: looked at only now, as most offers have lost already.
             ready, changes = _receive(b, r, inputs, there)
-            _revert(r, changes)
+            for k in range(changes - 1, -1, -1):
+                if r.undo[k, 0] < 0:
+                    r.arrival[-1 - r.undo[k, 0], r.undo[k, 1]] = -1
+                else:
+                    r.link_free[r.undo[k, 0]] = r.undo[k, 1]
             r.ready[there] = ready
             finish = max(ready, r.device_free[d]) + ticks
             score = finish + bias * r.cost[there]

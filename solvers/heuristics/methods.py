@@ -1,4 +1,4 @@
-"""Placement methods of the literature: their result type and the table of methods."""
+"""Placement methods of the literature: their result type, and the table that names all of them."""
 
 import importlib
 from collections.abc import Callable
@@ -39,9 +39,8 @@ Place = Callable[[Problem, Options], Placement]
 class Placer:
     """One row of the table of placement methods."""
 
-    module: str
-    """Where its `attribute`, a `Place`, is."""
-    attribute: str = "place"
+    place: str
+    """The `Place`, as "module of this package:function"."""
     source: str
     """Author, year, and what the method is called there."""
     memory: bool = False
@@ -54,76 +53,68 @@ class Placer:
     """The distribution it needs, where that is one with native code, so that it runs in a process of its own."""
 
     def load(self) -> Place:
-        """The method."""
-        place: Place = getattr(importlib.import_module(self.module), self.attribute)
+        """Import and return the method."""
+        module, _, function = self.place.partition(":")
+        place: Place = getattr(importlib.import_module(f"solvers.heuristics.{module}"), function)
         return place
 
     def timing(self) -> Callable[[Problem, Ints], Schedule] | None:
-        """The schedule that the framework's scheduler makes of [n] devices; None where the caller has the order."""
+        """Return what makes the framework's schedule of [n] devices; None where the caller has the order."""
         if self.emulator is None:
             return None
-        emulate: Callable[[Problem, Ints], Schedule] = importlib.import_module(self.emulator).emulate
+        emulate: Callable[[Problem, Ints], Schedule] = importlib.import_module(
+            f"solvers.heuristics.{self.emulator}"
+        ).emulate
         return emulate
 
 
 PLACERS: dict[str, Placer] = {
     "round-robin": Placer(
-        module="solvers.heuristics.round_robin", source="ParDNN (Qararyah et al. 2020), section 6.4.1, baseline RR"
+        place="devices_of_location:place_in_turn", source="ParDNN (Qararyah et al. 2020), section 6.4.1, baseline RR"
     ),
-    "pardnn": Placer(
-        module="solvers.heuristics.pardnn.place", source="ParDNN (Qararyah et al. 2020), section 4.1", repair=True
-    ),
+    "pardnn": Placer(place="pardnn.place:place", source="ParDNN (Qararyah et al. 2020), section 4.1", repair=True),
     "pardnn-unrefined": Placer(
-        module="solvers.heuristics.pardnn.place",
-        attribute="unrefined",
+        place="pardnn.place:place_unrefined",
         source="ParDNN (Qararyah et al. 2020), section 6.4.1, slicing and mapping alone",
         repair=True,
     ),
     "pardnn-glb": Placer(
-        module="solvers.heuristics.pardnn.place",
-        attribute="balanced",
+        place="pardnn.place:place_balanced",
         source="ParDNN (Qararyah et al. 2020), figure 4.2 (e), GLB instead of LALB",
         repair=True,
     ),
     "pardnn-emulated": Placer(
-        module="solvers.heuristics.pardnn.place",
-        attribute="emulated",
+        place="pardnn.place:place_emulated",
         source="ParDNN (Qararyah et al. 2020), section 4.1, ordered and repaired by its emulator (4.1.2)",
         repair=True,
-        emulator="solvers.heuristics.pardnn.emulator",
+        emulator="pardnn.emulator",
     ),
-    "random": Placer(module="solvers.heuristics.random_places", source="uniform, as in Mirhoseini et al. 2017"),
+    "random": Placer(place="devices_of_location:place_at_random", source="uniform, as in Mirhoseini et al. 2017"),
     "linear-clustering": Placer(
-        module="solvers.heuristics.clusters.linear_clustering",
+        place="clusters.linear_clustering:place",
         source="Kim & Browne 1988, with GLB (Radulescu & van Gemund 1998) and EST First (Wang & Sinnen 2018)",
     ),
     "metis": Placer(
-        module="solvers.heuristics.clusters.metis",
+        place="clusters.metis:place",
         source="multilevel k-way partitioning (Karypis & Kumar 1998), as in Mirhoseini et al. 2017",
         package="pymetis",
     ),
     "pipedream": Placer(
-        module="solvers.heuristics.clusters.pipedream",
+        place="clusters.pipedream:place",
         source="PipeDream (Harlap et al. 2018; Narayanan et al. 2019), section 3.1, without replication",
         memory=True,
     ),
     "mcmc": Placer(
-        module="solvers.heuristics.clusters.mcmc",
-        source="FlexFlow (Jia, Zaharia & Aiken 2019), section 6, one op, one location",
+        place="clusters.mcmc:place", source="FlexFlow (Jia, Zaharia & Aiken 2019), section 6, one op, one location"
     ),
-    "heft": Placer(module="solvers.heuristics.lists.heft", source="Topcuoglu, Hariri and Wu 2002, HEFT"),
-    "cpop": Placer(module="solvers.heuristics.lists.cpop", source="Topcuoglu, Hariri and Wu 2002, CPOP"),
-    "etf": Placer(module="solvers.heuristics.lists.etf", source="Hwang, Chow, Anger and Lee 1989, ETF"),
-    "dls": Placer(module="solvers.heuristics.lists.dls", source="Sih and Lee 1993, DLS"),
-    "m-topo": Placer(
-        module="solvers.heuristics.baechi.m_topo", source="Baechi (Jeon et al. 2020), m-TOPO", memory=True
-    ),
-    "m-etf": Placer(module="solvers.heuristics.baechi.m_etf", source="Baechi (Jeon et al. 2020), m-ETF", memory=True),
+    "heft": Placer(place="lists.heft:place_by_heft", source="Topcuoglu, Hariri and Wu 2002, HEFT"),
+    "cpop": Placer(place="lists.heft:place_by_cpop", source="Topcuoglu, Hariri and Wu 2002, CPOP"),
+    "etf": Placer(place="lists.etf:place", source="Hwang, Chow, Anger and Lee 1989, ETF"),
+    "dls": Placer(place="lists.dls:place", source="Sih and Lee 1993, DLS"),
+    "m-topo": Placer(place="baechi.placers:place_by_m_topo", source="Baechi (Jeon et al. 2020), m-TOPO", memory=True),
+    "m-etf": Placer(place="baechi.placers:place_by_m_etf", source="Baechi (Jeon et al. 2020), m-ETF", memory=True),
     "m-sct": Placer(
-        module="solvers.heuristics.baechi.m_sct",
-        source="Baechi (Jeon et al. 2020), m-SCT",
-        memory=True,
-        package="ortools",
+        place="baechi.placers:place_by_m_sct", source="Baechi (Jeon et al. 2020), m-SCT", memory=True, package="ortools"
     ),
 }
-"""A new method is one new file and one row here."""
+"""A new method is one new function and one row here."""

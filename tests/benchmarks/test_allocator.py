@@ -18,7 +18,7 @@ from pesto.planning.solving import flow
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.tf.tensorflow_start import load_tensorflow
-from solvers.heuristics.round_robin import place
+from solvers.heuristics.devices_of_location import place_in_turn
 from solvers.result import Options
 
 tf = load_tensorflow()
@@ -171,7 +171,7 @@ def test_each_kernels_scratch_is_predicted(tmp_path: Path) -> None:
 def test_a_tiny_models_peaks_are_predicted() -> None:
     """Round robin over two devices: within 15 % with the order pinned, within 2 % at the run's own times."""
     graph, step = named_sources.load_runnable(Source(model="rnnlm", variant="tiny"))
-    made, plan = planned(graph, lambda problem: place(problem, Options(seconds=10)).device)
+    made, plan = planned(graph, lambda problem: place_in_turn(problem, Options(seconds=10)).device)
 
     def right(traced: TracedSteps, stats: Any) -> bool:
         allocated = [held(traced, stats, device).peak for device in ("cpu:0", "cpu:1")]

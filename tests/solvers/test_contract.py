@@ -13,9 +13,8 @@ import pytest
 
 from solvers import api
 from solvers.checker import check
-from solvers.heuristics.list_solver import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler, SingleDevice
 from solvers.heuristics.methods import PLACERS
-from solvers.heuristics.single import SingleDevice
 from solvers.instances.plain import lstm_grid
 from solvers.process import parent
 from solvers.result import Limit, Options, Status

@@ -28,7 +28,7 @@ from solvers.heuristics.baechi.graph import OperatorGraph, OperatorWeights
 def shares(
     g: OperatorGraph, w: OperatorWeights, seconds: float, *, deterministic: bool = False
 ) -> tuple[Floats, float] | None:
-    """([e] y of each edge, least w in ticks); None when the program is not solved in `seconds`.
+    """Return ([e] y of each edge, least w in ticks); None when the program is not solved in `seconds`.
 
     deterministic: GLOP counts its work, in units of about a second, instead of the time.
     """

@@ -16,6 +16,10 @@ O(sqrt n) long paths may lower all levels, and O(n sqrt n) remains.
 Deviations, for what the sources do not have. A unit (tasks that must share a location) belongs to the first path that
 holds a task of its. A unit with one location stands alone, and is mapped before all else. A path is cut where no
 location takes both sides.
+
+EST First takes, of all tasks whose predecessors are scheduled, the one that can start earliest; it could start when its
+device is free and all that it reads has arrived. Ties: largest bottom level, then least index. Links are without
+contention, as in the source.
 """
 
 from typing import NamedTuple
@@ -25,47 +29,170 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
-from solvers.heuristics.clusters.est_first import est_first
-from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.means import MeanCostGraph, dag_of, edge_ticks, mean_ticks, mean_transfers
+from solvers.heuristics.lists.list_schedule import MeanCostGraph, dag_of, edge_ticks, mean_ticks, mean_transfers
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.structure.units import Units, placeable_units
+from solvers.structure.units import placeable_units
+from solvers.timing.loop import Prepared
+from solvers.timing.replay import bottom_levels, prepare
+
+
+class _DeviceQueues(NamedTuple):
+    """The free tasks of each device, by whether all that they read is there when the device is free."""
+
+    first: Ints
+    """[m + 1] where each device's heaps start in the arrays below."""
+    now: Ints
+    """[n] heaps of tasks that wait for the device alone, by place in `by_level`."""
+    soon_time: Ints
+    """[n] heaps of tasks that wait for data, by its arrival, then by place in `by_level`."""
+    soon: Ints
+    nows: Ints
+    """[m] length of each device's heap."""
+    soons: Ints
+    free: Ints
+    """[m] when each device is free."""
+
+
+def est_first(problem: Problem, device: Ints) -> Ints:
+    """Return [n] the tasks in EST First order, which is topological; device: [n]. O(n (m + log n) + e log e).
+
+    Each device has one heap of tasks that could start as soon as it is free and one of tasks whose data is on the
+    way, so that the next task is found by looking at two heads a device.
+    """
+    level = bottom_levels(problem, device=device)
+    by_level = np.lexsort((np.arange(problem.tasks), -level))
+    place = rank_of(by_level)
+    return ints(_order(prepare(problem), ints(device), ints(by_level), place))
+
+
+@routine
+def _order(g: Prepared, device: Ints, by_level: Ints, place: Ints) -> Ints:
+    n, devices = len(device), g.duration.shape[1]
+    first = np.zeros(devices + 1, dtype=np.int64)
+    for task in range(n):
+        first[device[task] + 1] += 1
+    for d in range(devices):
+        first[d + 1] += first[d]
+    q = _DeviceQueues(
+        first, np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64),
+        np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64),
+    )  # fmt: skip
+    waiting, ready = g.indegree.copy(), np.zeros(n, dtype=np.int64)
+    for task in range(n):
+        if waiting[task] == 0:
+            _add(q, device[task], int(np.int64(0)), place[task])
+    order = np.empty(n, dtype=np.int64)
+    for at in range(n):
+        task = by_level[_next(q)]
+        d = device[task]
+        finish = max(q.free[d], ready[task]) + g.duration[task, d]
+        q.free[d], order[at] = finish, task
+        # What has arrived by the time at which the device is free waits for it alone from now on.
+        here = slice(first[d], first[d + 1])
+        while q.soons[d] > 0 and q.soon_time[first[d]] <= finish:
+            which = q.soon[first[d]]
+            q.soons[d] = drop(q.soon_time[here], q.soon[here], q.soons[d])
+            q.nows[d] = push(q.now[here], q.now[here], q.nows[d], (which, which))
+        for k in range(g.offset[task], g.offset[task + 1]):
+            head, payload, there = g.head[k], g.carried[k], g.location[device[g.head[k]]]
+            arrival = finish
+            if payload >= 0 and there != g.location[d]:
+                arrival += g.transfer[payload, g.path_class[g.location[d], there]]
+            ready[head] = max(ready[head], arrival)
+            waiting[head] -= 1
+            if waiting[head] == 0:
+                _add(q, device[head], ready[head], place[head])
+    return order
+
+
+@subroutine
+def _add(q: _DeviceQueues, d: int, ready: int, place: int) -> None:
+    """Queue a free task of device `d`."""
+    here = slice(q.first[d], q.first[d + 1])
+    if ready <= q.free[d]:
+        q.nows[d] = push(q.now[here], q.now[here], q.nows[d], (place, place))
+    else:
+        q.soons[d] = push(q.soon_time[here], q.soon[here], q.soons[d], (ready, place))
+
+
+@subroutine
+def _next(q: _DeviceQueues) -> int:
+    """Take the task of least (start, place); return its place."""
+    best, start, place = -1, np.int64(0), np.int64(0)
+    for d in range(len(q.free)):
+        if q.nows[d] > 0:
+            when, which = q.free[d], q.now[q.first[d]]
+        elif q.soons[d] > 0:
+            when, which = q.soon_time[q.first[d]], q.soon[q.first[d]]
+        else:
+            continue
+        if best < 0 or when < start or (when == start and which < place):
+            best, start, place = d, when, which
+    here = slice(q.first[best], q.first[best + 1])
+    if q.nows[best] > 0:
+        q.nows[best] = drop(q.now[here], q.now[here], q.nows[best])
+    else:
+        q.soons[best] = drop(q.soon_time[here], q.soon[here], q.soons[best])
+    return int(place)
+
+
+def glb(load: Ints, allowed: Bools, *, busy: Ints | None = None, order: Ints | None = None) -> Ints:
+    """[c] location of each cluster: one cluster after the other, each to the least loaded location that it allows.
+
+    load: [c] ticks of each cluster, or [c, l] where they depend on the location. allowed: [c, l], with at least one
+    location a cluster. busy: [l] ticks that are there before. order: [c] the clusters in the order in which they are
+    mapped; by falling load unless given, as ParDNN (Qararyah et al. 2020, 4.1.1) does. A location's load is that
+    which it has with the cluster, which where all locations are alike is the least loaded one of the source; ties go
+    to the first. Deviation: what has no choice is mapped before all else, as its load is where it is whatever the
+    others do. O(c (l + log c)).
+    """
+    ticks = np.broadcast_to(load[:, None] if load.ndim == 1 else load, allowed.shape)
+    if order is None:
+        most = np.where(allowed, ticks, 0).max(axis=1, initial=0)
+        order = np.argsort(-most, kind="stable")
+    forced = np.count_nonzero(allowed[order], axis=1) == 1
+    order = np.concatenate([order[forced], order[~forced]])
+    loads = np.zeros(allowed.shape[1], dtype=np.int64) if busy is None else np.array(busy, dtype=np.int64)
+    return _least_loaded(np.ascontiguousarray(ticks), np.ascontiguousarray(allowed), order, loads)
+
+
+@routine
+def _least_loaded(ticks: Ints, allowed: Bools, order: Ints, loads: Ints) -> Ints:
+    """Each cluster to the allowed location whose load with it is least; `loads` are added to."""
+    at = np.full(len(order), -1, dtype=np.int64)
+    for cluster in order:
+        best = -1
+        for there in range(len(loads)):
+            if not allowed[cluster, there]:
+                continue
+            if best < 0 or loads[there] + ticks[cluster, there] < loads[best] + ticks[cluster, best]:
+                best = there
+        loads[best] += ticks[cluster, best]
+        at[cluster] = best
+    return at
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
-    """Paths, to processors by load, in order of earliest start."""
+    """Return the paths' devices, by load, and the order of earliest start."""
     units = placeable_units(problem)
     g = dag_of(problem, mean_ticks(problem), edge_ticks(problem, mean_transfers(problem, elements(units))))
-    piece, allowed = _pieces_of(g, units, clusters_of_paths(g))
-    of_task = piece[units.unit]
+    # The units of each path in pieces that some location takes, numbered by path, then along it.
+    path, unit = clusters_of_paths(g), units.unit[g.order]
+    home, first = np.full((2, len(units.memory)), len(path))
+    np.minimum.at(home, unit, path)
+    at_home = path == home[unit]
+    np.minimum.at(first, unit[at_home], np.flatnonzero(at_home))
+    piece, allowed = _cut(np.lexsort((first, home)), home, units.allowed)
+    of_task = ints(piece)[units.unit]
     load = np.bincount(of_task[g.order], weights=g.took, minlength=len(allowed)).astype(np.int64)
     start = np.full(len(allowed), np.iinfo(np.int64).max)
     np.minimum.at(start, of_task[g.order], _starts(g, of_task[g.order]))
     at = glb(load, allowed, order=np.argsort(start, kind="stable"))
     device = devices_at(problem, at[of_task])
     return Placement(device=device, rank=rank_of(est_first(problem, device)))
-
-
-def clusters_of_paths(g: MeanCostGraph) -> Ints:
-    """[n] the number of the path to which each place of `g` belongs, 0 for the longest, in the order of removal."""
-    return _clusters(g)
-
-
-def _pieces_of(g: MeanCostGraph, units: Units, cluster: Ints) -> tuple[Ints, Bools]:
-    """The units of each path in pieces that some location takes: [u] piece of each unit, [pieces, l] where it can be.
-
-    cluster: [n], by place. Pieces are numbered by path, then along it.
-    """
-    n, unit = len(cluster), units.unit[g.order]
-    home, first = np.full(len(units.memory), n), np.full(len(units.memory), n)
-    np.minimum.at(home, unit, cluster)
-    at_home = cluster == home[unit]
-    np.minimum.at(first, unit[at_home], np.flatnonzero(at_home))
-    piece, allowed = _cut(np.lexsort((first, home)), home, units.allowed)
-    return ints(piece), allowed
 
 
 @routine
@@ -121,9 +248,14 @@ class _BottomLevels(NamedTuple):
 
 
 @routine
-def _clusters(g: MeanCostGraph) -> Ints:
-    n = len(g.took)
-    left = _nothing_gone(g)
+def clusters_of_paths(g: MeanCostGraph) -> Ints:
+    """Return [n] the number of the path of each place of `g`, 0 for the longest, in the order of removal."""
+    n, e = len(g.took), len(g.head)
+    left = _BottomLevels(
+        np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64),
+        np.ones(n, dtype=np.bool_), np.empty(e, dtype=np.int64), np.empty(e, dtype=np.int64),
+        np.zeros(n, dtype=np.int64), np.empty(n, dtype=np.int64),
+    )  # fmt: skip
     key, item, size, path = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), 0, 0
     for at in range(n - 1, -1, -1):
         for k in range(g.offset[at], g.offset[at + 1]):
@@ -132,12 +264,12 @@ def _clusters(g: MeanCostGraph) -> Ints:
         size = push(key, item, size, (-left.level[at], at))
     # Levels only fall, so an entry that is out of date comes too early, and is put back then.
     while size > 0:
-        head, found = item[0], -key[0]
+        head, known = item[0], -key[0]
         size = drop(key, item, size)
         if left.cluster[head] >= 0:
             continue
         _refresh(g, left, head)
-        if found != left.level[head]:
+        if known != left.level[head]:
             size = push(key, item, size, (-left.level[head], head))
             continue
         at = head
@@ -150,21 +282,6 @@ def _clusters(g: MeanCostGraph) -> Ints:
             at = left.after[at]
         path += 1
     return left.cluster
-
-
-@subroutine
-def _nothing_gone(g: MeanCostGraph) -> _BottomLevels:
-    n, e = len(g.took), len(g.head)
-    return _BottomLevels(
-        np.full(n, -1, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-        np.full(n, -1, dtype=np.int64),
-        np.ones(n, dtype=np.bool_),
-        np.empty(e, dtype=np.int64),
-        np.empty(e, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-        np.empty(n, dtype=np.int64),
-    )
 
 
 @subroutine
@@ -183,8 +300,8 @@ def _best(g: MeanCostGraph, left: _BottomLevels, at: int) -> int:
     """
     mine = slice(g.offset[at], g.offset[at + 1])
     while left.size[at] > 0:
-        k, found = left.edge[g.offset[at]], -left.key[g.offset[at]]
-        if left.cluster[g.head[k]] < 0 and found == g.ticks[k] + left.level[g.head[k]]:
+        k, known = left.edge[g.offset[at]], -left.key[g.offset[at]]
+        if left.cluster[g.head[k]] < 0 and known == g.ticks[k] + left.level[g.head[k]]:
             return int(k)
         left.size[at] = drop(left.key[mine], left.edge[mine], left.size[at])
         if left.cluster[g.head[k]] < 0:

@@ -21,9 +21,9 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, offsets, rank_of
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.clusters.layers import order_of_layers
+from solvers.heuristics.clusters.pipedream import order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.means import mean_ticks
+from solvers.heuristics.lists.list_schedule import mean_ticks
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
@@ -62,39 +62,63 @@ class MarkovBudget:
         self._began, self._seconds, self._steps, self.taken = time.perf_counter(), seconds, steps, 0
 
     def spent(self) -> float:
-        """The share of the budget that is used up."""
+        """Return the share of the budget that is used up."""
         if self._steps is not None:
             return self.taken / max(self._steps, 1)
         return (time.perf_counter() - self._began) / self._seconds if self._seconds > 0 else 1.0
 
 
 def place(problem: Problem, options: Options) -> Placement:
-    """The best placement of all chains, in the order in which its simulation starts the tasks."""
+    """Return the best placement of all chains, in the order in which its simulation starts the tasks."""
     units = placeable_units(problem)
     if not problem.tasks:
         return Placement(device=np.zeros(0, dtype=np.int64))
-    moves = _moves(problem, units)
-    rng, starts = np.random.default_rng(options.seed), list(_starts(problem, units, options.seed))
+    moves, starts = _moves(problem, units), _starts(problem, units, options.seed)
+    rng = np.random.default_rng(options.seed)
     fixed = min(max(MOST_TASKS // max(problem.tasks, 1), _FEWEST), _MOST) // len(starts)
     steps = fixed if options.deterministic else None
-    found = []
+    ends = []
     for at in starts:
         budget = MarkovBudget(min(options.seconds, MOST_SECONDS) / len(starts), steps)
-        found.append(chain(moves, devices_at(problem, at[units.unit]), rng, budget))
-    device = min(found, key=lambda end: end[1])[0]
+        ends.append(chain(moves, devices_at(problem, at[units.unit]), rng, budget))
+    device = min(ends, key=lambda end: end[1])[0]
     state = simulated(moves, device)
     return Placement(device=device, rank=rank_of(np.lexsort((rank_of(moves.order), state.finish, state.start))))
 
 
+def _moves(problem: Problem, units: Units) -> MarkovTables:
+    pes, place_of = elements(units), rank_of(topological_order(problem.tasks, problem.src, problem.dst))
+    return MarkovTables(
+        prepared=prepare(problem),
+        order=ints(np.lexsort((place_of, -bottom_levels(problem)))),
+        device=np.stack([devices_at(problem, np.full(problem.tasks, there)) for there in pes]),
+        choices=units.allowed[:, pes],
+        offset=offsets(np.bincount(units.unit, minlength=len(units.memory))),
+        member=np.argsort(units.unit, kind="stable"),
+    )
+
+
+def _starts(problem: Problem, units: Units, seed: int) -> list[Ints]:
+    """Initial placements, [u] locations each: contiguous layers of equal work, one location, random."""
+    pes, order = elements(units), order_of_layers(problem, units)
+    ticks = np.bincount(units.unit, weights=mean_ticks(problem), minlength=len(units.memory))[order]
+    share = np.empty(len(order), dtype=np.int64)
+    share[order] = ((np.cumsum(ticks) - ticks / 2) * len(pes) / max(ticks.sum(), 1)).astype(np.int64)
+    drawn = np.random.default_rng(seed).integers(0, len(pes), len(order))
+    wished = [pes[np.minimum(share, len(pes) - 1)], np.full(len(order), pes[0]), pes[drawn]]
+    unit, first = np.arange(len(order)), units.allowed.argmax(axis=1)
+    return [np.where(units.allowed[unit, at], at, first) for at in wished]
+
+
 def simulated(moves: MarkovTables, device: Ints) -> LinkState:
-    """The starts and finishes of a placement, [n], which is not validated."""
+    """Return the starts and finishes of a placement, [n], which is not validated."""
     state = state_for(moves.prepared, device)
     run_listed(moves.prepared, state, device, moves.order)
     return state
 
 
 def chain(moves: MarkovTables, device: Ints, rng: np.random.Generator, budget: MarkovBudget) -> tuple[Ints, int]:
-    """The best placement of a chain that starts at `device`, [n], and its makespan."""
+    """Return the best placement of a chain that starts at `device`, [n], and its makespan."""
     device = np.array(device)
     cost = int(simulated(moves, device).finish.max(initial=0))
     best, least, when, beta = device.copy(), cost, 0.0, 1.0 / max(_WORSE * cost, 1e-9)
@@ -117,29 +141,3 @@ def chain(moves: MarkovTables, device: Ints, rng: np.random.Generator, budget: M
         if cost < least:
             best, least, when = device.copy(), cost, budget.spent()
     return ints(best), least
-
-
-def _moves(problem: Problem, units: Units) -> MarkovTables:
-    level, place_of = bottom_levels(problem), rank_of(topological_order(problem.tasks, problem.src, problem.dst))
-    pes = elements(units)
-    offset = offsets(np.bincount(units.unit, minlength=len(units.memory)))
-    return MarkovTables(
-        prepared=prepare(problem),
-        order=ints(np.lexsort((place_of, -level))),
-        device=np.stack([devices_at(problem, np.full(problem.tasks, there)) for there in pes]),
-        choices=units.allowed[:, pes],
-        offset=offset,
-        member=np.argsort(units.unit, kind="stable"),
-    )
-
-
-def _starts(problem: Problem, units: Units, seed: int) -> list[Ints]:
-    """Initial placements, [u] locations each: contiguous layers, one location, random."""
-    pes, order = elements(units), order_of_layers(problem, units)
-    ticks = np.bincount(units.unit, weights=mean_ticks(problem), minlength=len(units.memory))[order]
-    share = np.empty(len(order), dtype=np.int64)
-    share[order] = ((np.cumsum(ticks) - ticks / 2) * len(pes) / max(ticks.sum(), 1)).astype(np.int64)
-    drawn = np.random.default_rng(seed).integers(0, len(pes), len(order))
-    wished = [pes[np.minimum(share, len(pes) - 1)], np.full(len(order), pes[0]), pes[drawn]]
-    unit, first = np.arange(len(order)), units.allowed.argmax(axis=1)
-    return [np.where(units.allowed[unit, at], at, first) for at in wished]

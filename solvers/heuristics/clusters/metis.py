@@ -13,9 +13,9 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency
-from solvers.heuristics.clusters.load_balance import glb
+from solvers.heuristics.clusters.linear_clustering import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.means import mean_ticks, mean_transfers
+from solvers.heuristics.lists.list_schedule import mean_ticks, mean_transfers
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
@@ -38,7 +38,12 @@ def place(problem: Problem, options: Options) -> Placement:
     weight = np.zeros((len(pes), len(pes)), dtype=np.int64)
     for k, there in enumerate(pes):
         np.add.at(weight[:, k], part, np.where(allowed[free, there], ticks[free] + 1, 0))
-    at = pes[_matched(weight)[part]]
+    # Parts by falling greatest weight, each to the free element that can run most of it.
+    column, unused = np.zeros(len(weight), dtype=np.int64), np.ones(len(weight), dtype=bool)
+    for row in np.argsort(-weight.max(axis=1, initial=0), kind="stable"):
+        column[row] = int(np.where(unused, weight[row], -1).argmax())
+        unused[column[row]] = False
+    at = pes[column[part]]
     only = allowed.copy()
     there = allowed[free, at]
     only[free[there]] = False
@@ -47,39 +52,34 @@ def place(problem: Problem, options: Options) -> Placement:
 
 
 def partition(problem: Problem, unit: Ints, free: Ints, sizes: tuple[Ints, int], seed: int) -> Ints:
-    """[f] the part of each of the units `free`. sizes: [u] weights, and the number of parts."""
+    """Return [f] the part of each of the units `free`. sizes: [u] weights, and the number of parts."""
     import pymetis
 
     weight, parts = sizes
     if parts < 2 or len(free) <= parts:
         return ints(np.arange(len(free)) % max(parts, 1))
-    alone = _giants(weight[free], parts)
+    # Heaviest first, vertices have a part of their own as long as one is `_GIANT` shares of what is left.
+    by, left, giants = np.argsort(-weight[free], kind="stable")[: parts - 1], int(weight[free].sum()), 0
+    for vertex in weight[free][by].tolist():
+        if left == 0 or vertex * (parts - giants) < _GIANT * left:
+            break
+        left, giants = left - vertex, giants + 1
+    alone = by[:giants]
     if len(alone):
         part, rest = np.zeros(len(free), dtype=np.int64), np.delete(np.arange(len(free)), alone)
         part[alone] = np.arange(len(alone))
         part[rest] = len(alone) + partition(problem, unit, free[rest], (weight, parts - len(alone)), seed)
         return ints(part)
     offset, other, ticks = _undirected(problem, unit, free)
-    options = pymetis.Options(seed=seed % 2**31)
-    found = pymetis.part_graph(
+    solution = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(offset.astype(np.int32), other.astype(np.int32)),
         vweights=_scaled(np.maximum(weight[free], not weight[free].any()), 0).astype(np.int32),
         eweights=_scaled(ticks, 1).astype(np.int32),
         recursive=False,
-        options=options,
+        options=pymetis.Options(seed=seed % 2**31),
     )
-    return ints(np.asarray(found[1]))
-
-
-def _giants(weight: Ints, parts: int) -> Ints:
-    """The vertices that have a part of their own: heaviest first, as long as one is `_GIANT` shares of what is left."""
-    by, left = np.argsort(-weight, kind="stable")[: parts - 1], int(weight.sum())
-    for k, vertex in enumerate(by.tolist()):
-        if left == 0 or weight[vertex] * (parts - k) < _GIANT * left:
-            return ints(by[:k])
-        left -= int(weight[vertex])
-    return ints(by)
+    return ints(np.asarray(solution[1]))
 
 
 def _undirected(problem: Problem, unit: Ints, free: Ints) -> tuple[Ints, Ints, Ints]:
@@ -111,12 +111,3 @@ def _scaled(weight: Ints, least: int) -> Ints:
     if total > _MOST:
         weight = np.rint(weight * (_MOST / total)).astype(np.int64)
     return np.maximum(weight, least)
-
-
-def _matched(weight: Ints) -> Ints:
-    """[k] column of each row of a square matrix: rows by falling greatest weight, each its heaviest free column."""
-    column, free = np.zeros(len(weight), dtype=np.int64), np.ones(len(weight), dtype=bool)
-    for row in np.argsort(-weight.max(axis=1, initial=0), kind="stable"):
-        column[row] = int(np.where(free, weight[row], -1).argmax())
-        free[column[row]] = False
-    return column

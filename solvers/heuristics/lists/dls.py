@@ -24,8 +24,7 @@ from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.lists import list_schedule
-from solvers.heuristics.lists.list_schedule import ListTables, PartialSchedule
-from solvers.heuristics.lists.ranks import PathWeights, by_level, upward
+from solvers.heuristics.lists.list_schedule import ListTables, PartialSchedule, PathWeights, by_level, upward
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
@@ -53,7 +52,7 @@ class _LevelQueues(NamedTuple):
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
-    """The schedule's devices and starts. O(e l + n m log n)."""
+    """Return the schedule's devices and starts. O(e l + n m log n)."""
     median = adjusted_median(problem)
     level = upward(problem, PathWeights(median, np.zeros(problem.edges, dtype=np.int64), 1))
     order = by_level(problem, level)
@@ -61,14 +60,10 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     growing = list_schedule.begin(tables)
     m, n = problem.devices, problem.tasks
     queues = _LevelQueues(
-        key=np.empty((3, m, n), dtype=np.int64),
-        item=np.empty((3, m, n), dtype=np.int64),
-        size=np.zeros((3, m), dtype=np.int64),
-        free=np.zeros(m, dtype=np.int64),
-        order=order,
-        turn=rank_of(order),
+        key=np.empty((3, m, n), dtype=np.int64), item=np.empty((3, m, n), dtype=np.int64),
+        size=np.zeros((3, m), dtype=np.int64), free=np.zeros(m, dtype=np.int64), order=order, turn=rank_of(order),
         level=level + median,
-    )
+    )  # fmt: skip
     _run(tables, growing, queues)
     return list_schedule.placement_of(growing)
 
@@ -84,49 +79,36 @@ def adjusted_median(problem: Problem) -> Ints:
 
 @routine
 def _run(t: ListTables, s: PartialSchedule, q: _LevelQueues) -> None:
+    key, item, size, free, arrival, order = q.key, q.item, q.size, q.free, s.ready, q.order
+    duration, location = t.duration, t.location
     freed = list_schedule.sources(t, s)
     for _ in range(len(t.order)):
+        # What became ready is offered to every device that can take it.
         for k in range(freed):
-            _queue(t, s, q, s.freed[k])
+            task = s.freed[k]
+            list_schedule.arrivals(t, s, t.guide[task])
+            allowed, home, place = t.allowed[t.unit[task]], s.at[t.unit[task]], q.turn[task]
+            for d in range(len(free)):
+                if duration[task, d] < 0 or not allowed[location[d]] or (home >= 0 and home != location[d]):
+                    continue
+                ready, level = arrival[location[d]], q.level[task] - duration[task, d]
+                if ready <= free[d]:
+                    _push(key, item, size, (_OPEN, d), (-level, place))
+                else:
+                    _push(key, item, size, (_ARRIVING, d), (ready, place))
+                    _push(key, item, size, (_HOPEFUL, d), (ready - level, place))
         _settle_queues(t, s, q)
-        task, d = _highest(q)
-        freed = list_schedule.append(t, s, q.free, (task, d))
-
-
-@subroutine
-def _queue(t: ListTables, s: PartialSchedule, q: _LevelQueues, task: int) -> None:
-    """Offer a task that became ready to every device that can take it."""
-    list_schedule.arrivals(t, s, t.guide[task])
-    key, item, size, free, arrival = q.key, q.item, q.size, q.free, s.ready
-    allowed, duration, location, home = t.allowed[t.unit[task]], t.duration, t.location, s.at[t.unit[task]]
-    place = q.turn[task]
-    for d in range(len(free)):
-        here = location[d]
-        if duration[task, d] < 0 or not allowed[here] or (home >= 0 and home != here):
-            continue
-        ready, level = arrival[here], q.level[task] - duration[task, d]
-        if ready <= free[d]:
-            _push(key, item, size, (_OPEN, d), (-level, place))
-        else:
-            _push(key, item, size, (_ARRIVING, d), (ready, place))
-            _push(key, item, size, (_HOPEFUL, d), (ready - level, place))
-
-
-@subroutine
-def _highest(q: _LevelQueues) -> tuple[int, int]:
-    """The task and the device of the highest dynamic level; the tops of all heaps hold."""
-    key, item, size, free = q.key, q.item, q.size, q.free
-    best, lowest, at = -1, 0, 0
-    for d in range(len(free)):
-        for heap in (_OPEN, _HOPEFUL):
-            if size[heap, d] == 0:
-                continue
-            negated, place = key[heap, d, 0], item[heap, d, 0]
-            if heap == _OPEN:
-                negated += free[d]
-            if best < 0 or negated < lowest or (negated == lowest and place < at):
-                best, lowest, at = d, negated, place
-    return q.order[at], best
+        best, lowest, first = -1, 0, 0
+        for d in range(len(free)):
+            for heap in (_OPEN, _HOPEFUL):
+                if size[heap, d] == 0:
+                    continue
+                negated, place = key[heap, d, 0], item[heap, d, 0]
+                if heap == _OPEN:
+                    negated += free[d]
+                if best < 0 or negated < lowest or (negated == lowest and place < first):
+                    best, lowest, first = d, negated, place
+        freed = list_schedule.append(t, s, free, (order[first], best))
 
 
 @subroutine

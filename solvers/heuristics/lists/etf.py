@@ -17,10 +17,16 @@ import numpy as np
 
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import routine, subkernel, subroutine
+from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.lists import list_schedule
-from solvers.heuristics.lists.list_schedule import ListTables, PartialSchedule
-from solvers.heuristics.lists.ranks import by_level, mean_weights, upward, without_transfers
+from solvers.heuristics.lists.list_schedule import (
+    ListTables,
+    PartialSchedule,
+    by_level,
+    mean_weights,
+    upward,
+    without_transfers,
+)
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
@@ -48,70 +54,54 @@ class _StartQueues(NamedTuple):
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
-    """The schedule's devices and starts. O(e l + n m log n)."""
+    """Return the schedule's devices and starts. O(e l + n m log n)."""
     level = upward(problem, without_transfers(mean_weights(problem)))
     order = by_level(problem, level)
     tables = list_schedule.tables_of(problem, order)
     growing = list_schedule.begin(tables)
     m, n = problem.devices, problem.tasks
     queues = _StartQueues(
-        time=np.empty((m, n), dtype=np.int64),
-        later=np.empty((m, n), dtype=np.int64),
-        now=np.empty((m, n), dtype=np.int64),
-        size=np.zeros((2, m), dtype=np.int64),
-        free=np.zeros(m, dtype=np.int64),
-        order=order,
-        turn=rank_of(order),
-    )
+        time=np.empty((m, n), dtype=np.int64), later=np.empty((m, n), dtype=np.int64),
+        now=np.empty((m, n), dtype=np.int64), size=np.zeros((2, m), dtype=np.int64), free=np.zeros(m, dtype=np.int64),
+        order=order, turn=rank_of(order),
+    )  # fmt: skip
     _run(tables, growing, queues)
     return list_schedule.placement_of(growing)
 
 
 @routine
 def _run(t: ListTables, s: PartialSchedule, q: _StartQueues) -> None:
+    times, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
+    duration, location, arrival = t.duration, t.location, s.ready
     freed = list_schedule.sources(t, s)
     for _ in range(len(t.order)):
+        # What became ready is offered to every device that can take it.
         for k in range(freed):
-            _queue(t, s, q, s.freed[k])
+            task = s.freed[k]
+            list_schedule.arrivals(t, s, t.guide[task])
+            allowed, home, place = t.allowed[t.unit[task]], s.at[t.unit[task]], q.turn[task]
+            for d in range(len(free)):
+                here = location[d]
+                if duration[task, d] < 0 or not allowed[here] or (home >= 0 and home != here):
+                    continue
+                if arrival[here] <= free[d]:
+                    size[_NOW, d] = push(now[d], now[d], size[_NOW, d], (place, place))
+                else:
+                    size[_LATER, d] = push(times[d], later[d], size[_LATER, d], (arrival[here], place))
         _settle_queues(t, s, q)
-        task, d = _earliest(t.duration, q)
-        freed = list_schedule.append(t, s, q.free, (task, d))
-
-
-@subroutine
-def _queue(t: ListTables, s: PartialSchedule, q: _StartQueues, task: int) -> None:
-    """Offer a task that became ready to every device that can take it."""
-    list_schedule.arrivals(t, s, t.guide[task])
-    time, later, now, size, free, arrival = q.time, q.later, q.now, q.size, q.free, s.ready
-    allowed, duration, location, home = t.allowed[t.unit[task]], t.duration, t.location, s.at[t.unit[task]]
-    place = q.turn[task]
-    for d in range(len(free)):
-        here = location[d]
-        if duration[task, d] < 0 or not allowed[here] or (home >= 0 and home != here):
-            continue
-        if arrival[here] <= free[d]:
-            size[_NOW, d] = push(now[d], now[d], size[_NOW, d], (place, place))
-        else:
-            size[_LATER, d] = push(time[d], later[d], size[_LATER, d], (arrival[here], place))
-
-
-@subkernel
-def _earliest(duration: Ints, q: _StartQueues) -> tuple[int, int]:
-    """The task that can start first of all, and the device; the tops of all heaps hold."""
-    times, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
-    best, start, at = -1, 0, 0
-    for d in range(len(free)):
-        if size[_NOW, d] > 0:
-            time, place = free[d], now[d, 0]
-        elif size[_LATER, d] > 0:
-            time, place = times[d, 0], later[d, 0]
-        else:
-            continue
-        first = best < 0 or time < start or (time == start and place < at)
-        tie = best >= 0 and time == start and place == at
-        if first or (tie and duration[order[place], d] < duration[order[place], best]):
-            best, start, at = d, time, place
-    return order[at], best
+        best, start, first = -1, 0, 0
+        for d in range(len(free)):
+            if size[_NOW, d] > 0:
+                time, place = free[d], now[d, 0]
+            elif size[_LATER, d] > 0:
+                time, place = times[d, 0], later[d, 0]
+            else:
+                continue
+            better = best < 0 or time < start or (time == start and place < first)
+            tie = best >= 0 and time == start and place == first
+            if better or (tie and duration[order[place], d] < duration[order[place], best]):
+                best, start, first = d, time, place
+        freed = list_schedule.append(t, s, free, (order[first], best))
 
 
 @subroutine

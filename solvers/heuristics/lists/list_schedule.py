@@ -1,4 +1,4 @@
-"""Shared parts of the literature's list schedulers: readiness, arrivals, and the partial schedule.
+"""Shared parts of the literature's list schedulers: mean costs, levels, readiness, arrivals, and the partial schedule.
 
 Their model of communication: a payload takes its transfer's ticks between two locations and none within one, and
 links are never busy. A payload is sent once to a location, where every consumer finds it; without contention it is
@@ -8,20 +8,21 @@ Processors are the devices. What the sources do not have is kept all the same: t
 decides the location of the whole unit, and a task is offered only to devices that can run it.
 
 A source of the graph (a variable) is taken just before the first of its readers and offered to the devices as if it
-were that reader (`solvers.heuristics.lists.guides`); it then runs as early as it can there. The tasks with one guide
+were that reader (`solvers.heuristics.eft_pass`); it then runs as early as it can there. The tasks with one guide
 are a *chain*: its sources and then the guide itself, ready one after the other once all its other inputs are placed.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, rank_of
-from solvers.compiled.dag import adjacency
-from solvers.compiled.kernels import inlined, kernel, subkernel
-from solvers.heuristics.lists.guides import guided
+from solvers.arrays import Bools, Ints, ints, offsets, rank_of
+from solvers.compiled.dag import adjacency, topological_order
+from solvers.compiled.kernels import inlined, routine, subkernel
+from solvers.heuristics.eft_pass import guided
 from solvers.heuristics.methods import Placement
-from solvers.problem import Problem
+from solvers.problem import MOST, Problem
 from solvers.structure.units import placeable_units
 from solvers.timing.replay import prepare
 
@@ -74,7 +75,7 @@ class PartialSchedule(NamedTuple):
 
 
 def tables_of(problem: Problem, order: Ints) -> ListTables:
-    """The tables of a problem. order: [n] tasks by priority, a topological order. O(e log e + n log n).
+    """Return the tables of a problem. order: [n] tasks by priority, a topological order. O(e log e + n log n).
 
     ValueError when some unit can be at no location.
     """
@@ -84,56 +85,31 @@ def tables_of(problem: Problem, order: Ints) -> ListTables:
     first = np.full(problem.tasks, -1, dtype=np.int64)
     first[guide[ordered[::-1]]] = np.arange(problem.tasks)[::-1]
     return ListTables(
-        enters=enters,
-        tail=problem.src[edge],
-        carried=problem.payload[edge],
-        leaves=g.offset,
-        head=g.head,
-        duration=problem.duration,
-        location=problem.location,
-        transfer=problem.transfer,
-        path_class=problem.path_class,
-        unit=units.unit,
-        allowed=units.allowed,
-        order=ordered,
-        place=rank_of(ordered),
-        guide=guide,
-        first=first,
-    )
+        enters=enters, tail=problem.src[edge], carried=problem.payload[edge], leaves=g.offset, head=g.head,
+        duration=problem.duration, location=problem.location, transfer=problem.transfer, path_class=problem.path_class,
+        unit=units.unit, allowed=units.allowed, order=ordered, place=rank_of(ordered), guide=guide, first=first,
+    )  # fmt: skip
 
 
 def begin(t: ListTables) -> PartialSchedule:
-    """The schedule of no task."""
-    n = len(t.order)
-    s = PartialSchedule(
-        device=np.full(n, -1, dtype=np.int64),
-        start=np.zeros(n, dtype=np.int64),
-        finish=np.zeros(n, dtype=np.int64),
-        before=np.zeros(n + 1, dtype=np.int64),
-        at=np.full(len(t.allowed), -1, dtype=np.int64),
-        waiting=np.zeros(n, dtype=np.int64),
-        ready=np.empty(t.allowed.shape[1], dtype=np.int64),
-        freed=np.empty(n, dtype=np.int64),
-    )
-    _count(t, s.waiting)
-    return s
+    """Return the schedule of no task."""
+    n, reader = len(t.order), t.guide[t.head]
+    apart = reader != np.repeat(t.guide, np.diff(t.leaves))
+    return PartialSchedule(
+        device=np.full(n, -1, dtype=np.int64), start=np.zeros(n, dtype=np.int64), finish=np.zeros(n, dtype=np.int64),
+        before=np.zeros(n + 1, dtype=np.int64), at=np.full(len(t.allowed), -1, dtype=np.int64),
+        waiting=np.bincount(reader[apart], minlength=n).astype(np.int64),
+        ready=np.empty(t.allowed.shape[1], dtype=np.int64), freed=np.empty(n, dtype=np.int64),
+    )  # fmt: skip
 
 
 def placement_of(s: PartialSchedule) -> Placement:
-    """The devices, and the tasks by start. O(n log n).
+    """Return the devices, and the tasks by start. O(n log n).
 
     Of two tasks that start at once on one device the first takes no ticks, and so ends first; what else is tied is in
     the order in which it was placed, which is a topological one.
     """
     return Placement(device=s.device, rank=rank_of(np.lexsort((s.before[:-1], s.finish, s.start))))
-
-
-@kernel
-def _count(t: ListTables, waiting: Ints) -> None:
-    for task in range(len(t.order)):
-        for k in range(t.leaves[task], t.leaves[task + 1]):
-            if t.guide[t.head[k]] != t.guide[task]:
-                waiting[t.guide[t.head[k]]] += 1
 
 
 @subkernel
@@ -221,3 +197,144 @@ def settle(t: ListTables, s: PartialSchedule, task: int, slot: tuple[int, int]) 
     s.at[t.unit[task]] = t.location[d]
     s.before[task] = s.before[-1]
     s.before[-1] += 1
+
+
+class MeanCostGraph(NamedTuple):
+    """The tasks in topological order, from here on called by their places in it, with mean costs."""
+
+    order: Ints
+    """[n] the task at each place."""
+    took: Ints
+    """[n] mean ticks of the task at each place."""
+    offset: Ints
+    """[n + 1] where the edges that leave each place start in `head` and `ticks`."""
+    head: Ints
+    """[e] places of the successors, rising for each tail."""
+    ticks: Ints
+    """[e] mean ticks of each edge's payload."""
+    entry: Ints
+    """[n + 1] where the edges that enter each place start in `tail` and `cost`."""
+    tail: Ints
+    """[e] places of the predecessors."""
+    cost: Ints
+    """[e] mean ticks of each edge's payload, in the order of `tail`."""
+
+
+def mean_ticks(problem: Problem) -> Ints:
+    """Return [n] mean ticks of each task over the devices that can run it, rounded up, as in HEFT (Topcuoglu 2002)."""
+    allowed = np.count_nonzero(problem.allowed, axis=1)
+    return ints(-(-np.where(problem.allowed, problem.duration, 0).sum(axis=1) // allowed))
+
+
+def mean_transfers(problem: Problem, places: Ints) -> Ints:
+    """[p] mean ticks of each payload over all ordered pairs of `places` (locations), rounded; 0 without a pair."""
+    if len(places) < 2:
+        return ints(np.zeros(problem.payloads, dtype=np.int64))
+    pairs = problem.path_class[np.ix_(places, places)][~np.eye(len(places), dtype=bool)]
+    share = np.bincount(pairs, minlength=problem.transfer.shape[1]) / len(pairs)
+    return ints(np.rint(problem.transfer @ share).astype(np.int64))
+
+
+def edge_ticks(problem: Problem, sent: Ints) -> Ints:
+    """Return [e] ticks of each edge when its payload takes `sent`, [p]; 0 where it carries none."""
+    ticks = np.zeros(problem.edges, dtype=np.int64)
+    carries = problem.payload >= 0
+    ticks[carries] = sent[problem.payload[carries]]
+    return ints(ticks)
+
+
+def dag_of(problem: Problem, took: Ints, ticks: Ints) -> MeanCostGraph:
+    """Return the graph with the costs of its tasks, [n], and edges, [e]. O(n + e log e)."""
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    place = rank_of(order)
+    by = np.lexsort((place[problem.dst], place[problem.src]))
+    tail, head, ticks = place[problem.src[by]], place[problem.dst[by]], ticks[by]
+    offset = offsets(np.bincount(tail, minlength=problem.tasks))
+    entry, entering = adjacency(problem.tasks, head)
+    return MeanCostGraph(order, took[order], offset, head, ticks, entry, tail[entering], ticks[entering])
+
+
+class PathWeights(NamedTuple):
+    """Weights of tasks and edges on a path."""
+
+    took: Ints
+    """[n] what each task counts."""
+    carried: Ints
+    """[e] what each edge counts."""
+    scale: int
+    """Units of `took` and `carried` in a tick."""
+
+
+def mean_weights(problem: Problem) -> PathWeights:
+    """Mean ticks of a task over the devices that can run it, and of a payload over the pairs of different locations.
+
+    Means are fractions, and a list scheduler asks whether two levels are equal: the unit is that part of a tick in
+    which all of them are whole. Where 64 bits cannot hold paths of such, it is the tick, and means are rounded.
+    O(n m + p c + e).
+    """
+    count = np.count_nonzero(problem.allowed, axis=1)
+    off = problem.path_class[~np.eye(problem.locations, dtype=bool)]
+    pairs = max(len(off), 1)
+    share = np.bincount(off, minlength=problem.transfer.shape[1])
+    scale = math.lcm(pairs, *np.unique(count).tolist())
+    longest = sum(float(x.max(axis=1, initial=0).sum(dtype=np.float64)) for x in (problem.duration, problem.transfer))
+    duration = np.where(problem.allowed, problem.duration, 0)
+    if longest * scale * (problem.devices + pairs) < MOST:
+        took = duration.sum(axis=1) * (scale // np.maximum(count, 1))
+        sent = (problem.transfer @ share) * (scale // pairs)
+    else:
+        scale = 1
+        took = np.rint(duration.sum(axis=1, dtype=np.float64) / count).astype(np.int64)
+        sent = np.rint(problem.transfer @ (share / pairs)).astype(np.int64)
+    carried = np.zeros(problem.edges, dtype=np.int64)
+    carries = problem.payload >= 0
+    carried[carries] = sent[problem.payload[carries]]
+    return PathWeights(took, carried, scale)
+
+
+def without_transfers(weights: PathWeights) -> PathWeights:
+    """Return the same tasks, with edges that count nothing: the weights of static levels."""
+    return weights._replace(carried=np.zeros_like(weights.carried))
+
+
+def upward(problem: Problem, weights: PathWeights) -> Ints:
+    """Return [n] weight of the heaviest path from each task, itself included, to the end. O(n + e log e).
+
+    The upward rank of Topcuoglu, Hariri and Wu 2002; without transfers the static level of Sih and Lee 1993.
+    """
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    offset, edge = adjacency(problem.tasks, problem.src)
+    return _heaviest(order[::-1].copy(), weights.took, (offset, problem.dst[edge], weights.carried[edge]))
+
+
+def downward(problem: Problem, weights: PathWeights) -> Ints:
+    """Return [n] weight of the heaviest path from the start to each task, itself not included. O(n + e log e).
+
+    The downward rank of Topcuoglu, Hariri and Wu 2002.
+    """
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    offset, edge = adjacency(problem.tasks, problem.dst)
+    arrived = (offset, problem.src[edge], weights.carried[edge])
+    return _heaviest(order, weights.took, arrived) - weights.took
+
+
+def by_level(problem: Problem, level: Ints) -> Ints:
+    """Return [n] tasks by falling level, ties in topological order.
+
+    level: [n], never less than that of a successor. A topological order then.
+    """
+    place = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
+    return np.lexsort((place, -level))
+
+
+@routine
+def _heaviest(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
+    """Compute for each task of `order` its weight plus the maximum over its edges of edge weight and next level."""
+    offset, other, carried = edges
+    level = took.copy()
+    for task in order:
+        most = 0
+        for k in range(offset[task], offset[task + 1]):
+            most = max(most, carried[k] + level[other[k]])
+        level[task] += most
+    return level

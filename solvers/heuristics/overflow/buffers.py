@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, bools, rank_of
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.footprint import Footprint
 from solvers.memory.usage import roots, shared, spans
@@ -71,7 +71,7 @@ class BufferLives(NamedTuple):
 def lives_of(
     problem: Problem, footprint: Footprint, schedule: Schedule, unit: Ints, negligible: int = 0
 ) -> BufferLives:
-    """The tables of a valid schedule, without the smallest families, which hold `negligible` bytes at most in all.
+    """Return the tables of a valid schedule, without the smallest families, of `negligible` bytes at most in all.
 
     O((n + b + r + t) log).
     """
@@ -84,31 +84,27 @@ def lives_of(
     place = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     # What uses another's bytes is made later.
     by = np.lexsort((-place[f.maker], root))
-    by = by[_matters(f.size, root, negligible // max(problem.locations, 1))[by]]
+    # The smallest families, of which one copy of each has this share of the bytes in all, do not matter.
+    largest = np.zeros(len(root), dtype=np.int64)
+    np.maximum.at(largest, root, f.size)
+    families = np.unique(root)
+    families = families[np.argsort(largest[families], kind="stable")]
+    matters = np.ones(len(root), dtype=np.bool_)
+    matters[families[np.cumsum(largest[families]) <= negligible // max(problem.locations, 1)]] = False
+    by = by[matters[root][by]]
     first = np.flatnonzero(np.diff(root[by], prepend=-1))
     times = _times(problem, schedule, ticks)
-    over = _last_use(f, times)[by]
+    # [b] first position at which no task nor transfer, real or possible, has to do with a buffer any more.
+    over, received = times["gone"][f.maker], times["fresh"].copy()
+    np.maximum.at(received, np.repeat(np.arange(len(received)), np.diff(times["sent"])), times["sent_gone"])
+    np.maximum.at(over, f.read_buffer, times["gone"][f.read_by])
+    np.maximum.at(over, f.read_buffer, np.append(received, 0)[f.read_payload])
+    over = over[by]
     return BufferLives(
-        unit=unit,
-        scratch=f.scratch,
-        family=_starts(np.append(first, len(by))),
-        over=np.maximum.reduceat(over, first) if len(first) else over,
-        maker=f.maker[by],
-        size=f.size[by],
-        **_bundles(f, by, uses, times["gone"][f.read_by] * (int(unit.max(initial=0)) + 1) + unit[f.read_by]),
-        **times,
-    )
-
-
-def _matters(size: Ints, root: Ints, negligible: int) -> Bools:
-    """[b] whether a buffer is not of the smallest families, of which one copy of each has `negligible` bytes in all."""
-    most = np.zeros(len(root), dtype=np.int64)
-    np.maximum.at(most, root, size)
-    families = np.unique(root)
-    families = families[np.argsort(most[families], kind="stable")]
-    matters = np.ones(len(root), dtype=np.bool_)
-    matters[families[np.cumsum(most[families]) <= negligible]] = False
-    return bools(matters[root])
+        unit=unit, scratch=f.scratch, family=_starts(np.append(first, len(by))),
+        over=np.maximum.reduceat(over, first) if len(first) else over, maker=f.maker[by], size=f.size[by],
+        **_bundles(f, by, uses, times["gone"][f.read_by] * (int(unit.max(initial=0)) + 1) + unit[f.read_by]), **times,
+    )  # fmt: skip
 
 
 def _bundles(f: Footprint, by: Ints, uses: Ints, late: Ints) -> dict[str, Ints]:
@@ -157,17 +153,8 @@ def _times(problem: Problem, s: Schedule, ticks: Ints) -> dict[str, Ints]:
     }
 
 
-def _last_use(f: Footprint, times: dict[str, Ints]) -> Ints:
-    """[b] first position at which no task nor transfer, real or possible, has to do with a buffer any more."""
-    over, received = times["gone"][f.maker], times["fresh"].copy()
-    np.maximum.at(received, np.repeat(np.arange(len(received)), np.diff(times["sent"])), times["sent_gone"])
-    np.maximum.at(over, f.read_buffer, times["gone"][f.read_by])
-    np.maximum.at(over, f.read_buffer, np.append(received, 0)[f.read_payload])
-    return over
-
-
 def mean_transfer(problem: Problem) -> Ints:
-    """[p] ticks of each payload, mean over all pairs of locations."""
+    """Return [p] ticks of each payload, mean over all pairs of locations."""
     if problem.locations < 2:
         return np.zeros(problem.payloads, dtype=np.int64)
     pairs = problem.path_class[~np.eye(problem.locations, dtype=bool)]
@@ -188,7 +175,7 @@ def bytes_at(problem: Problem, footprint: Footprint, schedule: Schedule, ticks: 
 
 
 def axis(s: Schedule) -> Ints:
-    """[k] the tick of each position."""
+    """Return [k] the tick of each position."""
     ticks = np.unique(np.concatenate([[0], s.start, s.sent_start]))
     return ticks[:: -(-len(ticks) // _POSITIONS)]
 

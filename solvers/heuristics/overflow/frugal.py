@@ -7,7 +7,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import inlined, routine, subkernel, subroutine
+from solvers.compiled.kernels import routine, subroutine
 from solvers.footprint import Footprint
 from solvers.memory.usage import roots
 from solvers.problem import Problem
@@ -49,7 +49,7 @@ class _OrderingQueue(NamedTuple):
 
 
 def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
-    """[n] tasks in a topological order that keeps little alive on this placement. O((n + e + r) log n).
+    """Return [n] tasks in a topological order that keeps little alive on this placement. O((n + e + r) log n).
 
     Of the tasks that are ready, those that free at least what they make come first; within each kind, by falling
     bottom level. A training step's weight gradients have low levels: listed by level alone they wait, and the
@@ -71,58 +71,53 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
     freed, single = np.zeros(n, dtype=np.int64), left == 1
     np.add.at(freed, rest[single], uses.size[single])
     queue = _OrderingQueue(
-        place=place,
-        made=made,
-        waiting=np.bincount(problem.dst, minlength=n).astype(np.int64),
-        left=left,
-        rest=rest,
-        freed=freed,
-        early=np.zeros(n, dtype=np.bool_),
-        done=np.zeros(n, dtype=np.bool_),
-        key=np.empty(2 * n, dtype=np.int64),
-        item=np.empty(2 * n, dtype=np.int64),
-        length=np.zeros(1, dtype=np.int64),
-    )
+        place=place, made=made, waiting=np.bincount(problem.dst, minlength=n).astype(np.int64), left=left, rest=rest,
+        freed=freed, early=np.zeros(n, dtype=np.bool_), done=np.zeros(n, dtype=np.bool_),
+        key=np.empty(2 * n, dtype=np.int64), item=np.empty(2 * n, dtype=np.int64), length=np.zeros(1, dtype=np.int64),
+    )  # fmt: skip
     return _order(offset, problem.dst[edge], uses, queue)
 
 
 @routine
 def _order(offset: Ints, head: Ints, uses: _PileReads, q: _OrderingQueue) -> Ints:
     n = len(q.place)
+    # Arrays are taken out of their tuples before the loop: each look into a tuple counts a reference.
+    (first, piles), size, left, rest, freed = uses.task, uses.size, q.left, q.rest, q.freed
+    place, waiting, done, early = q.place, q.waiting, q.done, q.early
     task_at = np.empty(n, dtype=np.int64)
-    task_at[q.place] = np.arange(n)
+    task_at[place] = np.arange(n)
     order = np.empty(n, dtype=np.int64)
     count = 0
     for task in range(n):
-        if q.waiting[task] == 0:
+        if waiting[task] == 0:
             _enter(q, task)
     while q.length[0] > 0:
         task = task_at[q.item[0]]
         q.length[0] = drop(q.key, q.item, q.length[0])
-        if q.done[task]:
+        if done[task]:
             continue
-        q.done[task] = True
+        done[task] = True
         order[count] = task
         count += 1
-        for k in range(uses.task[0][task], uses.task[0][task + 1]):
-            _read(uses, q, task, uses.task[1][k])
+        for k in range(first[task], first[task + 1]):
+            # The last read that is left of a pile, if one is, then frees it.
+            pile = piles[k]
+            left[pile] -= 1
+            rest[pile] -= task
+            if left[pile] == 1:
+                freed[rest[pile]] += size[pile]
         for k in range(offset[task], offset[task + 1]):
-            q.waiting[head[k]] -= 1
-            if q.waiting[head[k]] == 0:
+            waiting[head[k]] -= 1
+            if waiting[head[k]] == 0:
                 _enter(q, head[k])
-        for k in range(uses.task[0][task], uses.task[0][task + 1]):
-            if q.left[uses.task[1][k]] == 1:
-                _promote(q, q.rest[uses.task[1][k]])
+        for k in range(first[task], first[task + 1]):
+            # A task that is ready is queued again once it has become one that frees.
+            last = rest[piles[k]]
+            ready = left[piles[k]] == 1 and waiting[last] == 0 and not done[last]
+            if ready and not early[last] and freed[last] >= q.made[last]:
+                early[last] = True
+                q.length[0] = push(q.key, q.item, q.length[0], (place[last], place[last]))
     return order
-
-
-@inlined
-def _read(uses: _PileReads, q: _OrderingQueue, task: int, pile: int) -> None:
-    """A task has read a pile, which the last one left to read it, if one is, then frees."""
-    q.left[pile] -= 1
-    q.rest[pile] -= task
-    if q.left[pile] == 1:
-        q.freed[q.rest[pile]] += uses.size[pile]
 
 
 @subroutine
@@ -131,11 +126,3 @@ def _enter(q: _OrderingQueue, task: int) -> None:
     q.early[task] = q.freed[task] >= q.made[task]
     key = q.place[task] if q.early[task] else q.place[task] + len(q.place)
     q.length[0] = push(q.key, q.item, q.length[0], (key, q.place[task]))
-
-
-@subkernel
-def _promote(q: _OrderingQueue, task: int) -> None:
-    """Queue a task again, if it is ready and has become one that frees."""
-    if q.waiting[task] == 0 and not q.done[task] and not q.early[task] and q.freed[task] >= q.made[task]:
-        q.early[task] = True
-        q.length[0] = push(q.key, q.item, q.length[0], (q.place[task], q.place[task]))

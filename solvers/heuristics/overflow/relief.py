@@ -22,15 +22,17 @@ from itertools import islice
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
-from solvers.deadlines import Late, never
+from solvers.compiled.dag import topological_order
+from solvers.deadlines import Late, after, never
 from solvers.footprint import Footprint
-from solvers.heuristics.clusters.load_balance import glb
+from solvers.heuristics.clusters.linear_clustering import glb
 from solvers.heuristics.devices_of_location import devices_at
+from solvers.heuristics.list_solver import packings
 from solvers.heuristics.overflow.frugal import frugal_order
-from solvers.heuristics.overflow.sweep import location_of, relieved
-from solvers.heuristics.packing import packings
-from solvers.memory.usage import usage
+from solvers.heuristics.overflow.move_out import location_of, relieved
+from solvers.memory.usage import fits, usage
 from solvers.problem import Problem
+from solvers.result import ANSWERED, FAILED, Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.structure.units import units_of
 from solvers.timing.replay import bottom_levels, prepare, replay
@@ -150,18 +152,14 @@ class _RepairSearch:
         self.best: Relief
 
     def judge(self, device: Ints, order: _Order) -> Relief:
-        """A placement as it is, which is kept if it is the best."""
+        """Return a placement as it is, which is kept if it is the best."""
         schedule, rank = order(device)
         peak = usage(self.problem, self.footprint, schedule).peak
         before, after = (location_of(self.problem, self.units, d) for d in (self.device, device))
         found = Relief(
-            device=device,
-            rank=rank,
-            schedule=schedule,
-            peak=peak,
-            short=ints(np.maximum(peak - self.problem.capacity, 0)),
-            moved=int(np.count_nonzero(before != after)),
-        )
+            device=device, rank=rank, schedule=schedule, peak=peak,
+            short=ints(np.maximum(peak - self.problem.capacity, 0)), moved=int(np.count_nonzero(before != after)),
+        )  # fmt: skip
         if not hasattr(self, "best") or _merit(found) < _merit(self.best):
             self.best = found
         return found
@@ -190,12 +188,22 @@ class _RepairSearch:
         Passes judge moves by times that a move changes, and never fill a location to make room at another: in problems
         of a few dozen tasks both can matter.
         """
+
+        def few_moves(elsewhere: Bools, leaves: Bools) -> Iterator[tuple[tuple[int, int], ...]]:
+            # Moves (unit, location) that `elsewhere`, [u, l], allows: of units that should leave, then any two.
+            single = [(unit, there) for unit, there in np.argwhere(elsewhere & leaves[:, None]).tolist()]
+            yield from ((move,) for move in single)
+            for move in single:
+                for unit, there in np.argwhere(elsewhere).tolist():
+                    if unit != move[0]:
+                        yield move, (unit, there)
+
         left, helps = _WORK // (self.problem.tasks + self.problem.edges + 1), True
         while helps and not self.best.fits:
             base = self.best
             at = location_of(self.problem, self.units, base.device)
             elsewhere = self.units.allowed & (np.arange(self.problem.locations) != at[:, None])
-            for moves in islice(_few_moves(elsewhere, base.short[at] > 0), left):
+            for moves in islice(few_moves(elsewhere, base.short[at] > 0), left):
                 left -= 1
                 tried = at.copy()
                 tried[[unit for unit, _ in moves]] = [there for _, there in moves]
@@ -203,16 +211,6 @@ class _RepairSearch:
                 if self.best is not base or self.late():
                     break
             helps = self.best is not base and not self.late()
-
-
-def _few_moves(elsewhere: Bools, leaves: Bools) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Moves (unit, location) that `elsewhere`, [u, l], allows: single ones of units that should leave, then any two."""
-    single = [(unit, there) for unit, there in np.argwhere(elsewhere & leaves[:, None]).tolist()]
-    yield from ((move,) for move in single)
-    for move in single:
-        for unit, there in np.argwhere(elsewhere).tolist():
-            if unit != move[0]:
-                yield move, (unit, there)
 
 
 def _merit(found: Relief) -> tuple[int, int]:
@@ -240,3 +238,37 @@ def _starts(problem: Problem, footprint: Footprint, search: _RepairSearch) -> It
         yield _moved(problem, search.device, np.where(static > 0, packed, before)[units.unit])
     spread = glb(static + made, units.allowed, busy=problem.capacity.max() - problem.capacity)
     yield _moved(problem, search.device, spread[units.unit])
+
+
+SECONDS = 10.0
+"""For a repair, about."""
+
+
+def fitted(problem: Problem, found: Result, options: Options) -> Result:
+    """Return a result for the problem without its lives, made one for the problem with them.
+
+    A bound holds as it is: lives only exclude schedules. A schedule that fits stays, and is optimal if it was; another
+    is repaired (`relieve`), and never proves more than the bound does. Nothing is worse than `options.start`.
+    """
+    bound = max(found.lower_bound, options.lower_bound)
+    by = found.bound_by if bound == found.lower_bound else "given"
+    schedule, detail = found.schedule, found.detail
+    if schedule is not None and problem.lives is not None and not fits(problem, schedule):
+        # [n] rank by start, then finish, then position in a topological order.
+        position = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
+        order = rank_of(np.lexsort((position, schedule.finish, schedule.start)))
+        relief = relieve(problem, problem.lives, schedule.device, order=order, late=after(SECONDS))
+        schedule = relief.schedule if relief.fits else None
+        detail = "it knows of no bytes that come and go" + (
+            f": {relief.moved} tasks or groups moved to fit"
+            if relief.fits
+            else f", and no repair was found: {relief.shortfall}"
+        )
+    best = min((s for s in (schedule, options.start) if s is not None), key=lambda s: s.makespan, default=None)
+    status, limit = found.status, found.limit
+    if status not in FAILED and (status in ANSWERED or best is not None):
+        status = Status.FEASIBLE if best is not None else Status.UNKNOWN
+        limit = Limit.OTHER if found.status is Status.OPTIMAL else limit
+        if best is not None and best.makespan == bound:
+            status, limit = Status.OPTIMAL, Limit.NONE
+    return replace(found, status=status, limit=limit, schedule=best, lower_bound=bound, bound_by=by, detail=detail)

@@ -1,15 +1,116 @@
-"""A unit tried at another location: what this changes over time, and whether there is room for it."""
+"""A unit tried at another location: what this changes over time, and whether there is room for it.
+
+Bytes over time are segment trees, one a location: adding to an interval and its maximum take O(log).
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.compiled.kernels import inlined, spliced, subkernel
+from solvers.compiled.kernels import inlined, kernel, spliced, subkernel
 from solvers.heuristics.overflow.buffers import BufferLives
-from solvers.heuristics.overflow.bytes_over_time import ByteTrees, add, highest
-from solvers.heuristics.overflow.first_readers import shift, take_back
-from solvers.heuristics.overflow.potential import FamilyRows, Scratch, held_for, hold, most_rows, scratch_for
+from solvers.heuristics.overflow.potential import (
+    FamilyRows,
+    Scratch,
+    held_for,
+    hold,
+    most_rows,
+    scratch_for,
+    shift,
+    take_back,
+)
+
+
+class ByteTrees(NamedTuple):
+    """One tree a location over the positions 0 .. width - 1; width is a power of two. Nothing is pushed down."""
+
+    top: Ints
+    """[l, 2 width] maximum below each node, what was added to the node itself included, to its ancestors not."""
+    added: Ints
+    """[l, width] what was added to all that is below each inner node."""
+
+
+def levels_of(values: Ints) -> ByteTrees:
+    """Return the trees of `values`, [l, k], padded with what no maximum can be: -1. O(l k)."""
+    locations, positions = values.shape
+    width = 1 << max(positions - 1, 0).bit_length()
+    top = np.full((locations, 2 * width), -1, dtype=np.int64)
+    top[:, width : width + positions] = values
+    below = width
+    while below > 1:
+        half = below >> 1
+        top[:, half:below] = np.maximum(top[:, below : 2 * below : 2], top[:, below + 1 : 2 * below : 2])
+        below = half
+    return ByteTrees(top, np.zeros((locations, width), dtype=np.int64))
+
+
+@kernel
+def add(t: ByteTrees, location: int, interval: tuple[int, int], change: int) -> None:
+    """Add to the positions low <= k < high of `interval`."""
+    low, high = interval
+    if low >= high or change == 0:
+        return
+    top, added, width = t.top[location], t.added[location], t.added.shape[1]
+    a, b = low + width, high + width
+    while a < b:
+        if a & 1:
+            top[a] += change
+            if a < width:
+                added[a] += change
+            a += 1
+        if b & 1:
+            b -= 1
+            top[b] += change
+            if b < width:
+                added[b] += change
+        a >>= 1
+        b >>= 1
+    _rebuild(top, added, (low + width) >> 1)
+    _rebuild(top, added, (high - 1 + width) >> 1)
+
+
+@subkernel
+def _rebuild(top: Ints, added: Ints, node: int) -> None:
+    while node >= 1:
+        top[node] = max(top[2 * node], top[2 * node + 1]) + added[node]
+        node >>= 1
+
+
+@kernel
+def highest(t: ByteTrees, location: int, interval: tuple[int, int]) -> int:
+    """Return the maximum over low <= k < high of `interval`; -1 when that is empty."""
+    low, high = interval
+    if low >= high:
+        return -1
+    top, added, width = t.top[location], t.added[location], t.added.shape[1]
+    a, b = low + width, high - 1 + width
+    left, right = top[a], top[b]
+    while (a >> 1) != (b >> 1) and a != b:
+        if not a & 1:
+            left = max(left, top[a ^ 1])
+        if b & 1:
+            right = max(right, top[b ^ 1])
+        a >>= 1
+        b >>= 1
+        left += added[a]
+        right += added[b]
+    found = max(left, right)
+    a >>= 1
+    while a >= 1:
+        found += added[a]
+        a >>= 1
+    return found
+
+
+@kernel
+def peak_at(t: ByteTrees, location: int) -> int:
+    """Return the first position of the maximum over all positions."""
+    top, width = t.top[location], t.added.shape[1]
+    node = 1
+    while node < width:
+        node = 2 * node if top[2 * node] >= top[2 * node + 1] else 2 * node + 1
+    return node - width
 
 
 class UnitTies(NamedTuple):
@@ -65,8 +166,14 @@ def try_at(
     shift(v, at, trial.work.fronts, unit, there)
     new = _held(v, ties, at, trial.work, (trial.new, unit))
     count = _differences(trial, old, new)
-    count = _own(v, ties, trial.segment, count, (unit, place, there))
-    s = trial.segment
+    s, whole, (offset, tasks) = trial.segment, (0, len(v.ticks)), ties.task
+    count = _note(s, count, place, whole, -ties.static[unit])
+    count = _note(s, count, there, whole, ties.static[unit])
+    for k in range(offset[unit], offset[unit + 1]):
+        task = tasks[k]
+        interval = (v.begin[task], v.gone[task])
+        count = _note(s, count, place, interval, -v.scratch[task])
+        count = _note(s, count, there, interval, v.scratch[task])
     # All changes before any look: where a unit's bytes only shift, rise and fall cancel.
     for k in range(count):
         add(t, s[k, 0], (s[k, 1], s[k, 2]), s[k, 3])
@@ -83,9 +190,9 @@ def try_at(
 
 
 @subkernel
-def _held(v: BufferLives, ties: UnitTies, at: Ints, w: Scratch, found: tuple[FamilyRows, int]) -> int:
-    """List the rows of the families that a unit touches; `found` = (rows, unit); return how many."""
-    rows, unit = found
+def _held(v: BufferLives, ties: UnitTies, at: Ints, w: Scratch, of: tuple[FamilyRows, int]) -> int:
+    """List the rows of the families that a unit touches; of = (rows to fill, unit); return how many."""
+    rows, unit = of
     offset, family = ties.family
     count = int(np.int64(0))
     for k in range(offset[unit], offset[unit + 1]):
@@ -129,19 +236,3 @@ def _shifted(segment: Ints, count: int, location: int, ends: tuple[int, int], si
     if now > was:
         return _note(segment, count, location, (was, now), size)
     return _note(segment, count, location, (now, was), -size)
-
-
-@spliced
-def _own(v: BufferLives, ties: UnitTies, segment: Ints, count: int, what: tuple[int, int, int]) -> int:
-    """Segments of a unit's static and scratch bytes; `what` = (unit, from, to)."""
-    unit, place, there = what
-    whole = (0, len(v.ticks))
-    count = _note(segment, count, place, whole, -ties.static[unit])
-    count = _note(segment, count, there, whole, ties.static[unit])
-    offset, tasks = ties.task
-    for k in range(offset[unit], offset[unit + 1]):
-        task = tasks[k]
-        interval = (v.begin[task], v.gone[task])
-        count = _note(segment, count, place, interval, -v.scratch[task])
-        count = _note(segment, count, there, interval, v.scratch[task])
-    return count

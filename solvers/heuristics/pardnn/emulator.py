@@ -15,7 +15,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import inlined, routine
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.loop import ARRIVALS, EVENTS, FREED, LinkState, Prepared, begin_task, finish_task, state_for
@@ -56,15 +56,10 @@ def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None)
     n = len(device)
     first = offsets(np.bincount(device, minlength=devices))
     lines = _EmulatorQueues(
-        first=first,
-        line=np.empty(n, dtype=np.int64),
-        head=first[:-1].copy(),
-        tail=first[:-1].copy(),
-        busy=np.zeros(devices, dtype=np.bool_),
-        task=np.empty(n, dtype=np.int64),
-        arrival_time=np.empty(n, dtype=np.int64),
-        arrival_number=np.empty(n, dtype=np.int64),
-    )
+        first=first, line=np.empty(n, dtype=np.int64), head=first[:-1].copy(), tail=first[:-1].copy(),
+        busy=np.zeros(devices, dtype=np.bool_), task=np.empty(n, dtype=np.int64),
+        arrival_time=np.empty(n, dtype=np.int64), arrival_number=np.empty(n, dtype=np.int64),
+    )  # fmt: skip
     _run(g, state, lines, device)
     return schedule_of(device, state)
 
@@ -72,58 +67,42 @@ def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None)
 @routine
 def _run(g: Prepared, s: LinkState, q: _EmulatorQueues, device: Ints) -> None:
     """The event loop: within a tick finishes, then arrivals, then starts."""
+    # Arrays are taken out of their tuples before the loop: each look into a tuple counts a reference.
+    length, freed, ready, events = s.length, s.freed, s.ready, s.event_time
+    line, head, tail, busy, tasks = q.line, q.head, q.tail, q.busy, q.task
+    times, numbers = q.arrival_time, q.arrival_number
     for task in range(len(device)):
         if s.waiting[task] == 0:
-            s.freed[s.length[FREED]] = task
-            s.length[FREED] += 1
+            freed[length[FREED]] = task
+            length[FREED] += 1
     now, numbered = int(np.int64(0)), 0
     while True:
-        while s.length[EVENTS] > 0 and s.event_time[0] == now:
-            task = q.task[s.event_place[0]]
-            s.length[EVENTS] = drop(s.event_time, s.event_place, s.length[EVENTS])
-            q.busy[device[task]] = False
+        while length[EVENTS] > 0 and events[0] == now:
+            task = tasks[s.event_place[0]]
+            length[EVENTS] = drop(events, s.event_place, length[EVENTS])
+            busy[device[task]] = False
             finish_task(g, s, task, now)
-        numbered = _number(s, q, numbered)
-        _join(s, q, device, now)
-        _serve(s, q, now)
-        events, arrivals = s.length[EVENTS] > 0, s.length[ARRIVALS] > 0
-        if not events and not arrivals:
+        # The tasks that wait for no predecessor any more get numbers, and join when their inputs have arrived.
+        for at in range(length[FREED]):
+            task = freed[at]
+            tasks[numbered] = task
+            length[ARRIVALS] = push(times, numbers, length[ARRIVALS], (ready[task], int(np.int64(numbered))))
+            numbered += 1
+        length[FREED] = 0
+        while length[ARRIVALS] > 0 and times[0] <= now:
+            number = numbers[0]
+            length[ARRIVALS] = drop(times, numbers, length[ARRIVALS])
+            d = device[tasks[number]]
+            line[tail[d]] = number
+            tail[d] += 1
+        for d in range(len(head)):
+            if head[d] < tail[d] and not busy[d]:
+                number = line[head[d]]
+                begin_task(s, (tasks[number], number), now)
+                head[d] += 1
+                busy[d] = True
+        if length[EVENTS] == 0 and length[ARRIVALS] == 0:
             return
-        now = s.event_time[0] if events else q.arrival_time[0]
-        if arrivals:
-            now = min(now, q.arrival_time[0])
-
-
-@inlined
-def _number(s: LinkState, q: _EmulatorQueues, numbered: int) -> int:
-    """Number the tasks that wait for no predecessor any more; return how many have a number."""
-    for at in range(s.length[FREED]):
-        task = s.freed[at]
-        q.task[numbered] = task
-        entry = (s.ready[task], int(np.int64(numbered)))
-        s.length[ARRIVALS] = push(q.arrival_time, q.arrival_number, s.length[ARRIVALS], entry)
-        numbered += 1
-    s.length[FREED] = 0
-    return numbered
-
-
-@inlined
-def _join(s: LinkState, q: _EmulatorQueues, device: Ints, now: int) -> None:
-    """Append the tasks whose inputs have arrived to the queues of their devices."""
-    while s.length[ARRIVALS] > 0 and q.arrival_time[0] <= now:
-        number = q.arrival_number[0]
-        s.length[ARRIVALS] = drop(q.arrival_time, q.arrival_number, s.length[ARRIVALS])
-        d = device[q.task[number]]
-        q.line[q.tail[d]] = number
-        q.tail[d] += 1
-
-
-@inlined
-def _serve(s: LinkState, q: _EmulatorQueues, now: int) -> None:
-    """Start the first task of each queue whose device is idle."""
-    for d in range(len(q.head)):
-        if q.head[d] < q.tail[d] and not q.busy[d]:
-            number = q.line[q.head[d]]
-            begin_task(s, (q.task[number], number), now)
-            q.head[d] += 1
-            q.busy[d] = True
+        now = events[0] if length[EVENTS] > 0 else times[0]
+        if length[ARRIVALS] > 0:
+            now = min(now, times[0])

@@ -7,6 +7,10 @@ What the text leaves open:
 - Equation (4.2) counts edges to what is mapped; of equal places that talk equally much the first is taken.
 - The cluster's own ticks at a place are added: the same everywhere where places are alike, as in the source.
 - Fenwick's tree has a row for each level and in it a column for each place, so that one walk serves all places.
+
+Top and bottom levels count every edge with its time, as no node has a place yet. What a level is for the sums of
+work within a span, which the text leaves open: the top level, at which a node can start; a node is within a span
+when it can start there (at its end no more, as that is where the child starts).
 """
 
 from typing import NamedTuple
@@ -15,10 +19,68 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.kernels import kernel, routine, subkernel
-from solvers.heuristics.clusters.load_balance import glb
-from solvers.heuristics.pardnn.slicing import SlicedClusters
-from solvers.heuristics.pardnn.spans import ClusterSpans, potentials
-from solvers.heuristics.pardnn.weights import NOWHERE, WeightedGraph
+from solvers.heuristics.clusters.linear_clustering import glb
+from solvers.heuristics.pardnn.slicing import NOWHERE, SlicedClusters, WeightedGraph
+
+
+class ClusterSpans(NamedTuple):
+    """The spans of c clusters among the L different top levels of the graph."""
+
+    level: Ints
+    """[n] rank of each node's top level among the different ones."""
+    levels: int
+    low: Ints
+    """[c] first rank within the span of each cluster."""
+    high: Ints
+    """[c] the rank behind its last."""
+    first: Ints
+    """[c] top level of the first node of each cluster's path, in ticks."""
+    end: Ints
+    """[c] end of each span, in ticks."""
+
+
+def spans_of(w: WeightedGraph, c: SlicedClusters, top: Ints) -> ClusterSpans:
+    """Return the spans of all clusters; `top`: [n] top levels of the whole graph. O(n log n + e).
+
+    A span lasts from the finish of the last parent of the first node of a path, 0 when that is the source, to the
+    start of the first child of its last node, the length of the critical path when that is the sink.
+    """
+    levels, level = np.unique(top, return_inverse=True)
+    longest = int((top + w.took).max(initial=0))
+    begin, end = _limits(w, c.first, c.last, top, longest)
+    return ClusterSpans(
+        level=level.astype(np.int64), levels=len(levels), low=np.searchsorted(levels, begin),
+        high=np.searchsorted(levels, end), first=top[c.first] if len(top) else np.zeros(len(c.first), dtype=np.int64),
+        end=end,
+    )  # fmt: skip
+
+
+def potentials(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans) -> Ints:
+    """Return [c] work of all nodes within the span of each cluster but its own. O(n + c).
+
+    Nodes at places that nothing can be mapped to, such as a host, do not count.
+    """
+    counted = np.where(w.place < w.ticks.shape[1], w.took, 0)
+    within = offsets(np.bincount(s.level, weights=counted, minlength=s.levels).astype(np.int64))
+    member = np.flatnonzero(c.cluster != NOWHERE)
+    of = c.cluster[member]
+    inside = (s.level[member] >= s.low[of]) & (s.level[member] < s.high[of])
+    own = np.zeros(len(s.low), dtype=np.int64)
+    np.add.at(own, of[inside], counted[member[inside]])
+    return within[s.high] - within[s.low] - own
+
+
+@routine
+def _limits(w: WeightedGraph, first: Ints, last: Ints, top: Ints, longest: int) -> tuple[Ints, Ints]:
+    begin, end = np.zeros(len(first), dtype=np.int64), np.full(len(first), longest, dtype=np.int64)
+    for c in range(len(first)):
+        if first[c] < 0:
+            continue
+        for k in range(w.into[first[c]], w.into[first[c] + 1]):
+            begin[c] = max(begin[c], top[w.tail[k]] + w.took[w.tail[k]])
+        for k in range(w.out[last[c]], w.out[last[c] + 1]):
+            end[c] = min(end[c], top[w.head[k]])
+    return begin, end
 
 
 class ClusterMapping(NamedTuple):
@@ -43,12 +105,19 @@ class ClusterMapping(NamedTuple):
 
 
 def mapped(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans, *, level_aware: bool = True) -> ClusterMapping:
-    """A place for every cluster; by Guided Load Balancing instead of LALB unless `level_aware`.
+    """Return a place for every cluster; by Guided Load Balancing instead of LALB unless `level_aware`.
 
     O(n log n + c k log L + e).
     """
-    m = _start(w, c, s)
     k, count = w.allowed.shape[1], len(c.first)
+    member = np.argsort(c.cluster, kind="stable")[np.count_nonzero(c.cluster == NOWHERE) :]
+    m = ClusterMapping(
+        cluster=c.cluster, place=w.place.copy(), at=np.full(count, NOWHERE, dtype=np.int64),
+        tree=np.zeros((s.levels + 1, k), dtype=np.int64), member=member,
+        start=offsets(np.bincount(c.cluster[member], minlength=count)), allowed=np.ones((count, k), dtype=np.bool_),
+        load=np.zeros((count, k), dtype=np.int64),
+    )  # fmt: skip
+    _totals(w, s.level, m, k)
     primaries = np.flatnonzero(np.diff(m.start[: k + 1]))
     for j in primaries.tolist():
         _put(w, s.level, m, j, j)
@@ -65,21 +134,6 @@ def mapped(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans, *, level_aware:
         busy = np.where(m.place[:, None] == np.arange(k), w.ticks, 0).sum(axis=0)
         there = glb(m.load[rest], m.allowed[rest], busy=busy, order=np.arange(len(rest)))
         _put_all(w, s.level, m, rest, there)
-    return m
-
-
-def _start(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans) -> ClusterMapping:
-    """Nothing mapped but what has no choice."""
-    k, count = w.allowed.shape[1], len(c.first)
-    member = np.argsort(c.cluster, kind="stable")
-    fixed = int(np.count_nonzero(c.cluster == NOWHERE))
-    member = member[fixed:]
-    start = offsets(np.bincount(c.cluster[member], minlength=count))
-    allowed, load = np.ones((count, k), dtype=np.bool_), np.zeros((count, k), dtype=np.int64)
-    tree = np.zeros((s.levels + 1, k), dtype=np.int64)
-    at = np.full(count, NOWHERE, dtype=np.int64)
-    m = ClusterMapping(c.cluster, w.place.copy(), at, tree, member, start, allowed, load)
-    _totals(w, s.level, m, k)
     return m
 
 

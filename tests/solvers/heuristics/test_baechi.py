@@ -15,12 +15,18 @@ from solvers.api import solve
 from solvers.arrays import Ints, rank_of
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.baechi import m_etf, m_sct, m_topo
-from solvers.heuristics.baechi.fusion import fused
-from solvers.heuristics.baechi.graph import OperatorGraph, graph_of, weights_of
+from solvers.heuristics.baechi.graph import OperatorGraph, fused, graph_of, weights_of
 from solvers.heuristics.baechi.list_pass import schedule
-from solvers.heuristics.baechi.m_sct import favourites, greedy
-from solvers.heuristics.baechi.order import ordered
+from solvers.heuristics.baechi.placers import (
+    favourites,
+    greedy,
+    ordered,
+    place_by_m_etf,
+    place_by_m_sct,
+    place_by_m_topo,
+    require_room,
+    waiting_rules,
+)
 from solvers.heuristics.methods import NoRoomError
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem
@@ -132,9 +138,9 @@ def test_topo_fills_one_device_after_the_other() -> None:
     bytes_ = [3, 3, 2, 2]
     for capacity, want in ((100, [0, 0, 0, 1]), (6, [0, 0, 1, 1]), (5, [0, 1, 1, 0])):
         p = make([1] * 4, [], memory=bytes_, capacity=[capacity] * 2)
-        assert m_topo.place(p, Options()).device.tolist() == want
+        assert place_by_m_topo(p, Options()).device.tolist() == want
     with pytest.raises(NoRoomError, match="a unit of 2 bytes found 1 free at most: 1 short"):
-        m_topo.place(make([1] * 4, [], memory=bytes_, capacity=[4, 4]), Options())
+        place_by_m_topo(make([1] * 4, [], memory=bytes_, capacity=[4, 4]), Options())
 
 
 def test_etf_drops_pairs_without_memory() -> None:
@@ -143,11 +149,11 @@ def test_etf_drops_pairs_without_memory() -> None:
     does not fit there and starts at 5 on device 1; with 3 on both it fits nowhere."""
     for capacity, device, start in (([4, 4], 0, 4), ([3, 4], 1, 5)):
         g = whole(make([4, 3, 2], [(0, 2, 1)], memory=[2, 2, 2], capacity=capacity))
-        found = schedule(g, m_sct.kept(g, in_order(g), without(g)))
+        found = schedule(g, waiting_rules(g, in_order(g), without(g)))
         assert (found.device.tolist(), found.start.tolist()) == ([0, 1, device], [0, 0, start])
     g = whole(make([4, 3, 2], [(0, 2, 1)], memory=[2, 2, 2], capacity=[3, 3]))
     with pytest.raises(NoRoomError, match="a unit of 2 bytes found 1 free at most: 1 short"):
-        m_etf.require_room(g, schedule(g, m_sct.kept(g, in_order(g), without(g))))
+        require_room(g, schedule(g, waiting_rules(g, in_order(g), without(g))))
 
 
 def test_a_device_is_kept_for_the_favourite_child() -> None:
@@ -159,9 +165,9 @@ def test_a_device_is_kept_for_the_favourite_child() -> None:
     """
     g = whole(make([2, 3, 4, 10], [(0, 2, 5), (1, 2, 1), (0, 3, 1)]))
     child = np.array([2, -1, -1, -1])
-    alone = schedule(g, m_sct.kept(g, in_order(g), without(g)))
-    patient = schedule(g, m_sct.kept(g, in_order(g), child, patient=True))
-    released = schedule(g, m_sct.kept(g, in_order(g), child))
+    alone = schedule(g, waiting_rules(g, in_order(g), without(g)))
+    patient = schedule(g, waiting_rules(g, in_order(g), child, patient=True))
+    released = schedule(g, waiting_rules(g, in_order(g), child))
     assert (alone.device.tolist(), alone.start.tolist()) == ([0, 1, 1, 0], [0, 0, 7, 2])
     assert (patient.device.tolist(), patient.start.tolist()) == ([0, 1, 0, 1], [0, 0, 4, 3])
     assert np.array_equal(released.start, alone.start)
@@ -241,9 +247,9 @@ def test_the_compiled_scheduler_equals_plain_code(seed: int) -> None:
     rng = np.random.default_rng(seed)
     memory = bool(seed % 3)
     p = generate(rng, tasks=int(rng.integers(1, 26)), gpus=1 + seed % 4, features=Features(zeros=False, memory=memory))
-    g = whole(p) if seed % 2 else ordered(fused(p).graph).graph
+    g = whole(p) if seed % 2 else ordered(fused(p).graph)[0]
     for child in (without(g), greedy(g, weights_of(g))):
-        found = schedule(g, m_sct.kept(g, in_order(g), child))
+        found = schedule(g, waiting_rules(g, in_order(g), child))
         assert (found.device.tolist(), found.start.tolist()) == Plain(g, in_order(g), child).run()
 
 
@@ -251,9 +257,9 @@ def test_the_compiled_scheduler_equals_plain_code(seed: int) -> None:
 def test_placements_keep_memory_and_groups(seed: int, tasks: int, gpus: int) -> None:
     """Each method places all, within capacities, groups and kinds, or says what is short."""
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=gpus)
-    for method in (m_topo, m_etf, m_sct):
+    for method in (place_by_m_topo, place_by_m_etf, place_by_m_sct):
         try:
-            device = method.place(p, AT_ONCE).device
+            device = method(p, AT_ONCE).device
         except NoRoomError as short:
             assert str(short).endswith(("short", "can only be there"))
             continue
@@ -277,8 +283,7 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from test_baechi import in_order, make, whole
 from exhaustive import exhaustive
-from solvers.heuristics.baechi import m_sct
-from solvers.heuristics.baechi.m_sct import favourites, rounded
+from solvers.heuristics.baechi.placers import favourites, rounded, waiting_rules
 from solvers.heuristics.baechi.graph import weights_of
 from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.linear_program import shares
@@ -301,7 +306,7 @@ for seed in range(30):
     longest = max((e[2] for e in edges), default=0) / int(ticks.min())
     ends = []
     for threshold in (0.5, 0.1):
-        asked = m_sct.kept(g, in_order(g), rounded(g, share, threshold), patient=True)
+        asked = waiting_rules(g, in_order(g), rounded(g, share, threshold), patient=True)
         ends.append(int(schedule(g, asked).finish.max()))
     rows.append((longest, least, optimum, *ends))
 _, share, fork = solved(make([2, 2, 2], [(0, 1, 2), (0, 2, 2)]))

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers.heuristics.clusters import linear_clustering, mcmc, metis, pipedream
-from solvers.heuristics.clusters.est_first import est_first
-from solvers.heuristics.clusters.layers import last_forward, order_of_layers
-from solvers.heuristics.clusters.load_balance import glb
+from solvers.heuristics.clusters.linear_clustering import est_first, glb
+from solvers.heuristics.clusters.pipedream import last_forward, order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.means import dag_of, edge_ticks, mean_ticks, mean_transfers
+from solvers.heuristics.lists.list_schedule import dag_of, edge_ticks, mean_ticks, mean_transfers
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placement
 from solvers.instances.plain import on_equal_gpus
 from solvers.instances.random import generate

@@ -9,11 +9,8 @@ from exhaustive import exhaustive
 from solvers.bounds import quick_bounds
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.eft_pass import board_of, clusters_of, earliest_finish
-from solvers.heuristics.list_solver import ListScheduler
-from solvers.heuristics.lists.guides import guided, unguided
-from solvers.heuristics.packing import packings
-from solvers.heuristics.single import SingleDevice
+from solvers.heuristics.eft_pass import board_of, clusters_of, earliest_finish, guided, unguided
+from solvers.heuristics.list_solver import ListScheduler, SingleDevice, packings
 from solvers.instances.plain import chain, fork, layered
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN

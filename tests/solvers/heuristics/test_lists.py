@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.lists import cpop, dls, etf, heft
-from solvers.heuristics.lists.gaps import find, gaps_of, take
-from solvers.heuristics.lists.guides import guided
-from solvers.heuristics.lists.ranks import downward, mean_weights, upward
+from solvers.heuristics.eft_pass import guided
+from solvers.heuristics.lists import dls, heft
+from solvers.heuristics.lists.heft import find, gaps_of, take
+from solvers.heuristics.lists.list_schedule import downward, mean_weights, upward
+from solvers.heuristics.methods import PLACERS
 from solvers.instances.plain import layered
 from solvers.instances.random import Features, generate
 from solvers.problem import FORBIDDEN, Problem
@@ -21,7 +22,7 @@ from solvers.result import Options
 from solvers.structure.units import units_of
 from solvers.timing.replay import prepare, replay
 
-ENTRIES = {"heft": heft, "cpop": cpop, "etf": etf, "dls": dls}
+METHODS = ("heft", "cpop", "etf", "dls")
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -47,7 +48,7 @@ def small(ticks, edges):
 def timed(problem, name):
     """The schedule that a method's devices and order give where links are never busy: the method's own."""
     free = replace(problem, path_links=np.full_like(problem.path_links, -1))
-    placement = ENTRIES[name].place(problem, Options())
+    placement = PLACERS[name].load()(problem, Options())
     return placement, replay(free, placement.device, placement.rank)
 
 
@@ -85,9 +86,9 @@ def test_heft_makes_the_published_schedule(sample):
 def test_cpop_makes_a_schedule_of_the_published_length(sample):
     """Topcuoglu et al. 2002, Fig. 3(b): the path n1 n2 n9 n10 on P2, which takes it 54; 86 in all."""
     weights = mean_weights(sample)
-    path = cpop.critical_path(sample, upward(sample, weights) + downward(sample, weights))
+    path = heft.critical_path(sample, upward(sample, weights) + downward(sample, weights))
     assert np.flatnonzero(path).tolist() == [0, 1, 8, 9]
-    assert cpop.path_device(sample, path) == 1
+    assert heft.path_device(sample, path) == 1
     assert sample.duration[path].sum(axis=0).tolist() == [66, 54, 63]
     placement, schedule = timed(sample, "cpop")
     assert set(placement.device[path].tolist()) == {1}
@@ -150,7 +151,7 @@ def test_adjusted_median():
     assert dls.adjusted_median(small([(4, 9, 2, 5), (none, 3, 5, 4)], [])).tolist() == [4, 4]
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_variable_is_placed_with_its_reader(name):
     """Task 0 runs on device 1 alone and takes 5; task 2 reads it, 50 ticks away, and the variable 1, 40 ticks away.
 
@@ -323,7 +324,7 @@ def assert_equal(problem, name):
     assert (np.diff(schedule.start[inverse]) >= 0).all()
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", METHODS)
 @settings(max_examples=settings.default.max_examples // 4)
 @given(seed=SEEDS)
 def test_the_schedule_is_that_of_a_plain_transcription(name, seed):
@@ -332,7 +333,7 @@ def test_the_schedule_is_that_of_a_plain_transcription(name, seed):
     assert_equal(generate(rng, tasks=int(rng.integers(1, 22)), gpus=int(rng.integers(1, 5))), name)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", METHODS)
 @settings(max_examples=settings.default.max_examples // 8)
 @given(seed=SEEDS)
 def test_the_schedule_is_that_of_a_plain_transcription_without_zeros(name, seed):
@@ -364,8 +365,8 @@ def test_intervals_are_found_as_by_a_scan(seed):
         bisect.insort(taken, (start, start + took))
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", METHODS)
 def test_no_tasks(name):
     """A problem of no task has a placement of none."""
-    placement = ENTRIES[name].place(small(np.zeros((0, 2), dtype=np.int64), []), Options())
+    placement = PLACERS[name].load()(small(np.zeros((0, 2), dtype=np.int64), []), Options())
     assert placement.device.shape == (0,)

@@ -12,13 +12,12 @@ from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.footprint import Footprint
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.heuristics.overflow import buffers, sweep
+from solvers.heuristics.overflow import buffers, move_out
 from solvers.heuristics.overflow.buffers import bytes_at, lives_of
-from solvers.heuristics.overflow.first_readers import fronts_of, shift, take_back
 from solvers.heuristics.overflow.frugal import frugal_order
-from solvers.heuristics.overflow.potential import held_for, hold, scratch_for
+from solvers.heuristics.overflow.move_out import location_of, move_cost, potential, relieved
+from solvers.heuristics.overflow.potential import fronts_of, held_for, hold, scratch_for, shift, take_back
 from solvers.heuristics.overflow.relief import relieve
-from solvers.heuristics.overflow.sweep import location_of, move_cost, potential, relieved
 from solvers.instances.random import Features, generate
 from solvers.memory.usage import over_time, usage
 from solvers.problem import Problem
@@ -307,8 +306,8 @@ def test_time_is_looked_at_between_few_steps(monkeypatch) -> None:
     given comes back; with time for three looks, three have moved."""
     p, f = hub(60, 2004)
     device = np.zeros(61, dtype=np.int64)
-    monkeypatch.setattr(sweep, "_CHUNK", 1)
-    monkeypatch.setattr(sweep, "_LISTS", 0)
+    monkeypatch.setattr(move_out, "_CHUNK", 1)
+    monkeypatch.setattr(move_out, "_LISTS", 0)
     assert relieve(p, f, device).fits
     idle = relieve(p, f, device, late=lambda: True)
     assert (idle.fits, idle.moved, idle.short.tolist()) == (False, 0, [4000, 0])

@@ -7,12 +7,9 @@ import pytest
 
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
-from solvers.heuristics.pardnn.levels import levels
-from solvers.heuristics.pardnn.mapping import mapped
-from solvers.heuristics.pardnn.refinement import limits, placed_levels, swap, switched
-from solvers.heuristics.pardnn.slicing import sliced
-from solvers.heuristics.pardnn.spans import potentials, spans_of
-from solvers.heuristics.pardnn.weights import weights_of
+from solvers.heuristics.pardnn.mapping import mapped, potentials, spans_of
+from solvers.heuristics.pardnn.place import limits, placed_levels, swap, switched
+from solvers.heuristics.pardnn.slicing import levels, sliced, weights_of
 from solvers.instances.random import generate
 from solvers.instances.table import make
 from solvers.problem import Problem
@@ -95,7 +92,7 @@ def test_figure_lalb(figure):
     top, bottom = placed_levels(w, m.place)
     assert named(w, top + bottom == 10) == "ACFGIKL"
     assert (top + bottom).max() == 10
-    assert makespan(pardnn.unrefined) == 13
+    assert makespan(pardnn.place_unrefined) == 13
 
 
 def test_figure_glb(figure):
@@ -122,7 +119,7 @@ def makespan(place) -> int:
 def test_figure_whole():
     """Refinement finds nothing better than figure 4.2 (d), and nothing worse than (e)."""
     assert makespan(pardnn.place) == 13
-    assert makespan(pardnn.balanced) <= 15
+    assert makespan(pardnn.place_balanced) <= 15
 
 
 def cases():

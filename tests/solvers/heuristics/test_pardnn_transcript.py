@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from solvers.heuristics.pardnn import place
 from solvers.heuristics.pardnn import place as pardnn
-from solvers.heuristics.pardnn import refinement
-from solvers.heuristics.pardnn.refinement import switched
-from solvers.heuristics.pardnn.weights import WeightedGraph, weights_of
+from solvers.heuristics.pardnn.place import switched
+from solvers.heuristics.pardnn.slicing import WeightedGraph, weights_of
 from solvers.instances.random import generate
 from solvers.instances.table import FAMILIES, make
 
@@ -101,7 +101,7 @@ def test_limits_of_the_search_for_partners(monkeypatch):
     problems += [make("planted", seed, tasks=120, gpus=3, makespan=200) for seed in range(3)]
     for p in problems:
         agree(p)
-    monkeypatch.setattr(refinement, "TRIES", 0)
+    monkeypatch.setattr(place, "TRIES", 0)
     for p in problems:
         agree(p, (32, 128))
 

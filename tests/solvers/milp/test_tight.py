@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from solvers.checker import check
-from solvers.heuristics.list_solver import ListScheduler
-from solvers.heuristics.single import SingleDevice
+from solvers.heuristics.list_solver import ListScheduler, SingleDevice
 from solvers.instances.plain import chain, fork, lstm_grid, on_equal_gpus
 from solvers.instances.random import Features, generate
 from solvers.milp import formulations

@@ -10,10 +10,8 @@ from solvers.arrays import Ints
 from solvers.heuristics.pardnn import mapping
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
-from solvers.heuristics.pardnn.levels import levels
-from solvers.heuristics.pardnn.slicing import sliced
-from solvers.heuristics.pardnn.spans import spans_of
-from solvers.heuristics.pardnn.weights import weights_of
+from solvers.heuristics.pardnn.mapping import spans_of
+from solvers.heuristics.pardnn.slicing import levels, sliced, weights_of
 from solvers.memory.usage import usage
 from solvers.timing.replay import replay
 
