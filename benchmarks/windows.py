@@ -23,7 +23,7 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.flow import solve
 from solvers import Options, Problem, Schedule
 from solvers.arrays import rank_of
-from solvers.progress import SolveMonitor
+from solvers.base import SolveMonitor
 from solvers.search.annealing import PointValue, Temperature, Walk
 from solvers.search.workspace import Solution, Workspace
 from solvers.windows.solver import WindowSearch

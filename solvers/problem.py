@@ -72,7 +72,14 @@ class Problem:
         _shapes(self)
         _ranges(self)
         _bytes(self)
-        _edges(self)
+        carries = self.payload >= 0
+        wrong = np.flatnonzero(self.producer[self.payload[carries]] != self.src[carries])
+        if len(wrong):
+            edge = np.flatnonzero(carries)[wrong[0]]
+            sends = f"carries payload {self.payload[edge]} of another task"
+            raise ValueError(f"edge {edge} from task {self.src[edge]} {sends}")
+        if len(topological_order(self.tasks, self.src, self.dst)) != self.tasks:
+            raise ValueError("the precedence edges form a cycle")
         _lives(self)
         allowed = self.duration != FORBIDDEN
         allowed.setflags(write=False)
@@ -195,16 +202,6 @@ def _bytes(p: Problem) -> None:
 def _total(values: Ints) -> int:
     """Return the sum, found in Python's integers when 64 bits could overflow."""
     return int(values.sum()) if values.sum(dtype=np.float64) < MOST else sum(values.tolist())
-
-
-def _edges(p: Problem) -> None:
-    carries = p.payload >= 0
-    wrong = np.flatnonzero(p.producer[p.payload[carries]] != p.src[carries])
-    if len(wrong):
-        edge = np.flatnonzero(carries)[wrong[0]]
-        raise ValueError(f"edge {edge} from task {p.src[edge]} carries payload {p.payload[edge]} of another task")
-    if len(topological_order(p.tasks, p.src, p.dst)) != p.tasks:
-        raise ValueError("the precedence edges form a cycle")
 
 
 def _lives(p: Problem) -> None:

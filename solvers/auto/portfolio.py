@@ -18,11 +18,10 @@ from importlib import metadata
 
 from solvers import api
 from solvers.auto.race import EngineRace
-from solvers.base import OWN, Progress, Report
+from solvers.base import OWN, Progress, Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.problem import Problem
-from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result
 
 ENGINES = ("cpsat", "cpsat-windows", "highs", "scip")

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from solvers import api
-from solvers.base import Progress, Report, SolverEntry
+from solvers.base import Progress, Report, SolveMonitor, SolverEntry
 from solvers.bounds.strong import VERSION
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
-from solvers.progress import SolveMonitor
 from solvers.result import FAILED, SEEDS, Limit, Options, Result
 
 ARGUMENTS = "bounds"

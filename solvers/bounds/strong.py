@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, bools
-from solvers.base import Report
+from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.distances import DistanceArguments
 from solvers.bounds.loads import device_weights
@@ -26,7 +26,6 @@ from solvers.bounds.windows import (
 from solvers.compiled.kernels import routine
 from solvers.instances.plain import chain
 from solvers.problem import FORBIDDEN, Problem
-from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result
 from solvers.structure.paths import paths_of
 from solvers.structure.units import units_of

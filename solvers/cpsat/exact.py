@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
+from solvers.base import SolveMonitor
 from solvers.bounds.windows import informed
 from solvers.cpsat.lives import add_lives
 from solvers.cpsat.model import IntervalModel, build
 from solvers.cpsat.scale import Scaled
 from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.memory.usage import fits
-from solvers.progress import SolveMonitor
 from solvers.result import Options
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild

@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 from importlib import metadata
 
-from solvers.base import Report
+from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead, strong
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.exact import RunLimits, RunOutcome, exact
 from solvers.cpsat.scale import HORIZON, Scaled, scale
 from solvers.problem import Problem
-from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result
 from solvers.timing.rebuild import rebuild
 

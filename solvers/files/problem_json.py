@@ -177,7 +177,15 @@ def loads_problem(data: bytes) -> Instance:
         for name, shape in _shapes(file.sizes).items():
             _check_lengths(getattr(file, name), shape, f"$.{name}")
             columns[name] = np.array(getattr(file, name), dtype=np.int64).reshape(shape)
-        problem = Problem(**columns, lives=_read_lives(file, columns["memory"]))
+        lives = None
+        if file.lives is not None:
+            names = [f.name for f in msgspec.structs.fields(_Lives)]
+            alive = {name: np.array(getattr(file.lives, name), dtype=np.int64) for name in names}
+            try:
+                lives = Footprint(static=columns["memory"], **alive)
+            except ValueError as error:
+                raise ValueError(f"$.lives: {error} - correct it") from error
+        problem = Problem(**columns, lives=lives)
     except ValueError as error:
         raise ValueError(error if str(error).startswith("$") else f"$: {error} - correct the problem") from error
     if file.fingerprint not in ("", fingerprint(problem)):
@@ -246,16 +254,6 @@ def _lives_of(problem: Problem) -> dict[str, Ints]:
     if problem.lives is None:
         return {}
     return {f.name: getattr(problem.lives, f.name) for f in msgspec.structs.fields(_Lives)}
-
-
-def _read_lives(found: _Problem, memory: Ints) -> Footprint | None:
-    if found.lives is None:
-        return None
-    columns = {f.name: np.array(getattr(found.lives, f.name), dtype=np.int64) for f in msgspec.structs.fields(_Lives)}
-    try:
-        return Footprint(static=memory, **columns)
-    except ValueError as error:
-        raise ValueError(f"$.lives: {error} - correct it") from error
 
 
 def _shapes(z: _Sizes) -> dict[str, tuple[int, ...]]:

@@ -64,7 +64,14 @@ def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, feature
     device_kind = np.repeat([_HOST, _GPU, _KERNEL], [cores, gpus, lanes])
     locations = int(location.max()) + 1
     kind, launches = _kinds(rng, tasks, features, lanes=bool((device_kind == _KERNEL).any()))
-    hidden = _hidden(rng, kind, launches, location, device_kind)
+    # A location for each task where it can run, a kernel task with the task that it launches.
+    host, gpu = np.unique(location[device_kind == _HOST]), location[device_kind == _GPU]
+    anywhere = np.concatenate([host, gpu])
+    hidden = gpu[rng.integers(0, len(gpu), len(kind))]
+    hidden[kind == _HOST] = 0
+    loose = kind == _ANY
+    hidden[loose] = anywhere[rng.integers(0, len(anywhere), int(loose.sum()))]
+    hidden = np.where(launches >= 0, hidden[launches], hidden)
     src, dst = _edges(rng, kind, launches)
     payload, producer = _payloads(rng, src, kind, features)
     path_class, path_links = _paths(rng, locations, features)
@@ -99,17 +106,6 @@ def _kinds(rng: np.random.Generator, tasks: int, features: Features, *, lanes: b
     kernel, op = chosen[:pairs], chosen[pairs:]
     kind[kernel], kind[op], launches[kernel] = _KERNEL, _GPU, op
     return kind.astype(np.int64), launches
-
-
-def _hidden(rng: np.random.Generator, kind: Ints, launches: Ints, location: Ints, device_kind: Ints) -> Ints:
-    """Return a location for each task where it can run, a kernel task with the task that it launches."""
-    host, gpu = np.unique(location[device_kind == _HOST]), location[device_kind == _GPU]
-    anywhere = np.concatenate([host, gpu])
-    hidden = gpu[rng.integers(0, len(gpu), len(kind))]
-    hidden[kind == _HOST] = 0
-    loose = kind == _ANY
-    hidden[loose] = anywhere[rng.integers(0, len(anywhere), int(loose.sum()))]
-    return np.where(launches >= 0, hidden[launches], hidden)
 
 
 def _edges(rng: np.random.Generator, kind: Ints, launches: Ints) -> tuple[Ints, Ints]:

@@ -180,7 +180,15 @@ class _Serial:
         for k, activity in enumerate(self.activities):
             if done >> k & 1 or activity.after & ~done:
                 continue
-            took = self._taken(k, done, taken)
+            # Of the rows that it makes, one for each other row takes that one's bytes over where nobody else uses them.
+            others, given, took = ~(done | 1 << k | self.zero), set[int](), taken
+            for row in activity.makes:
+                target = self.rows[row].takes
+                target = target if target < 0 else self._named(target, 0)
+                same = target >= 0 and self.rows[target].size == self.rows[row].size
+                if same and target not in given and not self.uses[target] & others:
+                    given.add(target)
+                    took |= 1 << row
             while_it_runs = self._alive(done, took, activity.makes)
             over = while_it_runs[activity.place] + activity.scratch > self.room[activity.place]
             if over and not activity.timeless:
@@ -192,20 +200,6 @@ class _Serial:
                 return [state]
             found.append(state)
         return found
-
-    def _taken(self, activity: int, done: int, taken: int) -> int:
-        """Return the rows that take over others' bytes, with those that an activity makes: one of these for each."""
-        others, given = ~(done | 1 << activity | self.zero), set()
-        for row in self.activities[activity].makes:
-            target = self.rows[row].takes
-            if target < 0:
-                continue
-            target = self._named(target, 0)
-            same = self.rows[target].size == self.rows[row].size
-            if same and target not in given and not self.uses[target] & others:
-                given.add(target)
-                taken |= 1 << row
-        return taken
 
     def _named(self, row: int, taken: int) -> int:
         """Return the row whose bytes a row is in the end."""

@@ -199,8 +199,20 @@ def _take_over(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints], paren
 @spliced
 def _changes(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """Return (ticks, change of bytes, location): all ends, then all begins, as what ends is gone before what begins."""
-    _, source, root = rows
-    end, buffers = _ends(g, t, rows), len(g.size)
+    row, source, root = rows
+    buffers = len(g.size)
+    # When the last use of each root has finished.
+    end = np.zeros(len(root), dtype=np.int64)
+    for b in range(buffers):
+        end[root[b]] = max(end[root[b]], t.finish[g.maker[b]])
+    for k in range(len(source)):
+        if source[k] >= 0:
+            copy, sent = root[buffers + k], root[source[k]]
+            end[copy] = max(end[copy], t.sent_finish[k])
+            end[sent] = max(end[sent], t.sent_finish[k])
+    for read in range(len(row)):
+        of = root[row[read]]
+        end[of] = max(end[of], t.finish[g.read_by[read]])
     most = len(root) + len(t.at)
     begin, until = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
     size, at, count = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64), 0
@@ -222,24 +234,6 @@ def _changes(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> tupl
         when[k], change[k], where[k] = until[k], -size[k], at[k]
         when[count + k], change[count + k], where[count + k] = begin[k], size[k], at[k]
     return when, change, where
-
-
-@spliced
-def _ends(g: Gauge, t: ScheduleArrays, rows: tuple[Ints, Ints, Ints]) -> Ints:
-    """Return when the last use of each root has finished."""
-    row, source, root = rows
-    end = np.zeros(len(root), dtype=np.int64)
-    for b in range(len(g.size)):
-        end[root[b]] = max(end[root[b]], t.finish[g.maker[b]])
-    for k in range(len(source)):
-        if source[k] >= 0:
-            copy, sent = root[len(g.size) + k], root[source[k]]
-            end[copy] = max(end[copy], t.sent_finish[k])
-            end[sent] = max(end[sent], t.sent_finish[k])
-    for read in range(len(row)):
-        of = root[row[read]]
-        end[of] = max(end[of], t.finish[g.read_by[read]])
-    return end
 
 
 @spliced

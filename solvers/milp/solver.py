@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 
 from solvers.arrays import Floats
-from solvers.base import Report
+from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead
 from solvers.checker import check
@@ -21,7 +21,6 @@ from solvers.milp.polish.polish import PolishSettings, polish
 from solvers.milp.separate import run_program
 from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome
 from solvers.problem import Problem
-from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.structure.paths import serial

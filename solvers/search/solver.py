@@ -7,12 +7,11 @@ from importlib import metadata
 import numpy as np
 
 from solvers.arrays import ints, rank_of
-from solvers.base import Progress, Report
+from solvers.base import Progress, Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.cpsat.solver import CpSatWindows
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.problem import Problem
-from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.search.annealing import PointValue, Temperature, Walk, WalkBudget, walk_all

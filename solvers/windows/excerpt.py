@@ -23,7 +23,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints, offsets, rank_of
 from solvers.compiled.dag import topological_order
-from solvers.compiled.kernels import inlined, kernel
+from solvers.compiled.kernels import kernel
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.search.workspace import network_of
@@ -174,41 +174,28 @@ def _tails(run: _StandingRun, order: Ints, took: Ints, tail: Ints) -> None:
         activity = order[place]
         if activity < n:
             device = run.device[activity]
-            tail[activity] = took[activity] + max(run.on_device[device], _after_task(run, activity, tail))
+            left = run.on_device[device]
+            for k in range(run.ahead[activity], run.ahead[activity + 1]):
+                edge = run.out[k]
+                reader, payload = run.head[edge], run.carried[edge]
+                crosses = payload >= 0 and run.at[reader] != run.at[activity]
+                left = max(left, tail[n + run.crossing[payload, run.at[reader]] if crosses else reader])
+            tail[activity] = took[activity] + left
             run.on_device[device] = tail[activity]
             continue
         sent = activity - n
-        left = _after_transfer(run, sent, tail)
-        here, to = run.at[run.producer[run.payload[sent]]], run.to[sent]
+        task, to, left = run.producer[run.payload[sent]], run.to[sent], 0
+        for k in range(run.ahead[task], run.ahead[task + 1]):
+            edge = run.out[k]
+            if run.carried[edge] == run.payload[sent] and run.at[run.head[edge]] == to:
+                left = max(left, tail[run.head[edge]])
+        here = run.at[task]
         for k in range(run.holds.shape[2]):
             left = max(left, run.on_link[run.holds[here, to, k]])
         tail[activity] = took[activity] + left
         for k in range(run.holds.shape[2]):
             if run.holds[here, to, k] >= 0:
                 run.on_link[run.holds[here, to, k]] = tail[activity]
-
-
-@inlined
-def _after_task(run: _StandingRun, task: int, tail: Ints) -> int:
-    """Return the ticks after a task, of what reads from it."""
-    left = 0
-    for k in range(run.ahead[task], run.ahead[task + 1]):
-        edge = run.out[k]
-        reader, what = run.head[edge], run.carried[edge]
-        crosses = what >= 0 and run.at[reader] != run.at[task]
-        left = max(left, tail[len(run.device) + run.crossing[what, run.at[reader]] if crosses else reader])
-    return left
-
-
-@inlined
-def _after_transfer(run: _StandingRun, sent: int, tail: Ints) -> int:
-    """Return the ticks after a transfer, of what reads it."""
-    left, task = 0, run.producer[run.payload[sent]]
-    for k in range(run.ahead[task], run.ahead[task + 1]):
-        edge = run.out[k]
-        if run.carried[edge] == run.payload[sent] and run.at[run.head[edge]] == run.to[sent]:
-            left = max(left, tail[run.head[edge]])
-    return left
 
 
 class Span(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, rank_of
-from solvers.base import Report
+from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead
 from solvers.instances.plain import chain
@@ -26,7 +26,6 @@ from solvers.milp.polish.attempt import STEP, RunSlice, attempt
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import RunRequest
 from solvers.problem import Problem
-from solvers.progress import SolveMonitor
 from solvers.result import SEEDS, Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.windows.excerpt import Excerpt, Span, Standing, excerpt_of, standing_of, tables_of

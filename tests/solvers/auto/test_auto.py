@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from exhaustive import exhaustive
 
-from solvers import api, progress
+from solvers import api, base
 from solvers.auto import portfolio, race
 from solvers.auto.portfolio import Auto
-from solvers.base import Progress
+from solvers.base import Progress, SolveMonitor
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
-from solvers.progress import SolveMonitor
 from solvers.result import Limit, Options, Result, Status
 
 GRID = lstm_grid(2, 3)  # 17 tasks of 3 ticks on two GPUs
@@ -45,7 +44,7 @@ def clock(monkeypatch):
     """The clock of the race; that which ends what ignores its limit is far off."""
     clock = Clock()
     monkeypatch.setattr(race, "time", clock)
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(base, "time", clock)
     monkeypatch.setattr(portfolio, "_GRACE_S", 3600.0)
     return clock
 

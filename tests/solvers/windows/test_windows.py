@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from solvers import Limit, Options, Status, api
+from solvers.base import SolveMonitor
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, Features, generate
-from solvers.progress import SolveMonitor
 from solvers.timing.replay import replay
 from solvers.windows import solver as windows
 from solvers.windows.excerpt import Span, excerpt_of, standing_of, tables_of
