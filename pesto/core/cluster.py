@@ -123,7 +123,15 @@ class Cluster:
                 raise InputError(f"cluster {self.name}: {d.name} needs memory, speed and cores above zero")
         for a, row in enumerate(self.paths):
             for b, path in enumerate(row):
-                self._check_path(a, b, path)
+                where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"
+                if (path is None) != (a == b):
+                    raise InputError.build(f"{where} has no path", remedy="add a link that joins them")
+                if path is None:
+                    continue
+                if not all(0 <= x < float("inf") for x in path.cost):
+                    raise InputError(f"{where}: latency, bandwidth, floor and pieces must be finite and not negative")
+                if any(not 0 <= k < len(self.links) for k in path.links):
+                    raise InputError(f"{where} uses a link that does not exist")
 
     def __repr__(self) -> str:
         """One line: how many devices of which kind, and how many links."""
@@ -134,14 +142,3 @@ class Cluster:
         """Seconds that a byte takes from device `a` to device `b` behind others; infinite from a device to itself."""
         path = self.paths[a][b]
         return float("inf") if path is None else path.s_per_byte
-
-    def _check_path(self, a: int, b: int, path: Path | None) -> None:
-        where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"
-        if (path is None) != (a == b):
-            raise InputError.build(f"{where} has no path", remedy="add a link that joins them")
-        if path is None:
-            return
-        if not all(0 <= x < float("inf") for x in path.cost):
-            raise InputError(f"{where}: latency, bandwidth, floor and pieces must be finite and not negative")
-        if any(not 0 <= k < len(self.links) for k in path.links):
-            raise InputError(f"{where} uses a link that does not exist")

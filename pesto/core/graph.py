@@ -1,4 +1,4 @@
-"""The dataflow graph of one whole training step, as arrays. Knows no framework and no machine."""
+"""The dataflow graph of one whole training step, as arrays. It knows no framework and no machine."""
 
 import hashlib
 import reprlib
@@ -27,7 +27,7 @@ KERNEL_FORMS = (
     "", "matmul", "conv", "conv-input-gradient", "conv-filter-gradient",
     "depthwise", "depthwise-input-gradient", "depthwise-filter-gradient", "passes", "loop",
 )  # fmt: skip
-"""What the first column of `Graph.kernels` counts."""
+"""Forms of kernels, by the number in the first column of `Graph.kernels`."""
 MATMUL, CONV, CONV_INPUT, CONV_FILTER, DEPTHWISE, DEPTHWISE_INPUT, DEPTHWISE_FILTER, PASSES, LOOP = range(1, 10)
 KERNEL_SIZES = (0, 6, 11, 11, 11, 11, 11, 11, 2, 1)
 """How many sizes follow each form. Of a matmul m, n, k, batch, a transposed, b transposed; of a convolution batch,
@@ -47,7 +47,7 @@ class Variable(NamedTuple):
 
     @property
     def told(self) -> str:
-        """Its data type and shape, for messages."""
+        """Data type and shape, for messages."""
         sizes = "?" if self.shape is None else ", ".join("?" if size < 0 else str(size) for size in self.shape)
         return f"{self.dtype or 'of unknown type'} [{sizes}]"
 
@@ -112,7 +112,7 @@ class Graph:
     kinds: tuple[str, ...]
     """[k] kinds of device that `runs_on` speaks of, such as cpu and gpu."""
     runs_on: Bools
-    """[n, k] whether an op has a kernel for a kind of device."""
+    """[n, k] true where an op has a kernel for a kind of device."""
     param_bytes: Ints
     """[n] bytes that live at the op's device for ever: a variable's value at its handle."""
     flops: Floats
@@ -120,7 +120,7 @@ class Graph:
     moved_bytes: Ints
     """[n] bytes that one execution reads and writes in its device's memory."""
     launches: Bools
-    """[n] whether the op starts a kernel; False for constants, handles, reshapes and other bookkeeping."""
+    """[n] true for an op that starts a kernel; False for constants, handles, reshapes and other bookkeeping."""
     given_kinds: tuple[str, ...] = ()
     """[g] device kinds or presets for which the source itself gives op times."""
     given_s: Floats
@@ -130,7 +130,7 @@ class Graph:
     origin: GraphOrigin = GraphOrigin()  # noqa: RUF009
     """The same as fields; when left out that of a `GraphSource`, and kind "other" for a plain line."""
     batch: int | None = None
-    """What stood in for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
+    """Batch size for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
     feed_shapes: tuple[str, ...] = ()
     """Shapes given for feeds and ops whose sizes the source leaves open: NAME=16,40. Not part of the fingerprint."""
     dtypes: tuple[str, ...] = ()
@@ -146,13 +146,13 @@ class Graph:
     """[n, 12] Form of each op's kernel, by its place in docs/reference/graph-file.md from 1, its sizes, zeros; 0
     where the op has none of these forms, as everywhere when left out. Not part of the fingerprint."""
     way: str = NOT_SAID
-    """How the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
+    """Mode in which the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
     devices: tuple[str, ...] = ()
     """Distinct names of devices that ops are pinned to, such as gpu:0."""
     device_of: Ints = field(default_factory=_none)
     """[n] index into `devices` of the one device that each op must run on; -1 for none, as everywhere when left out."""
     variables: tuple[Variable, ...] = ()
-    """Inside: variables of the step, as far as their names are known. Not part of the fingerprint."""
+    """Internal: variables of the step, as far as their names are known. Not part of the fingerprint."""
     variable_of: Ints = field(default_factory=_none)
     """[n] index into `variables` of the variable that each op stands for; -1 for none, as everywhere when left out."""
 
@@ -176,9 +176,8 @@ class Graph:
         for f in fields(self):
             if f.name not in _NO_ARRAYS:
                 object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
-        _shapes(self)
-        _indices(self)
-        _numbers(self)
+        _check_columns(self)
+        _check_values(self)
         if len({variable.name for variable in self.variables}) != len(self.variables):
             raise InputError.build("graph: two variables have one name", remedy="give each a name of its own")
         if len(set(self.names)) != self.ops:
@@ -191,7 +190,7 @@ class Graph:
             raise InputError(f"graph: a cycle of {len(cycle)} ops: {' -> '.join(shown)}")
 
     def __repr__(self) -> str:
-        """One line, without arrays."""
+        """Return one line, without arrays."""
         edges = f"{len(self.src)} data + {len(self.control_src)} control edges"
         batch = "" if self.batch is None else f", batch {self.batch}"
         return f"Graph({reprlib.repr(self.source)}, {plural(self.ops, 'op')}, {edges}{batch})"
@@ -212,7 +211,7 @@ class Graph:
         return np.concatenate([self.dst, self.control_dst])
 
     def fingerprint(self) -> str:
-        """SHA-256 over structure, op types, work, bytes, groups and kinds in topological order; names do not count.
+        """Return the SHA-256 over structure, op types, work, bytes, groups and kinds in topological order, but names.
 
         Two traces of one program in one process name their ops differently but have the same fingerprint.
         """
@@ -227,11 +226,11 @@ class Graph:
         return digest.hexdigest()
 
     def layout(self, order: Ints | None = None) -> str:
-        """SHA-256 over op types, edges and groups by index; names, costs, bytes and the listing of edges do not count.
+        """Return the SHA-256 over op types, edges and groups by index; names, costs, bytes, listing do not count.
 
         Two graphs with one layout have the same structure, op i of one being op i of the other. With `order` [n] it is
-        the layout of this graph with its ops rearranged: order[i] is the op that stands at place i. InputError when
-        `order` does not hold every op once.
+        the layout of this graph with its ops rearranged: order[i] is the op that stands at place i. Raise InputError
+        when `order` does not hold every op once.
         """
         order, rank = _arrange(self, order)
         names = [t.encode() for t in self.types]
@@ -244,7 +243,7 @@ class Graph:
         return digest.hexdigest()
 
     def listing(self, order: Ints | None = None) -> str:
-        """SHA-256 over the layout, and work, bytes and kinds by index: all that a plan rests on, and no names.
+        """Return the SHA-256 over the layout, and work, bytes and kinds by index: all that a plan rests on, but names.
 
         Where two graphs have one listing, op i of one may stand for op i of the other, whatever tells twins of another
         size apart included. `order` and InputError are as in `layout`.
@@ -257,7 +256,7 @@ class Graph:
         return digest.hexdigest()
 
     def to_networkx(self) -> "nx.MultiDiGraph":
-        """The graph for networkx (docs/guides/other-graphs.md): a node an op, an edge a reader or a wait.
+        """Return the graph for networkx (docs/guides/other-graphs.md): a node an op, an edge a reader or a wait.
 
         Attributes are numbers, truths and strings, which files of any format have, and those that would say nothing are
         left out; `pesto.graph_from_networkx` makes the same graph of them. InputError where a kind of device or a data
@@ -289,12 +288,12 @@ class Graph:
 
 
 def kernel_counts(kernels: Ints, launches: Bools) -> Ints:
-    """[n] how many kernels each op starts: none, one, or as many as its form says."""
+    """Return [n] the number of kernels that each op starts: none, one, or as many as its form says."""
     return np.where(launches, np.where(kernels[:, 0] >= PASSES, kernels[:, 1], 1), 0)
 
 
 def _drop_unset(said: dict[str, Any]) -> dict[str, Any]:
-    """What says something."""
+    """The entries that have a value."""
     return {key: value for key, value in said.items() if value is not None and value != ""}
 
 
@@ -306,6 +305,8 @@ def _node_columns(g: Graph) -> dict[str, list[Any]]:
     read = np.bincount(g.tensor, minlength=len(g.tensor_op)) > 0
     spans = [None if read[a:b].all() else slice(a, b) for a, b in pairwise(first)]
     made = dtypes[g.tensor_dtype].tolist()
+    none = Variable("")
+    of = [none if v < 0 else g.variables[v] for v in g.variable_of.tolist()]
     given = {f"seconds_{kind}": g.given_s[:, k].tolist() for k, kind in enumerate(g.given_kinds)}
     return {
         "type": [g.types[k] for k in g.type_of.tolist()],
@@ -317,7 +318,9 @@ def _node_columns(g: Graph) -> dict[str, list[Any]]:
         "launches": g.launches.tolist(),
         "group": [None if k < 0 else k for k in g.group.tolist()],
         "pinned_to": [None if d < 0 else g.devices[d] for d in g.device_of.tolist()],
-        **_variable_columns(g),
+        "variable": [v.name for v in of],
+        "variable_dtype": [v.dtype for v in of],
+        "variable_shape": ["" if v.shape is None else ",".join(map(str, v.shape)) or "()" for v in of],
         "dtype": dtypes[g.dtype_of].tolist(),
         "loose": [k or None for k in g.loose.tolist()],
         "kernel": [KERNEL_FORMS[form] for form in g.kernels[:, 0].tolist()],
@@ -326,14 +329,6 @@ def _node_columns(g: Graph) -> dict[str, list[Any]]:
         "dtypes": ["" if span is None or not any(made[span]) else ",".join(made[span]) for span in spans],
         **{key: [None if s != s else s for s in seconds] for key, seconds in given.items()},  # noqa: PLR0124
     }
-
-
-def _variable_columns(g: Graph) -> dict[str, list[str]]:
-    """[n] name, data type and shape of the variable that each op stands for; the shape of a scalar is "()"."""
-    none = Variable("")
-    of = [none if v < 0 else g.variables[v] for v in g.variable_of.tolist()]
-    shapes = ["" if v.shape is None else ",".join(map(str, v.shape)) or "()" for v in of]
-    return {"variable": [v.name for v in of], "variable_dtype": [v.dtype for v in of], "variable_shape": shapes}
 
 
 def _arrange(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
@@ -372,7 +367,9 @@ def _identity_rows(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
     kinds = sorted(range(len(g.kinds)), key=lambda k: g.kinds[k])
     output = _outputs(g)
     own = [place, _leaders(g, order), g.param_bytes, g.moved_bytes, g.launches, g.flops.view(np.int64)]
-    pinned = [_pins(g)] if (g.device_of >= 0).any() else []
+    # A device that ops are pinned to counts by a number of its name.
+    numbers = [int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) for name in g.devices]
+    pinned = [np.array([*numbers, -1], dtype=np.int64)[g.device_of]] if (g.device_of >= 0).any() else []
     return [
         [*own[:2], *(column[order] for column in (*own[2:], *pinned)), *(g.runs_on[order, k] for k in kinds)],
         [rank[g.tensor_op], output, g.tensor_bytes],
@@ -381,13 +378,8 @@ def _identity_rows(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
     ]
 
 
-def _pins(g: Graph) -> Ints:
-    """[n] a number of the name of the device that each op is pinned to; -1 for none."""
-    numbers = [int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) for name in g.devices]
-    return np.array([*numbers, -1], dtype=np.int64)[g.device_of]
-
-
-def _shapes(g: Graph) -> None:
+def _check_columns(g: Graph) -> None:
+    """Shapes of all columns, and indices that point at something."""
     n, e, k = g.ops, len(g.src), len(g.kinds)
     want = {
         "type_of": (n,), "tensor_bytes": (len(g.tensor_op),), "dst": (e,), "tensor": (e,),
@@ -399,9 +391,6 @@ def _shapes(g: Graph) -> None:
     for name, shape in want.items():
         if getattr(g, name).shape != shape:
             raise InputError(f"graph: {name} has shape {getattr(g, name).shape}, expected {shape}")
-
-
-def _indices(g: Graph) -> None:
     beyond = {
         "type_of": len(g.types), "tensor_op": g.ops, "src": g.ops, "dst": g.ops, "tensor": len(g.tensor_op),
         "control_src": g.ops, "control_dst": g.ops, "dtype_of": len(g.dtypes), "tensor_dtype": len(g.dtypes),
@@ -420,7 +409,7 @@ def _indices(g: Graph) -> None:
         raise InputError(f"graph: data edge {wrong[0]} leaves op {op} with a tensor of another op")
 
 
-def _numbers(g: Graph) -> None:
+def _check_values(g: Graph) -> None:
     for name in ("tensor_bytes", "param_bytes", "flops", "moved_bytes"):
         values = getattr(g, name)
         bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
@@ -429,7 +418,19 @@ def _numbers(g: Graph) -> None:
     bad = np.flatnonzero((np.isinf(g.given_s) | (g.given_s < 0)).any(axis=1))
     if len(bad):
         raise InputError(f"graph: the time given for op {g.names[bad[0]]} is negative or infinite")
-    _kernels(g.kernels)
+    rows = g.kernels
+    form = rows[:, 0]
+    unknown = (form < 0) | (form >= len(KERNEL_FORMS))
+    sizes = np.array(KERNEL_SIZES)[np.where(unknown, 0, form)]
+    listed = np.arange(1, rows.shape[1]) <= sizes[:, None]
+    # Flags, and bytes that a kernel may not have, may be zero; a size may not.
+    least = np.where(((form == MATMUL)[:, None] & (np.arange(1, rows.shape[1]) > 4)) | (form >= PASSES)[:, None], 0, 1)
+    wrong = (rows[:, 1:] < np.where(listed, least, 0)) | (~listed & (rows[:, 1:] != 0))
+    bad = np.flatnonzero(unknown | wrong.any(axis=1))
+    if len(bad):
+        raise InputError.build(
+            f"graph: kernels[{bad[0]}] = {rows[bad[0]].tolist()}", remedy="it is no form with its sizes"
+        )
     if g.batch is not None and g.batch < 1:
         raise InputError.build(f"graph: batch is {g.batch}", remedy="it must be at least 1")
     if g.way not in MEANT:
@@ -438,19 +439,4 @@ def _numbers(g: Graph) -> None:
     if len(nowhere):
         raise InputError.build(
             f"graph: op {g.names[nowhere[0]]} can run on no kind of device", remedy=f"give it one of {g.kinds}"
-        )
-
-
-def _kernels(rows: Ints) -> None:
-    form = rows[:, 0]
-    beyond = (form < 0) | (form >= len(KERNEL_FORMS))
-    sizes = np.array(KERNEL_SIZES)[np.where(beyond, 0, form)]
-    listed = np.arange(1, rows.shape[1]) <= sizes[:, None]
-    # Flags, and bytes that a kernel may not have, may be zero; a size may not.
-    least = np.where(((form == MATMUL)[:, None] & (np.arange(1, rows.shape[1]) > 4)) | (form >= PASSES)[:, None], 0, 1)
-    wrong = (rows[:, 1:] < np.where(listed, least, 0)) | (~listed & (rows[:, 1:] != 0))
-    bad = np.flatnonzero(beyond | wrong.any(axis=1))
-    if len(bad):
-        raise InputError.build(
-            f"graph: kernels[{bad[0]}] = {rows[bad[0]].tolist()}", remedy="it is no form with its sizes"
         )

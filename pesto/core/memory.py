@@ -1,4 +1,4 @@
-"""What lives where and when: what a graph's ops hold, and the peak bytes of each device during a simulated step."""
+"""Bytes that a graph's ops hold over time, and the peak bytes of each device during a simulated step."""
 
 import re
 
@@ -43,19 +43,19 @@ _UPDATES = re.compile(r"(Assign|Apply|SparseApply|Scatter|RefIdentity|StridedSli
 
 
 def of_type(graph: Graph, types: frozenset[str]) -> Bools:
-    """[n] whether each op is of one of `types`."""
+    """Return [n], true for each op of one of `types`."""
     return np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if name in types])
 
 
 def of_variable(graph: Graph) -> Bools:
-    """[t] whether each tensor is the variable that its op holds (`Graph.param_bytes`), and no bytes of its own."""
+    """Return [t], true for each tensor that is the variable its op holds (`Graph.param_bytes`), without own bytes."""
     holds = ~graph.launches | of_type(graph, _VARIABLES)
     held = np.where(holds, graph.param_bytes, 0)[graph.tensor_op]
     return bools((graph.tensor_bytes > 0) & (graph.tensor_bytes <= held))
 
 
 def updated_variables(graph: Graph) -> tuple[Ints, Ints]:
-    """(tensors that are a variable as an update hands it on, the data edge by which the update reads it)."""
+    """Return (tensors that are a variable as an update hands it on, the data edge by which the update reads it)."""
     types = [k for k, name in enumerate(graph.types) if _UPDATES.match(name)]
     op, edge = np.unique(graph.dst, return_index=True)  # the first input of each op
     first = np.full(graph.ops, -1)
@@ -67,7 +67,7 @@ def updated_variables(graph: Graph) -> tuple[Ints, Ints]:
 
 
 def reused_inputs(graph: Graph, root: Ints, kept: Bools) -> Ints:
-    """[t] the data edge whose tensor each output may be written into; -1 for none.
+    """Return [t] the data edge whose tensor each output may be written into; -1 for none.
 
     root: [t] the tensor whose bytes each one is. kept: [t] tensors that stay, as variables and constants do. Of several
     equally large inputs it is the one whose bytes fewest ops read, since it is likeliest that nobody else needs them;
@@ -118,6 +118,11 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
     passes[kept] = reads + np.arange(len(kept))
     none = np.zeros(len(kept), dtype=np.int64)
     owner = graph.tensor_op[kept]
+    # [t] the tensor whose bytes each one is, following what only passes its input on.
+    source = np.arange(tensors)
+    source[made] = graph.tensor[edge]
+    while not np.array_equal(further := source[source], source):
+        source = further
     return Footprint(
         static=static,
         size=np.concatenate([graph.tensor_bytes, none]),
@@ -126,31 +131,28 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
         read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
         read_by=np.concatenate([np.where(payload < 0, graph.src, graph.dst), owner]),  # a copy is read elsewhere
         read_payload=np.concatenate([payload, none - 1]),
-        reuses=np.concatenate([reused_inputs(graph, _sources(graph, made, edge), stays), none - 1]),
+        reuses=np.concatenate([reused_inputs(graph, source, stays), none - 1]),
         scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
     )
 
 
 def add_lifetimes(problem: Problem, graph: Graph, *, per_edge: bool = False) -> Problem:
-    """The full-graph problem with what its ops hold over time, for a solver that is to prove that a schedule fits."""
+    """Return the full-graph problem with the bytes of its ops over time, for solvers that prove that schedules fit."""
     return problem.living(footprint(graph, per_edge=per_edge))
 
 
 def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch: Ints | None = None) -> Usage:
-    """Bytes alive over a simulated step; `per_edge` as the problem was built, `scratch` as in `footprint`."""
+    """Return the bytes alive over a simulated step; `per_edge` as the problem was built, `scratch` as `footprint`."""
     return usage(timeline.problem, footprint(graph, per_edge=per_edge, scratch=scratch), timeline.schedule)
 
 
 def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
-    """For people: which kind of memory the variables exceed and by how much, or which group no device can hold."""
+    """Describe which kind of memory the variables exceed and by how much, or which group no device can hold."""
     for kind in sorted({d.kind for d in cluster.devices}, reverse=True):
         # Bytes of the variables that only devices of `kind` may hold.
         other = [d for d, at in enumerate(problem.location.tolist()) if cluster.devices[at].kind != kind]
         confined_bytes = int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
-        need, given = (
-            confined_bytes,
-            [d.memory_bytes for d in cluster.devices if d.kind == kind],
-        )
+        need, given = confined_bytes, [d.memory_bytes for d in cluster.devices if d.kind == kind]
         if need > sum(given):
             return (
                 f"{kind} memory: {size(need)} needed, {len(given)} devices give {size(sum(given))}, "
@@ -213,14 +215,3 @@ def _unordered_reads(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> I
     led = np.zeros(graph.ops, dtype=np.int64)
     np.maximum.at(led, graph.src, key[graph.dst])
     return ints(reads[led[reads] < graph.ops - place[updates]])
-
-
-def _sources(graph: Graph, made: Ints, edge: Ints) -> Ints:
-    """[t] the tensor whose bytes each one is, following what only passes its input on."""
-    source = np.arange(len(graph.tensor_op))
-    source[made] = graph.tensor[edge]
-    while True:
-        further = source[source]
-        if np.array_equal(further, source):
-            return source
-        source = further

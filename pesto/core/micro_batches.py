@@ -1,4 +1,7 @@
-"""A training step for M micro-batches: what depends on the batch M times, all else once, gradients summed up."""
+"""Training steps of several micro-batches: built from the step of one, or recognised in a step that loops over them.
+
+What depends on the batch is done for each micro-batch, all else once; gradients are summed up.
+"""
 
 import functools
 from collections import defaultdict
@@ -23,13 +26,13 @@ class MicroBatched:
 
     graph: Graph
     batches: int
-    """How many, M."""
+    """Number of micro-batches, M."""
     op: Ints
     """[n'] the op of the step that each is a copy of; of a sum, the op whose output it adds up."""
     batch: Ints
     """[n'] 0..M - 1 of what is done for one, and of sums, which take it in; -1 of what is done once."""
     sums: Bools
-    """[n'] which are sums, or tensors put one behind the other."""
+    """[n'] true for sums, and tensors put one behind the other."""
     updates_each: int = 0
     """Batches whose gradients each update takes, which is then of the last of them; 0: one takes those of all."""
 
@@ -47,11 +50,11 @@ class _Sums:
 
 
 def unroll(graph: Graph, parts: StepParts, batches: int) -> MicroBatched:
-    """The step of so many micro-batches, each as large as the batch of `graph`; arrays alone, O(M * (n + e)).
+    """Build the step of so many micro-batches, each as large as the batch of `graph`; arrays alone, O(M * (n + e)).
 
     Gradients are added up in the order of the batches, each as soon as it is there; what updates read of single rows
-    is put one behind the other. One micro-batch is the step as it is. UsageError for fewer than one, and for more than
-    there is room for.
+    is put one behind the other. One micro-batch is the step as it is. Raise UsageError for fewer than one, and for more
+    than there is room for.
     """
     if batches < 1:
         raise UsageError.build(f"{batches} micro-batches", remedy="give 1 or more")
@@ -68,21 +71,18 @@ def unroll(graph: Graph, parts: StepParts, batches: int) -> MicroBatched:
     first = offsets(np.where(many, batches, 1))
     op = np.repeat(np.arange(graph.ops), np.diff(first))
     batch = np.where(many[op], np.arange(len(op)) - first[op], -1)
-    sums = _sums(parts, batches)
+    # Gradients are summed pair by pair, in the order of the batches; rows are joined once, behind the last.
+    added, joined = np.flatnonzero(parts.added), np.flatnonzero(parts.joined)
+    further = np.arange(1, batches)
+    tensor = np.append(np.repeat(added, len(further)), joined)
+    last = np.full(len(tensor), batches - 1)
+    last[: len(added) * len(further)] = np.tile(further, len(added))
+    sums = _Sums(tensor=ints(tensor), batch=ints(last), joins=parts.joined[tensor])
     made = np.append(op, graph.tensor_op[sums.tensor])
     return MicroBatched(
         graph=_Columns(graph, many, first, sums, batches).graph(op, batch), batches=batches, op=ints(made),
         batch=ints(np.append(batch, sums.batch)), sums=bools(np.arange(len(made)) >= len(op)),
     )  # fmt: skip
-
-
-def _sums(parts: StepParts, batches: int) -> _Sums:
-    added, joined = np.flatnonzero(parts.added), np.flatnonzero(parts.joined)
-    further = np.arange(1, batches)
-    tensor = np.append(np.repeat(added, len(further)), joined if batches > 1 else joined[:0])
-    batch = np.full(len(tensor), batches - 1)
-    batch[: len(added) * len(further)] = np.tile(further, len(added))
-    return _Sums(tensor=ints(tensor), batch=ints(batch), joins=parts.joined[tensor])
 
 
 class _Columns:
@@ -108,14 +108,22 @@ class _Columns:
         own = np.arange(len(at)) >= len(op)
         src, dst, tensor = self._data()
         control_src, control_dst = self._pairs(g.control_src, g.control_dst)
-        size = self._bytes()
+        # What is put one behind the other is as large as all of it.
+        longer = np.append(np.zeros(len(self.listed) - len(sums.tensor), dtype=np.bool_), sums.joins)
+        size = ints(g.tensor_bytes[self.tensor] * np.where(longer[self.listed], self.batches, 1))
         taken = np.bincount(dst, weights=size[tensor], minlength=len(at)).astype(np.int64)
         given = np.bincount(self.maker, weights=size, minlength=len(at)).astype(np.int64)
         summed = own & ~np.append(np.zeros(len(op), dtype=np.bool_), sums.joins)
         types = tuple(dict.fromkeys((*g.types, "AddN", "ConcatV2")))
         added = np.where(sums.joins, types.index("ConcatV2"), types.index("AddN"))
+        output = np.arange(len(g.tensor_op)) - np.searchsorted(g.tensor_op, g.tensor_op)
+        copies = [
+            g.names[o] if b < 0 else f"{g.names[o]}/batch{b}" for o, b in zip(op.tolist(), batch.tolist(), strict=True)
+        ]
+        rows = (g.tensor_op[sums.tensor].tolist(), output[sums.tensor].tolist(), sums.batch.tolist())
+        copies += [f"{g.names[o]}/sum{k}.{b}" for o, k, b in zip(*rows, strict=True)]
         return Graph(
-            names=self._names(op, batch), types=types, type_of=np.append(g.type_of[op], added),
+            names=tuple(copies), types=types, type_of=np.append(g.type_of[op], added),
             tensor_op=self.maker, tensor_bytes=size, src=src, dst=dst, tensor=tensor,
             control_src=control_src, control_dst=control_dst, group=np.where(own, -1, g.group[at]),
             kinds=g.kinds, runs_on=g.runs_on[at], param_bytes=np.where(own, 0, g.param_bytes[at]),
@@ -132,11 +140,6 @@ class _Columns:
             variable_of=np.where(own, -1, g.variable_of[at]),
         )  # fmt: skip
 
-    def _bytes(self) -> Ints:
-        """[t'] bytes; what is put one behind the other is as large as all of it."""
-        longer = np.append(np.zeros(len(self.listed) - len(self.sums.tensor), dtype=np.bool_), self.sums.joins)
-        return ints(self.old.tensor_bytes[self.tensor] * np.where(longer[self.listed], self.batches, 1))
-
     def _data(self) -> tuple[Ints, Ints, Ints]:
         """(tail, head, tensor) of each data edge."""
         g, sums = self.old, self.sums
@@ -152,24 +155,18 @@ class _Columns:
         ends = np.flatnonzero(sums.batch == self.batches - 1)
         last[sums.tensor[ends]] = base + ends
         read = np.where(last[g.tensor[out]] >= 0, last[g.tensor[out]], self.tensor_first[g.tensor[out]])
-        into, takes = self._into_sums()
+        # Each sum reads the one before it, or the first copy, and the copy of its batch; a join reads all copies.
+        number_of, first_copy = np.arange(len(sums.tensor)), self.tensor_first[sums.tensor]
+        add, join = np.flatnonzero(~sums.joins), np.flatnonzero(sums.joins)
+        former = np.where(sums.batch[add] == 1, first_copy[add], base + add - 1)
+        every = np.tile(np.arange(self.batches), len(join))
+        into = int(self.first[-1]) + np.concatenate([number_of[add], number_of[add], np.repeat(join, self.batches)])
+        joined = np.repeat(first_copy[join], self.batches) + every
+        takes = np.concatenate([former, first_copy[add] + sums.batch[add], joined])
         number = np.concatenate([tensor, read, takes])
         heads = np.concatenate([dst, self.first[g.dst[out]], into])
         made = self.number[number]
         return ints(self.maker[made]), ints(heads), ints(made)
-
-    def _into_sums(self) -> tuple[Ints, Ints]:
-        """(sum, number of the tensor copy) of everything that sums read."""
-        sums, ops, base = self.sums, int(self.first[-1]), int(self.tensor_first[-1])
-        at, first = np.arange(len(sums.tensor)), self.tensor_first[sums.tensor]
-        add = np.flatnonzero(~sums.joins)
-        former = np.where(sums.batch[add] == 1, first[add], base + add - 1)
-        join = np.flatnonzero(sums.joins)
-        every = np.tile(np.arange(self.batches), len(join))
-        return (
-            ints(ops + np.concatenate([at[add], at[add], np.repeat(join, self.batches)])),
-            ints(np.concatenate([former, first[add] + sums.batch[add], np.repeat(first[join], self.batches) + every])),
-        )
 
     def _pairs(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
         """Copies of edges: of one batch to the same, of what is done once to all, of all to what is done once."""
@@ -179,19 +176,6 @@ class _Columns:
         tail = self.first[src[edge]] + np.where(self.many[src[edge]], copy, 0)
         head = self.first[dst[edge]] + np.where(self.many[dst[edge]], copy, 0)
         return ints(tail), ints(head)
-
-    def _names(self, op: Ints, batch: Ints) -> tuple[str, ...]:
-        names, sums = self.old.names, self.sums
-        output = np.arange(len(self.old.tensor_op)) - np.searchsorted(self.old.tensor_op, self.old.tensor_op)
-        copies = [
-            names[o] if b < 0 else f"{names[o]}/batch{b}" for o, b in zip(op.tolist(), batch.tolist(), strict=True)
-        ]
-        return tuple(copies) + tuple(
-            f"{names[o]}/sum{k}.{b}"
-            for o, k, b in zip(
-                self.old.tensor_op[sums.tensor].tolist(), output[sums.tensor].tolist(), sums.batch.tolist(), strict=True
-            )
-        )
 
 
 _NONE, _SEVERAL, _TURN = -1, -2, -3
@@ -210,13 +194,13 @@ class RecognisedStep:
     one: Graph
     """The step of the first micro-batch: what all share, its own ops, and the updates."""
     parts: StepParts
-    """What of that step is done for each micro-batch."""
+    """Parts of that step that are done for each micro-batch."""
     step: MicroBatched
     """The step as it is; `op` speaks of `one`."""
 
 
 def recognise_micro_batches(graph: Graph, *, every: int | None = None) -> RecognisedStep | None:
-    """The micro-batches of a step that cuts what it is fed into pieces; None for one that does not.
+    """Recognise the micro-batches of a step that cuts what it is fed into pieces; None for one that does not.
 
     Pieces are the outputs of a split of what is fed, or slices of it. An op is of the micro-batch of the pieces that it
     depends on, or of what depends on it; what depends on several adds up gradients or results, or comes after them.
@@ -274,7 +258,25 @@ class _Recogniser:
     def recognised(self) -> RecognisedStep:
         """All of it."""
         g, label = self.graph, self.label
-        stood = self._stood()
+        # [n] the op of the first micro-batch, or update, that each corresponds to; what is of none is itself. Ops that
+        # depend on no piece are told apart by the last of the ops that each reads.
+        last_read = np.full(g.ops, -1)
+        np.maximum.at(last_read, g.dst, g.src)
+        last_read = np.where(self.fed, -1, last_read)
+        listed = np.lexsort((np.arange(g.ops), last_read, np.where(self.fed, -1, g.type_of), self.fed))
+        stood = np.arange(g.ops)
+        for alike in (range(self.batches), range(_TURN, _TURN - self.updates, -1)):
+            own = [ints(listed[label[listed] == each]) for each in alike]
+            for k, ops in enumerate(own):
+                same = len(own[0]) == len(ops) and (g.type_of[own[0]] == g.type_of[ops]).all()
+                if not same or (g.moved_bytes[own[0]] != g.moved_bytes[ops]).any():
+                    raise InputError.build(
+                        f"micro-batch {k} has other ops than the first ({len(ops)}, {len(own[0])})",
+                        where=g.source,
+                        remedy="cut the batch into equal pieces, and do the same with each",
+                    )
+                stood[ops] = own[0]
+        stood = ints(stood)
         sums = bools((label <= _SEVERAL) & self.fed & ~self.after[stood])
         kept = np.flatnonzero((stood == np.arange(g.ops)) & ~sums)
         place = np.full(g.ops, -1)
@@ -292,18 +294,6 @@ class _Recogniser:
         )  # fmt: skip
         once = bools((label <= _SEVERAL) & self.fed)[kept]
         return RecognisedStep(one=one, parts=step_parts(one, once=once), step=step)
-
-    def _stood(self) -> Ints:
-        """[n] the op of the first micro-batch, or update, that each corresponds to; what is of none is itself."""
-        g, label = self.graph, self.label
-        listed = np.lexsort((np.arange(g.ops), self._read(), np.where(self.fed, -1, g.type_of), self.fed))
-        found = np.arange(g.ops)
-        for alike in (range(self.batches), range(_TURN, _TURN - self.updates, -1)):
-            own = [ints(listed[label[listed] == each]) for each in alike]
-            for at, its in enumerate(own):
-                self._check_alike(own[0], its, at)
-                found[its] = own[0]
-        return ints(found)
 
     def _labels(self) -> Ints:
         """[n] the micro-batch of each op, or the update; of what only one of them reads, that one."""
@@ -345,18 +335,15 @@ class _Recogniser:
             heads = outof[1][outof[0][op] : outof[0][op + 1]].tolist()
             if label[op] == _NONE and not g.param_bytes[op]:
                 read = {label[dst[at]] for at in heads if at < edges and not late[dst[at]]}
-                label[op] = self._read_by(read)
+                batches = {each for each in read if each >= 0}
+                one = next(iter(batches), _NONE)
+                alone = len(batches) == 1 and _NONE not in read
+                if alone and all(each == _SEVERAL or self._update(each) == self._update(one) for each in read):
+                    label[op] = one
+                else:
+                    common = functools.reduce(self._both, read, _NONE)
+                    label[op] = _NONE if _NONE in read or common == _SEVERAL else common
             late[op] = label[op] in (_NONE, _SEVERAL) and all(late[dst[at]] for at in heads)
-
-    def _read_by(self, read: set[int]) -> int:
-        """The label of what is read by ops of these labels, and depends on no piece."""
-        batches = {each for each in read if each >= 0}
-        if len(batches) == 1 and _NONE not in read:
-            (batch,) = batches
-            if all(each == _SEVERAL or self._update(each) == self._update(batch) for each in read):
-                return batch
-        found = functools.reduce(self._both, read, _NONE)
-        return _NONE if _NONE in read or found == _SEVERAL else found
 
     def _updating(self, label: list[int]) -> None:
         """What leads to no piece but by variables, which it writes: of a variable, the n-th such write is of pass n.
@@ -376,22 +363,6 @@ class _Recogniser:
                 elif self.updates and len(own) == turns * self.updates:
                     label[op] = _TURN - n // turns
         self._needed(label)
-
-    def _read(self) -> Ints:
-        """[n] the last of the ops that each reads, for those that depend on no piece; -1 for all else."""
-        found = np.full(self.graph.ops, -1)
-        np.maximum.at(found, self.graph.dst, self.graph.src)
-        return ints(np.where(self.fed, -1, found))
-
-    def _check_alike(self, one: Ints, other: Ints, batch: int) -> None:
-        g = self.graph
-        same = len(one) == len(other) and (g.type_of[one] == g.type_of[other]).all()
-        if not same or (g.moved_bytes[one] != g.moved_bytes[other]).any():
-            raise InputError.build(
-                f"micro-batch {batch} has other ops than the first ({len(other)}, {len(one)})",
-                where=g.source,
-                remedy="cut the batch into equal pieces, and do the same with each",
-            )
 
     def _summed(self, sums: Bools, stood: Ints) -> tuple[dict[int, tuple[int, ...]], Ints]:
         """(sum -> the tensors of the first micro-batch that it stands for; [n] the last micro-batch in it).

@@ -1,4 +1,4 @@
-"""The bridge in: graph, costs and cluster become a `solvers.Problem` in ticks. Rounding happens here alone."""
+"""Graph, costs and cluster as a `solvers.Problem` in ticks. Rounding happens here alone."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ COPIED = 128
 
 
 def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
-    """The processors of a cluster as (name, device index): one a GPU, one a CPU core; device = location."""
+    """Return the processors of a cluster as (name, device index): one a GPU, one a CPU core; device = location."""
     return tuple(
         (device.name if device.cores == 1 else f"{device.name}/{core}", index)
         for index, device in enumerate(cluster.devices)
@@ -41,7 +41,7 @@ def build_problem(
     per_edge: bool = False,
     pins: Mapping[str, str] | None = None,
 ) -> Problem:
-    """The full-graph problem, one task an op, devices as in `lanes`, locations = the cluster's devices.
+    """Build the full-graph problem: one task an op, devices as in `lanes`, locations = the cluster's devices.
 
     memory: [n] bytes an op holds at its location for the whole step (see `pesto.core.memory`). per_edge: one
     transfer an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device;
@@ -50,7 +50,7 @@ def build_problem(
     Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order. Nothing waits for a
     constant that is copied, and ops that run beside the order take no time.
 
-    InputError when an op or a group can run on no device, or has no cost where it can.
+    Raise InputError when an op or a group can run on no device, or has no cost where it can.
     """
     processors = lanes(cluster)
     location = np.array([device for _, device in processors])
@@ -61,11 +61,18 @@ def build_problem(
         raise InputError.build(
             f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name}", remedy="profile it"
         )
-    _check_range(graph, costs.compute_s, cluster)
+    over = np.argwhere(costs.compute_s > LONGEST * TICK_S)
+    if len(over):
+        op, device = over[0]
+        raise InputError.build(
+            f"op {graph.names[op]} takes {costs.compute_s[op, device]:.3g} s on {cluster.devices[device].name}, more "
+            f"than {LONGEST * TICK_S:.0e}",
+            remedy="check its time or flops",
+        )
     ticks = np.where(allowed, np.where(_runs_unordered(graph)[:, None], 0, _round_up(costs.compute_s)), FORBIDDEN)
     payload, tensor = payloads(graph, per_edge=per_edge)
     sizes = graph.tensor_bytes[tensor]
-    column, paths = _path_classes(cluster)
+    path_class, paths, path_links = _path_columns(cluster)
     try:
         return Problem(
             duration=ticks[:, location],
@@ -79,8 +86,8 @@ def build_problem(
             transfer=np.array([_round_up(transfer_s(path, sizes)) for path in paths])
             .reshape(len(paths), len(tensor))
             .T,
-            path_class=column,
-            path_links=_path_links(cluster),
+            path_class=path_class,
+            path_links=path_links,
             group=_colocation_groups(graph, payload),
         )
     except ValueError as error:  # the graph's own invariants hold, so only sums can be at fault
@@ -90,7 +97,7 @@ def build_problem(
 
 
 def add_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: LaunchTimes) -> tuple[Problem, Ints]:
-    """(the full-graph `problem` with a task for each launch behind its ops, [k] the op of each of these tasks).
+    """Return (the full-graph `problem` with a task for each launch behind its ops, [k] the op of each such task).
 
     Each accelerator gets a device at its own location, behind all others, that runs the launches of its ops: Pesto's
     kernel device (3.2.1). A launch shares its op's location, comes before it, after the launches of what the op reads
@@ -107,7 +114,17 @@ def add_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: Launch
     own[: problem.tasks, : problem.devices] = problem.duration
     own[op, : problem.devices] = kernel[op]
     own[problem.tasks :, problem.devices :] = np.where(able, _round_up(apart.launch_s[op][:, fast]), FORBIDDEN)
-    src, dst, payload = _edges_with_launches(problem, launch, on_fast)
+    # An op waits for its launch, which comes after launches of what the op reads and what a host sends it.
+    src, dst = problem.src, problem.dst
+    hosted = bools(~(problem.allowed & on_fast).any(axis=1))
+    chained = (launch[src] >= 0) & (launch[dst] >= 0)
+    reached = hosted[src] & (launch[dst] >= 0)
+    alone = np.full(len(op) + int(chained.sum()), -1)
+    payload = np.concatenate([problem.payload, alone, problem.payload[reached]])
+    src, dst = (
+        np.concatenate([src, launch[op], launch[src[chained]], src[reached]]),
+        np.concatenate([dst, op, launch[dst[chained]], launch[dst[reached]]]),
+    )
     group = problem.group.copy()
     alone = op[group[op] < 0]
     group[alone] = group.max(initial=-1) + 1 + np.arange(len(alone))
@@ -117,21 +134,6 @@ def add_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: Launch
         group=np.concatenate([group, group[op]]),
     )  # fmt: skip
     return found, ints(op)
-
-
-def _edges_with_launches(problem: Problem, launch: Ints, on_fast: Bools) -> tuple[Ints, Ints, Ints]:
-    """(src, dst, payload) of a problem's own edges, and of those into its launches; `launch` [n] is -1 for none."""
-    src, dst = problem.src, problem.dst
-    hosted = bools(~(problem.allowed & on_fast).any(axis=1))
-    chained = (launch[src] >= 0) & (launch[dst] >= 0)
-    reached = hosted[src] & (launch[dst] >= 0)
-    op = np.flatnonzero(launch >= 0)
-    alone = np.full(len(op) + int(chained.sum()), -1)
-    return (
-        np.concatenate([src, launch[op], launch[src[chained]], src[reached]]),
-        np.concatenate([dst, op, launch[dst[chained]], launch[dst[reached]]]),
-        np.concatenate([problem.payload, alone, problem.payload[reached]]),
-    )
 
 
 def _round_up(seconds: Floats) -> Ints:
@@ -191,9 +193,9 @@ def _pinned_device(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> I
     apart = np.flatnonzero((held >= 0) & (pin >= 0) & (held != pin))
     if len(apart):
         op = apart[0]
-        raise InputError(
-            f"op {graph.names[op]} is pinned to {names[pin[op]]} by the graph and to {names[held[op]]} by its variable "
-            "- take one of the pins out"
+        raise InputError.build(
+            f"op {graph.names[op]} is pinned to {names[pin[op]]} by the graph and to {names[held[op]]} by its variable",
+            remedy="take one of the pins out",
         )
     pin = np.where(held >= 0, held, pin)
     group = np.full(int(graph.group.max(initial=-1)) + 2, -1)
@@ -257,7 +259,7 @@ def _group_kinds(graph: Graph) -> Bools:
 
 
 def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
-    """(payload of each data edge, tensor of each payload): one a tensor with a reader, or one an edge.
+    """Return (payload of each data edge, tensor of each payload): one a tensor with a reader, or one an edge.
 
     -1 where the tensor is copied and never sent (`copied_constants`); the paper counts such edges as all others.
     """
@@ -270,20 +272,20 @@ def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
 
 
 def constants_first(graph: Graph, rank: Ints) -> Ints:
-    """[n] `rank`, but constants that are copied, for which nothing waits, come before all else."""
+    """Return [n] `rank`, but constants that are copied, for which nothing waits, come before all else."""
     first = np.zeros(graph.ops, dtype=np.bool_)
     first[graph.tensor_op[copied_constants(graph)]] = True
     return rank_of(np.lexsort((rank, ~first)))
 
 
 def kept_edges(graph: Graph, problem: Problem) -> Ints:
-    """The graph's data edges that its problem begins with, in this order: all, or all but those of what is copied."""
+    """Return the graph's data edges that its problem begins with, in order: all, or all but those of copied tensors."""
     every = problem.edges == len(graph.src) + len(graph.control_src)
     return ints(np.flatnonzero(np.ones(len(graph.src), np.bool_) if every else ~copied_constants(graph)[graph.tensor]))
 
 
 def copied_constants(graph: Graph) -> Bools:
-    """[t] small constants, of which every device that reads them has a copy of its own: they are never sent.
+    """Return [t] the small constants of which every device that reads them has a copy: they are never sent.
 
     TensorFlow copies constants of up to 16 elements to each CPU that reads them; enforcement does so on every device
     (`pesto.tf.apply_placement.relays`). One that waits for something, as in a branch, is sent: a copy would not wait.
@@ -293,40 +295,17 @@ def copied_constants(graph: Graph) -> Bools:
     return bools(constant[graph.tensor_op] & (graph.tensor_bytes <= COPIED) & (graph.tensor_bytes > 0))
 
 
-def _check_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:
-    over = np.argwhere(seconds > LONGEST * TICK_S)
-    if len(over):
-        op, device = over[0]
-        raise InputError.build(
-            f"op {graph.names[op]} takes {seconds[op, device]:.3g} s on {cluster.devices[device].name}, "
-            "more than "
-            f"{LONGEST * TICK_S:.0e}",
-            remedy="check its time or flops",
-        )
-
-
-def _path_classes(cluster: Cluster) -> tuple[Ints, list[Path]]:
+def _path_columns(cluster: Cluster) -> tuple[Ints, list[Path], Ints]:
+    """([device, device] class of each path, -1 for none; a path of each class; [device, device, k] its links or -1)."""
     size = len(cluster.devices)
-    column = np.full((size, size), -1, dtype=np.int64)
+    widest = max((len(p.links) for row in cluster.paths for p in row if p is not None), default=0)
+    column, held = np.full((size, size), -1, dtype=np.int64), np.full((size, size, widest), -1, dtype=np.int64)
     classes: dict[tuple[float, ...], int] = {}
     paths: list[Path] = []
     for a, row in enumerate(cluster.paths):
         for b, path in enumerate(row):
-            if path is None:
-                continue
-            if path.cost not in classes:
-                classes[path.cost] = len(paths)
-                paths.append(path)
-            column[a, b] = classes[path.cost]
-    return column, paths
-
-
-def _path_links(cluster: Cluster) -> Ints:
-    size = len(cluster.devices)
-    widest = max((len(p.links) for row in cluster.paths for p in row if p is not None), default=0)
-    held = np.full((size, size, widest), -1, dtype=np.int64)
-    for a, row in enumerate(cluster.paths):
-        for b, path in enumerate(row):
             if path is not None:
+                column[a, b] = classes.setdefault(path.cost, len(paths))
+                paths += [path] if column[a, b] == len(paths) else []
                 held[a, b, : len(path.links)] = path.links
-    return held
+    return column, paths, held

@@ -60,7 +60,7 @@ def simulate(
 
     device: [n] device of each task; rank: [n], ties by index. When a task finishes it requests one transfer of each
     of its payloads to each other location with a consumer (payload, then location, ascending). Tasks finish in order
-    of (time, rank, index). InputError when the order contradicts the precedence, naming a task.
+    of (time, rank, index). Raise InputError when the order contradicts the precedence, naming a task.
 
     Links are first come, first served: a request is granted at once and holds the links of its path from the moment
     all are free. With send_rank, [p], they are scheduled instead: requests wait, and after all finishes of a tick,
@@ -142,19 +142,15 @@ class _Simulation:
                 self._begin(self.device_list[task])
             while ends and ends[0] <= now:
                 heapq.heappop(ends)
-            for request in self._startable(waiting, now):
-                waiting.remove(request)
+            for request in list(waiting):
                 _, payload, to = request
+                if any(self.link_free[k] > now for k in self._links(payload, to)):
+                    continue
+                waiting.remove(request)
                 end = self._send(payload, to, now)
                 heapq.heappush(ends, end)
                 self._release(self.producer[payload], {(payload, to): end}, now)
         self._all_ran()
-
-    def _startable(self, waiting: list[tuple[int, int, int]], now: int) -> Iterator[tuple[int, int, int]]:
-        """Requests whose links are all free, the first first, as long as there are some."""
-        for request in list(waiting):
-            if all(self.link_free[k] <= now for k in self._links(request[1], request[2])):
-                yield request
 
     def _finish(self) -> tuple[int, int]:
         """The next task to finish, and when; those that ask for their devices until then get them."""

@@ -1,4 +1,4 @@
-"""What of a training step is done for every micro-batch, and what once: found from structure, not from names."""
+"""Parts of a training step that are done for every micro-batch, and once: found from structure, not from names."""
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -32,22 +32,22 @@ class StepParts:
 
 
 def step_parts(graph: Graph, *, once: Bools | None = None) -> StepParts:
-    """The parts of a step, from where its inputs, its variables and what nobody reads are. O(n log n + e).
+    """Find the parts of a step, from where its inputs, its variables and what nobody reads are. O(n log n + e).
 
     once: [n] ops of which it is known already that they are done once, with the sums.
 
     A gradient is what an update is computed from: of a variable's writer the last tensor, on the way up from it through
     tensors of the variable's size, that all of these ways share, and that no matmul or convolution needs. What follows
     a gradient is done once. What leads to a result that is no update is the forward half.
-    InputError for a step without inputs, or without a variable that is updated.
+    Raise InputError for a step without inputs, or without a variable that is updated.
     """
     return _PartFinder(graph, once).found()
 
 
 def each_or_after(graph: Graph) -> tuple[Bools, Bools]:
-    """([n] what of a step depends on the batch, [n] what is done once with the sums), its halves not told apart.
+    """Return ([n] ops that depend on the batch, [n] ops that are done once with the sums), halves not told apart.
 
-    For steps of many micro-batches, whose levels say nothing of where a forward half ends. InputError as of
+    For steps of many micro-batches, whose levels say nothing of where a forward half ends. Raise InputError as
     `step_parts`, but for halves.
     """
     return _PartFinder(graph).each_or_after()
@@ -82,7 +82,13 @@ class _PartFinder:
 
     def each_or_after(self) -> tuple[Bools, Bools]:
         g = self.graph
-        batch = self._reached(self._inputs(), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
+        # Inputs: ops without data inputs that are no variables and no constants; drawing ones too, whatever they read.
+        held = np.zeros(g.ops, dtype=np.bool_)
+        held[g.dst] = True
+        constant = np.array([name in _CONSTANT for name in g.types], dtype=np.bool_)[g.type_of]
+        drawn = np.array(["Random" in name or "Normal" in name for name in g.types], dtype=np.bool_)[g.type_of]
+        inputs = np.flatnonzero((~held & ~constant & (g.param_bytes == 0)) | drawn)
+        batch = self._reached(ints(inputs), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
         if not batch.any():
             raise InputError.build(
                 "nothing in it is fed or drawn", where=g.source, remedy="a pipeline needs a step that reads a batch"
@@ -101,15 +107,6 @@ class _PartFinder:
         once[self.dst[np.array(heads, dtype=np.int64)]] = True
         after = self._reached(np.flatnonzero(once), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
         return bools(batch & ~after), after
-
-    def _inputs(self) -> Ints:
-        """Ops without data inputs that are no variables and no constants; drawing ones too, whatever they read."""
-        g = self.graph
-        held = np.zeros(g.ops, dtype=np.bool_)
-        held[g.dst] = True
-        constant = np.array([name in _CONSTANT for name in g.types], dtype=np.bool_)[g.type_of]
-        drawn = np.array(["Random" in name or "Normal" in name for name in g.types], dtype=np.bool_)[g.type_of]
-        return ints(np.flatnonzero((~held & ~constant & (g.param_bytes == 0)) | drawn))
 
     def _writers(self, batch: Bools) -> Ints:
         """Ops in the group of a variable that depend on the batch, and whose outputs nobody reads."""
@@ -161,10 +158,8 @@ class _PartFinder:
             raise InputError.build(
                 "its forward and backward halves cannot be told apart",
                 where=g.source,
-                remedy=(
-                    "fetch its loss beside the "
-                    "update, unroll its loops (unroll=True), and take no gradients of gradients in it"
-                ),
+                remedy="fetch its loss beside the update, unroll its loops (unroll=True), and take no gradients of "
+                "gradients in it",
             )
         return bools(found)
 

@@ -37,18 +37,18 @@ class CalibratedCluster:
     text: str
     """The cluster's file."""
     cluster: Cluster
-    """What the file makes."""
+    """Cluster that the file describes."""
     found: tuple[Calibration, ...]
     """One for each ordered pair that was measured."""
     others: OtherLoad | None = None
-    """What other programs used of the processors meanwhile; None where nothing says."""
+    """Load of other programs meanwhile; None where nothing says."""
 
 
 def calibrate_cluster(like: str | None, passes: int, watch: DisturbanceWatch, report: Report) -> CalibratedCluster:
-    """The cluster `like`, with all its links measured between the devices of this machine.
+    """Return the cluster `like`, with all its links measured between the devices of this machine.
 
-    like: a preset or a file; None is cpux2, two logical CPU devices, where TensorFlow sees no GPU. `report` hears of
-    each pair. UsageError without a cluster where there are GPUs, InputError for a device that is not there, and
+    like: a preset or a file; None is cpux2, two logical CPU devices, where TensorFlow sees no GPU. `report` is told
+    each pair. Raise UsageError without a cluster where there are GPUs, InputError for a device that is not there, and
     NothingFoundError when the machine is too busy, or samples do not settle.
     """
     from pesto.tf.tensorflow_start import load_tensorflow
@@ -79,7 +79,12 @@ def calibrate_cluster(like: str | None, passes: int, watch: DisturbanceWatch, re
         f"Links measured by pesto calibrate, over 4 B to 64 MiB; devices as in {basis.cluster.source}.",
         f"While they were measured, {load}.",
     ]
-    links = [_entry(one, _holds(one), f"measured: {one}; {load}") for one in found]
+    links = []
+    for one in found:
+        low, high = sorted((one.source, one.target))
+        shared: dict[str, tuple[str, ...]] = {"nothing": (), "both ways": (f"{low}<>{high}",)}
+        holds = shared.get(one.shares, (f"{one.source}>{one.target}",))
+        links.append(_entry(one, holds, f"measured: {one}; {load}"))
     return _write_cluster(basis, head, links, found, others)
 
 
@@ -106,13 +111,12 @@ def _measure_until_stable(measure: Measure, passes: int, heard: list[OtherLoad])
 
 
 def check_devices_present(cluster: Cluster, gpus: Sequence[str]) -> None:
-    """InputError for a cluster with a device that this machine has not; gpus: what its own are called."""
+    """Raise InputError for a cluster with a device that this machine has not; gpus: the names of its own."""
     if len(cluster.devices) < 2 or any(device.host for device in cluster.devices):
         raise InputError.build(
             f"calibrate: cluster {shown(cluster.name)} has one device, or several hosts",
-            remedy=(
-                "name one of a single machine with two devices or more, or give samples that were measured otherwise"
-            ),
+            remedy="name one of a single machine with two devices or more, or give samples that were measured "
+            "otherwise",
         )
     here = f"TensorFlow sees {len(gpus)} GPUs here"
     for device in cluster.devices:
@@ -126,32 +130,30 @@ def check_devices_present(cluster: Cluster, gpus: Sequence[str]) -> None:
         if int(number) >= len(gpus):
             raise InputError.build(
                 f"calibrate: {device.name} of cluster {shown(cluster.name)} is not there, {here}",
-                remedy=(
-                    "name a cluster with the devices at hand, such as cpux2, or give samples that were measured there"
-                ),
+                remedy="name a cluster with the devices at hand, such as cpux2, or give samples that were measured "
+                "there",
             )
         model = preset_named_in(gpus[int(number)])
         # What a device is that a file describes alone, nobody knows.
         if model is not None and device.preset in PRESETS and model.name != device.preset:
             raise InputError.build(
-                f"calibrate: {device.name} of cluster {shown(cluster.name)} is a {device.preset}, here it "
-                "is a "
+                f"calibrate: {device.name} of cluster {shown(cluster.name)} is a {device.preset}, here it is a "
                 f"{shown(gpus[int(number)])}",
                 remedy="name a cluster with the devices at hand",
             )
 
 
 def cluster_from_samples(like: str, path: FilePath) -> CalibratedCluster:
-    """The cluster `like`, with the links of which a file has samples: CSV of from, to, bytes, seconds.
+    """Return the cluster `like`, with links fitted to a file's samples: CSV of from, to, bytes, seconds.
 
-    A pair that has none keeps what it had, and one that has keeps what its transfers hold. InputError for rows that
-    cannot be, NothingFoundError for samples that do not settle.
+    A pair that has none keeps what it had, and one that has keeps the links that it holds. Raise InputError for rows
+    that cannot be, NothingFoundError for samples that do not settle.
     """
     basis = describe_cluster(like)
     index = {device.name: k for k, device in enumerate(basis.cluster.devices)}
     found: list[Calibration] = []
     links: list[Links] = []
-    for samples in _read(path, index):
+    for samples in _read_samples(path, index):
         one = calibrate(samples)
         through = basis.cluster.paths[index[one.source]][index[one.target]]
         holds = tuple(basis.cluster.links[k] for k in through.links) if through is not None else ()
@@ -163,7 +165,7 @@ def cluster_from_samples(like: str, path: FilePath) -> CalibratedCluster:
     return _write_cluster(basis, head, [*kept, *links], found, None)
 
 
-def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
+def _read_samples(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
     """The samples of each ordered pair in a file, as many of each size as the size with the fewest has."""
     where = shown(path)
     try:
@@ -181,7 +183,26 @@ def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
         raise InputError.build(f"more than {MOST_SAMPLES} samples", where=where, remedy="leave some out")
     taken: dict[tuple[str, str], dict[int, list[float]]] = {}
     for number, row in enumerate(table[1:], 2):
-        source, target, size, seconds = _row(row, f"{where}: sample in row {number}", index)
+        place = f"{where}: sample in row {number}"
+        try:
+            source, target, *cells = (cell.strip() for cell in row)
+            size_cell, seconds_cell = cells
+            size, seconds = int(size_cell), float(seconds_cell)
+        except ValueError as error:
+            raise InputError.build(
+                f"{place} is no {','.join(_HEAD)}: {shown(','.join(row), 80)}", remedy="correct it there"
+            ) from error
+        for name in (source, target):
+            if name not in index:
+                raise InputError.build(
+                    f"no device is named {shown(name)}", where=place, remedy=f"{toml.suggest(name, index)}"
+                )
+        if source == target:
+            raise InputError.build(f"from {shown(source)} to itself", where=place, remedy="name two devices")
+        if not 0 <= size < 1 << 50 or not 0 <= seconds < 1e6:
+            raise InputError.build(
+                f"{shown(size_cell)} bytes in {shown(seconds_cell)} s cannot be", where=place, remedy="leave it out"
+            )
         taken.setdefault((source, target), {}).setdefault(size, []).append(seconds)
     if not taken:
         raise InputError.build("no samples", where=where, remedy=f"write some rows of {','.join(_HEAD)}")
@@ -192,28 +213,6 @@ def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
         yield Samples(source=source, target=target, sizes=np.array(sizes), alone=alone)
 
 
-def _row(row: list[str], where: str, index: dict[str, int]) -> tuple[str, str, int, float]:
-    try:
-        source, target, size, seconds = (cell.strip() for cell in row)
-        found = (source, target, int(size), float(seconds))
-    except ValueError as error:
-        raise InputError.build(
-            f"{where} is no {','.join(_HEAD)}: {shown(','.join(row), 80)}", remedy="correct it there"
-        ) from error
-    for name in found[:2]:
-        if name not in index:
-            raise InputError.build(
-                f"no device is named {shown(name)}", where=where, remedy=f"{toml.suggest(name, index)}"
-            )
-    if source == target:
-        raise InputError.build(f"from {shown(source)} to itself", where=where, remedy="name two devices")
-    if not 0 <= found[2] < 1 << 50 or not 0 <= found[3] < 1e6:
-        raise InputError.build(
-            f"{shown(size)} bytes in {shown(seconds)} s cannot be", where=where, remedy="leave it out"
-        )
-    return found
-
-
 def _describe_load(others: OtherLoad | None, *, kept: bool) -> str:
     """What else the machine did, in words."""
     if others is None:
@@ -221,11 +220,6 @@ def _describe_load(others: OtherLoad | None, *, kept: bool) -> str:
     who = f" ({list_programs(others.who)})" if others.cores >= 0.1 else ""
     how = ", and disturbed runs were kept" if kept else ""
     return f"other programs used {others.cores:.2f} cores{who}{how}"
-
-
-def _holds(one: Calibration) -> tuple[str, ...]:
-    low, high = sorted((one.source, one.target))
-    return {"nothing": (), "both ways": (f"{low}<>{high}",)}.get(one.shares, (f"{one.source}>{one.target}",))
 
 
 def _entry(one: Calibration, holds: tuple[str, ...], source: str) -> Links:

@@ -1,4 +1,4 @@
-"""Clusters from TOML: the presets by name, or a file of one's own (docs/guides/clusters.md)."""
+"""Clusters from TOML: the presets by name, or the user's own file (docs/guides/clusters.md)."""
 
 import itertools
 import re
@@ -19,7 +19,6 @@ from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
 from pesto.core.source import Origin
-from solvers.arrays import Bools
 
 VERSION = 1
 _LIMITS = {
@@ -78,7 +77,7 @@ class Devices:
     preset: Name | None = None
     """May be left out where the rates below say all; `name` then labels the devices."""
     name: Name | None = None
-    """What devices without a preset are called."""
+    """Name of devices without a preset."""
     memory_gib: Positive | None = None
     """Default: the preset's."""
     peak_tflops: Peaks | None = None
@@ -98,7 +97,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """How data crosses between pairs of devices, and what a transfer holds meanwhile; later entries win."""
+    """Transfers between pairs of devices, and the links that they hold meanwhile; later entries win."""
 
     pairs: tuple[Pair, ...]
     """Each side a device's name or a kind; both directions."""
@@ -134,14 +133,14 @@ class File:
 
 
 def cluster_names() -> tuple[str, ...]:
-    """Names of the presets, sorted."""
+    """Return the names of the presets, sorted."""
     return tuple(sorted(p.stem for p in _folder().glob("*.toml")))
 
 
 def load_cluster(name_or_path: str) -> Cluster:
-    """The preset of that name, or the cluster in a file: anything that ends in .toml or contains a separator.
+    """Load the preset of that name, or the cluster in a file: anything that ends in .toml or contains a separator.
 
-    UsageError with a suggestion when no preset has the name, InputError naming file and key when the content is
+    Raise UsageError with a suggestion when no preset has the name, InputError naming file and key when the content is
     refused, FileError when the file cannot be read.
     """
     data, where, name, is_preset = _content(name_or_path)
@@ -150,10 +149,10 @@ def load_cluster(name_or_path: str) -> Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """A cluster with what its file says of it beside the numbers."""
+    """A cluster with the comment and the text of its file."""
 
     cluster: Cluster
-    """What the file makes."""
+    """Cluster that the file describes."""
     about: str
     """The comment that the file begins with, on one line; empty where it has none."""
     text: str
@@ -161,7 +160,7 @@ class ClusterDescription:
 
 
 def describe_cluster(name_or_path: str) -> ClusterDescription:
-    """The cluster that `load_cluster` gives, and the text of its file; errors as there."""
+    """Return the cluster that `load_cluster` gives, with the text of its file; errors as there."""
     data, where, name, is_preset = _content(name_or_path)
     cluster = parse(data, where, name, is_preset=is_preset)
     text = data.decode()
@@ -288,8 +287,15 @@ def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tu
     if sum(len(entry.pairs) for entry in file.links) > MOST_PAIRS:
         raise InputError.build(f"links: more than {MOST_PAIRS} pairs", remedy="name kinds instead of devices")
     entry_of = np.full((len(devices), len(devices)), -1)
+    host = np.array([d.host for d in devices])
+    same = host[:, None] == host[None, :]
     for k, entry in enumerate(file.links):
-        entry_of[_joined_pairs(entry, devices)] = k
+        joined = np.zeros_like(same)
+        for one, other in entry.pairs:
+            joined[np.ix_(_side(one, devices), _side(other, devices))] = True
+        if not entry.one_way:
+            joined |= joined.T
+        entry_of[joined & {"same-host": same, "other-host": ~same, "any": np.True_}[entry.scope]] = k
     np.fill_diagonal(entry_of, -2)
     missing = np.argwhere(entry_of == -1)
     if len(missing):
@@ -300,20 +306,16 @@ def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tu
     rows: list[tuple[Path | None, ...]] = []
     for a, row in zip(devices, entry_of.tolist(), strict=True):
         held = [_held_links(file.links[k], a, b, hosts) if k >= 0 else () for b, k in zip(devices, row, strict=True)]
-        rows.append(tuple(_path(costs[k], h, links) if k >= 0 else None for h, k in zip(held, row, strict=True)))
+        paths: list[Path | None] = []
+        for names, k in zip(held, row, strict=True):
+            if k >= 0 and len(links) > MOST_LINKS:
+                raise InputError.build(
+                    f"links: more than {MOST_LINKS} distinct", remedy="let pairs share some by naming them in holds"
+                )
+            indices = tuple(links.setdefault(name, len(links)) for name in names)
+            paths.append(replace(costs[k], links=indices) if k >= 0 else None)
+        rows.append(tuple(paths))
     return tuple(rows)
-
-
-def _joined_pairs(entry: Links, devices: tuple[Device, ...]) -> Bools:
-    """[device, device] the ordered pairs that an entry speaks of."""
-    host = np.array([d.host for d in devices])
-    found = np.zeros((len(devices), len(devices)), dtype=np.bool_)
-    for a, b in entry.pairs:
-        found[np.ix_(_side(a, devices), _side(b, devices))] = True
-    if not entry.one_way:
-        found |= found.T
-    same = host[:, None] == host[None, :]
-    return found & {"same-host": same, "other-host": ~same, "any": np.True_}[entry.scope]
 
 
 def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
@@ -367,11 +369,3 @@ def _held_links(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterabl
 
     # Not str.format: a file's text must not reach attributes or field widths.
     return dict.fromkeys(re.sub(r"\{(\w*)\}", filled, name) for name in entry.holds)
-
-
-def _path(cost: Path, held: Iterable[str], links: dict[str, int]) -> Path:
-    if len(links) > MOST_LINKS:
-        raise InputError.build(
-            f"links: more than {MOST_LINKS} distinct", remedy="let pairs share some by naming them in holds"
-        )
-    return replace(cost, links=tuple(links.setdefault(name, len(links)) for name in held))

@@ -88,11 +88,17 @@ class Pool:
         while not events and (self._busy or until is not None or not self.slots):
             left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
             # There may be something to do here before anything is heard: a look at memory, or another attempt.
-            limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
+            limited = {worker.pid: worker for worker in self._busy if worker.limits.rss_bytes is not None}
             left = min(left, _LOOK_S if limited else POLL_S, self._backoff.left_s or POLL_S)
             connections = [worker.connection for worker in (*self._busy, *self._idle)]
             ready = wait([*connections, self._bell.ear], left)
-            self._kill_oversized()
+            # Kill workers that hold more memory than they may.
+            if limited and time.monotonic() >= self._looked + _LOOK_S:
+                self._looked = time.monotonic()
+                for pid, held in resident_bytes(limited).items():
+                    most = limited[pid].limits.rss_bytes
+                    if most is not None and held > most:
+                        limited[pid].give_up("memory", f"needed more than {size(most)}")
             for worker in list(self._busy):
                 events += worker.outcomes()
                 if worker.work is None:
@@ -132,17 +138,6 @@ class Pool:
         self._busy.clear()
         self._idle.clear()
         self._bell.close()
-
-    def _kill_oversized(self) -> None:
-        """Kill workers that hold more memory than they may."""
-        limited = {w.pid: w for w in self._busy if w.limits.rss_bytes is not None}
-        if not limited or time.monotonic() < self._looked + _LOOK_S:
-            return
-        self._looked = time.monotonic()
-        for pid, held in resident_bytes(limited).items():
-            most = limited[pid].limits.rss_bytes
-            if most is not None and held > most:
-                limited[pid].give_up("memory", f"needed more than {size(most)}")
 
     def _prepare(self) -> None:
         """Start workers before there is work for them, where there is something to be ready with."""

@@ -27,42 +27,45 @@ MOST_TEXT = 4096
 
 
 def load(path: Path, shape: type[T], *, error: type[PestoError] = UsageError) -> T:
-    """The file as a `shape`, a dataclass whose fields are numbers, strings, tuples and further such dataclasses.
+    """Read a file as a `shape`, a dataclass whose fields are numbers, strings, tuples and further such dataclasses.
 
-    `error`, naming the file, the key and a suggestion, when the content does not fit; FileError when the file cannot
-    be read.
+    Raise `error`, naming the file, the key and a suggestion, when the content does not fit; FileError when the file
+    cannot be read.
     """
     return parse(read_bytes(path, MOST_BYTES), shape, shown(path), error)
 
 
 def parse(data: bytes, shape: type[T], where: str, error: type[PestoError] = UsageError) -> T:
-    """`load` for content already read; `where` names it in errors."""
+    """Parse content already read, as `load`; `where` names it in errors."""
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise error(f"{where}: begins with a byte order mark (BOM) - save the file as UTF-8 without one")
+        raise error.build(f"{where}: begins with a byte order mark (BOM)", remedy="save the file as UTF-8 without one")
     try:
         table = tomllib.loads(data.decode("utf-8"))
         _check_keys(shape, table, "")
         return msgspec.convert(table, shape, strict=True)
     except UnicodeDecodeError as e:
-        raise error(f"{where}: not UTF-8 text (byte {e.start}) - save the file as UTF-8") from e
+        raise error.build(f"{where}: not UTF-8 text (byte {e.start})", remedy="save the file as UTF-8") from e
     except tomllib.TOMLDecodeError as e:
-        raise error(f"{where}: not TOML: {shown(e)} - correct it there") from e
+        raise error.build(f"{where}: not TOML: {shown(e)}", remedy="correct it there") from e
     except RecursionError as e:
-        raise error(f"{where}: nested too deeply - a table and its lists suffice") from e
+        raise error.build(f"{where}: nested too deeply", remedy="a table and its lists suffice") from e
     except msgspec.ValidationError as e:
-        raise error(f"{where}: {_key_first(str(e))} - correct it there") from e
+        # The key first: msgspec says "Expected `int`, got `str` - at `$.hosts[0].cores`".
+        text, _, at = str(e).partition(" - at `$.")
+        fault = f"{at.rstrip('`')}: {text}" if at else text
+        raise error.build(f"{where}: {fault}", remedy="correct it there") from e
     except ValueError as e:
         raise error(f"{where}: {shown(e, 500)}") from e
 
 
 def quoted(text: str) -> str:
-    """A text as TOML's basic string."""
+    """Return a text as TOML's basic string."""
     # What JSON escapes, TOML does alike; but for DEL, which JSON leaves as it is.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def dumps(value: object) -> str:
-    """A frozen dataclass as TOML that `parse` gives back: defaults are left out, tuples of dataclasses are tables."""
+    """Write a frozen dataclass as TOML that `parse` gives back, without defaults; tuples of dataclasses are tables."""
     rows = [(f.name, getattr(value, f.name)) for f in _table_text(value)]
     tables = [(key, item) for key, item in rows if isinstance(item, tuple) and item and is_dataclass(item[0])]
     text = "".join(f"{key} = {_value(item)}\n" for key, item in rows if (key, item) not in tables)
@@ -89,7 +92,7 @@ def _value(value: object) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """The remedy for a wrong name: the nearest of the known ones, and all of them."""
+    """Return the remedy for a wrong name: the nearest of the known ones, and all of them."""
     names = list(known)
     near = [n for n in names if word and n.startswith(word)] or get_close_matches(word, names, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"known: {', '.join(names)}"
@@ -118,9 +121,3 @@ def _plain(shape: object) -> object:
     """`shape` without None."""
     rest = [x for x in get_args(shape) if x is not NoneType]
     return rest[0] if NoneType in get_args(shape) and len(rest) == 1 else shape
-
-
-def _key_first(message: str) -> str:
-    """The key first: msgspec says "Expected `int`, got `str` - at `$.hosts[0].cores`"."""
-    text, _, at = message.partition(" - at `$.")
-    return f"{at.rstrip('`')}: {text}" if at else text

@@ -125,23 +125,19 @@ def predict_mode(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Mo
     if way == PLACEMENT:
         took_s = fifo(planned.problem, planned.schedule.device).makespan * TICK_S
     elif free.any():
-        took_s = _replay(graph, planned, rank, way).makespan_s
+        # Ops outside the chains run beside them, and come first of what ends at one instant.
+        device, n = planned.schedule.device, graph.ops
+        problem, op = add_relays(planned.problem, relayed_edges(graph, planned.problem, device, way))
+        relays = np.ones(len(op), dtype=np.bool_)
+        took_s = simulate(
+            problem,
+            ints(np.concatenate([device, device[op]])),
+            ints(np.concatenate([np.where(free, np.arange(n), n + rank), n + rank[op]])),
+            free=bools(np.concatenate([free, ~relays])),
+            beside=bools(np.concatenate([free & ~graph.launches, relays])),
+        ).makespan_s
     return ModePrediction(
         way=way, planned_s=planned.makespan_s, makespan_s=took_s, ops=graph.ops, outside=int(free.sum())
-    )
-
-
-def _replay(graph: Graph, planned: Timeline, rank: Ints, way: str) -> Timeline:
-    """The step with what no chain holds beside its chain; that is first of what ends at one instant."""
-    device, free, n = planned.schedule.device, unordered_ops(graph, way), graph.ops
-    problem, op = add_relays(planned.problem, relayed_edges(graph, planned.problem, device, way))
-    relays = np.ones(len(op), dtype=np.bool_)
-    return simulate(
-        problem,
-        ints(np.concatenate([device, device[op]])),
-        ints(np.concatenate([np.where(free, np.arange(n), n + rank), n + rank[op]])),
-        free=bools(np.concatenate([free, ~relays])),
-        beside=bools(np.concatenate([free & ~graph.launches, relays])),
     )
 
 

@@ -1,4 +1,4 @@
-"""Wherein a graph is not the one that a plan is for, as far as the names of the plan's ops and its batch can say."""
+"""Differences of a graph from the one that a plan is for, as far as the names of the ops and the batch tell."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ PART = "pesto_part"
 
 
 def differences(names: Sequence[str], batch: int | None, graph: Graph) -> str:
-    """One clause on what `graph` has otherwise than the plan whose ops are `names`, made with an open batch if any."""
+    """Describe in a clause how `graph` differs from the plan whose ops are `names`, made with an open batch if any."""
     if batch is not None and graph.batch is not None and batch != graph.batch:
         return f"it was planned with batch={batch}, this is batch={graph.batch}"
     planned, here = _counts(names), _counts(graph.names)
@@ -38,11 +38,24 @@ def differences(names: Sequence[str], batch: int | None, graph: Graph) -> str:
         opened, fixed = ("the plan", "this step") if batch is not None else ("this step", "the plan")
         return f"{opened} has an open batch (batch={batch or graph.batch}), {fixed} one of a fixed size"
     where = {_scope(name) for name in [*lost, *new] if "/" in name}
-    old, now = (_optimizers(c) for c in (planned, here))
+    old, now = (
+        sorted({name.partition("/")[0] for name in counts if _scope(name) in _OPTIMIZERS}) for counts in (planned, here)
+    )
     if old and now and old != now:
         return f"the plan is for the optimizer {'+'.join(old)}, this step has {'+'.join(now)}"
     what = f"its optimizer ({'+'.join(now)}) is set otherwise: " if where and where.issubset(_OPTIMIZERS) else ""
-    return what + " and ".join(_describe_counts(c, word) for c, word in ((new, "more"), (lost, "fewer")) if c)
+    # How many ops are more or fewer, and what most are called by their own part of the name.
+    clauses = []
+    for counts, word in ((new, "more"), (lost, "fewer")):
+        kinds: Counter[str] = Counter()
+        for name, count in counts.items():
+            *scopes, last = name.split("/")
+            if last not in _PLAIN:
+                kinds["/".join([*scopes[-1:], last])] += count
+        listed = ", ".join(f"{count} {shown(kind, 40)}" for kind, count in kinds.most_common(_LISTED))
+        if counts:
+            clauses.append(f"{sum(counts.values())} ops {word}{f' ({listed})' if listed else ''}")
+    return what + " and ".join(clauses)
 
 
 def graph_remedy(names: Sequence[str], batch: int | None, graph: Graph) -> str:
@@ -66,21 +79,6 @@ def _counts(names: Iterable[str]) -> Counter[str]:
     return Counter("/".join(_NUMBER.sub("", part) for part in name.split("/")) for name in names)
 
 
-def _optimizers(counts: Counter[str]) -> list[str]:
-    return sorted({name.partition("/")[0] for name in counts if _scope(name) in _OPTIMIZERS})
-
-
 def _scope(name: str) -> str:
     """The outermost, as `_OPTIMIZERS` has it: Keras makes adam_w of AdamW."""
     return name.partition("/")[0].lower().replace("_", "")
-
-
-def _describe_counts(counts: Counter[str], word: str) -> str:
-    """How many ops are more or fewer, and what most are called by their own part of the name."""
-    kinds: Counter[str] = Counter()
-    for name, count in counts.items():
-        *scopes, last = name.split("/")
-        if last not in _PLAIN:
-            kinds["/".join([*scopes[-1:], last])] += count
-    listed = ", ".join(f"{count} {shown(kind, 40)}" for kind, count in kinds.most_common(_LISTED))
-    return f"{sum(counts.values())} ops {word}{f' ({listed})' if listed else ''}"

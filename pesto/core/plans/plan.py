@@ -302,7 +302,16 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
         problems = [f"processors: its lanes or ticks are not those of cluster {cluster.name}"]
     problems = problems or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
     problems = problems or _check_order(plan, problem)
-    problems = problems or _check_peaks(plan, graph, problem) + _check_claims(plan, problem)
+    if not problems:
+        # The bytes alive over the step must be what the plan says, and fit every location.
+        timeline = Timeline(problem=problem, schedule=plan.schedule)
+        peak = measure(graph, timeline, per_edge=made.transfers == PER_EDGE).peak.tolist()
+        names = list(dict.fromkeys(plan.lane_device))
+        rows = zip(names, peak, problem.capacity.tolist(), strict=True)
+        problems = [f"memory: {name} needs {has} of {most} bytes" for name, has, most in rows if has > most]
+        if plan.peak_bytes != dict(zip(names, peak, strict=True)):
+            problems = [f"memory: the peaks are {peak} bytes, the plan says {plan.peak_bytes}"]
+        problems += _check_claims(plan, problem)
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise VerificationError.build(f"the plan is invalid: {'; '.join(problems[:3])}{more}", remedy="solve again")
@@ -369,20 +378,6 @@ def _same_times(one: Schedule, other: Schedule) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("start", "finish")) and all(
         np.array_equal(getattr(one, name)[rows[0]], getattr(other, name)[rows[1]]) for name in sent
     )
-
-
-def _check_peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
-    """The bytes alive over the step must be what the plan says, and fit every location."""
-    timeline = Timeline(problem=problem, schedule=plan.schedule)
-    peak = measure(graph, timeline, per_edge=plan.provenance.transfers == PER_EDGE).peak.tolist()
-    names = list(dict.fromkeys(plan.lane_device))
-    if plan.peak_bytes != dict(zip(names, peak, strict=True)):
-        return [f"memory: the peaks are {peak} bytes, the plan says {plan.peak_bytes}"]
-    return [
-        f"memory: {name} needs {has} of {most} bytes"
-        for name, has, most in zip(names, peak, problem.capacity.tolist(), strict=True)
-        if has > most
-    ]
 
 
 def _check_claims(plan: Plan, problem: Problem) -> list[str]:

@@ -1,4 +1,4 @@
-"""Plans on disk: the project's versioned JSON, and the file formats of Pesto's authors."""
+"""Plans on disk: the project's versioned JSON, and the placements and orders in the formats of Pesto's authors."""
 
 import re
 from dataclasses import replace
@@ -62,8 +62,14 @@ class _PlanFile(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def dumps(plan: Plan) -> bytes:
-    """The plan as canonical JSON (docs/reference/plan-file.md)."""
-    s = plan.schedule
+    """Return the plan as canonical JSON (docs/reference/plan-file.md)."""
+    s, held = plan.schedule, plan.held
+    variables = _PlanVariables(
+        name=[variable.name for variable in held.variables],
+        dtype=[variable.dtype for variable in held.variables],
+        shape=[None if variable.shape is None else list(variable.shape) for variable in held.variables],
+        op=list(held.op),
+    )
     return encode_json(
         _PlanFile(
             format=KIND.format,
@@ -86,37 +92,31 @@ def dumps(plan: Plan) -> bytes:
             ),
             peak_bytes=plan.peak_bytes,
             provenance=plan.provenance,
-            variables=_variables(plan.held) if plan.held.variables else None,
+            variables=variables if held.variables else None,
             beside=plan.beside,
             feed_shapes=list(plan.feed_shapes),
         )
     )
 
 
-def _variables(held: StepVariables) -> _PlanVariables:
-    return _PlanVariables(
-        name=[variable.name for variable in held.variables],
-        dtype=[variable.dtype for variable in held.variables],
-        shape=[None if variable.shape is None else list(variable.shape) for variable in held.variables],
-        op=list(held.op),
-    )
-
-
 def save(plan: Plan, path: Path) -> None:
-    """Write a plan atomically; FileError when that fails."""
+    """Write a plan atomically. Raise FileError when that fails."""
     log_writing(path, len(plan.names))
     write_atomic(path, dumps(plan))
 
 
 def load(path: Path) -> Plan:
-    """Read a plan; FileError when it cannot be read, InputError when its content is refused."""
+    """Read a plan. Raise FileError when it cannot be read, InputError when its content is refused."""
     return loads(read_bytes(path), str(path))
 
 
 def loads(data: bytes, what: str) -> Plan:
-    """A plan from JSON bytes; InputError naming `what` and the place. Its schedule is not checked: see `verify`."""
-    found = decode_document(data, _PlanFile, what, KIND)
-    o, made = found.ops, found.provenance
+    """Return a plan from JSON bytes; its schedule is not checked: see `verify`.
+
+    Raise InputError naming `what` and the place.
+    """
+    file = decode_document(data, _PlanFile, what, KIND)
+    o, made = file.ops, file.provenance
     # Older versions wrote the lines for people alone.
     if not made.graph_origin.kind:
         made = replace(made, graph_origin=read_source(made.graph_source).origin)
@@ -139,79 +139,75 @@ def loads(data: bytes, what: str) -> Plan:
         made = replace(made, costs_files=read_costs_files)
     if len({len(o.name), len(o.device), len(o.rank), len(o.start), len(o.finish)}) != 1:
         raise InputError.build("the columns of ops differ in length", where=what, remedy="the file is damaged")
-    if len(found.lanes) != len(found.lane_device):
+    if len(file.lanes) != len(file.lane_device):
         raise InputError.build("lanes and lane_device differ in length", where=what, remedy="the file is damaged")
-    if any(not 0 <= d < len(found.lanes) for d in found.ops.device):
+    if any(not 0 <= d < len(file.lanes) for d in file.ops.device):
         raise InputError.build(
             "an op is on a device that the plan does not list", where=what, remedy="the file is damaged"
         )
-    if not 0 < found.tick_s < 1:
-        raise InputError.build(f"tick_s is {found.tick_s}", where=what, remedy="it must lie between 0 and 1")
+    if not 0 < file.tick_s < 1:
+        raise InputError.build(f"tick_s is {file.tick_s}", where=what, remedy="it must lie between 0 and 1")
+    held, columns = StepVariables(), file.variables
+    if columns is not None:
+        if len({len(columns.name), len(columns.dtype), len(columns.shape), len(columns.op)}) != 1:
+            raise InputError.build(
+                "the columns of variables differ in length", where=what, remedy="the file is damaged"
+            )
+        if len(set(columns.name)) != len(columns.name) or any(not 0 <= op < len(o.name) for op in columns.op):
+            raise InputError.build(
+                "a variable is listed twice, or at an op that is not there", where=what, remedy="the file is damaged"
+            )
+        shapes = (None if shape is None else tuple(shape) for shape in columns.shape)
+        variables = map(Variable, columns.name, columns.dtype, shapes)
+        held = StepVariables(variables=tuple(variables), op=tuple(columns.op))
+    sent = file.transfers
     try:
         return Plan(
-            names=tuple(found.ops.name),
-            lanes=tuple(found.lanes),
-            lane_device=tuple(found.lane_device),
-            rank=_column(found.ops.rank),
-            schedule=_schedule(found),
-            tick_s=found.tick_s,
-            peak_bytes=found.peak_bytes,
+            names=tuple(file.ops.name),
+            lanes=tuple(file.lanes),
+            lane_device=tuple(file.lane_device),
+            rank=_column(o.rank),
+            schedule=Schedule(
+                device=_column(o.device),
+                start=_column(o.start),
+                finish=_column(o.finish),
+                sent_payload=_column(sent.payload),
+                sent_to=_column(sent.to),
+                sent_start=_column(sent.start),
+                sent_finish=_column(sent.finish),
+            ),
+            tick_s=file.tick_s,
+            peak_bytes=file.peak_bytes,
             provenance=made,
-            held=_step_variables(found, what),
-            beside=found.beside,
-            feed_shapes=tuple(found.feed_shapes),
+            held=held,
+            beside=file.beside,
+            feed_shapes=tuple(file.feed_shapes),
         )
     except (ValueError, OverflowError) as error:
         raise InputError.build(f"{error}", where=what, remedy="the file is damaged") from error
-
-
-def _step_variables(found: _PlanFile, what: str) -> StepVariables:
-    if (said := found.variables) is None:
-        return StepVariables()
-    if len({len(said.name), len(said.dtype), len(said.shape), len(said.op)}) != 1:
-        raise InputError.build("the columns of variables differ in length", where=what, remedy="the file is damaged")
-    if len(set(said.name)) != len(said.name) or any(not 0 <= op < len(found.ops.name) for op in said.op):
-        raise InputError.build(
-            "a variable is listed twice, or at an op that is not there", where=what, remedy="the file is damaged"
-        )
-    columns = zip(said.name, said.dtype, said.shape, strict=True)
-    variables = (Variable(name, dtype, None if shape is None else tuple(shape)) for name, dtype, shape in columns)
-    return StepVariables(variables=tuple(variables), op=tuple(said.op))
 
 
 def _column(values: list[int]) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def _schedule(found: _PlanFile) -> Schedule:
-    return Schedule(
-        device=_column(found.ops.device),
-        start=_column(found.ops.start),
-        finish=_column(found.ops.finish),
-        sent_payload=_column(found.transfers.payload),
-        sent_to=_column(found.transfers.to),
-        sent_start=_column(found.transfers.start),
-        sent_finish=_column(found.transfers.finish),
-    )
-
-
 def part_json(plan: Plan) -> bytes:
-    """The authors' part.json: [{"op": "device"}, ...] in the order of the graph's ops."""
+    """Return the authors' part.json: [{"op": "device"}, ...] in the order of the graph's ops."""
     return encode_json([{name: device} for name, device in zip(plan.names, plan.device_names(), strict=True)])
 
 
 def cdep_json(plan: Plan, graph: Graph) -> bytes:
-    """The authors' cdep.json: [{"op": ["predecessor", ...]}, ...], the chain of each device."""
+    """Return the authors' cdep.json: [{"op": ["predecessor", ...]}, ...], the chain of each device."""
     return encode_json([{plan.names[b]: [plan.names[a]]} for a, b in control_edges(plan, graph)])
 
 
 def read_part(path: Path) -> dict[str, str]:
-    """Device of each op from a part.json; InputError when an op is named twice or the file is no such list."""
+    """Read the device of each op from a part.json. Raise InputError for an op named twice, or another content."""
     return _merge_rows(decode_json(read_bytes(path), list[dict[str, str]], str(path)), path)
 
 
 def read_cdep(path: Path) -> dict[str, list[str]]:
-    """Predecessors of each op from a cdep.json; InputError as `read_part`."""
+    """Read the predecessors of each op from a cdep.json. Raise InputError as `read_part`."""
     return _merge_rows(decode_json(read_bytes(path), list[dict[str, list[str]]], str(path)), path)
 
 
@@ -231,9 +227,9 @@ _DEVICE = re.compile(r"(?:^|[/:])(cpu|gpu):(\d+)$")
 def read_placement(
     part: Path, cdep: Path | None, graph: Graph, problem: Problem, cluster: Cluster
 ) -> tuple[Ints, Ints | None]:
-    """(device of each op as the problem counts them, rank of each op or None without `cdep`).
+    """Return (device of each op as the problem counts them, rank of each op or None without `cdep`).
 
-    Devices may be written as gpu:0, GPU:0 or /device:GPU:0. MismatchError when an op is not of this graph or is
+    Devices may be written as gpu:0, GPU:0 or /device:GPU:0. Raise MismatchError when an op is not of this graph or is
     left out, InputError when a device is unknown, cannot run the op, or the order goes round in a circle.
     """
     rows = read_part(part)
@@ -244,7 +240,16 @@ def read_placement(
             f"op {left_out!r} has no device", where=part, remedy="the file must list every op of the graph"
         )
     index = {d.name.lower(): k for k, d in enumerate(cluster.devices)}
-    location = np.array([_location(rows[name], index, part) for name in graph.names])
+    places = []
+    for name in graph.names:
+        match = _DEVICE.search(rows[name].lower())
+        device_name = f"{match[1]}:{match[2]}" if match else rows[name].lower()
+        if device_name not in index:
+            raise InputError.build(
+                f"unknown device {rows[name]!r}", where=part, remedy=f"the cluster has {sorted(index)}"
+            )
+        places.append(index[device_name])
+    location = np.array(places)
     here = problem.allowed & (problem.location[None, :] == location[:, None])
     nowhere = np.flatnonzero(~here.any(axis=1))
     if len(nowhere):
@@ -254,14 +259,6 @@ def read_placement(
         )
     device = devices_at(problem, location)
     return device, None if cdep is None else _rank(read_cdep(cdep), cdep, graph)
-
-
-def _location(text: str, index: dict[str, int], part: Path) -> int:
-    found = _DEVICE.search(text.lower())
-    name = f"{found.group(1)}:{found.group(2)}" if found else text.lower()
-    if name not in index:
-        raise InputError.build(f"unknown device {text!r}", where=part, remedy=f"the cluster has {sorted(index)}")
-    return index[name]
 
 
 def _rank(rows: dict[str, list[str]], cdep: Path, graph: Graph) -> Ints:

@@ -1,4 +1,4 @@
-"""Variables that two steps share: known again by their names, and pinned to where one plan has them."""
+"""Variables that two steps share: recognised by their names, and pinned to where one plan has them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class StepVariables:
 
     @classmethod
     def of(cls, graph: Graph) -> "StepVariables":
-        """The variables that a graph names, as far as an op stands for them."""
+        """Return the variables that a graph names, as far as an op stands for them."""
         ops = np.flatnonzero(graph.variable_of >= 0)
         used, first = np.unique(graph.variable_of[ops], return_index=True)
         return cls(variables=tuple(graph.variables[v] for v in used.tolist()), op=tuple(ops[first].tolist()))
@@ -73,39 +73,21 @@ def shared_pins(other: tuple[StepVariables, Mapping[str, str], str], graph: Grap
     if not shared:
         raise UsageError.build(
             f"{what} shares no variable with {here}: it has {_list_names(theirs)}, this step {_list_names(own)}",
-            remedy=(
-                "plan "
-                "this step alone; or, where both use the same variables, give these the same names in "
-                "both programs"
-            ),
+            remedy="plan this step alone; or, where both use the same variables, give these the same names in both "
+            "programs",
         )
-    for name in shared:
-        _refuse_different(own[name], theirs[name], (what, here))
-    _refuse_ambiguous(own, theirs, (what, here))
-    pins = {name: devices[name] for name in shared}
-    _refuse_split_groups(pins, graph, cluster, (what, here, source))
-    return pins
-
-
-def _refuse_different(own: Variable, theirs: Variable, said: tuple[str, str]) -> None:
-    what, here = said
-    rank = None in (own.shape, theirs.shape) or len(own.shape or ()) == len(theirs.shape or ())
-    sizes = zip(own.shape or (), theirs.shape or (), strict=False)
-    if (
-        (own.dtype and theirs.dtype and own.dtype != theirs.dtype)
-        or not rank
-        or any(a != b and -1 not in (a, b) for a, b in sizes)
-    ):
-        raise InputError.build(
-            f"variable {shown(own.name)} is {own.told} in {here} and {theirs.told} in {what}: two variables "
-            "of "
-            "one name",
-            remedy="plan both steps of one program, or give variables that differ names of their own",
-        )
-
-
-def _refuse_ambiguous(own: Mapping[str, Variable], theirs: Mapping[str, Variable], said: tuple[str, str]) -> None:
-    for names, others, where in ((own, theirs, said[1]), (theirs, own, said[0])):
+    for one, other_one in ((own[name], theirs[name]) for name in shared):
+        shapes = one.shape, other_one.shape
+        fit = None in shapes or len(one.shape or ()) == len(other_one.shape or ())
+        fit &= not (one.dtype and other_one.dtype and one.dtype != other_one.dtype)
+        sizes = zip(one.shape or (), other_one.shape or (), strict=False)
+        if not fit or any(a != b and -1 not in (a, b) for a, b in sizes):
+            raise InputError.build(
+                f"variable {shown(one.name)} is {one.told} in {here} and {other_one.told} in {what}: two variables of "
+                "one name",
+                remedy="plan both steps of one program, or give variables that differ names of their own",
+            )
+    for names, others, where in ((own, theirs, here), (theirs, own, what)):
         for name in names:
             base, again, number = name.rpartition(AGAIN)
             if again and number.isdigit() and base in names and base in others:
@@ -113,11 +95,14 @@ def _refuse_ambiguous(own: Mapping[str, Variable], theirs: Mapping[str, Variable
                     f"{where} has several variables called {shown(base)}, and nothing tells which of them are shared",
                     remedy="give each a name of its own, as in tf.Variable(..., name=...)",
                 )
+    pins = {name: devices[name] for name in shared}
+    _refuse_split_groups(pins, graph, cluster, (what, here, source))
+    return pins
 
 
-def _refuse_split_groups(pins: Mapping[str, str], graph: Graph, cluster: Cluster, said: tuple[str, str, str]) -> None:
+def _refuse_split_groups(pins: Mapping[str, str], graph: Graph, cluster: Cluster, words: tuple[str, str, str]) -> None:
     """InputError where ops that share a device have variables on two, or cannot run on the device of theirs."""
-    what, here, source = said
+    what, here, source = words
     kinds = {device.name: device.kind for device in cluster.devices}
     gone = sorted(set(pins.values()) - kinds.keys())
     if gone:
@@ -138,9 +123,8 @@ def _refuse_split_groups(pins: Mapping[str, str], graph: Graph, cluster: Cluster
             other, there = first.setdefault(group, (name, device)) if group >= 0 else (name, device)
             if there != device:
                 raise InputError.build(
-                    f"{what} has {shown(other)} on {there} and {shown(name)} on {device}, which must share "
-                    "a device in "
-                    f"{here}",
+                    f"{what} has {shown(other)} on {there} and {shown(name)} on {device}, which must share a device "
+                    f"in {here}",
                     remedy=remedy,
                 )
             kind = kinds[device]

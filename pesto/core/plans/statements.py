@@ -1,4 +1,4 @@
-"""What a plan's file says beside its schedule: held against what is at hand, or passed on as the file's own word."""
+"""Statements of a plan's file beside its schedule: compared with the inputs at hand, or passed on as unconfirmed."""
 
 from dataclasses import asdict
 from typing import Any
@@ -14,17 +14,16 @@ from pesto.core.settings import NEAR
 from pesto.core.source import PROFILE, TIMES
 
 NOT_CHECKED = "stated by the file, not checked"
-"""What a page says of a statement that nothing at hand confirms."""
+"""Words of a page for a statement that nothing at hand confirms."""
 
 
 def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dict[str, Any]:
-    """Statements of a verified plan that nothing confirms, by key of its provenance (docs/reference/plan-file.md).
+    """Return the statements of a verified plan that nothing confirms, by key (docs/reference/plan-file.md).
 
-    VerificationError for what the graph, the cluster, the costs or the plan itself contradict.
+    Raise VerificationError for what the graph, the cluster, the costs or the plan itself contradict.
     """
     made = plan.provenance
-    wrong = [*_of_inputs(plan, graph, cluster, costs), *_of_candidates(plan), *_of_solver(plan)]
-    if wrong:
+    if wrong := _find_contradictions(plan, graph, cluster, costs):
         raise VerificationError.build(f"the plan is invalid: claims: {'; '.join(wrong)}", remedy="solve again")
     at_hand = {
         "graph_source": graph.source, "graph_batch": graph.batch, "cluster": cluster.name,
@@ -51,7 +50,7 @@ def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Co
 
 
 def needed_costs(plan: Plan) -> str:
-    """The costs that a plan rests on and that have to be given to check it, with the remedy; empty where none have."""
+    """Return the costs that have to be given to check a plan, with the remedy; empty where none have."""
     made = plan.provenance
     for file in made.costs_files or ():
         if file.kind == TIMES:
@@ -61,42 +60,34 @@ def needed_costs(plan: Plan) -> str:
     return ""
 
 
-def _of_inputs(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list[str]:
+def _find_contradictions(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list[str]:
     made, wrong = plan.provenance, []
     if made.costs_basis != costs.basis:
         wrong.append(f"the costs are {costs.basis}, the plan says {shown(made.costs_basis)}")
-    # A profile's file, or that of one's own times, may have another name by now; `verify` has held the times.
+    # A profile's file, or that of the user's times, may have another name by now; `verify` has checked the times.
     both = {file.kind for file in made.costs_files or ()} & {file.kind for file in costs.files}
     renamed = (costs.origin == MEASURED).any() or TIMES in both
     if made.costs != costs.source and not renamed:
         wrong.append(f"the costs are the {costs.source}, the plan says {shown(made.costs)}")
-    said, own = (made.cluster, made.cluster_source), (cluster.name, cluster.source)
+    planned, own = (made.cluster, made.cluster_source), (cluster.name, cluster.source)
     presets = made.cluster_origin.kind == cluster.origin.kind == "preset"
-    if presets and (said != own or made.cluster_origin != cluster.origin):
-        wrong.append(f"the cluster is {own[0]} ({own[1]}), the plan says {shown(said[0])} ({shown(said[1])})")
+    if presets and (planned != own or made.cluster_origin != cluster.origin):
+        wrong.append(f"the cluster is {own[0]} ({own[1]}), the plan says {shown(planned[0])} ({shown(planned[1])})")
     if made.graph_batch != graph.batch and None not in (made.graph_batch, graph.batch):
         wrong.append(f"the batch is {graph.batch}, the plan says {made.graph_batch}")
-    return wrong
-
-
-def _of_candidates(plan: Plan) -> list[str]:
-    made, makespan = plan.provenance, plan.schedule.makespan
     if made.candidates_ticks.keys() != made.candidates_fit.keys():
-        return ["the candidates that have times are not those that fit or do not"]
-    near = NEAR if made.settings.get("robust") is True else 0
-    fitting = [(name, ticks) for name, ticks in made.candidates_ticks.items() if made.candidates_fit[name]]
-    better = [name for name, ticks in fitting if (1 + near) * ticks < makespan]
-    far = f" by more than {percent(near)}" if near else ""
-    return [f"candidate {shown(name)} fits and is shorter than the chosen one{far}" for name in better[:1]]
-
-
-def _of_solver(plan: Plan) -> list[str]:
-    made, coarse = plan.provenance, plan.provenance.coarse
-    wrong = []
+        wrong.append("the candidates that have times are not those that fit or do not")
+    else:
+        near = NEAR if made.settings.get("robust") is True else 0
+        fitting = [(name, ticks) for name, ticks in made.candidates_ticks.items() if made.candidates_fit[name]]
+        better = [name for name, ticks in fitting if (1 + near) * ticks < plan.schedule.makespan]
+        far = f" by more than {percent(near)}" if near else ""
+        wrong += [f"candidate {shown(name)} fits and is shorter than the chosen one{far}" for name in better[:1]]
     if made.settings.get("per_edge", made.transfers == PER_EDGE) != (made.transfers == PER_EDGE):
         wrong.append(f"transfers are {made.transfers}, the settings say otherwise")
-    if coarse is not None and not 0 <= coarse.nodes <= len(plan.names):
-        wrong.append(f"a coarse graph of {len(plan.names)} ops has no {coarse.nodes} nodes")
-    if coarse is not None and not 0 <= coarse.lower_bound_ticks <= (coarse.makespan_ticks or coarse.lower_bound_ticks):
-        wrong.append("the bound of the coarse graph is above its schedule")
+    if (coarse := made.coarse) is not None:
+        if not 0 <= coarse.nodes <= len(plan.names):
+            wrong.append(f"a coarse graph of {len(plan.names)} ops has no {coarse.nodes} nodes")
+        if not 0 <= coarse.lower_bound_ticks <= (coarse.makespan_ticks or coarse.lower_bound_ticks):
+            wrong.append("the bound of the coarse graph is above its schedule")
     return wrong

@@ -19,7 +19,6 @@ from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import Units, fastest_at, merged, placeable_units
-from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
 _SLACK = 1.1
@@ -41,7 +40,7 @@ class CarriedPlan:
 
 
 def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> CarriedPlan:
-    """The old plan's placement and order, fitted to `graph` on `cluster`, whose full-graph problem is `problem`.
+    """Fit the old plan's placement and order to `graph` on `cluster`, whose full-graph problem is `problem`.
 
     Ops are known again by their names. A device goes on as the one of its name, else as the next of its kind that has
     no predecessor; devices that are new stay empty, unless all of a kind are gone. What has no place then (new ops,
@@ -51,7 +50,7 @@ def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> C
     orders (the old one with new ops behind what they need, the same served as ops become ready, bottom level), the
     shortest step is returned. It may exceed the memory, as any placement may.
 
-    UsageError when the plan knows none of the graph's ops. O(n (l + log n) + e).
+    Raise UsageError when the plan knows none of the graph's ops. O(n (l + log n) + e).
     """
     number = {name: k for k, name in enumerate(old.names)}
     known = np.array([number.get(name, -1) for name in graph.names], dtype=np.int64)
@@ -63,29 +62,37 @@ def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> C
         )
     order = _order(problem, np.where(known >= 0, old.rank[known], -1))
     prepared = prepare(problem)
-    found: list[tuple[int, int, CarriedPlan]] = []
-    for way, location in _placements(problem, order, *_homes(old, cluster, known)):
-        device = _lanes(old, problem, cluster, (known, location))
-        for rule, rank in _orders(problem, prepared, device, order):
-            made = replay(problem, device, rank, prepared=prepared).makespan
-            text = f"carried over from {shown(old.provenance.cluster)}, {kept} of {graph.ops} ops known{way}, {rule}"
-            found.append((made, len(found), CarriedPlan(device=device, rank=rank, rule=text)))
-    return min(found, key=lambda each: each[:2])[2]
-
-
-def _homes(old: Plan, cluster: Cluster, known: Ints) -> tuple[Ints, Ints]:
-    """([n] the old location of each op, -1 for a new op; [old locations] what each is now, -1 or LOST)."""
+    # [n] the old location of each op, -1 for a new op; [old locations] what each is now, -1 or LOST.
     before = list(dict.fromkeys(old.lane_device))
     home = device_successors(before, [(device.name, device.kind) for device in cluster.devices])
     lane = np.array([before.index(name) for name in old.lane_device], dtype=np.int64)
-    return np.where(known >= 0, lane[old.schedule.device[known]], -1), np.array(home, dtype=np.int64)
+    at = np.where(known >= 0, lane[old.schedule.device[known]], -1)
+    # [n] the old processor of each op, where the cluster has it: a host's cores keep their ops.
+    now = {name: k for k, (name, _) in enumerate(lanes(cluster))}
+    same = np.array([now.get(name, -1) for name in old.lanes], dtype=np.int64)
+    own = np.where(known >= 0, same[old.schedule.device[known]], -1)
+    candidates: list[tuple[int, int, CarriedPlan]] = []
+    for way, location in _placements(problem, order, at, np.array(home, dtype=np.int64)):
+        stays = (own >= 0) & (problem.location[own] == location) & problem.allowed[np.arange(problem.tasks), own]
+        device = ints(np.where(stays, own, devices_at(problem, location)))
+        # The order itself, and two of list scheduling, all along the precedence.
+        ranks = [("in its order", order)]
+        urgent = rank_of(np.lexsort((order, -bottom_levels(problem, device=device))))
+        for rule, priority in (("ready ops in its order", order), ("ready ops by bottom level", urgent)):
+            made = replay(problem, device, priority, strict=False, prepared=prepared)
+            ranks.append((rule, rank_of(np.lexsort((order, made.finish, made.start)))))
+        for rule, rank in ranks:
+            makespan = replay(problem, device, rank, prepared=prepared).makespan
+            text = f"carried over from {shown(old.provenance.cluster)}, {kept} of {graph.ops} ops known{way}, {rule}"
+            candidates.append((makespan, len(candidates), CarriedPlan(device=device, rank=rank, rule=text)))
+    return min(candidates, key=lambda candidate: candidate[:2])[2]
 
 
 def device_successors(before: Sequence[str], after: Sequence[tuple[str, str]]) -> list[int]:
-    """Which device each of older ones, by names, goes on as: an index into `after`, (name, kind) of each that there is.
+    """Return the successor of each older device, by names: an index into `after`, (name, kind) of the devices now.
 
-    The one of its name, else the next of its kind that has no predecessor; -1 where there is none, LOST where there is
-    no device of its kind at all.
+    It is the one of its name, else the next of its kind that has no predecessor; -1 where there is none, LOST where
+    there is no device of its kind at all.
     """
     now = {name: at for at, (name, _) in enumerate(after)}
     home = [now.get(name, -1) for name in before]
@@ -135,7 +142,7 @@ def _narrow_choices(units: Units, fixed: Ints, lost: Bools) -> Units:
 
 
 class _GreedyInput(NamedTuple):
-    """What the greedy rule reads: units, their neighbours as compressed rows, and the locations."""
+    """Input of the greedy rule: units, their neighbours as compressed rows, and the locations."""
 
     offset: Ints
     neighbour: Ints
@@ -161,20 +168,16 @@ def _place_greedily(problem: Problem, units: Units, fixed: Ints, sequence: Ints)
     graph = _GreedyInput(
         offset, head[edge], np.tile(weight[apart], 2)[edge], units.allowed, took, units.memory, problem.capacity
     )
-    return _greedy(graph, fixed, sequence[fixed[sequence] < 0], _load_cap(units.allowed, took, fixed))
-
-
-def _load_cap(choice: Bools, took: Ints, fixed: Ints) -> float:
-    """Ticks from which on nothing is drawn to a location: a little more than the mean, or than what is there."""
-    free = np.count_nonzero(choice, axis=1) > 1
-    reached: Bools = np.logical_or.reduce(choice[free], axis=0)
-    places = int(np.count_nonzero(reached))
-    if not places:
-        return 1.0
-    here = np.flatnonzero(fixed >= 0)
-    load = np.bincount(fixed[here], weights=took[here, fixed[here]], minlength=choice.shape[1])
-    mean = float(np.where(choice[free], took[free], 0).max(axis=1).sum()) / places
-    return _SLACK * max(1.0, mean, float(load[reached].max()))
+    # Ticks from which on nothing is drawn to a location: a little more than the mean, or than what is there.
+    free = np.count_nonzero(units.allowed, axis=1) > 1
+    reached: Bools = np.logical_or.reduce(units.allowed[free], axis=0)
+    places, cap = int(np.count_nonzero(reached)), 1.0
+    if places:
+        here = np.flatnonzero(fixed >= 0)
+        load = np.bincount(fixed[here], weights=took[here, fixed[here]], minlength=units.allowed.shape[1])
+        mean = float(np.where(units.allowed[free], took[free], 0).max(axis=1).sum()) / places
+        cap = _SLACK * max(1.0, mean, float(load[reached].max()))
+    return _greedy(graph, fixed, sequence[fixed[sequence] < 0], cap)
 
 
 @routine
@@ -203,29 +206,6 @@ def _greedy(graph: _GreedyInput, fixed: Ints, sequence: Ints, most: float) -> In
         load[best] += graph.took[unit, best]
         held[best] += graph.memory[unit]
     return at
-
-
-def _lanes(old: Plan, problem: Problem, cluster: Cluster, ops: tuple[Ints, Ints]) -> Ints:
-    """[n] a device at each op's location: the old one where it is there, so that a host's cores keep their ops.
-
-    ops: ([n] number of each op in the old plan, or -1; [n] its location).
-    """
-    known, location = ops
-    device = devices_at(problem, location)
-    now = {name: k for k, (name, _) in enumerate(lanes(cluster))}
-    same = np.array([now.get(name, -1) for name in old.lanes], dtype=np.int64)
-    lane = np.where(known >= 0, same[old.schedule.device[known]], -1)
-    stays = (lane >= 0) & (problem.location[lane] == location) & problem.allowed[np.arange(problem.tasks), lane]
-    return ints(np.where(stays, lane, device))
-
-
-def _orders(problem: Problem, prepared: Prepared, device: Ints, order: Ints) -> Iterator[tuple[str, Ints]]:
-    """(rule, [n] rank): the order itself, and two of list scheduling, all along the precedence."""
-    yield "in its order", order
-    urgent = rank_of(np.lexsort((order, -bottom_levels(problem, device=device))))
-    for rule, priority in (("ready ops in its order", order), ("ready ops by bottom level", urgent)):
-        made = replay(problem, device, priority, strict=False, prepared=prepared)
-        yield rule, rank_of(np.lexsort((order, made.finish, made.start)))
 
 
 def _order(problem: Problem, rank: Ints) -> Ints:
