@@ -9,12 +9,12 @@ from pesto.core.quantities import plural
 from pesto.core.source import Origin
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
-"""What a device has peaks in."""
+"""Precisions in which a device can have peaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a cluster file says of a device's speed, beside or in place of a preset; None where it says nothing.
+    """Rates of a device in a cluster file, beside or in place of a preset; None where it gives none.
 
     InputError when a rate is not a finite number above zero, or a precision is not one of PRECISIONS.
     """
@@ -52,7 +52,7 @@ class Device:
     name: str
     """Unique, such as gpu:0 or cpu:0."""
     kind: str
-    """What graphs ask for: gpu, cpu."""
+    """Kind of device, as graphs have it: gpu, cpu."""
     preset: str
     """Model whose speed it has, such as V100; a key of `pesto.core.costs.presets`, or a label where `rates` say all."""
     host: int
@@ -89,7 +89,7 @@ class Path:
 
     @property
     def cost(self) -> tuple[float, ...]:
-        """What makes two paths equally fast: latency, seconds per byte and floor, then the further lines."""
+        """Latency, seconds per byte and floor, then the further lines: equal for paths that are equally fast."""
         return (self.latency_s, self.s_per_byte, self.floor_s, *(x for piece in self.pieces for x in piece))
 
 

@@ -90,12 +90,12 @@ def reused_inputs(graph: Graph, root: Ints, kept: Bools) -> Ints:
 
 
 def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:
-    """What a graph's ops hold, one buffer a tensor and one read a data edge; `per_edge` as its problem was built.
+    """Return the buffers of a graph's ops, one a tensor and one read a data edge; `per_edge` as its problem was built.
 
     A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
     received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
     output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
-    copy, and elementwise ops may write into an input that nobody else needs (`pesto.core.memory.forwarding`). A
+    copy, and elementwise ops may write into an input that nobody else needs (`reused_inputs`). A
     constant lives for ever where it was made, and so does a variable, whose bytes (`Graph.param_bytes`) count once:
     what an op that launches nothing gives of them is another name for them. Copies of small constants
     (`pesto.core.problem.copied_constants`), at most 128 bytes a device, do not count. scratch: [n] bytes that each op's
@@ -206,7 +206,7 @@ def _renamed_inputs(graph: Graph) -> tuple[Ints, Ints]:
 
 
 def _unordered_reads(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:
-    """Of a variable's reads, each with an update behind it, those none of whose readers leads to that update."""
+    """Reads of a variable, each with an update behind it, none of whose readers leads to that update."""
     place = rank_of(order)
     key = np.zeros(graph.ops, dtype=np.int64)
     key[updates] = graph.ops - place[updates]

@@ -242,16 +242,26 @@ def _pieces(graph: Graph) -> dict[int, int]:
 
 class _Recogniser:
     def __init__(self, graph: Graph, pieces: dict[int, int], every: int | None) -> None:
-        self.graph, self.pieces, self.each, self.every = graph, pieces, every or 0, every or 1
+        self.graph, self.each, self.every = graph, every or 0, every or 1
         self.batches = max(pieces.values()) + 1
         self.updates = self.batches // self.every if self.each > 1 else 0
-        """Of several micro-batches each."""
+        """Number of updates, each of several micro-batches; 0 where each is of one or of all."""
         self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
         self.each_batch, self.after = each_or_after(graph)
-        self.label = self._labels()
+        # [n] the micro-batch of each op, or the update; of what only one of them reads, that one.
+        label = [_NONE] * graph.ops
+        into, src, tensor = adjacency(graph.ops, graph.dst), graph.src.tolist(), graph.tensor.tolist()
+        for op in self.order:
+            for at in into[1][into[0][op] : into[0][op + 1]].tolist():
+                label[op] = self._both(label[op], pieces.get(tensor[at], label[src[at]]))
+        self.fed = bools(np.array(label) != _NONE)
+        self._needed(label)
+        if self.each:
+            self._updating(label)
+        self.label = ints(label)
 
     def apart(self) -> bool:
-        """Whether most of what depends on the batch depends on one piece alone, unlike the time steps of a sequence."""
+        """True if most that depends on the batch depends on one piece alone, unlike the time steps of a sequence."""
         own = self.label[self.each_batch] >= 0
         return bool(own.sum() > _MOST * len(own))
 
@@ -295,19 +305,6 @@ class _Recogniser:
         once = bools((label <= _SEVERAL) & self.fed)[kept]
         return RecognisedStep(one=one, parts=step_parts(one, once=once), step=step)
 
-    def _labels(self) -> Ints:
-        """[n] the micro-batch of each op, or the update; of what only one of them reads, that one."""
-        g, label = self.graph, [_NONE] * self.graph.ops
-        into, src, tensor = adjacency(g.ops, g.dst), g.src.tolist(), g.tensor.tolist()
-        for op in self.order:
-            for at in into[1][into[0][op] : into[0][op + 1]].tolist():
-                label[op] = self._both(label[op], self.pieces.get(tensor[at], label[src[at]]))
-        self.fed = bools(np.array(label) != _NONE)
-        self._needed(label)
-        if self.each:
-            self._updating(label)
-        return ints(label)
-
     def _both(self, one: int, other: int) -> int:
         """The label of what depends on ops of both."""
         if _NONE in (one, other) or one == other:
@@ -346,7 +343,7 @@ class _Recogniser:
             late[op] = label[op] in (_NONE, _SEVERAL) and all(late[dst[at]] for at in heads)
 
     def _updating(self, label: list[int]) -> None:
-        """What leads to no piece but by variables, which it writes: of a variable, the n-th such write is of pass n.
+        """Label ops that lead to no piece but by variables, which they write: the n-th write of one is of pass n.
 
         As counters are written, by an optimizer for each update, and by steps themselves for each micro-batch.
         """

@@ -189,7 +189,7 @@ class _Simulation:
             heapq.heappush(self.events, (at, self.rank[task], ~task))
 
     def _start_free(self, task: int) -> None:
-        """What has no place in the order, and all inputs known, starts when they are there, or asks then."""
+        """Start a task without a place in the order when its inputs, all known, are there, or let it ask then."""
         if self.asking[task]:
             self._ask(task, self.arrived[task])
         else:
@@ -252,11 +252,6 @@ class _Simulation:
         sent = np.array(self.sent, dtype=np.int64).reshape(-1, 4).T
         start = np.array(self.start, dtype=np.int64)
         return Schedule(
-            device=self.device,
-            start=start,
-            finish=start + np.array(self.took, dtype=np.int64),
-            sent_payload=sent[0],
-            sent_to=sent[1],
-            sent_start=sent[2],
-            sent_finish=sent[3],
-        )
+            device=self.device, start=start, finish=start + np.array(self.took, dtype=np.int64), sent_payload=sent[0],
+            sent_to=sent[1], sent_start=sent[2], sent_finish=sent[3],
+        )  # fmt: skip

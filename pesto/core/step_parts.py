@@ -139,7 +139,7 @@ class _PartFinder:
         return common
 
     def _forward(self, batch: Bools, after: Bools) -> Bools:
-        """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for.
+        """Ops that lead to a result of a micro-batch that is no update: to what nobody reads or waits for.
 
         Where metrics alone, which are variables too, read the loss: what leads to them; else what is before the level
         at which tensors that are kept begin to be used last in, first out (`solvers.heuristics.clusters.pipedream`).
@@ -182,7 +182,7 @@ class _PartFinder:
         return ints(np.flatnonzero(after & ~waited & ~slots))
 
     def _likely(self, found: Bools, batch: Bools) -> bool:
-        """Whether these can be the forward half of what is done for each batch."""
+        """True if these can be the forward half of a micro-batch's ops."""
         return bool(_LEAST_FORWARD <= found.sum() / max(1, batch.sum()) <= _MOST_FORWARD)
 
     def _edges(self, by: tuple[Ints, Ints], op: int) -> list[int]:

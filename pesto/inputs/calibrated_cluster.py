@@ -80,11 +80,11 @@ def calibrate_cluster(like: str | None, passes: int, watch: DisturbanceWatch, re
         f"While they were measured, {load}.",
     ]
     links = []
-    for one in found:
-        low, high = sorted((one.source, one.target))
+    for way in found:
+        low, high = sorted((way.source, way.target))
         shared: dict[str, tuple[str, ...]] = {"nothing": (), "both ways": (f"{low}<>{high}",)}
-        holds = shared.get(one.shares, (f"{one.source}>{one.target}",))
-        links.append(_entry(one, holds, f"measured: {one}; {load}"))
+        holds = shared.get(way.shares, (f"{way.source}>{way.target}",))
+        links.append(_entry(way, holds, f"measured: {way}; {load}"))
     return _write_cluster(basis, head, links, found, others)
 
 
@@ -214,7 +214,7 @@ def _read_samples(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
 
 
 def _describe_load(others: OtherLoad | None, *, kept: bool) -> str:
-    """What else the machine did, in words."""
+    """The load of other programs, in words."""
     if others is None:
         return "what other programs used of it is not known"
     who = f" ({list_programs(others.who)})" if others.cores >= 0.1 else ""

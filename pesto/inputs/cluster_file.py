@@ -327,7 +327,7 @@ def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
 
 
 def _cost(entry: Links, where: str) -> Path:
-    """What an entry says of time and source, as a path that holds no link."""
+    """Times and source of an entry, as a path that holds no link."""
     for name, limits in _LINK_LIMITS.items():
         _check_limits(getattr(entry, name), f"{where}.{name}", limits)
     for k, piece in enumerate(entry.pieces):

@@ -119,7 +119,7 @@ def _task_graph(data: bytes, what: str) -> Any:
 
 
 class _NodeLink(msgspec.Struct, kw_only=True):
-    """What `networkx.node_link_data` writes; D3 and older versions call edges links, and leave out the rest."""
+    """Output of `networkx.node_link_data`; D3 and older versions call edges links, and leave out the rest."""
 
     nodes: list[dict[str, Any]] | None = None
     edges: list[dict[str, Any]] | None = None
@@ -171,7 +171,7 @@ def _node_link(data: bytes, what: str) -> Any:
 # Graphviz' DOT, parsed by pydot: nodes, edges and defaults of the graph and of its subgraphs
 
 _WORDS = ("node", "edge", "graph")
-"""What stands for defaults in place of a node's name."""
+"""Words for defaults in place of a node's name."""
 _ID = re.compile(r'"(?:[^"\\]|\\.)*"|[^":]*', re.DOTALL)
 """A name; what follows it is a port."""
 _ESCAPED = re.compile(r'\\(["\\])')

@@ -286,7 +286,7 @@ def _other_fields(reading: Reading, node: Any, data: dict[str, Any], where: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wiring:
-    """What each node reads, waits for and makes, by its name, in the words of the graph file."""
+    """Inputs, waits and outputs of each node by its name, in the words of the graph file."""
 
     inputs: dict[str, list[str]]
     control: dict[str, list[str]]
@@ -308,7 +308,7 @@ class _OutputRead:
 
     @property
     def output(self) -> tuple[bool, int, str]:
-        """What edges of one output share; sorted, it is the order of outputs: numbers, then names, then unlabelled."""
+        """Key of the output; sorted, the keys are in the order of outputs: numbers, then names, then unlabelled."""
         if self.label is None:
             return True, 0, self.by
         return (False, self.label, "") if isinstance(self.label, int) else (False, MAX_EDGES, self.label)

@@ -159,13 +159,11 @@ def inspect_source(source: Source) -> StepFacts:
         for ops in groups
     ]  # fmt: skip
     return StepFacts(
-        source=graph.source,
-        ops=graph.ops,
-        variables=int((graph.param_bytes > 0).sum()),
+        source=graph.source, ops=graph.ops, variables=int((graph.param_bytes > 0).sum()),
         variable_bytes=int(graph.param_bytes.sum()),
         ties=tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops))),
         pinned={name: int((graph.device_of == d).sum()) for d, name in enumerate(graph.devices)},
-    )
+    )  # fmt: skip
 
 
 def profile_source(
@@ -367,7 +365,7 @@ def precheck(source: Source) -> None:
 
 
 GRAPH = "what pesto.load_graph returns"
-"""What to give for a graph, in errors."""
+"""Words for a graph in remedies."""
 
 
 def as_plan(plan: Plan | str | Path, name: str = "plan") -> Plan:

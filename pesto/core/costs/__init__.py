@@ -1,4 +1,4 @@
-"""What each op costs on each device, and how we know. Add a cost model: one file here and one row in `load_costs`."""
+"""Costs of each op on each device, and their origin. Add a cost model: one file here and one row in `load_costs`."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ GIVEN = 1
 MEASURED = 2
 """A profile."""
 ORIGINS = ("modelled", "given", "measured")
-"""What they are called."""
+"""Names of the three, by number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

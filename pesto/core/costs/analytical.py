@@ -222,7 +222,7 @@ def split_launches(graph: Graph, cluster: Cluster, costs: Costs, cost: LaunchCos
 # A step's times one by one
 
 TYPE, SCOPE = BY = ("type", "scope")
-"""What times are summed by."""
+"""Keys by which times are summed."""
 _DEPTH, _GRADIENTS = 2, ("gradients", "gradient_tape")
 _SAME = 1e-9
 _UNLAUNCHED, _ROOFLINE = 0, 1

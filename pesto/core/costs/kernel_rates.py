@@ -1,4 +1,4 @@
-"""What a kernel's time depends on beside its shape: the device's rates in one precision, and fitted constants."""
+"""Rates of a device in one precision, and fitted constants: a kernel's time depends on them and on its shape."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Machine:
     element_bytes: int
     """Bytes of one number."""
     tensor: bool
-    """Whether these are tensor cores."""
+    """True for tensor cores."""
     plain_flops: float
     """Operations per second of the vector units, which all ops but matmuls and convolutions use."""
     l2_bytes: float
@@ -139,7 +139,7 @@ _PRECISION: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Precisions that a data type computes in; the first that a device has counts."""
 _NO_FLOATS = ("int", "uint", "qint", "quint", "bool", "string", "resource", "variant")
-"""What the names of data types begin with that are no precision to train in."""
+"""Beginnings of the names of data types that are no precision to train in."""
 _BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 

@@ -51,21 +51,7 @@ def gpu_op_times(graph: Graph, device: Preset) -> KernelTimes:
     """Time every op on a GPU: by its kernel where the graph says its form, else by launch and roofline."""
     engines = [engine(name, device) for name in graph.dtypes] + [engine("", device)]
     of = graph.dtype_of
-    seconds, form = _time_by_roofline(graph, device, of, engines)
-    known = graph.launches & (graph.kernels[:, 0] > 0) & (graph.kernels[:, 0] <= CONV_FILTER)
-    volume = np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if _VOLUME in name])
-    for d in np.unique(of[known]).tolist():
-        own = known & (of == d)
-        for kind, deep in np.unique(np.column_stack([graph.kernels[own, 0], volume[own]]), axis=0).tolist():
-            ops = np.flatnonzero(own & (graph.kernels[:, 0] == kind) & (volume == deep))
-            rows, which = np.unique(graph.kernels[ops], axis=0, return_inverse=True)
-            timed, label = kernel_times(rows, engines[d], volumes=bool(deep))
-            seconds[ops], form[ops] = timed[which.ravel()], label[which.ravel()]
-    return KernelTimes(seconds=seconds, form=form)
-
-
-def _time_by_roofline(graph: Graph, device: Preset, of: Ints, engines: list[Machine]) -> tuple[Floats, Ints]:
-    """([n] seconds, [n] forms): launches + max(operations, bytes) at the rates that are reached."""
+    # The roofline: launches + max(operations, bytes) at the rates that are reached.
     kind = graph.kernels[:, 0]
     multiplies = (kind >= DEPTHWISE) & (kind <= DEPTHWISE_FILTER)
     # What has much arithmetic beside its bytes are loops and products whose sizes are not known: tensor cores' work.
@@ -78,7 +64,17 @@ def _time_by_roofline(graph: Graph, device: Preset, of: Ints, engines: list[Mach
     form = np.select(
         [~graph.launches, multiplies, kind == PASSES, kind == LOOP], [_NOTHING, _DEPTHWISE, _PASSES, _LOOP], _ROOFLINE
     )
-    return np.where(graph.launches, launched, device.bookkeeping_s), form
+    seconds = np.where(graph.launches, launched, device.bookkeeping_s)
+    known = graph.launches & (kind > 0) & (kind <= CONV_FILTER)
+    volume = np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if _VOLUME in name])
+    for d in np.unique(of[known]).tolist():
+        own = known & (of == d)
+        for one, deep in np.unique(np.column_stack([kind[own], volume[own]]), axis=0).tolist():
+            ops = np.flatnonzero(own & (kind == one) & (volume == deep))
+            rows, which = np.unique(graph.kernels[ops], axis=0, return_inverse=True)
+            timed, label = kernel_times(rows, engines[d], volumes=bool(deep))
+            seconds[ops], form[ops] = timed[which.ravel()], label[which.ravel()]
+    return KernelTimes(seconds=seconds, form=form)
 
 
 def kernel_times(rows: Ints, machine: Machine, *, volumes: bool = False) -> tuple[Floats, Ints]:

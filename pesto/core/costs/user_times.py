@@ -26,7 +26,7 @@ SUFFIX = ".csv"
 """Ending of the name of a file of the user's own times; any other file is a profile."""
 MOST_BYTES = 256 << 20
 MOST_SECONDS = 86_400.0
-"""Of one op: a day."""
+"""Most seconds of one op: a day."""
 MOST_SCALE = 1000.0
 _READ = ("name", "type", "device", "seconds", "scale")
 _COMMAS = "separate with commas, and write decimals with a point"

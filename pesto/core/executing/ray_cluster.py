@@ -120,11 +120,7 @@ class RayCluster:
         self._ray: Any = ray
         handler = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(
-                log_to_driver=False,
-                include_dashboard=None if address else False,
-                configure_logging=False,
-            )
+            ray.init(log_to_driver=False, include_dashboard=None if address else False, configure_logging=False)
         except Exception as error:  # of whatever type Ray likes
             raise FileError.build(
                 f"no Ray cluster: {' '.join(str(error).split())}", remedy="check RAY_ADDRESS"

@@ -151,7 +151,7 @@ Entry = Callable[[bytes, WorkerChannel], bytes]
 
 
 class WorkHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is sent before the data of a work."""
+    """Message to a worker before the data of a work."""
 
     entry: str
     live: bool

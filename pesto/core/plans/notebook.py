@@ -1,4 +1,4 @@
-"""What notebooks show of results: small tables, a chart of processors over a step, and data frames."""
+"""Results in notebooks: small tables, a chart of processors over a step, and data frames."""
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,10 +116,6 @@ def draw_lanes(
             most[first + more], which[first + more] = inside[more], op
         longest.append(tuple(names[op] if op >= 0 else "" for op in which.tolist()))
     return LaneChart(
-        caption=caption,
-        step_s=float(finish.max(initial=0)) * tick_s,
-        lanes=tuple(lanes[k] for k in kept.tolist()),
-        busy=floats(busy / wide),
-        busy_s=floats(took[kept] * tick_s),
-        longest=tuple(longest),
-    )
+        caption=caption, step_s=float(finish.max(initial=0)) * tick_s, lanes=tuple(lanes[k] for k in kept.tolist()),
+        busy=floats(busy / wide), busy_s=floats(took[kept] * tick_s), longest=tuple(longest),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What enforcing a plan's order is worth: its placement run in other orders, and with priorities of links."""
+"""A plan's order: as control edges, and its worth beside other orders of the placement and priorities of links."""
 
 from dataclasses import dataclass
 

@@ -391,7 +391,19 @@ def _check_claims(plan: Plan, problem: Problem) -> list[str]:
     if not made.lower_bound_name.endswith(pinned):
         wrong.append(f"claims: the lower bound is not said to be{pinned.replace(',', '')}")
     elif claimant(made.lower_bound_name):
-        wrong += _check_solver_claim(plan, problem, bound)
+        # Nothing here proves the claim; that solver must be said to have proven it of the whole graph.
+        coarse, ticks, solver = made.coarse, made.lower_bound_ticks, claimant(made.lower_bound_name)
+        whole = coarse is not None and coarse.nodes == len(plan.names)
+        if coarse is None or not whole or (coarse.solver, coarse.lower_bound_ticks) != (solver, ticks):
+            wrong.append(
+                f"claims: the lower bound {ticks} is not what {solver} is said to have proven of the graph itself"
+            )
+        elif made.lower_bound_evidence is not None and bound <= quick_bounds.best(problem)[0]:
+            wrong.append(f"claims: the evidence of the lower bound is worth {bound}, no more than is known without it")
+        elif not bound < ticks <= plan.schedule.makespan:
+            wrong.append(
+                f"claims: the lower bound {ticks} of {solver} is not between {bound}, which is sure, and the makespan"
+            )
     elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name + pinned):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
@@ -399,20 +411,3 @@ def _check_claims(plan: Plan, problem: Problem) -> list[str]:
     if made.links != FCFS or made.transfers not in (PER_EDGE, PER_DEVICE):
         wrong.append(f"claims: links {made.links!r} and transfers {made.transfers!r} are not known policies")
     return wrong
-
-
-def _check_solver_claim(plan: Plan, problem: Problem, sure: int) -> list[str]:
-    """What speaks against the bound that a solver claims, beside the one that can be recomputed.
-
-    Nothing here proves it; that solver must be said to have proven it of the whole graph.
-    """
-    made, coarse = plan.provenance, plan.provenance.coarse
-    ticks, solver = made.lower_bound_ticks, claimant(made.lower_bound_name)
-    whole = coarse is not None and coarse.nodes == len(plan.names)
-    if coarse is None or not whole or (coarse.solver, coarse.lower_bound_ticks) != (solver, ticks):
-        return [f"claims: the lower bound {ticks} is not what {solver} is said to have proven of the graph itself"]
-    if made.lower_bound_evidence is not None and sure <= quick_bounds.best(problem)[0]:
-        return [f"claims: the evidence of the lower bound is worth {sure}, no more than is known without it"]
-    if sure < ticks <= plan.schedule.makespan:
-        return []
-    return [f"claims: the lower bound {ticks} of {solver} is not between {sure}, which is sure, and the makespan"]

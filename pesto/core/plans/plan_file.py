@@ -116,27 +116,7 @@ def loads(data: bytes, what: str) -> Plan:
     Raise InputError naming `what` and the place.
     """
     file = decode_document(data, _PlanFile, what, KIND)
-    o, made = file.ops, file.provenance
-    # Older versions wrote the lines for people alone.
-    if not made.graph_origin.kind:
-        made = replace(made, graph_origin=read_source(made.graph_source).origin)
-    if not made.cluster_origin.kind:
-        kind, _, preset = made.cluster_source.partition(" ")
-        is_preset = kind == "preset" and bool(preset)
-        origin = Origin(kind="preset", name=preset) if is_preset else Origin(kind="file", name=made.cluster_source)
-        made = replace(made, cluster_origin=origin)
-    if made.costs_files is None:
-        # Read the files that times of ops come from out of an older plan's lines on its costs.
-        match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", made.costs)
-        times = (Origin(kind=TIMES, name=match[1], digest=match[2] or ""),) if match else ()
-        measured = (
-            re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", made.costs)
-            if "measured" in made.costs_basis
-            else None
-        )
-        profile = "measured" in made.costs_basis
-        read_costs_files = times + ((Origin(kind=PROFILE, name=measured[1] if measured else ""),) if profile else ())
-        made = replace(made, costs_files=read_costs_files)
+    o = file.ops
     if len({len(o.name), len(o.device), len(o.rank), len(o.start), len(o.finish)}) != 1:
         raise InputError.build("the columns of ops differ in length", where=what, remedy="the file is damaged")
     if len(file.lanes) != len(file.lane_device):
@@ -178,13 +158,32 @@ def loads(data: bytes, what: str) -> Plan:
             ),
             tick_s=file.tick_s,
             peak_bytes=file.peak_bytes,
-            provenance=made,
+            provenance=_with_origins(file.provenance),
             held=held,
             beside=file.beside,
             feed_shapes=tuple(file.feed_shapes),
         )
     except (ValueError, OverflowError) as error:
         raise InputError.build(f"{error}", where=what, remedy="the file is damaged") from error
+
+
+def _with_origins(made: Provenance) -> Provenance:
+    """Fill in the origins that older versions did not write, from their lines for people."""
+    if not made.graph_origin.kind:
+        made = replace(made, graph_origin=read_source(made.graph_source).origin)
+    if not made.cluster_origin.kind:
+        kind, _, preset = made.cluster_source.partition(" ")
+        is_preset = kind == "preset" and bool(preset)
+        origin = Origin(kind="preset", name=preset) if is_preset else Origin(kind="file", name=made.cluster_source)
+        made = replace(made, cluster_origin=origin)
+    if made.costs_files is None:
+        match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", made.costs)
+        files = [Origin(kind=TIMES, name=match[1], digest=match[2] or "")] if match else []
+        if "measured" in made.costs_basis:
+            profile = re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", made.costs)
+            files.append(Origin(kind=PROFILE, name=profile[1] if profile else ""))
+        made = replace(made, costs_files=tuple(files))
+    return made
 
 
 def _column(values: list[int]) -> Ints:
