@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pesto.research.study import cells
-from pesto.research.study.instance_cache import InstanceCache
+from pesto.research.study.execute import InstanceCache
 from pesto.research.study.spec import load_study
 from solvers.api import solve
 from solvers.instances.plain import lstm_grid

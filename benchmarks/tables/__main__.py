@@ -14,8 +14,15 @@ from pathlib import Path
 from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies, windows
 from benchmarks.tables.cells import IMPORTED, ROOT, commit, under
 from benchmarks.tables.markdown import written
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Key, ResultStore, WorkCell, run
-from pesto.research.reproduction.graph_steps import graph_cells
+from pesto.research.reproduction.cached_cells import (
+    CellResult,
+    CellSettings,
+    Key,
+    ResultStore,
+    WorkCell,
+    graph_cells,
+    run,
+)
 
 REHEARSED = 2
 """Cells of each table in a rehearsal."""

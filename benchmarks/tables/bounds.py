@@ -12,10 +12,18 @@ from benchmarks.tables.steps import CLUSTERS
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.reporting.show.markdown import head, ms, row
+from pesto.reporting.show.lines import head, ms, row
 from pesto.research.instances import coarsened
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
-from pesto.research.reproduction.graph_steps import PAPER, file_of, step
+from pesto.research.reproduction.cached_cells import (
+    PAPER,
+    CellResult,
+    CellSettings,
+    Found,
+    Key,
+    WorkCell,
+    file_of,
+    step,
+)
 from solvers import Options, api
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import follows

@@ -13,10 +13,9 @@ from pesto.inputs.load import load_costs
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.tracker import Incumbent
 from pesto.planning.solving.trust import ErrorModel, measure_trust, remake_candidates
-from pesto.reporting.show import sweep_chart
-from pesto.reporting.show.markdown import head, ms, row
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
-from pesto.research.reproduction.graph_steps import StepOnCluster, step
+from pesto.reporting.show.lines import head, ms, row
+from pesto.reporting.show.sweep_page import draw_sweep
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, StepOnCluster, WorkCell, step
 
 NEAR = 1.01
 STARTS = (
@@ -94,7 +93,7 @@ def swept(key: Key, settings: CellSettings) -> Found:
         settings=settings.settings, grid=grid,
     )  # fmt: skip
     result = sweep(task, lambda _: None)
-    write_atomic(picture(settings), sweep_chart.draw(result, "png"))
+    write_atomic(picture(settings), draw_sweep(result, "png"))
     return {axis: [_point(result, axis, k) for k in range(len(values))] for axis, values in AXES.items()}
 
 

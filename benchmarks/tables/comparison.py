@@ -7,11 +7,9 @@ from benchmarks.tables.steps import CLUSTERS, PARDNN
 from pesto.choosing.comparison.contest import Entrants, chosen_methods, compete
 from pesto.choosing.comparison.methods import METHODS
 from pesto.core.files.disk import write_atomic
-from pesto.reporting.show import comparison_chart
-from pesto.reporting.show.comparison_table import as_object
-from pesto.reporting.show.markdown import head, ms, ratio, row
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
-from pesto.research.reproduction.graph_steps import PAPER, step
+from pesto.reporting.show.comparison_page import comparison_object, draw_comparison
+from pesto.reporting.show.lines import head, ms, ratio, row
+from pesto.research.reproduction.cached_cells import PAPER, CellResult, CellSettings, Found, Key, WorkCell, step
 
 LARGE = "v100x16"
 """Where ParDNN's models are placed."""
@@ -41,14 +39,16 @@ def cells() -> list[WorkCell]:
 def compared(key: Key, settings: CellSettings) -> Found:
     """What `pesto compare --json` says, without Pesto's own plan; nothing is cut off by the clock."""
     graph, machine, costs = step(key[0], key[1], settings)
-    return as_object(compete(graph, machine, costs, settings.settings, lambda _: None, entrants=Entrants(NAMES)), {})
+    return comparison_object(
+        compete(graph, machine, costs, settings.settings, lambda _: None, entrants=Entrants(NAMES)), {}
+    )
 
 
 def charted(key: Key, settings: CellSettings) -> Found:
     """The picture of a comparison of all methods, Pesto's own plan among them."""
     graph, machine, costs = step(key[0], key[1], settings)
     result = compete(graph, machine, costs, settings.settings, lambda _: None, entrants=Entrants(chosen_methods("all")))
-    write_atomic(settings.drawn / "compare-nasnet.png", comparison_chart.draw(result, "png"))
+    write_atomic(settings.drawn / "compare-nasnet.png", draw_comparison(result, "png"))
     return {}
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from pesto.reporting.show.markdown import head, row
+from pesto.reporting.show.lines import head, row
 from pesto.research.reproduction.cached_cells import CellResult, Key, WorkCell
 from pesto.research.reproduction.work.solves import counted
 

@@ -6,9 +6,8 @@ from unittest import mock
 
 from benchmarks.tables.results import solved
 from benchmarks.tables.steps import CLUSTERS
-from pesto.reporting.show.markdown import head, ms, row
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
-from pesto.research.reproduction.graph_steps import PAPER
+from pesto.reporting.show.lines import head, ms, row
+from pesto.research.reproduction.cached_cells import PAPER, CellResult, CellSettings, Found, Key, WorkCell
 
 ALONG, HALF, EXACT = "no graphs along plans", "no methods on half of the GPUs", "CP-SAT on 200 nodes, by the clock"
 SWITCHES = {

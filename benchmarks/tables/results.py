@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from statistics import mean
 
 from benchmarks.tables.steps import CLUSTERS
-from pesto.reporting.show.markdown import head, ms, ratio, row
-from pesto.research.reproduction.cached_cells import CellResult, Found, Key, WorkCell
-from pesto.research.reproduction.graph_steps import PAPER
+from pesto.reporting.show.lines import head, ms, ratio, row
+from pesto.research.reproduction.cached_cells import PAPER, CellResult, Found, Key, WorkCell
 from pesto.research.reproduction.work.solves import solved
 
 OURS = ("mcmc", "pesto")

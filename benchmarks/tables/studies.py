@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from statistics import mean
 
-from pesto.reporting.show.markdown import head, row
+from pesto.reporting.show.lines import head, row
 from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
 
 READ = (

@@ -12,9 +12,8 @@ from benchmarks.tables.steps import CLUSTERS
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.windows import SHARE
-from pesto.reporting.show.markdown import head, ms, row
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell
-from pesto.research.reproduction.graph_steps import PAPER, step
+from pesto.reporting.show.lines import head, ms, row
+from pesto.research.reproduction.cached_cells import PAPER, CellResult, CellSettings, Found, Key, WorkCell, step
 
 WITH, WITHOUT = "with", "without"
 _SECONDS = 8.0

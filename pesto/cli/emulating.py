@@ -16,7 +16,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
-from pesto.reporting.show.emulation_page import Rival, as_object, page
+from pesto.reporting.show.emulation_page import Rival, emulation_object, emulation_page
 from pesto.tf.emulate.emulate_options import WHAT, EmulationOptions, check_size
 from pesto.verbs import api
 
@@ -79,9 +79,9 @@ def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None
     mine = stage.run(plan, whole.run)
     rivals = list(_rivals(stage, asked, mine, names)) if names else []
     if as_json:
-        answer(as_object(mine, rivals, WHAT))
+        answer(emulation_object(mine, rivals, WHAT))
     else:
-        click.echo(page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
+        click.echo(emulation_page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
 
 
 def _rivals(stage: _Stage, asked: Asked, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:

@@ -17,8 +17,8 @@ from pesto.core.plans.plan_file import cdep_json, load, part_json
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
-from pesto.reporting.show.kinds_page import split_closing
 from pesto.reporting.show.solve_report import VERIFIED, closing_lines, following_command
+from pesto.reporting.show.split_page import split_closing
 from pesto.service.client.asking import failed
 from pesto.service.client.solve_request import Solve, solve_request
 from pesto.service.client.sync_client import Client

@@ -12,7 +12,7 @@ from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.multilevel import multilevel
-from pesto.planning.solving.tracker import Incumbent, Tracker
+from pesto.planning.solving.tracker import Tracker
 from solvers import Problem
 from solvers.files.problem_json import Instance
 
@@ -39,7 +39,7 @@ def coarsened(
     machine = load_cluster(cluster)
     known = load_costs(graph, machine, costs)
     problem = formulate(graph, known, machine, settings)
-    bench, tracker = CandidateEvaluator.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
+    bench, tracker = CandidateEvaluator.of(graph, problem, per_edge=settings.per_edge), Tracker(lambda _: None)
     planning = tracker.run("baselines", baselines(bench, machine))
     edges = ", a payload an edge" if settings.per_edge else ""
     if launch is None:
@@ -49,8 +49,3 @@ def coarsened(
         coarse, edges = contract(apart, coarsen(apart, settings.coarsen_to).node_of), f"{edges}, launches apart"
     name = f"{graph.source} on {machine.name}, {coarse.tasks} nodes{edges}"
     return Instance(problem=coarse, name=name, ticks_per_second=round(1 / TICK_S))
-
-
-def _unheard(incumbent: Incumbent) -> None:
-    """Nobody watches."""
-    del incumbent

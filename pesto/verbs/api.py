@@ -37,7 +37,7 @@ from pesto.inputs.load import GRAPH, as_cluster, as_cluster_and_costs, as_costs,
 from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import ErrorModel
-from pesto.reporting.explaining.explain_api import ExplainContext, explain
+from pesto.reporting.explaining.explanation import ExplainContext, explain
 from pesto.verbs.plan_step import plan_step
 from pesto.verbs.requests import Context, SolveRequest
 from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite

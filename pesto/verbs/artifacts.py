@@ -36,12 +36,10 @@ from pesto.pipelining import pattern_certificate
 from pesto.pipelining.pipeline import AT_ONCE
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.explanation import Explanation
-from pesto.reporting.show.facts.artifact_keys import PATTERN, PLAN, SPLIT, artifact_keys, plan_keys
-from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.reporting.show.facts import PATTERN, PLAN, SPLIT, artifact_keys, enforced_keys, enforced_line, plan_keys
+from pesto.reporting.show.html_report import ReportedPlan, html_report
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.pipelines.pipeline_page import bound_object, bound_text, period_object, ticks_text
-from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import ReportedPlan
+from pesto.reporting.show.pipeline_page import bound_object, bound_text, period_object, ticks_text
 from pesto.reporting.show.split_page import least_known
 from pesto.split.files import split_check
 from pesto.split.files.split_file import KIND as SPLIT_KIND

@@ -14,10 +14,9 @@ from pesto.core.source import Source
 from pesto.inputs.load import as_costs, load_both, load_graph
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.interrupt import hold
-from pesto.reporting.show.kinds_page import choice_object, choice_page
-from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import report_solve
-from pesto.reporting.show.solve_report import as_object, following_command, page
+from pesto.reporting.show.html_report import html_report, report_solve
+from pesto.reporting.show.solve_report import following_command, solve_object, solve_page
+from pesto.reporting.show.split_page import choice_object, choice_page
 from pesto.split.files.split_file import dumps_split, save_split
 from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.requests import Context, SolveRequest
@@ -71,12 +70,12 @@ class Solved:
 
     def as_object(self, out: Path, report: Path | None = None) -> dict[str, Any]:
         """Return what --json prints; `out` and `report` are where the plan and its page are."""
-        return as_object(self.outcome, self.stages_s, out, report)
+        return solve_object(self.outcome, self.stages_s, out, report)
 
     def page(self, named: Named, out: Path, report: Path | None = None) -> str:
         """Return what is printed for people."""
         after = following_command(named.source, named.cluster, named.costs, out, report)
-        return page(self.outcome, self.stages_s, out, after, report)
+        return solve_page(self.outcome, self.stages_s, out, after, report)
 
     def html(self, name: str) -> bytes:
         """Return the plan as a page of HTML, under the name of its file."""

@@ -12,10 +12,9 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError
 from pesto.core.quantities import plural
 from pesto.inputs.cluster_file import cluster_names, describe_cluster, load_cluster
-from pesto.reporting.show.cluster_page import cluster_object, cluster_page
-from pesto.reporting.show.facts.catalogue import clusters_object, models_object, solvers_object
-from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.table import align_rows
+from pesto.reporting.show.facts import clusters_object, models_object, solvers_object
+from pesto.reporting.show.input_pages import cluster_object, cluster_page
+from pesto.reporting.show.lines import align_rows, paragraph
 from pesto.tf.models.published_batches import GPUS
 
 

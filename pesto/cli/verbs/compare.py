@@ -30,8 +30,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold, received
-from pesto.reporting.show import comparison_chart
-from pesto.reporting.show.comparison_table import as_object, page
+from pesto.reporting.show.comparison_page import comparison_object, comparison_page, draw_comparison
 from pesto.reporting.show.lines import paragraph
 from pesto.split.typed_graph import TypedGraph
 
@@ -99,11 +98,11 @@ def compare_command(
     contest = compete(graph, machine, op_costs, settings, hear, entrants=entrants)
     hold()
     if picture is not None:
-        write_atomic(picture, comparison_chart.draw(contest, form))
+        write_atomic(picture, draw_comparison(contest, form))
     if as_json:
-        answer(as_object(contest, saved))
+        answer(comparison_object(contest, saved))
     else:
-        click.echo(page(contest, out if saved else None))
+        click.echo(comparison_page(contest, out if saved else None))
     if contest.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     contest.best()  # or the error that says why there is none

@@ -13,7 +13,7 @@ from pesto.core.files.json import shown
 from pesto.core.files.toml import suggest
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.reporting.show.costs_page import OpTimes, as_csv, as_object, page
+from pesto.reporting.show.input_pages import OpTimes, costs_csv, costs_object, costs_page
 
 
 @click.command("costs")
@@ -49,12 +49,12 @@ def costs_command(
     times = load_costs(graph, machine, costs)
     found = OpTimes(graph=graph, cluster=machine, costs=times, found=list_costs(graph, machine, times, index), by=by)
     if as_json:
-        answer(as_object(found))
+        answer(costs_object(found))
     elif csv_:
         # What is printed has line feeds alone: a carriage return would be shown, not sent.
-        click.echo(as_csv(found).decode().replace("\r\n", "\n"), nl=False)
+        click.echo(costs_csv(found).decode().replace("\r\n", "\n"), nl=False)
     else:
-        click.echo(page(found, "; --csv and --json have them all"))
+        click.echo(costs_page(found, "; --csv and --json have them all"))
 
 
 def _index(cluster: Cluster, device: str) -> int:

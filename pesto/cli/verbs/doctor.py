@@ -15,8 +15,7 @@ from pesto.core.distribution import install_command
 from pesto.core.errors import Exit
 from pesto.core.files.json import shown
 from pesto.planning.solving.background_compiler import cache_folder, compiled_parts, shared_compiler
-from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.table import align_rows
+from pesto.reporting.show.lines import align_rows, paragraph
 from pesto.verbs.compiling.parts import PARTS
 from solvers import Options, Problem, available, solve
 from solvers.api import SOLVERS

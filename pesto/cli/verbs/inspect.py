@@ -9,7 +9,7 @@ from pesto.cli.printed import answer
 from pesto.core.errors import UsageError
 from pesto.core.source import Source
 from pesto.inputs.load import inspect_source
-from pesto.reporting.show.step_page import as_object, page
+from pesto.reporting.show.input_pages import inspection_object, inspection_page
 
 
 @click.command("inspect")
@@ -36,8 +36,8 @@ def inspect_command(*, callable_: str | None, source: Source, as_json: bool) -> 
         source = replace(source, function=callable_)
     facts = inspect_source(source.checked())
     if as_json:
-        answer(as_object(facts))
+        answer(inspection_object(facts))
     else:
-        click.echo(page(facts))
+        click.echo(inspection_page(facts))
     if facts.refused:
         raise click.exceptions.Exit(facts.refused[0].exit_code)

@@ -13,10 +13,9 @@ from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import aside, to_json
 from pesto.core.files.disk import write_atomic
 from pesto.core.quantities import duration, percent
-from pesto.reporting.show.lines import command, fact
+from pesto.reporting.show.lines import align_rows, command, fact
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.solve_report import VERIFIED
-from pesto.reporting.show.table import align_rows
 from pesto.service.client.asking import failed
 from pesto.service.client.sync_client import Client
 from pesto.service.protocol.job_states import FINAL, State

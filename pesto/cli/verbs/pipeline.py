@@ -26,10 +26,15 @@ from pesto.pipelining.staged_step import BATCHES, StagedStep
 from pesto.pipelining.step_pipeline import SEARCH_S, PipelineOptions, StepPipeline, pipeline_step, step_stages
 from pesto.pipelining.unrolled import rank_actions
 from pesto.planning.solving.interrupt import hold, received, release
-from pesto.reporting.show.pipelines import pipeline_chart
-from pesto.reporting.show.pipelines.max_load_page import max_load_object, max_load_page
-from pesto.reporting.show.pipelines.pipeline_page import pipeline_object, pipeline_page
-from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
+from pesto.reporting.show import pipeline_chart
+from pesto.reporting.show.pipeline_page import (
+    max_load_object,
+    max_load_page,
+    pipeline_object,
+    pipeline_page,
+    step_object,
+    step_page,
+)
 from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.layer_dag import LayerDag
@@ -262,7 +267,7 @@ class _Wanted(NamedTuple):
     ) -> None:
         """The pipeline."""
         if self.picture is not None:
-            write_atomic(self.picture, pipeline_chart.draw(asked, chosen, picture_format(self.picture), units))
+            write_atomic(self.picture, pipeline_chart.draw_pipeline(asked, chosen, picture_format(self.picture), units))
 
     def draw_curve(
         self, asked: PipelineRequest, name: str, units: pipeline_chart.ChartUnits = pipeline_chart.NATURAL

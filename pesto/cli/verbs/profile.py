@@ -23,7 +23,7 @@ from pesto.core.files.json import shown
 from pesto.core.quantities import duration
 from pesto.core.source import Source
 from pesto.inputs.load import profile_source
-from pesto.reporting.show import spread_chart
+from pesto.reporting.show.input_pages import draw_spread
 from pesto.reporting.show.lines import paragraph
 
 LEVELS = (0.5, 0.9, 0.99)
@@ -66,7 +66,7 @@ def profile_command(
         graph, profile = profile_source(source, iterations, keep_disturbed=keep_disturbed, feeds=feeds)
     save_profile(out, profile, graph)
     if picture is not None:
-        write_atomic(picture, spread_chart.draw(profile, form))
+        write_atomic(picture, draw_spread(profile, form))
     spread = spread_quantiles(profile, LEVELS)
     quantiles = {} if spread is None else {f"{level:.0%}": float(s) for level, s in zip(LEVELS, spread, strict=True)}
     seen = int((profile.seconds >= 0).sum())

@@ -15,7 +15,7 @@ from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show import drawing
 from pesto.reporting.show.screen import one_line
 from pesto.research.reproduction import results_folder
-from pesto.research.reproduction.artefacts import choose_artefacts
+from pesto.research.reproduction.results_folder import choose_artefacts
 
 
 @click.command("reproduce")

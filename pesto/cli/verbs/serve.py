@@ -17,8 +17,8 @@ from pesto.core.errors import UsageError
 from pesto.core.files.disk import make_folder
 from pesto.core.files.json import quoted
 from pesto.core.quantities import plural, size
+from pesto.reporting.show.lines import align_rows
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.table import align_rows
 from pesto.service.serve import tokens
 from pesto.service.serve.backup import Saved, back_up, restore
 from pesto.service.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured

@@ -25,7 +25,7 @@ from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan_file import cdep_json, part_json
 from pesto.core.source import Source
 from pesto.planning.solving.interrupt import received
-from pesto.reporting.show.solve_glossary import glossary_text
+from pesto.reporting.show.solve_report import glossary_text
 from pesto.verbs.plan_step import Named, choose_kind, plan_step
 from pesto.verbs.requests import SolveRequest
 

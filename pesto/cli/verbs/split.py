@@ -22,9 +22,15 @@ from pesto.core.files.disk import check_exists, write_atomic
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
-from pesto.reporting.show.split_page import coverage_object, coverage_page, split_object, split_page
-from pesto.reporting.show.splits import split_picture
-from pesto.reporting.show.splits.split_op_page import op_object, op_page
+from pesto.reporting.show.split_page import (
+    coverage_object,
+    coverage_page,
+    draw_split,
+    op_object,
+    op_page,
+    split_object,
+    split_page,
+)
 from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
 from pesto.split.methods.cut_methods import METHODS
@@ -135,7 +141,7 @@ def _write(shaped: TypedGraph, found: Split, file: tuple[Path | None, float], dr
     if out is not None:
         save_split(shaped, found, out, time_limit_s=time_limit_s)
     if picture is not None:
-        write_atomic(picture, split_picture.draw(shaped, found.division, form))
+        write_atomic(picture, draw_split(shaped, found.division, form))
 
 
 def _bytes(gib: float | None) -> int | None:

@@ -25,8 +25,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold, received
-from pesto.reporting.show import sweep_chart
-from pesto.reporting.show.sweep_table import as_object, page, progress_line
+from pesto.reporting.show.sweep_page import draw_sweep, progress_line, sweep_object, sweep_page
 
 
 @click.command("sweep")
@@ -83,13 +82,13 @@ def sweep_command(
     found = sweep(task, _hearing(out, quiet=quiet))
     hold()
     if out is not None:
-        write_atomic(out, to_json(as_object(found)).encode())
+        write_atomic(out, to_json(sweep_object(found)).encode())
     if picture is not None:
-        write_atomic(picture, sweep_chart.draw(found, form))
+        write_atomic(picture, draw_sweep(found, form))
     if as_json:
-        answer(as_object(found))
+        answer(sweep_object(found))
     else:
-        click.echo(page(found))
+        click.echo(sweep_page(found))
     # End with the code of an interruption, or of what kept every point from a plan.
     if found.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
@@ -100,7 +99,7 @@ def sweep_command(
 def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
     def hear(found: Sweep) -> None:
         if out is not None:
-            write_atomic(out, to_json(as_object(found)).encode())
+            write_atomic(out, to_json(sweep_object(found)).encode())
         if not quiet:
             aside(progress_line(found))
 

@@ -1,8 +1,8 @@
-"""Wherein two plans differ: ops moved, bytes cut, order changed, what each device does, and the steps."""
+"""Differences of two plans: ops moved, bytes cut, order changed, devices and steps; as sentences and as JSON."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,27 +13,16 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import PER_EDGE, Plan, refuse_another_graph
 from pesto.core.plans.warm_start import device_successors
 from pesto.core.problem import payloads
+from pesto.core.quantities import change, duration, percent, plural, shorten, size
 from pesto.reporting.explaining.name_scopes import name_scopes
-from solvers.arrays import Bools, Ints, bools
-
-# Pairs that stand the other way round in two orders of the same things.
-
-_FEW = 64
-
-
-def inversions(order: Ints) -> int:
-    """Pairs k < j with order[k] > order[j]. O(n log² n)."""
-    if len(order) <= _FEW:
-        return int(np.triu(order[:, None] > order[None, :]).sum())
-    half = len(order) // 2
-    first, second = order[:half], order[half:]
-    across = half - np.searchsorted(np.sort(first), second, side="right")
-    return inversions(first) + inversions(second) + int(across.sum())
-
+from solvers.arrays import Bools, Ints
 
 T = TypeVar("T")
 _NONE = (0, 0.0, 0)
 """Values of a device that the plan does not have."""
+_FEW = 64
+_ROWS = 12
+"""Groups of moved ops that a page has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +117,20 @@ def compare_plans(first: Plan, second: Plan, graphs: tuple[Graph | None, Graph |
     home = device_successors(before, [(name, name.partition(":")[0]) for name in after])
     where = (_device(first, before)[ops[0]], _device(second, after)[ops[1]])
     went = np.array([*home, -1])[where[0]] != where[1]
+    # Ops that went elsewhere, by scope and by where from and where to.
+    took = first.schedule.finish - first.schedule.start
+    scope, labels = name_scopes(first.names, took)
+    groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for op, a, b in zip(ops[0][went].tolist(), where[0][went].tolist(), where[1][went].tolist(), strict=True):
+        groups[int(scope[op]), a, b].append(op)
+    rows = [
+        MovedOps(
+            scope=labels[k], before=before[a], after=after[b], ops=len(members),
+            seconds=float(took[members].sum() * first.tick_s),
+        )
+        for (k, a, b), members in groups.items()
+    ]  # fmt: skip
+    moved = sorted(rows, key=lambda row: (-row.seconds, -row.ops, row.scope, row.before, row.after))
     order = _order(first, second, ops, went)
     return PlanDiff(
         step_s=(first.makespan_s, second.makespan_s),
@@ -136,11 +139,11 @@ def compare_plans(first: Plan, second: Plan, graphs: tuple[Graph | None, Graph |
         same_graph=first.provenance.graph_fingerprint == second.provenance.graph_fingerprint,
         both=len(ops[0]),
         alone=(len(first.names) - len(ops[0]), len(second.names) - len(ops[0])),
-        moved=_moved(first, ops[0], went, (before, after), where),
+        moved=tuple(moved),
         **order,
         transfers=_both(first, second, lambda plan: len(plan.schedule.sent_payload)),
         sent_bytes=(_sent_bytes(first, graphs[0]), _sent_bytes(second, graphs[1])),
-        sent_s=_both(first, second, _sent_s),
+        sent_s=_both(first, second, lambda p: float((p.schedule.sent_finish - p.schedule.sent_start).sum() * p.tick_s)),
         devices=tuple(_devices((first, second), (before, after), home)),
     )
 
@@ -154,39 +157,13 @@ def _device(plan: Plan, names: list[str]) -> Ints:
     return np.array([names.index(name) for name in plan.lane_device], dtype=np.int64)[plan.schedule.device]
 
 
-def _core(plan: Plan) -> Ints:
-    """[n] which processor of its device each op is on."""
-    place = [plan.lane_device[:lane].count(name) for lane, name in enumerate(plan.lane_device)]
-    return np.array(place, dtype=np.int64)[plan.schedule.device]
-
-
-def _moved(
-    first: Plan, ops: Ints, went: Bools, names: tuple[list[str], list[str]], where: tuple[Ints, Ints]
-) -> tuple[MovedOps, ...]:
-    """The ops of both plans that went elsewhere, by scope and by where from and where to."""
-    took = first.schedule.finish - first.schedule.start
-    scope, labels = name_scopes(first.names, took)
-    result: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for op, a, b in zip(ops[went].tolist(), where[0][went].tolist(), where[1][went].tolist(), strict=True):
-        result[int(scope[op]), a, b].append(op)
-    rows = [
-        MovedOps(
-            scope=labels[k],
-            before=names[0][a],
-            after=names[1][b],
-            ops=len(members),
-            seconds=float(took[members].sum() * first.tick_s),
-        )
-        for (k, a, b), members in result.items()
-    ]
-    return tuple(sorted(rows, key=lambda row: (-row.seconds, -row.ops, row.scope, row.before, row.after)))
-
-
 def _order(first: Plan, second: Plan, ops: tuple[Ints, Ints], went: Bools) -> dict[str, Any]:
-    """Compare the order of ops that are on the same processor in both plans."""
-    core = (_core(first)[ops[0]], _core(second)[ops[1]])
+    core, timed = [], np.zeros(len(went), dtype=np.bool_)
+    for plan, own in zip((first, second), ops, strict=True):
+        number = [plan.lane_device[:lane].count(name) for lane, name in enumerate(plan.lane_device)]
+        core.append(np.array(number, dtype=np.int64)[plan.schedule.device[own]])
+        timed |= (plan.schedule.finish > plan.schedule.start)[own]
     stays = ~went & (core[0] == core[1])
-    timed = _timed(first)[ops[0]] | _timed(second)[ops[1]]
     lane, ranks = first.schedule.device[ops[0]], (first.rank[ops[0]], second.rank[ops[1]])
     pairs = turned = new = untimed = 0
     for k in np.unique(lane[stays]).tolist():
@@ -210,16 +187,17 @@ def _order(first: Plan, second: Plan, ops: tuple[Ints, Ints], went: Bools) -> di
     }
 
 
-def _timed(plan: Plan) -> Bools:
-    return bools(plan.schedule.finish > plan.schedule.start)
-
-
-def _sent_s(plan: Plan) -> float:
-    return float((plan.schedule.sent_finish - plan.schedule.sent_start).sum() * plan.tick_s)
+def inversions(order: Ints) -> int:
+    """Count the pairs k < j with order[k] > order[j]. O(n log² n)."""
+    if len(order) <= _FEW:
+        return int(np.triu(order[:, None] > order[None, :]).sum())
+    half = len(order) // 2
+    first, second = order[:half], order[half:]
+    across = half - np.searchsorted(np.sort(first), second, side="right")
+    return inversions(first) + inversions(second) + int(across.sum())
 
 
 def _sent_bytes(plan: Plan, graph: Graph | None) -> int | None:
-    """Bytes of all transfers of a plan of this graph."""
     if graph is None:
         return None
     refuse_another_graph(plan, graph)
@@ -235,21 +213,86 @@ def _devices(plans: tuple[Plan, Plan], names: tuple[list[str], list[str]], home:
     before = {at: k for k, at in enumerate(home) if at >= 0}
     rows: list[tuple[int | None, int | None]] = [(before.get(at), at) for at in range(len(names[1]))]
     rows += [(k, None) for k, at in enumerate(home) if at < 0]
-    sums = [_sums(plan, own) for plan, own in zip(plans, names, strict=True)]
+    sums: list[dict[str, tuple[int, float, int]]] = []
+    for plan, own in zip(plans, names, strict=True):
+        device, took = _device(plan, own), (plan.schedule.finish - plan.schedule.start) * plan.tick_s
+        ops = np.bincount(device, minlength=len(own)).tolist()
+        busy = np.bincount(device, weights=took, minlength=len(own)).tolist()
+        sums.append({name: (ops[d], busy[d], plan.peak_bytes.get(name, 0)) for d, name in enumerate(own)})
     for pair in rows:
-        said = [sums[side].get(names[side][k], _NONE) if k is not None else _NONE for side, k in enumerate(pair)]
+        both = [sums[side].get(names[side][k], _NONE) if k is not None else _NONE for side, k in enumerate(pair)]
         old, new = pair
-        yield DeviceDiff(
-            name=names[1][new] if new is not None else names[0][old or 0],
-            ops=(said[0][0], said[1][0]),
-            busy_s=(said[0][1], said[1][1]),
-            peak_bytes=(said[0][2], said[1][2]),
-        )
+        ops_of, busy_s, peak_bytes = zip(*both, strict=True)
+        name = names[1][new] if new is not None else names[0][old or 0]
+        yield DeviceDiff(name=name, ops=ops_of, busy_s=busy_s, peak_bytes=peak_bytes)
 
 
-def _sums(plan: Plan, names: list[str]) -> dict[str, tuple[int, float, int]]:
-    """(ops, seconds of work, peak bytes) of each device."""
-    device, took = _device(plan, names), (plan.schedule.finish - plan.schedule.start) * plan.tick_s
-    ops = np.bincount(device, minlength=len(names)).tolist()
-    busy = np.bincount(device, weights=took, minlength=len(names)).tolist()
-    return {name: (ops[d], busy[d], plan.peak_bytes.get(name, 0)) for d, name in enumerate(names)}
+def diff_sentences(d: PlanDiff) -> Iterator[tuple[str, str]]:
+    """Yield (word, sentence) of everything, in the order in which a page has it."""
+    if not d.differ:
+        yield "same", f"{d.both} ops, placed and in order alike; {duration(d.step_s[0])} predicted"
+    yield "step", f"{_pair(duration, d.step_s)} predicted{_change(d.step_s)}"
+    yield "bound", f"{_pair(duration, d.bound_s)}, as the plans state it"
+    alone = f"{d.alone[0]} of the first alone, {d.alone[1]} of the second alone"
+    yield "ops", f"{d.both} of both, {'of one graph' if d.same_graph else 'known again by their names'}; {alone}"
+    core = f"; {d.other_core} to another core" if d.other_core else ""
+    work = duration(sum(each.seconds for each in d.moved))
+    groups = f", {work} of work, in {plural(len(d.moved), 'group')}" if d.moved else ""
+    yield "moved", f"{d.moved_ops} of {d.both} ops to another device{groups}{core}"
+    for moved in d.moved[:_ROWS]:
+        scope = shown(shorten(moved.scope, 60), 60)
+        yield "", f"{moved.before} -> {moved.after}: {scope}, {plural(moved.ops, 'op')}, {duration(moved.seconds)}"
+    rest = d.moved[_ROWS:]
+    if rest:
+        work = duration(sum(each.seconds for each in rest))
+        yield "", f"{plural(len(rest), 'more group')}: {plural(sum(each.ops for each in rest), 'op')}, {work}"
+    share = f" ({percent(d.turned / d.pairs)})" if d.turned else ""
+    yield (
+        "order",
+        f"of {d.stayed} ops that take time and are where they were, {d.new_neighbour} run behind another one than "
+        f"before; {d.turned} of {d.pairs} pairs on one processor run the other way round{share}"
+        + ("; only ops of no time changed places" if d.untimed_turned else ""),
+    )
+    sent = ""
+    if d.sent_bytes[0] is not None and d.sent_bytes[1] is not None:
+        sent = f", {_pair(size, d.sent_bytes)}{_change((d.sent_bytes[0], d.sent_bytes[1]))} sent"
+    yield "transfers", f"{_pair(str, d.transfers)}{sent}, {_pair(duration, d.sent_s)} in all"
+    for each in d.devices:
+        busy, peak = _pair(duration, each.busy_s), _pair(size, each.peak_bytes)
+        yield shown(each.name, 40), f"ops {_pair(str, each.ops)}, busy {busy}, peak {peak}"
+
+
+def _pair(written: Callable[[Any], str], values: tuple[Any, Any]) -> str:
+    one, other = map(written, values)
+    return one if one == other else f"{one} -> {other}"
+
+
+def _change(values: tuple[float, float]) -> str:
+    one, other = values
+    return f" ({change(other / one - 1)})" if one and one != other else ""
+
+
+def diff_object(d: PlanDiff) -> dict[str, Any]:
+    """Return all of the difference; what has two values is [first, second]."""
+    order = {
+        "ops": d.stayed,
+        "new_neighbour": d.new_neighbour,
+        "pairs": d.pairs,
+        "turned": d.turned,
+        "turned_share": d.turned / d.pairs if d.pairs else 0.0,
+        "untimed_turned": d.untimed_turned,
+    }
+    return {
+        "differ": d.differ,
+        "same_graph": d.same_graph,
+        "step_s": list(d.step_s),
+        "bound_s": list(d.bound_s),
+        "cluster": list(d.cluster),
+        "ops": {"both": d.both, "first_alone": d.alone[0], "second_alone": d.alone[1]},
+        "moved": {"ops": d.moved_ops, "other_core": d.other_core, "groups": [asdict(each) for each in d.moved]},
+        "order": order,
+        "transfers": list(d.transfers),
+        "sent_bytes": list(d.sent_bytes),
+        "sent_s": list(d.sent_s),
+        "devices": [asdict(each) for each in d.devices],
+    }

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pesto.core.simulator import Timeline
-from solvers import Problem, Schedule
 from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, tails, topological_order
 
@@ -85,7 +84,6 @@ def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
     ValueError where an activity overlaps what it waits for, or starts later than all of it.
     """
     network = _network(timeline, rank)
-    # ValueError where an activity overlaps what it waits for, or starts later than all of it.
     begun = np.zeros(len(network.start), dtype=np.int64)
     np.maximum.at(begun, network.head, network.finish[network.tail])
     wrong = np.flatnonzero(begun != network.start)
@@ -93,7 +91,7 @@ def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
         at, ends = int(wrong[0]), int(begun[wrong[0]])
         raise ValueError(f"activity {at} starts at tick {network.start[at]}, what it waits for ends at {ends}")
     n, tight = timeline.problem.tasks, network.finish[network.tail] == network.start[network.head]
-    # ([n] cause, [n] activity) of each op that starts after 0: the first kind, and the longest of these.
+    # Of all that an op waited for until its start, the first kind counts, and of that the longest activity.
     edge = np.flatnonzero((tight & (network.head < n)) & (network.start[network.head] > 0))
     tail, head, kind = network.tail[edge], network.head[edge], network.kind[edge]
     by = np.lexsort((tail, network.start[tail], kind, head))
@@ -107,11 +105,16 @@ def explain_waits(timeline: Timeline, rank: Ints | None = None) -> Waits:
     held[network.head[at_once] - n] = -1
     after = before.copy()
     after[sent] = _senders(timeline)[before[sent] - n]
+    # An activity may end as late as where the longest path behind it would have to begin.
+    took = network.finish - network.start
+    offset, behind = adjacency(len(took), network.tail)
+    level = tails(network.order, took, (offset, network.head[behind], np.zeros(len(behind), dtype=np.int64)))
+    slack = network.finish.max(initial=0) - network.start - level
     return Waits(
         cause=ints(cause),
         after=ints(after),
         transfer=ints(np.where(sent, before - n, -1)),
-        slack=ints(_slack(network)[:n]),
+        slack=ints(slack[:n]),
         held_by=ints(held),
     )
 
@@ -152,24 +155,23 @@ def _network(timeline: Timeline, rank: Ints | None) -> _ActivityGraph:
     is_sent = np.repeat([False, True], [p.tasks, len(sender)])
     order = np.lexsort((is_sent, np.concatenate([rank, rank[sender]]), asked, finish, start))
     place = rank_of(order)
-    edges = [*_by_data(p, s), (sender, p.tasks + np.arange(len(sender)), _SENT)]
-    edges += [(*_neighbours(s.device, np.arange(p.tasks), place), DEVICE), (*_on_links(timeline, place), _LINK)]
-    tail, head = (np.concatenate([edge[k] for edge in edges]) for k in range(2))
-    kind = np.repeat([edge[2] for edge in edges], [len(edge[0]) for edge in edges])
-    return _ActivityGraph(start=start, finish=finish, tail=tail, head=head, kind=kind, order=order)
-
-
-def _by_data(p: Problem, s: Schedule) -> tuple[tuple[Ints, Ints, int], tuple[Ints, Ints, int]]:
-    """Edges between ops, and from transfers to ops; ValueError where a transfer lacks."""
     at = p.location[s.device]
     cut = (p.payload >= 0) & (at[p.src] != at[p.dst])
     crossing = s.sent_payload * p.locations + s.sent_to
     by = np.argsort(crossing)
     wanted = p.payload[cut] * p.locations + at[p.dst[cut]]
-    result = np.searchsorted(crossing[by], wanted)
-    if len(wanted) and (result.max() == len(by) or (crossing[by[result]] != wanted).any()):
+    sent = np.searchsorted(crossing[by], wanted)
+    if len(wanted) and (sent.max() == len(by) or (crossing[by[sent]] != wanted).any()):
         raise ValueError("the schedule lacks a transfer that an op waits for")
-    return (p.src[~cut], p.dst[~cut], DATA), (p.tasks + by[result], p.dst[cut], TRANSFER)
+    edges = [(p.src[~cut], p.dst[~cut], DATA), (p.tasks + by[sent], p.dst[cut], TRANSFER)]
+    edges.append((sender, p.tasks + np.arange(len(sender)), _SENT))
+    held = p.holds[p.location[s.device[sender]], s.sent_to]
+    row, column = np.nonzero(held >= 0)
+    edges.append((*_neighbours(s.device, np.arange(p.tasks), place), DEVICE))
+    edges.append((*_neighbours(held[row, column], p.tasks + row, place), _LINK))
+    tail, head = (np.concatenate([edge[k] for edge in edges]) for k in range(2))
+    kind = np.repeat([edge[2] for edge in edges], [len(edge[0]) for edge in edges])
+    return _ActivityGraph(start=start, finish=finish, tail=tail, head=head, kind=kind, order=order)
 
 
 def _neighbours(holder: Ints, activity: Ints, place: Ints) -> tuple[Ints, Ints]:
@@ -178,19 +180,3 @@ def _neighbours(holder: Ints, activity: Ints, place: Ints) -> tuple[Ints, Ints]:
     one, other = by[:-1], by[1:]
     follows = (holder[one] == holder[other]) & (activity[one] != activity[other])
     return activity[one[follows]], activity[other[follows]]
-
-
-def _on_links(timeline: Timeline, place: Ints) -> tuple[Ints, Ints]:
-    """Each transfer and the next on one of its links."""
-    p, s = timeline.problem, timeline.schedule
-    held = p.holds[p.location[s.device[_senders(timeline)]], s.sent_to]
-    row, column = np.nonzero(held >= 0)
-    return _neighbours(held[row, column], p.tasks + row, place)
-
-
-def _slack(network: _ActivityGraph) -> Ints:
-    """[n + t] ticks between where an activity ends and where the longest path behind it would have to begin."""
-    took = network.finish - network.start
-    offset, edge = adjacency(len(took), network.tail)
-    level = tails(network.order, took, (offset, network.head[edge], np.zeros(len(edge), dtype=np.int64)))
-    return network.finish.max(initial=0) - network.start - level

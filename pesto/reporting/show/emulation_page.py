@@ -43,7 +43,7 @@ def swapped_pairs(rivals: Sequence[Rival]) -> list[tuple[str, str]]:
     return [(a[2], b[2]) for a in timed for b in timed if a[0] < b[0] and b[1] < a[1]]
 
 
-def as_object(run: "EmulationResult", rivals: Sequence[Rival], what: str) -> dict[str, Any]:
+def emulation_object(run: "EmulationResult", rivals: Sequence[Rival], what: str) -> dict[str, Any]:
     """The keys of `pesto run --emulate --json`; seconds of seconds, shares as fractions."""
     return {
         "emulation": what,
@@ -76,13 +76,19 @@ def as_object(run: "EmulationResult", rivals: Sequence[Rival], what: str) -> dic
     }
 
 
-def page(run: "EmulationResult", rivals: Sequence[Rival], source: str, what: str) -> str:
+def emulation_page(run: "EmulationResult", rivals: Sequence[Rival], source: str, what: str) -> str:
     """A page for people."""
+    if run.scale is None:
+        ties = "as simulated" if run.how.ties == "planned" else "as the executor reached it"
+        clock = f"nominal: handing over costs nothing; what is asked for at one instant is served {ties}"
+    else:
+        slept = f"wall: {run.scale:.0f} s slept for each predicted second"
+        clock = f"{slept}; handing over took {percent(run.handed_over)} of the step; {run.seconds:.0f} s in all"
     first = [*run.op_inversions[:1], *run.link_inversions[:1]]
     facts = {
         "this is": what,
         "of": _WAYS[run.how.way],
-        "clock": _clock(run),
+        "clock": clock,
         "step": f"{duration(run.step_s)} emulated, {duration(run.predicted_s)} predicted ({signed_percent(run.error)})",
         "order": f"{plural(len(run.op_inversions), 'op')} and {plural(len(run.link_inversions), 'transfer')} "
         f"of one link out of the plan's order{''.join(f'; {line}' for line in first)}",
@@ -99,33 +105,20 @@ def page(run: "EmulationResult", rivals: Sequence[Rival], source: str, what: str
         )
     head = paragraph(f"{source}: an emulation of {plural(run.ops, 'op')}", 2)
     lines = [head, *(fact(k, text) for k, text in facts.items())]
-    return "\n".join([*lines, *(_ranking(rivals) if rivals else [])])
+    if not rivals:
+        return "\n".join(lines)
+    lines += ["", f"{'method':18s}{'predicted':>12s}{'emulated':>12s}{'apart':>12s}"]
+    for r in sorted(rivals, key=lambda r: r.predicted_s or float("inf")):
+        if r.predicted_s and r.emulated_s is not None:
+            apart = signed_percent(r.emulated_s / r.predicted_s - 1.0)
+            lines.append(f"{r.method:18s}{duration(r.predicted_s):>12s}{duration(r.emulated_s):>12s}{apart:>12s}")
+        else:
+            why = f"{duration(r.predicted_s):>12s}, not emulated: {r.why}" if r.predicted_s else f"no plan: {r.why}"
+            lines.append(paragraph(f"{r.method:18s}{why}", 18))
+    other = [f"{b} before {a}, predicted after it" for a, b in swapped_pairs(rivals)]
+    return "\n".join([*lines, "", fact("ranking", "; ".join(other[:3]) or "as predicted")])
 
 
 def signed_percent(share: float) -> str:
     """A difference in percent, with its sign."""
     return f"{100 * share:+.2f} %"
-
-
-def _clock(run: "EmulationResult") -> str:
-    if run.scale is None:
-        ties = "as simulated" if run.how.ties == "planned" else "as the executor reached it"
-        return f"nominal: handing over costs nothing; what is asked for at one instant is served {ties}"
-    return (
-        f"wall: {run.scale:.0f} s slept for each predicted second; handing over took {percent(run.handed_over)} of the "
-        f"step; {run.seconds:.0f} s in all"
-    )
-
-
-def _ranking(rivals: Sequence[Rival]) -> list[str]:
-    head = f"{'method':18s}{'predicted':>12s}{'emulated':>12s}{'apart':>12s}"
-    rows = []
-    for r in sorted(rivals, key=lambda r: r.predicted_s or float("inf")):
-        if r.predicted_s and r.emulated_s is not None:
-            apart = signed_percent(r.emulated_s / r.predicted_s - 1.0)
-            rows.append(f"{r.method:18s}{duration(r.predicted_s):>12s}{duration(r.emulated_s):>12s}{apart:>12s}")
-        else:
-            why = f"{duration(r.predicted_s):>12s}, not emulated: {r.why}" if r.predicted_s else f"no plan: {r.why}"
-            rows.append(paragraph(f"{r.method:18s}{why}", 18))
-    other = [f"{b} before {a}, predicted after it" for a, b in swapped_pairs(rivals)]
-    return ["", head, *rows, "", fact("ranking", "; ".join(other[:3]) or "as predicted")]

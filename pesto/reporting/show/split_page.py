@@ -1,26 +1,40 @@
-"""Reports of a split: one JSON object, or a page for people; and the table of op types."""
+"""Reports of a split, of one of its ops, of op types and of a choice among kinds: JSON, pages, and a picture."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pesto.choosing.strategy_choice.choice import StrategyChoice
 from pesto.choosing.strategy_choice.timed_split import TimedSplit
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent, plural, shorten, size
-from pesto.reporting.show.facts.artifact_keys import SPLIT, artifact_keys
-from pesto.reporting.show.lines import fact, paragraph
-from pesto.reporting.show.table import align_rows
+from pesto.core.source import Source
+from pesto.reporting.show.drawing import COLOURS, INK, drawing_style, figure_bytes
+from pesto.reporting.show.facts import SPLIT, artifact_keys
+from pesto.reporting.show.lines import align_rows, command, fact, paragraph
+from pesto.reporting.show.solve_report import following_command, solve_object, solve_page, source_words
+from pesto.split.division import Division
+from pesto.split.geometry import Shape
 from pesto.split.methods.cut_methods import METHODS
+from pesto.split.op_explanation import ExplainedOp, OpTensor
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
 from pesto.split.ops.op_types import OpTypeRow
+from pesto.split.pieces import Box, worker_boxes
 from pesto.split.reduction_warnings import reduction_warnings
-from pesto.split.split_search import PARTIAL, Objective, Split, strategies_by_class, strategies_by_type
+from pesto.split.split_search import PARTIAL, Split, strategies_by_class, strategies_by_type, undescribed_types
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.variable_rows import layout_words, variable_rows
+from pesto.split.variable_rows import VariableRow, layout_words, variable_rows, whole_bytes
 
-# A split by class of op and by variable: lines of a page, and keys of JSON.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-_VARIABLES = 10
-"""Rows of variables on the page."""
+
+_VARIABLES, _WORKERS = 10, 8
+"""Variables of a split, and workers of an op, that a page has."""
+_MOST, _COLUMNS = 12, 4
+"""Variables of a picture, and its columns."""
+_FAINT = (1.0, 0.6, 0.35)
+"""How strongly a colour is laid on, for workers beyond the number of colours."""
 
 
 def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
@@ -29,16 +43,11 @@ def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
         "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in strategies_by_class(shaped, split)],
         "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in strategies_by_type(shaped, split)],
         "variables": [
-            {
-                "name": row.name,
-                "shape": list(row.shape),
-                "dtype": row.dtype,
-                "layouts": list(row.layouts),
-                "worker_bytes": row.worker_bytes,
-            }
+            {"name": row.name, "shape": list(row.shape), "dtype": row.dtype, "layouts": list(row.layouts),
+             "worker_bytes": row.worker_bytes}
             for row in variable_rows(shaped, split.division)
         ],
-    }
+    }  # fmt: skip
 
 
 def tables(shaped: TypedGraph, split: Split) -> list[str]:
@@ -46,14 +55,10 @@ def tables(shaped: TypedGraph, split: Split) -> list[str]:
     kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in strategies_by_class(shaped, split)]
     rows = variable_rows(shaped, split.division)
     told = [
-        (
-            shorten(row.name),
-            "x".join(map(str, row.shape)) or "a number",
-            layout_words(row.layouts, split.division.factors),
-            size(row.worker_bytes),
-        )
+        (shorten(row.name), _shape(row.shape), layout_words(row.layouts, split.division.factors),
+         size(row.worker_bytes))
         for row in rows[:_VARIABLES]
-    ]
+    ]  # fmt: skip
     more = len(rows) - len(told)
     return [
         *align_rows([("class", "ops", "of them cut"), *kinds], "<>>", (24, 6)),
@@ -64,7 +69,8 @@ def tables(shaped: TypedGraph, split: Split) -> list[str]:
     ]
 
 
-_WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
+def _shape(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "a number"
 
 
 def split_object(
@@ -108,59 +114,47 @@ def split_page(
     shaped: TypedGraph, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
 ) -> str:
     """A page for people: how op types are cut, and what is sent."""
-    factors = "x".join(map(str, split.division.factors))
+    factors, partial = "x".join(map(str, split.division.factors)), split.method == PARTIAL
     rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in strategies_by_type(shaped, split))]
+    along = "long ops of a placement, and what is cut beside them at no loss"
+    what = along if partial else METHODS[split.method].what
+    sent = f"{size(split.moved_bytes)} a step, by all workers"
+    if timed is not None and partial:
+        sent = f"{size(timed.sent_bytes)} a step, by all workers; {size(split.moved_bytes)} of it for cuts"
     lines = [
         paragraph(f"{shaped.source}: {plural(shaped.ops, 'op')} in {factors} parts", 2),
         *align_rows(rows, "<><", (24, 6)),
         "",
         *tables(shaped, split),
-        fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
-        fact("sent", f"{_sent(split, timed)}; {_proven(split)}"),
-        *([fact("objective", _weighed(split.objective, split))] if split.objective is not None else []),
-        fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
-        *([] if timed is None else _step(timed)),
-        *([fact("uncovered", f"{', '.join(uncovered)}: done whole by {_whom(split)}")] if uncovered else []),
-        *(fact("note", note) for note in reduction_warnings(shaped, split.division)),
-        fact("seconds", f"{split.seconds:.2f}"),
-        *([fact("split", str(out))] if out else []),
+        fact("method", f"{split.method}: {what}"),
+        fact("sent", f"{sent}; {_proven(split)}"),
     ]
-    return "\n".join(lines)
+    if split.objective is not None:
+        value, bound = split.objective.value_s, split.objective.bound_s
+        least = f"a cut{_after(split)} takes {duration(bound)} at least" if bound else "no bound is known"
+        mean = "of the mean accelerator and link, added up and modelled"
+        lines.append(fact("objective", f"{duration(value)} {mean}; {least}"))
+    at_most = " at most" if partial else ""
+    lines.append(fact("parameters", f"{size(split.parameter_bytes)} a worker{at_most}, with slots"))
+    if timed is not None:
+        result = timed.candidate
+        peak = f"{size(int(result.peak.max()))} on the fullest device"
+        lines.append(fact("step", f"{duration(result.makespan * TICK_S)} ({result.rule}; {timed.costs.source})"))
+        lines.append(fact("peak", peak if result.fits else f"{peak}, which has not that much"))
+    if uncovered:
+        whom = "one worker" if partial else "every worker"
+        lines.append(fact("uncovered", f"{', '.join(uncovered)}: done whole by {whom}"))
+    lines += [fact("note", note) for note in reduction_warnings(shaped, split.division)]
+    lines.append(fact("seconds", f"{split.seconds:.2f}"))
+    return "\n".join([*lines, *([fact("split", str(out))] if out else [])])
 
 
-def _step(timed: TimedSplit) -> list[str]:
-    """Describe the modelled step of the split on a cluster."""
-    result = timed.candidate
-    peak = f"{size(int(result.peak.max()))} on the fullest device"
-    return [
-        fact("step", f"{duration(result.makespan * TICK_S)} ({result.rule}; {timed.costs.source})"),
-        fact("peak", peak if result.fits else f"{peak}, which has not that much"),
-    ]
-
-
-def _whom(split: Split) -> str:
-    return "one worker" if split.method == PARTIAL else "every worker"
-
-
-def _sent(split: Split, timed: TimedSplit | None) -> str:
-    if timed is None or split.method != PARTIAL:
-        return f"{size(split.moved_bytes)} a step, by all workers"
-    return f"{size(timed.sent_bytes)} a step, by all workers; {size(split.moved_bytes)} of it for cuts"
-
-
-def _weighed(objective: Objective, split: Split) -> str:
-    """Describe the objective of a split for seconds."""
-    after = " after the cuts before it" if len(split.cuts) > 1 else ""
-    least = f"a cut{after} takes {duration(objective.bound_s)} at least" if objective.bound_s else "no bound is known"
-    return f"{duration(objective.value_s)} of the mean accelerator and link, added up and modelled; {least}"
-
-
-def _at_most(split: Split) -> str:
-    return " at most" if split.method == PARTIAL else ""
+def _after(split: Split) -> str:
+    return " after the cuts before it" if len(split.cuts) > 1 else ""
 
 
 def _proven(split: Split) -> str:
-    after = " after the cuts before it" if len(split.cuts) > 1 else ""
+    after = _after(split)
     if not split.bound_bytes and split.counted_bytes:
         return "no bound is known"
     if split.status == "optimal" and split.counted_bytes > split.moved_bytes:
@@ -196,3 +190,222 @@ def coverage_page(rows: Iterable[OpTypeRow]) -> str:
     """Op types with their classes."""
     shown = [("op type", "class", "why"), *((row.type, row.kind or "none", row.why) for row in rows)]
     return "\n".join(align_rows(shown, "<<<", (36, 16)))
+
+
+def op_object(op: ExplainedOp) -> dict[str, Any]:
+    """The key `op` of `pesto split --explain --json`. Layouts: a dimension, -1 whole, -2 partial, -3 worker 0 alone."""
+    return {
+        "name": op.name,
+        "type": op.type,
+        "class": op.kind or None,
+        "way": list(op.way.names),
+        "reducer": op.way.reducer or None,
+        "strategies": [
+            {
+                "parts": k,
+                "found": [
+                    {"variable": s.name, "needs": list(s.needs), "gives": list(s.gives)}
+                    | ({"windows": [[rim._asdict() for rim in rims] for rims in s.rims]} if s.rims else {})
+                    for s in result.found
+                ],
+                "refused": [{"variable": each.variable, "reason": each.reason} for each in result.refused],
+            }
+            for k, result in op.strategies
+        ],
+        "inputs": [_carried(each, "kept", "needed") for each in op.inputs],
+        "outputs": [_carried(each, "computed", "kept") for each in op.outputs],
+    }
+
+
+def _carried(each: OpTensor, result: str, wanted: str) -> dict[str, Any]:
+    return {
+        "tensor": each.tensor,
+        "shape": None if each.shape is None else list(each.shape),
+        "dtype": each.dtype,
+        result: list(each.found),
+        wanted: list(each.wanted),
+        "bytes": each.moved_bytes,
+        "parts": [None if box is None else [[a, a + n] for a, n in zip(*box, strict=True)] for box in each.parts],
+    } | ({"windows": [rim._asdict() for rim in each.rims]} if each.rims else {})
+
+
+def op_page(op: ExplainedOp, factors: Shape) -> str:
+    """Return the page of one op: strategies and refusals, the way of each cut, its tensors, and who has which part."""
+    lines = [paragraph(f"{op.name}: {op.type}, {op.kind or 'without a description'}", 2), ""]
+    for k, result in op.strategies:
+        can = []
+        for s in result.found:
+            read = []
+            for layout, rims in zip(s.needs, s.rims or ((),) * len(s.needs), strict=True):
+                read.append(_layout(layout) + "".join(f" in windows of {rim.size}, {rim.step} apart" for rim in rims))
+            made, reducer = ", ".join(map(_layout, s.gives)), f" ({s.reducer})" if s.reducer else ""
+            can.append(f"{s.name}: inputs {', '.join(read) or 'none'}; outputs {made or 'none'}{reducer}")
+        lines += [fact(f"in {k}", each) for each in can or ["no index variable can be cut"]]
+        for each in result.refused:
+            lines.append(fact("", f"not {'any' if each.variable == '*' else each.variable}: {each.reason}"))
+    lines.append("")
+    for number, (name, k) in enumerate(zip(op.way.names, factors, strict=True), 1):
+        text = f"along {name} in {k}"
+        if name == ONCE_WAY:
+            text = "worker 0 alone does it, once"
+        elif name == WHOLE_WAY:
+            text = "whole: all workers of a group do the same"
+        elif op.way.reducer and any(each.found[number - 1] == -2 for each in op.outputs):
+            text += f"; each has a partial result, made one by {op.way.reducer}"
+        lines.append(fact(f"cut {number}", text))
+    for kind, words, tensors in (
+        ("input", ("kept", "needed"), op.inputs),
+        ("output", ("computed", "kept"), op.outputs),
+    ):
+        for at, tensor in enumerate(tensors):
+            lines += ["", *_tensor_lines(f"{kind} {at}", words, tensor, factors)]
+    return "\n".join(lines)
+
+
+def _layout(layout: int) -> str:
+    return layout_words((layout,), (0,)).removesuffix(" in 0").removesuffix(" of 0")
+
+
+def _tensor_lines(label: str, words: tuple[str, str], each: OpTensor, factors: Shape) -> list[str]:
+    shape = "no shape" if each.shape is None else _shape(each.shape)
+    windows = ", ".join(f"windows of {rim.size} along dimension {rim.dimension}" for rim in each.rims)
+    wanted = layout_words(each.wanted, factors) + (f", {windows}" if windows else "")
+    lines = [
+        fact(label, f"{each.tensor}, {shape} {each.dtype}"),
+        fact("", f"{words[0]}: {layout_words(each.found, factors)}; {words[1]}: {wanted}"),
+        fact("", f"{size(each.moved_bytes)} brought" if each.moved_bytes else "nothing brought"),
+    ]
+    if each.shape:
+        parts = []
+        for w, box in enumerate(each.parts[:_WORKERS]):
+            spans = "" if box is None else ",".join(f"{a}:{a + n}" for a, n in zip(*box, strict=True))
+            parts.append(f"{w} none" if box is None else f"{w} [{spans}]")
+        more = len(each.parts) - _WORKERS
+        lines.append(fact("", "parts: " + ", ".join(parts) + (f", and {more} more" if more > 0 else "")))
+    return lines
+
+
+def draw_split(shaped: TypedGraph, division: Division, form: str) -> bytes:
+    """Draw the largest variables in one of the formats; the same division gives the same bytes."""
+    from matplotlib.figure import Figure
+
+    rows = sorted(variable_rows(shaped, division), key=lambda row: (-whole_bytes(row), row.name))[:_MOST]
+    down = max(1, -(-len(rows) // _COLUMNS))
+    with drawing_style("pesto split", font_size=8.0):
+        figure = Figure(figsize=(2.6 * _COLUMNS, 0.6 + 2.5 * down), layout="constrained")
+        factors = "x".join(map(str, division.factors))
+        figure.suptitle(f"{shaped.source} in {factors}: the largest variables, by the worker that has each part",
+                        x=0.01, ha="left")  # fmt: skip
+        for at, panel in enumerate(figure.subplots(down, _COLUMNS, squeeze=False).flat):
+            panel.set_axis_off()
+            if at < len(rows):
+                _grid(panel, rows[at], division)
+        return figure_bytes(figure, form, "pesto split")
+
+
+def _grid(panel: "Axes", row: VariableRow, division: Division) -> None:
+    """One variable: its two dimensions that are cut, or its last two; drawn to the panel's size, not to scale."""
+    panel.set_title(
+        f"{shorten(row.name, 32)}\n{_shape(row.shape)}, {size(whole_bytes(row))}\n"
+        f"{layout_words(row.layouts, division.factors)}",
+        fontsize=7, loc="left",
+    )  # fmt: skip
+    panel.set_xlim(0, 1)
+    panel.set_ylim(1, 0)
+    # Which dimension goes down and which across; -1 for none.
+    cut = sorted({layout for layout in row.layouts if layout >= 0})[:2]
+    rest = [d for d in reversed(range(len(row.shape))) if d not in cut]
+    shown = sorted([*cut, *rest[: 2 - len(cut)]])
+    down, across = (shown[0], shown[1]) if len(shown) == 2 else (-1, shown[0] if shown else -1)
+    holders: dict[Box, list[int]] = {}
+    for worker, box in enumerate(worker_boxes(row.shape, row.layouts, division.factors)):
+        if box is not None:
+            holders.setdefault(box, []).append(worker)
+    for box, workers in holders.items():
+        _part(panel, row, box, workers, (down, across))
+
+
+def _part(panel: "Axes", row: VariableRow, box: Box, workers: list[int], dimensions: tuple[int, int]) -> None:
+    """One part; where several workers have it, a stripe for each of the first of them."""
+    from matplotlib.patches import Rectangle
+
+    spans = []
+    for d in dimensions:
+        extent = max(1, row.shape[d]) if d >= 0 else 1
+        spans.append((box[0][d] / extent, box[1][d] / extent) if d >= 0 else (0.0, 1.0))
+    (top, tall), (left, wide) = spans
+    shown = workers[: len(COLOURS)]
+    for at, worker in enumerate(shown):
+        faint = _FAINT[worker // len(COLOURS) % len(_FAINT)]
+        panel.add_patch(Rectangle((left + wide * at / len(shown), top), wide / len(shown), tall, linewidth=0,
+                                  facecolor=COLOURS[worker % len(COLOURS)], alpha=faint))  # fmt: skip
+    panel.add_patch(Rectangle((left, top), wide, tall, fill=False, edgecolor=INK, linewidth=0.8))
+    whose = f"{workers[0]}" if len(workers) == 1 else f"{len(workers)} workers"
+    if min(tall, wide) >= 1 / 16:
+        panel.text(left + wide / 2, top + tall / 2, whose, ha="center", va="center", color=INK, fontsize=7,
+                   bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0})  # fmt: skip
+
+
+def choice_object(shaped: TypedGraph | str, choice: StrategyChoice, out: Path) -> dict[str, Any]:
+    """The keys of `pesto solve --split --json`: those of the plan or the split in `out`, and those of all kinds."""
+    outcome, timed = choice.chosen.outcome, choice.chosen.cut
+    if outcome is not None:
+        return {**solve_object(outcome, outcome.stages_s, out), **kinds_object(choice)}
+    if timed is None or isinstance(shaped, str):
+        raise ValueError("a kind is a split or a placement")
+    return {**split_object(shaped, timed.split, undescribed_types(shaped), out, timed), **kinds_object(choice)}
+
+
+def choice_page(shaped: TypedGraph | str, choice: StrategyChoice, out: Path, source: Source, cluster: str) -> str:
+    """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
+    outcome, timed = choice.chosen.outcome, choice.chosen.cut
+    if outcome is not None:
+        text = solve_page(outcome, outcome.stages_s, out, following_command(source, cluster, None, out))
+    elif timed is not None and not isinstance(shaped, str):
+        text = "\n".join(
+            [split_page(shaped, timed.split, undescribed_types(shaped), timed=timed), *split_closing(out, source)]
+        )
+    else:
+        raise ValueError("a kind is a split or a placement")
+    return f"{text}\n\n{kinds_page(choice)}"
+
+
+def split_closing(out: Path, source: Source) -> list[str]:
+    """The last lines of a split's page: where it is, and the command that verifies it anew."""
+    return [fact("split", str(out)), command("next", ["pesto", "check", out, *source_words(source)])]
+
+
+def kinds_object(choice: StrategyChoice) -> dict[str, Any]:
+    """The chosen kind, all kinds by name, the reason."""
+    return {
+        "strategy": choice.chosen.kind,
+        "chosen_kind": choice.chosen.name,
+        "reason": choice.reason,
+        "kinds": {
+            kind.name: {
+                "makespan_s": kind.makespan_s, "peak_bytes": kind.peak_bytes, "fits": kind.fits,
+                "seconds": kind.seconds, "why": kind.why or None,
+                "bytes": None if kind.cut is None else kind.cut.sent_bytes,
+            }
+            for kind in choice.kinds
+        },
+    }  # fmt: skip
+
+
+def kinds_page(choice: StrategyChoice) -> str:
+    """The table, shortest first; peaks are of the fullest device."""
+    shown = sorted(choice.kinds, key=lambda kind: (not kind.fits, kind.makespan_s or 0.0))
+    rows = [("kind", "step", "peak", "sent", "found in s")]
+    for kind in shown:
+        step = peak = sent = "-"
+        if kind.makespan_s is not None and kind.peak_bytes is not None:
+            step, peak = duration(kind.makespan_s), size(kind.peak_bytes) + ("" if kind.fits else " OOM")
+            sent = "-" if kind.cut is None else size(kind.cut.sent_bytes)
+        rows.append((kind.name, step, peak, sent, f"{kind.seconds:.1f}"))
+    lines = [
+        *align_rows(rows, "<>"),
+        "",
+        *(fact(kind.name, kind.why) for kind in shown if kind.why),
+        fact("chosen", f"{choice.chosen.name}: {choice.reason}"),
+    ]
+    return "\n".join(lines)

@@ -138,7 +138,6 @@ class LiveLine(StatusLine):
             self._say(f"first schedule after {progress.seconds:.1f} s: best {self._text}")
 
     def _standing(self, bound: float, bound_by: str = "") -> str:
-        """Best, bound and gap."""
         proven = f"bound {self._told(bound)}" + (f" ({bound_by})" if bound_by else "")
         if self._best is None:
             return f"none  {proven}"

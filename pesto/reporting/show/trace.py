@@ -7,7 +7,6 @@ import gzip
 import heapq
 import json
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,32 +38,45 @@ class TransferTracks(NamedTuple):
 
 
 def trace(plan: Plan, simulation: Simulation) -> bytes:
-    """The step as JSON; the same step gives the same bytes.
+    """Return the step as JSON; the same step gives the same bytes.
 
     A slice an op on the track of its processor and a slice a transfer on that of each link that it holds; an arrow from
     the sender over the transfer to its first reader; a counter of the bytes alive on each device.
     """
-    held = assign_tracks(simulation)
-    events = chain(
-        _tracks(plan.lanes, held.names),
-        _ops(plan, simulation),
-        _transfers(plan, simulation, held),
-        _arrows(simulation, held),
-        _bytes(simulation),
-    )
+    tracks, events = assign_tracks(simulation), list[Event]()
+    graph, schedule, bench = simulation.bench.graph, simulation.run.timeline.schedule, simulation.bench
+    for pid, process, names in ((DEVICES, "devices", plan.lanes), (LINKS, "links", tracks.names)):
+        events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process}})
+        events.append({"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}})
+        for tid, name in enumerate(names, 1):
+            thread = {"ph": "M", "pid": pid, "tid": tid}
+            events.append({**thread, "name": "thread_name", "args": {"name": name}})
+            events.append({**thread, "name": "thread_sort_index", "args": {"sort_index": tid}})
+    # Of ops that start at one instant the ones that take no time come first.
+    kind = graph.type_of.tolist()
+    for i in np.lexsort((simulation.run.rank, schedule.finish, schedule.start)).tolist():
+        facts, times = {"op": i, "type": graph.types[kind[i]]}, (int(schedule.start[i]), int(schedule.finish[i]))
+        events.append(_slice(DEVICES, int(schedule.device[i]) + 1, plan.names[i], times, facts))
+    events += _transfers(plan, simulation, tracks)
+    events += _arrows(simulation, tracks)
+    curves = over_time(bench.problem, footprint(graph, per_edge=bench.per_edge), schedule)
+    for device, (ticks, level) in zip(simulation.cluster.devices, curves, strict=True):
+        counter = {"ph": "C", "pid": DEVICES, "name": f"bytes alive on {device.name}"}
+        for at, size in zip(ticks.tolist(), level.tolist(), strict=True):
+            events.append({**counter, "ts": at / _US, "args": {"bytes": size}})
     made = plan.provenance
-    said = {"graph": made.graph_source, "cluster": simulation.cluster.name, "costs": made.costs_basis}
-    result = {"displayTimeUnit": "ms", "otherData": said, "traceEvents": list(events)}
+    origin = {"graph": made.graph_source, "cluster": simulation.cluster.name, "costs": made.costs_basis}
+    result = {"displayTimeUnit": "ms", "otherData": origin, "traceEvents": events}
     return json.dumps(result, separators=(",", ":")).encode() + b"\n"
 
 
 def gzip_bytes(text: bytes) -> bytes:
-    """The bytes gzipped; the same ones give the same."""
+    """Return the bytes gzipped; the same ones give the same."""
     return gzip.compress(text, _LEVEL, mtime=0)
 
 
 def assign_tracks(simulation: Simulation) -> TransferTracks:
-    """On which track each transfer is."""
+    """Return the tracks of the transfers."""
     problem, s = simulation.bench.problem, simulation.run.timeline.schedule
     source = problem.location[s.device[problem.producer[s.sent_payload]]]
     links = problem.path_links[source, s.sent_to]
@@ -72,16 +84,9 @@ def assign_tracks(simulation: Simulation) -> TransferTracks:
     used, track = np.unique(links[transfer, column], return_inverse=True)
     names = [simulation.cluster.links[k] for k in used.tolist()]
     alone = np.flatnonzero((links < 0).all(axis=1))
-    row = _rows(s.sent_start[alone], s.sent_finish[alone])
-    names += [f"no link, {k + 1}" for k in range(int(row.max(initial=-1)) + 1)]
-    return TransferTracks(
-        ints(np.concatenate([transfer, alone])), ints(np.concatenate([track, len(used) + row]) + 1), tuple(names)
-    )
-
-
-def _rows(start: Ints, finish: Ints) -> Ints:
-    """[k] a row for each interval so that those of one row do not overlap, as few rows as can be."""
-    row, free, busy, rows = np.zeros(len(start), dtype=np.int64), list[int](), list[tuple[int, int]](), 0
+    # A row for each of these transfers so that those of one row do not overlap, as few rows as can be.
+    start, finish = s.sent_start[alone], s.sent_finish[alone]
+    row, free, busy, rows = np.zeros(len(alone), dtype=np.int64), list[int](), list[tuple[int, int]](), 0
     for k in np.lexsort((finish, start)).tolist():
         while busy and busy[0][0] <= start[k]:
             heapq.heappush(free, heapq.heappop(busy)[1])
@@ -90,25 +95,10 @@ def _rows(start: Ints, finish: Ints) -> Ints:
             rows += 1
         row[k] = heapq.heappop(free)
         heapq.heappush(busy, (int(finish[k]), int(row[k])))
-    return ints(row)
-
-
-def _tracks(lanes: tuple[str, ...], links: tuple[str, ...]) -> Iterator[Event]:
-    for pid, process, result in ((DEVICES, "devices", lanes), (LINKS, "links", links)):
-        yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": process}}
-        yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": pid}}
-        for tid, name in enumerate(result, 1):
-            yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
-            yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
-
-
-def _ops(plan: Plan, simulation: Simulation) -> Iterator[Event]:
-    """By their starts; of those that start at one instant the ones that take no time come first."""
-    graph, s = simulation.bench.graph, simulation.run.timeline.schedule
-    kind = graph.type_of.tolist()
-    for i in np.lexsort((simulation.run.rank, s.finish, s.start)).tolist():
-        said = {"op": i, "type": graph.types[kind[i]]}
-        yield _slice(DEVICES, int(s.device[i]) + 1, plan.names[i], (int(s.start[i]), int(s.finish[i])), said)
+    names += [f"no link, {k + 1}" for k in range(int(row.max(initial=-1)) + 1)]
+    return TransferTracks(
+        ints(np.concatenate([transfer, alone])), ints(np.concatenate([track, len(used) + row]) + 1), tuple(names)
+    )
 
 
 def _transfers(plan: Plan, simulation: Simulation, tracks: TransferTracks) -> Iterator[Event]:
@@ -150,18 +140,9 @@ def _arrows(simulation: Simulation, tracks: TransferTracks) -> Iterator[Event]:
 
 
 def first_readers(simulation: Simulation) -> Ints:
-    """[t] the task that reads each transfer first where it arrives."""
+    """Return [t] the task that reads each transfer first where it arrives."""
     p, s = simulation.bench.problem, simulation.run.timeline.schedule
     edge = np.flatnonzero(p.payload >= 0)
     edge = edge[np.argsort(s.start[p.dst[edge]], kind="stable")]
     to, first = np.unique(p.payload[edge] * p.locations + p.location[s.device[p.dst[edge]]], return_index=True)
     return ints(p.dst[edge[first[np.searchsorted(to, s.sent_payload * p.locations + s.sent_to)]]])
-
-
-def _bytes(simulation: Simulation) -> Iterator[Event]:
-    held = footprint(simulation.bench.graph, per_edge=simulation.bench.per_edge)
-    curves = over_time(simulation.bench.problem, held, simulation.run.timeline.schedule)
-    for device, (ticks, level) in zip(simulation.cluster.devices, curves, strict=True):
-        name = f"bytes alive on {device.name}"
-        for at, size in zip(ticks.tolist(), level.tolist(), strict=True):
-            yield {"ph": "C", "pid": DEVICES, "name": name, "ts": at / _US, "args": {"bytes": size}}

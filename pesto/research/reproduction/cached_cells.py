@@ -1,20 +1,31 @@
-"""Cells of work: run in processes, and kept in a folder with their CPU seconds and the machine's load."""
+"""Cells of work: training steps from graph files, run in processes, kept in a folder with CPU seconds and load."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pesto.choosing.whatif.grid import ClusterPoint, accelerators, scale_cluster
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
 from pesto.core.files.disk import make_folder
+from pesto.core.files.graph_file import load
+from pesto.core.graph import Graph
+from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
+from pesto.inputs.load import load_cluster, load_costs
+from solvers import Problem
 
 Key = tuple[str, ...]
 """Key of a cell, such as a model and a cluster."""
@@ -67,6 +78,12 @@ class CellResult(NamedTuple):
     """The machine's mean over a minute, before and after."""
 
 
+Done = Generator[tuple[WorkCell, CellResult | Exception], None, None]
+"""Cells as they are done, each with its result or with the error that it ended with."""
+Table = Mapping[Key, CellResult]
+"""A table of what is kept."""
+
+
 class ResultStore:
     """The results of one version: a file of JSON lines for each table."""
 
@@ -112,48 +129,38 @@ def run(
     One at a time is in this process. However a run ends, what it has done is kept.
     """
     todo, failed = missing_cells(cells, store), []
-    with _pool(jobs) if jobs > 1 and len(todo) > 1 else _here() as results:
-        for at, (cell, done) in enumerate(results(todo, settings), 1):
+    done = _in_processes(todo, settings, jobs) if jobs > 1 and len(todo) > 1 else _here(todo, settings)
+    with closing(done) as results:
+        for at, (cell, result) in enumerate(results, 1):
             name = " ".join((cell.table, *cell.key))
-            why = f": {type(done).__name__}: {done}" if isinstance(done, Exception) else ""
-            if isinstance(done, CellResult):
-                store.add(cell, done)
+            why = f": {type(result).__name__}: {result}" if isinstance(result, Exception) else ""
+            if isinstance(result, CellResult):
+                store.add(cell, result)
             else:
                 failed.append(f"{name}{why}")
             hear(f"{at} of {len(todo)}: {name}{why}")
     return failed
 
 
-Results = Callable[[Sequence[WorkCell], CellSettings], Iterator[tuple[WorkCell, "CellResult | Exception"]]]
+def _here(cells: Sequence[WorkCell], settings: CellSettings) -> Done:
+    for cell in cells:
+        try:
+            result: CellResult | Exception = measure_cell(cell, settings)
+        except Exception as error:
+            result = error
+        yield cell, result
 
 
-@contextmanager
-def _here() -> Iterator[Results]:
-    def results(cells: Sequence[WorkCell], settings: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
-        for cell in cells:
-            try:
-                yield cell, measure_cell(cell, settings)
-            except Exception as error:
-                yield cell, error
-
-    yield results
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[Results]:
-    """Processes of their own, which end with this one, and at once where it is interrupted."""
-
-    def results(cells: Sequence[WorkCell], settings: CellSettings) -> Iterator[tuple[WorkCell, CellResult | Exception]]:
+def _in_processes(cells: Sequence[WorkCell], settings: CellSettings, jobs: int) -> Done:
+    """Run cells in processes of their own, which end with this one, and at once where it is interrupted."""
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_apart, initargs=(os.getpid(),))
+    try:
         running = {pool.submit(measure_cell, cell, settings): cell for cell in cells}
         for future in as_completed(running):
             error = future.exception()
             if error is not None and not isinstance(error, Exception):
                 raise error
             yield running[future], error or future.result()
-
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_apart, initargs=(os.getpid(),))
-    try:
-        yield results
     except BaseException:
         for process in active_children():
             with suppress(ProcessLookupError):
@@ -179,15 +186,10 @@ def _apart(parent: int) -> None:
 
 def measure_cell(cell: WorkCell, settings: CellSettings) -> CellResult:
     """Do a cell's work in this process, and say what it took."""
-    before, began, load = _cpu(), time.perf_counter(), os.getloadavg()[0]
+    before, began, load = sum(os.times()[:4]), time.perf_counter(), os.getloadavg()[0]
     result = cell.work(cell.key, settings)
-    took = time.perf_counter() - began
-    return CellResult(result, round(_cpu() - before, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
-
-
-def _cpu() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    took, cpu_s = time.perf_counter() - began, sum(os.times()[:4]) - before
+    return CellResult(result, round(cpu_s, 2), round(took, 2), (round(load, 1), round(os.getloadavg()[0], 1)))
 
 
 def spent_text(done: Iterable[CellResult]) -> str:
@@ -202,5 +204,76 @@ def spent_text(done: Iterable[CellResult]) -> str:
     return f"{count}, {took}, load {min(load)} to {max(load)} on {cores} cores"
 
 
-Table = Mapping[Key, CellResult]
-"""A table of what is kept."""
+PAPER = (
+    "rnnlm/2x2048", "rnnlm/4x2048", "rnnlm/16x1024", "nmt/2x1024", "nmt/4x1024", "transformer/10x8x1024",
+    "transformer/12x8x1024", "transformer/6x16x2048", "nasnet/4x212", "nasnet/6x148", "nasnet/6x168",
+)  # fmt: skip
+"""The variants of Pesto (Middleware '21), section 5.2."""
+
+
+class StepOnCluster(NamedTuple):
+    """A step on a cluster, on modelled costs."""
+
+    graph: Graph
+    cluster: Cluster
+    costs: Costs
+
+    def problem(self) -> Problem:
+        """The full graph in ticks; variables alone are memory, as in `pesto.planning.solving.flow`."""
+        return build_problem(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
+
+
+_load_graph = lru_cache(maxsize=2)(load)
+
+
+def model_name(model: str, settings: CellSettings) -> str:
+    """The model that is worked on in this run: FAMILY/VARIANT or FAMILY/VARIANT@BATCH, or the family's tiny variant."""
+    return f"{model.split('/', maxsplit=1)[0]}/tiny" if settings.tiny else model
+
+
+def file_of(model: str, settings: CellSettings) -> Path:
+    """Where the graph of a model is."""
+    return settings.graphs / f"{model_name(model, settings).replace('/', '-').replace('@', '-batch-')}.json"
+
+
+def step(model: str, cluster: str, settings: CellSettings) -> StepOnCluster:
+    """A model on a cluster preset, or on the first N accelerators of one: PRESET:N."""
+    return step_on(model, machine(cluster), settings)
+
+
+def step_on(model: str, cluster: Cluster, settings: CellSettings) -> StepOnCluster:
+    """A model on any cluster."""
+    graph = _load_graph(file_of(model, settings))
+    return StepOnCluster(graph, cluster, load_costs(graph, cluster, None))
+
+
+def machine(name: str, **changed: float) -> Cluster:
+    """The cluster PRESET or PRESET:N; `changed` are factors of a sweep's point, such as `links=0.1`."""
+    preset, _, count = name.partition(":")
+    result = load_cluster(preset)
+    devices = int(count) if count else len(accelerators(result))
+    return scale_cluster(result, ClusterPoint(devices=devices, **changed)) if count or changed else result
+
+
+def graph_cells(models: Iterable[str], settings: CellSettings) -> list[WorkCell]:
+    """A cell for each graph file that is not there, each file once."""
+    files = {file_of(model, settings): model for model in models}
+    return [WorkCell("graphs", (model,), import_graph) for path, model in files.items() if not path.exists()]
+
+
+def import_graph(key: Key, settings: CellSettings) -> Found:
+    """Build the graph file of a model."""
+    name, _, batch = model_name(key[0], settings).partition("@")
+    family, variant = name.split("/")
+    settings.graphs.mkdir(parents=True, exist_ok=True)
+    words = ("import", "--model", family, "--variant", variant, *(("--batch", batch) if batch else ()))
+    run_pesto([*words, "-o", str(file_of(key[0], settings))])
+    return {}
+
+
+def run_pesto(words: list[str]) -> str:
+    """Return the output of `pesto WORDS`, run in a process of its own; RuntimeError with its message if it fails."""
+    done = subprocess.run([sys.executable, "-m", "pesto", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip() or f"pesto {words[0]} ended with {done.returncode}")
+    return done.stdout

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from pesto.research.reproduction.cached_cells import WorkCell
-from pesto.research.reproduction.graph_steps import PAPER
-from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
+from pesto.research.reproduction.cached_cells import PAPER, WorkCell
+from pesto.research.reproduction.work import pardnn_runs, solves, tofu_runs, toys
 from pesto.tf.models.published_batches import PUBLISHED
 
 TWO, PCIE, SIXTEEN = "v100x2-nvlink", "v100x2-pcie", "v100x16"
@@ -100,7 +99,7 @@ def congestions() -> list[WorkCell]:
 
 def spreads() -> list[WorkCell]:
     """Profiles on the machine at hand."""
-    return [WorkCell("spread", (model,), spread.measured) for model in PROFILED]
+    return [WorkCell("spread", (model,), solves.measured) for model in PROFILED]
 
 
 def sizes() -> list[WorkCell]:

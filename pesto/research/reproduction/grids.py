@@ -1,9 +1,13 @@
-"""Grids of text: the results of cells, arranged as a table or figure shows them."""
+"""Grids of text as tables and figures show them, the results of cells, and the numbers printed in the papers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
-from pesto.reporting.show.markdown import head, row
+from pesto.core.errors import UsageError
+from pesto.core.files import toml
+from pesto.reporting.show.lines import head, row
 from pesto.research.reproduction.cached_cells import Found, Table
 
 LACKS = "-"
@@ -57,3 +61,47 @@ def share(value: float | None) -> str:
 def plain(value: float | None, form: str = "g") -> str:
     """A number, as it is printed."""
     return LACKS if value is None else format(value, form)
+
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperNumbers:
+    """One table or figure of a paper."""
+
+    name: str
+    """As the command line has it."""
+    source: str
+    """The paper, and its table, figure or section."""
+    title: str
+    ours: str
+    """Our counterpart, and whether it is modelled or measured."""
+    says: str = ""
+    """Statements of the paper's text."""
+    reasons: tuple[str, ...] = ()
+    """Why ours differs."""
+    numbers: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The paper's numbers, by row and column."""
+
+    def number(self, row: str, column: str) -> float | None:
+        """One number; None where the paper has none there."""
+        return self.numbers.get(row, {}).get(column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PaperFile:
+    format_version: int
+    artefacts: tuple[PaperNumbers, ...]
+
+
+@cache
+def load_printed() -> dict[str, PaperNumbers]:
+    """By name, in the order of the papers; UsageError where the file is not as it should be."""
+    path = Path(__file__).with_name("printed.toml")
+    result = toml.load(path, _PaperFile)
+    if result.format_version != VERSION:
+        raise UsageError.build(
+            f"format_version {result.format_version} is not known", where=path, remedy=f"this reads {VERSION}"
+        )
+    return {each.name: each for each in result.artefacts}

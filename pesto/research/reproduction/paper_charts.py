@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, figure_bytes
+from pesto.research.reproduction.cached_cells import PAPER
 from pesto.research.reproduction.cell_lists import LARGE, PCIE, PROFILED, SMALL, SPEEDS, SWEPT, TWO
-from pesto.research.reproduction.graph_steps import PAPER
 from pesto.research.reproduction.grids import Results
-from pesto.research.reproduction.pesto_figures import points
-from pesto.research.reproduction.pesto_tables import best_of_baechi
+from pesto.research.reproduction.pesto_pages import best_of_baechi, points
 from pesto.research.reproduction.thesis_pages import throughputs
-from pesto.research.reproduction.work.spread import LEVELS
+from pesto.research.reproduction.work.solves import LEVELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,24 +103,20 @@ def fig5(results: Results) -> bytes:
         for row, cluster in zip(axes, (PCIE, TWO), strict=True):
             result = results.found("congestion", "rnnlm/2x2048", cluster)
             for axis, (name, one) in zip(row, result.items(), strict=True):
-                _timeline(axis, one["rows"])
+                # Devices, a host's cores as one, above links, which are named FROM>TO.
+                merged: dict[str, list[list[float]]] = {}
+                for lane, stripes in one["rows"].items():
+                    merged.setdefault(lane.partition("/")[0], []).extend(stripes)
+                for at, (lane, stripes) in enumerate(merged.items()):
+                    spans = [(start * 1e3, (finish - start) * 1e3) for start, finish in stripes]
+                    axis.broken_barh(spans, (at - 0.35, 0.7), color=RED if ">" in lane else BLUE, linewidth=0)
+                axis.set_yticks(range(len(merged)), labels=list(merged))
+                axis.invert_yaxis()
+                axis.set_xlabel("ms")
                 axis.set_xlim(0, max(each["step_s"] for each in result.values()) * 1e3)
                 plain(axis, f"{cluster}, {name} congestion constraints: {one['step_s'] * 1e3:.0f} ms")
 
     return draw_figure((11.0, 5.0), (2, 2), fill)
-
-
-def _timeline(axis: "Axes", rows: dict[str, list[list[float]]]) -> None:
-    """Devices, a host's cores as one, above links, which are named FROM>TO."""
-    merged: dict[str, list[list[float]]] = {}
-    for name, stripes in rows.items():
-        merged.setdefault(name.partition("/")[0], []).extend(stripes)
-    for at, (name, stripes) in enumerate(merged.items()):
-        spans = [(start * 1e3, (finish - start) * 1e3) for start, finish in stripes]
-        axis.broken_barh(spans, (at - 0.35, 0.7), color=RED if ">" in name else BLUE, linewidth=0)
-    axis.set_yticks(range(len(merged)), labels=list(merged))
-    axis.invert_yaxis()
-    axis.set_xlabel("ms")
 
 
 def fig7(results: Results) -> bytes:

@@ -1,11 +1,8 @@
 """ParDNN's tables and figures beside ours."""
 
-from collections.abc import Iterator
-
-from pesto.reporting.show.markdown import geometric, ms
+from pesto.reporting.show.lines import geometric, ms
 from pesto.research.reproduction.cell_lists import LARGE, RATIOS, SMALL, at, batches, sized
-from pesto.research.reproduction.grids import LACKS, Results, TextGrid, grid, plain, share
-from pesto.research.reproduction.printed_numbers import PaperNumbers
+from pesto.research.reproduction.grids import LACKS, PaperNumbers, Results, TextGrid, grid, plain, share
 from pesto.tf.models.published_batches import GPUS
 
 SEVERAL = GPUS[1:]
@@ -38,20 +35,24 @@ def table5_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
 def table6_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Batch, and how full the fullest device is."""
     del printed
-    rows = [(model, *(_fit(results, model, gpus) for gpus in GPUS)) for model in (*SMALL, *LARGE)]
+    rows = []
+    for model in (*SMALL, *LARGE):
+        fits = []
+        for gpus in GPUS:
+            batch = batches(model).get(gpus)
+            if batch is None:
+                fits.append(LACKS)
+                continue
+            one = results.found("singles" if gpus == 1 else "parts", sized(model, gpus), at(gpus))
+            if gpus == 1:
+                text = "fits" if one["fits"] else "OOM"
+            elif one["fits"]:
+                text = f"{one['fullest']:.0%}{'' if one['fitted_before'] else ', moved'}"
+            else:
+                text = f"OOM ({one['fullest']:.0%})"
+            fits.append(f"{batch}: {text}")
+        rows.append((model, *fits))
     return [grid(("model", *(f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in GPUS)), rows)]
-
-
-def _fit(results: Results, model: str, gpus: int) -> str:
-    if gpus not in batches(model):
-        return LACKS
-    batch = batches(model)[gpus]
-    if gpus == 1:
-        return f"{batch}: {'fits' if results.found('singles', sized(model, 1), at(1))['fits'] else 'OOM'}"
-    one = results.found("parts", sized(model, gpus), at(gpus))
-    if not one["fits"]:
-        return f"{batch}: OOM ({one['fullest']:.0%})"
-    return f"{batch}: {one['fullest']:.0%}{'' if one['fitted_before'] else ', moved'}"
 
 
 def fig6_1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
@@ -85,13 +86,6 @@ def fig6_2(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     return [grid(("model", "degree of parallelism", "CCR", "thesis: CCR"), rows)]
 
 
-def _over(results: Results, name: str, other: str) -> Iterator[tuple[str, list[float]]]:
-    """By model: the step of one method over another's, for each number of GPUs."""
-    for model in SMALL:
-        steps = [results.found("others", sized(model, 4), at(gpus))["steps_s"] for gpus in SEVERAL]
-        yield model, [each[name] / each[other] for each in steps]
-
-
 def fig6_6(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     """Round robin, no refinement and emulated order over ParDNN."""
     result = []
@@ -111,8 +105,13 @@ def fig6_7(results: Results, printed: PaperNumbers) -> list[TextGrid]:
 
 
 def _ratios(results: Results, name: str, other: str, title: str) -> TextGrid:
-    rows = [(model, *(f"{r:.2f}" for r in row), f"{geometric(row):.2f}") for model, row in _over(results, name, other)]
-    every = [ratio for _, row in _over(results, name, other) for ratio in row]
+    """By model: the step of one method over another's, for each number of GPUs."""
+    rows, every = [], []
+    for model in SMALL:
+        steps = [results.found("others", sized(model, 4), at(gpus))["steps_s"] for gpus in SEVERAL]
+        row = [each[name] / each[other] for each in steps]
+        every += row
+        rows.append((model, *(f"{ratio:.2f}" for ratio in row), f"{geometric(row):.2f}"))
     rows.append(("all", *[""] * len(SEVERAL), f"{geometric(every):.2f}"))
     return grid(("model", *(f"{gpus} GPUs" for gpus in SEVERAL), "mean"), rows, title)
 

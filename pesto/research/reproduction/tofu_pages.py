@@ -1,11 +1,10 @@
 """Tofu's tables and figures beside ours."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pesto.research.reproduction.cached_cells import Found
 from pesto.research.reproduction.cell_lists import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN_OF
-from pesto.research.reproduction.grids import LACKS, Results, TextGrid, grid, plain, share
-from pesto.research.reproduction.printed_numbers import PaperNumbers
+from pesto.research.reproduction.grids import LACKS, PaperNumbers, Results, TextGrid, grid, plain, share
 
 GPUS = 8
 COPIES = 3
@@ -31,24 +30,18 @@ def table1(results: Results, printed: PaperNumbers) -> list[TextGrid]:
 def fig9(results: Results, printed: PaperNumbers, layers: int) -> list[TextGrid]:
     """Wide residual networks of so many layers: a table a cluster."""
     columns = ("model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "order")
-    return [grid(columns, _wrn_rows(results, printed, cluster, layers), f"`{cluster}`") for cluster in CLUSTERS]
-
-
-def _wrn_rows(results: Results, printed: PaperNumbers, cluster: str, layers: int) -> Iterator[tuple[object, ...]]:
-    for variant in WRN_OF[layers]:
-        rates, batch = rates_of(results, "tofu-wrn", variant, cluster)
-        small = results.found("tofu-small", "tofu-wrn", variant, BOX)
-        better = printed.number(f"tofu-wrn/{variant}", "SmallBatch over Tofu")
-        told = [_told(rates, name) for name in ("Tofu", "exact")]
-        wrong = against_wrn(rates, better)
-        yield (
-            f"tofu-wrn/{variant}",
-            batch,
-            plain(rates["Ideal"], ".3g"),
-            *told,
-            _sized(rates, "SmallBatch", small),
-            wrong,
-        )
+    grids = []
+    for cluster in CLUSTERS:
+        rows = []
+        for variant in WRN_OF[layers]:
+            name = f"tofu-wrn/{variant}"
+            rates, batch = rates_of(results, "tofu-wrn", variant, cluster)
+            small = results.found("tofu-small", "tofu-wrn", variant, BOX)
+            cells = (_rate_text(rates, "Tofu"), _rate_text(rates, "exact"), _rate_text(rates, "SmallBatch", small))
+            order = against_wrn(rates, printed.number(name, "SmallBatch over Tofu"))
+            rows.append((name, batch, plain(rates["Ideal"], ".3g"), *cells, order))
+        grids.append(grid(columns, rows, f"`{cluster}`"))
+    return grids
 
 
 def fig10(results: Results, printed: PaperNumbers) -> list[TextGrid]:
@@ -57,20 +50,21 @@ def fig10(results: Results, printed: PaperNumbers) -> list[TextGrid]:
         "model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "op placement", "order",
         "paper: Tofu, samples/s", "op placement",
     )  # fmt: skip
-    return [grid(columns, _rnn_rows(results, printed, cluster), f"`{cluster}`") for cluster in CLUSTERS]
-
-
-def _rnn_rows(results: Results, printed: PaperNumbers, cluster: str) -> Iterator[tuple[object, ...]]:
-    for variant in RNN:
-        name = f"tofu-rnn/{variant}"
-        rates, batch = rates_of(results, "tofu-rnn", variant, cluster)
-        small = results.found("tofu-small", "tofu-rnn", variant, BOX)
-        placed = results.found("tofu-placed", "tofu-rnn", variant, BOX)["runs"][BOX]
-        told = [_told(rates, each) for each in ("Tofu", "exact")]
-        sized = [_sized(rates, each, of) for each, of in (("SmallBatch", small), ("op placement", placed))]
-        theirs = [plain(printed.number(name, each)) for each in ("Tofu", "op placement")]
-        wrong = against_rnn(rates, fits=printed.number(name, "out of memory") is None)
-        yield (name, batch, plain(rates["Ideal"], ".3g"), *told, *sized, wrong, *theirs)
+    grids = []
+    for cluster in CLUSTERS:
+        rows = []
+        for variant in RNN:
+            name = f"tofu-rnn/{variant}"
+            rates, batch = rates_of(results, "tofu-rnn", variant, cluster)
+            small = results.found("tofu-small", "tofu-rnn", variant, BOX)
+            placed = results.found("tofu-placed", "tofu-rnn", variant, BOX)["runs"][BOX]
+            cells = [_rate_text(rates, "Tofu"), _rate_text(rates, "exact")]
+            cells += [_rate_text(rates, "SmallBatch", small), _rate_text(rates, "op placement", placed)]
+            order = against_rnn(rates, fits=printed.number(name, "out of memory") is None)
+            theirs = [plain(printed.number(name, each)) for each in ("Tofu", "op placement")]
+            rows.append((name, batch, plain(rates["Ideal"], ".3g"), *cells, order, *theirs))
+        grids.append(grid(columns, rows, f"`{cluster}`"))
+    return grids
 
 
 def rates_of(results: Results, family: str, variant: str, cluster: str) -> tuple[Rates, int]:
@@ -93,16 +87,12 @@ def _rate(run: Found, samples: int) -> float | None:
     return samples / run["step_s"] if run["fits"] else None
 
 
-def _told(rates: Rates, name: str) -> str:
-    """Share of Ideal, and samples a second."""
+def _rate_text(rates: Rates, name: str, run: Found | None = None) -> str:
+    """Share of Ideal, samples a second and, of a `run`, its batch."""
     rate, ideal = rates[name], rates["Ideal"]
-    return "OOM" if rate is None or not ideal else f"{rate / ideal:.2f} ({rate:.3g})"
-
-
-def _sized(rates: Rates, name: str, run: Found) -> str:
-    """The same with the batch."""
-    told = _told(rates, name)
-    return told if rates[name] is None else f"{told}, batch {run['batch']}"
+    if rate is None or not ideal:
+        return "OOM"
+    return f"{rate / ideal:.2f} ({rate:.3g})" + ("" if run is None else f", batch {run['batch']}")
 
 
 def against_wrn(rates: Rates, better: float | None) -> str:
@@ -139,7 +129,10 @@ def fig11(results: Results, printed: PaperNumbers) -> list[TextGrid]:
     for method, called in ALGORITHMS.items():
         result = results.found("tofu-algorithms", "tofu-rnn", "4x8192", BOX, method)
         silent, runs = result["silent_s"], [result["runs"][cluster] for cluster in CLUSTERS]
-        steps = [word for run in runs for word in _beside(run, silent)]
+        steps = []
+        for run in runs:
+            step = f"{run['step_s']:.2f}"
+            steps += [step if run["fits"] else f"OOM ({step})", f"{1 - silent / run['step_s']:.0%}"]
         theirs = "OOM" if printed.number(method, "out of memory") else share(printed.number(method, "transfers"))
         peak = f"{runs[0]['peak_bytes'] / GB:.1f}"
         took = f"{result['seconds']:.1f}"
@@ -147,8 +140,3 @@ def fig11(results: Results, printed: PaperNumbers) -> list[TextGrid]:
             (method, called or LACKS, f"{result['bytes'] / 1e9:.1f}", took, f"{silent:.2f}", *steps, peak, theirs)
         )
     return [grid(columns, rows, texts=2)]
-
-
-def _beside(run: Found, silent: float) -> tuple[str, str]:
-    step = f"{run['step_s']:.2f}"
-    return (step if run["fits"] else f"OOM ({step})"), f"{1 - silent / run['step_s']:.0%}"

@@ -1,4 +1,4 @@
-"""A study as a list of cells: each with a key that is the same wherever and whenever it is computed."""
+"""A study as a list of cells, each with a key that is the same wherever and whenever it is computed; their answers."""
 
 import hashlib
 import json
@@ -6,16 +6,56 @@ import os
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
-from pesto.research.study.cell_answer import PLAN
-from pesto.research.study.spec import SCHEDULE, GridSpec, ModelSpec, ProblemFile, Study
+from pesto.research.study.spec import SCHEDULE, GridSpec, Study
+from solvers import FAILED as FAILURES
 from solvers.api import SOLVERS
 from solvers.instances import table
+
+SCHEMA = 1
+"""Version of the study's file: its PRAGMA user_version."""
+PLAN: Literal["plan"] = "plan"
+"""The stage of a cell that plans a whole training step."""
+REFUSED = "refused"
+"""The status of a cell whose instance cannot be built; the others are those of `solvers.result.Status`."""
+FAILED = (*sorted(str(status) for status in FAILURES), REFUSED)
+"""Statuses of cells that have no answer, for a reason that is not the problem's."""
+
+
+class ProgressPoint(msgspec.Struct, frozen=True, array_like=True):
+    """A step of progress: better schedule, better bound, or both."""
+
+    seconds: float
+    makespan: int | None
+    """Makespan in ticks; None where the schedule is no better."""
+    lower_bound: int
+    """Lower bound in ticks."""
+
+
+class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one cell: a row of `results` and the rows of `traces`. Times in ticks but for `seconds`."""
+
+    key: str
+    status: str
+    limit_reason: str = ""
+    makespan: int | None = None
+    lower_bound: int = 0
+    bound_by: str = ""
+    start_makespan: int | None = None
+    seconds: float = 0.0
+    version: str = ""
+    detail: str = ""
+    tasks: int = 0
+    devices: int = 0
+    edges: int = 0
+    measures: dict[str, Any] = {}
+    trace: tuple[ProgressPoint, ...] = ()
+
 
 _FORM = 1
 """Counts up when what a key is made of changes."""
@@ -139,10 +179,16 @@ def cells_of(study: Study) -> list[StudyCell]:
 
 def _cells(grid: GridSpec, instance: Instance) -> Iterator[dict[str, Any]]:
     """The fields but `ordinal` of every cell of one instance in one grid."""
-    for limit_s, solver, settings in product(grid.limits_s, grid.solvers, list(_settings(grid))):
-        for formulation, seed in product(_formulations(grid, solver), grid.seeds):
+    shared = {"workers": grid.workers, "gap": float(grid.gap), "deterministic": grid.deterministic}
+    varied: list[dict[str, Any]] = [{"start": grid.start}]
+    if grid.stage != SCHEDULE:
+        sizes = product(grid.coarsen_to or (_COARSEN_TO,), grid.congestion or (True,))
+        varied = [{"coarsen_to": nodes, "congestion": congestion} for nodes, congestion in sizes]
+    for limit_s, solver, settings in product(grid.limits_s, grid.solvers, varied):
+        formulations = (grid.formulations or ("tight",)) if SOLVERS[solver].formulations else ("",)
+        for formulation, seed in product(formulations, grid.seeds):
             named = {"stage": grid.stage, "solver": solver, "formulation": formulation, "limit_s": float(limit_s)}
-            named |= {"seed": seed, "settings": settings}
+            named |= {"seed": seed, "settings": shared | settings}
             # An instance's identity without the names of files, of which the content matters.
             plain = identity(instance)
             if plain.get("sha256"):
@@ -152,22 +198,10 @@ def _cells(grid: GridSpec, instance: Instance) -> Iterator[dict[str, Any]]:
             yield {"key": hashlib.sha256(text.encode()).hexdigest()[:32], "instance": instance, **named}
 
 
-def _settings(grid: GridSpec) -> Iterator[dict[str, Any]]:
-    shared = {"workers": grid.workers, "gap": float(grid.gap), "deterministic": grid.deterministic}
-    if grid.stage == SCHEDULE:
-        yield shared | {"start": grid.start}
-        return
-    for nodes, congestion in product(grid.coarsen_to or (_COARSEN_TO,), grid.congestion or (True,)):
-        yield shared | {"coarsen_to": nodes, "congestion": congestion}
-
-
-def _formulations(grid: GridSpec, solver: str) -> tuple[str, ...]:
-    if not SOLVERS[solver].formulations:
-        return ("",)
-    return grid.formulations or ("tight",)
-
-
 def _instances(grid: GridSpec, folder: Path) -> Iterator[Instance]:
+    from pesto.inputs.cluster_file import load_cluster
+    from pesto.tf.models import find  # names only: no TensorFlow
+
     for family in grid.families:
         choices = [value if isinstance(value, tuple) else (value,) for value in family.params.values()]
         for values in product(*choices):
@@ -178,14 +212,24 @@ def _instances(grid: GridSpec, folder: Path) -> Iterator[Instance]:
             for seed in family.seeds if table.FAMILIES[family.name].seeded else (0,):
                 yield GeneratedProblem(family=family.name, seed=seed, params=params)
     for problem in grid.problems:
-        yield _filed(problem, folder)
+        path = folder / problem.file
+        yield FiledProblem(file=problem.file, sha256=_digest(path), path=os.fsencode(path))
     for model in grid.models:
-        yield from _trained(model, folder, plan=grid.stage == PLAN)
-
-
-def _filed(problem: ProblemFile, folder: Path) -> FiledProblem:
-    path = folder / problem.file
-    return FiledProblem(file=problem.file, sha256=_digest(path), path=os.fsencode(path))
+        try:
+            variants = [find(model.name, variant)[1] for variant in model.variants or (None,)]
+        except ValueError as error:
+            raise UsageError(f"the study: {error}") from error
+        sizes: tuple[int | None, ...] = (None,) if grid.stage == PLAN else model.nodes
+        for variant, cluster, nodes in product(variants, model.clusters, sizes):
+            place, digest = os.fsencode(cluster), ""
+            if names_file(cluster):
+                place, digest = os.fsencode(folder / cluster), _digest(folder / cluster)
+            else:
+                load_cluster(cluster)  # refuses what is no preset
+            yield TrainingInstance(
+                model=model.name, variant=variant, cluster=cluster, sha256=digest, path=place, nodes=nodes,
+                batch=model.batch, per_edge=model.per_edge,
+            )  # fmt: skip
 
 
 def _digest(path: Path) -> str:
@@ -196,38 +240,6 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _trained(model: ModelSpec, folder: Path, *, plan: bool) -> Iterator[TrainingInstance]:
-    from pesto.tf.models import find  # names only: no TensorFlow
-
-    try:
-        variants = [find(model.name, variant)[1] for variant in model.variants or (None,)]
-    except ValueError as error:
-        raise UsageError(f"the study: {error}") from error
-    sizes: tuple[int | None, ...] = (None,) if plan else model.nodes
-    for variant, cluster, nodes in product(variants, model.clusters, sizes):
-        path, digest = _cluster(cluster, folder)
-        yield TrainingInstance(
-            model=model.name,
-            variant=variant,
-            cluster=cluster,
-            sha256=digest,
-            path=path,
-            nodes=nodes,
-            batch=model.batch,
-            per_edge=model.per_edge,
-        )
-
-
 def names_file(cluster: str) -> bool:
     """Return True if a cluster is a file; else it is a preset."""
     return cluster.endswith(".toml") or "/" in cluster
-
-
-def _cluster(name: str, folder: Path) -> tuple[bytes, str]:
-    """Return the argument for `load_cluster`, and the SHA-256 of a file."""
-    from pesto.inputs.cluster_file import load_cluster
-
-    if not names_file(name):
-        load_cluster(name)
-        return os.fsencode(name), ""
-    return os.fsencode(folder / name), _digest(folder / name)

@@ -88,7 +88,13 @@ class GridSpec:
         """Refuse keys that belong to the other stage, and solvers and formulations that do not exist."""
         if not (self.families or self.problems or self.models):
             raise ValueError("a grid without instances - add [[grid.families]], [[grid.problems]] or [[grid.models]]")
-        for key in self._foreign():
+        # Keys that are given and have no meaning in this stage.
+        if self.stage == SCHEDULE:
+            given = {"coarsen_to": bool(self.coarsen_to), "congestion": bool(self.congestion)}
+        else:
+            given = {"families": bool(self.families), "problems": bool(self.problems), "start": not self.start}
+            given |= {"nodes": any(model.nodes for model in self.models)}
+        for key in (key for key, value in given.items() if value):
             raise ValueError(f"{key} does not go with stage {self.stage!r} - leave it out")
         if self.stage == SCHEDULE and not all(model.nodes for model in self.models):
             raise ValueError("a model without nodes - give the sizes of its coarse problems, such as nodes = [60]")
@@ -99,15 +105,6 @@ class GridSpec:
             for formulation in self.formulations:
                 if has and formulation not in has:
                     raise ValueError(f"{name} has no formulation {formulation!r} - {toml.suggest(formulation, has)}")
-
-    def _foreign(self) -> list[str]:
-        """Keys that are given and have no meaning in this stage."""
-        if self.stage == SCHEDULE:
-            given = {"coarsen_to": bool(self.coarsen_to), "congestion": bool(self.congestion)}
-        else:
-            given = {"families": bool(self.families), "problems": bool(self.problems), "start": not self.start}
-            given |= {"nodes": any(model.nodes for model in self.models)}
-        return [key for key, result in given.items() if result]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,5 +159,4 @@ def load_study(name_or_path: str) -> Study:
 
 
 def _folder() -> Path:
-    """Where the shipped studies are."""
     return Path(__file__).parents[2] / "configs" / "studies"

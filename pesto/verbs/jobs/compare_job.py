@@ -10,8 +10,8 @@ from pesto.core.plans.plan_file import dumps
 from pesto.core.quantities import duration
 from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold
-from pesto.reporting.show import comparison_chart, drawing
-from pesto.reporting.show.comparison_table import as_object, page
+from pesto.reporting.show import drawing
+from pesto.reporting.show.comparison_page import comparison_object, comparison_page, draw_comparison
 from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.jobs.checks import asked_settings
 from pesto.verbs.jobs.result_names import PLAN
@@ -36,9 +36,9 @@ def compare_job(work: Work) -> dict[str, Any]:
     work.telling.begins("methods")
     contest = compete(graph, machine, costs, asked_settings(work.request), hear, entrants=entrants)
     hold()
-    work.answer(as_object(contest, saved), page(contest, Path("plans") if saved else None))
+    work.answer(comparison_object(contest, saved), comparison_page(contest, Path("plans") if saved else None))
     if drawing.available():
-        work.keep("chart.svg", comparison_chart.draw(contest, "svg"))
+        work.keep("chart.svg", draw_comparison(contest, "svg"))
     ranked = [entry for entry in contest.ranked() if entry.plan is not None]
     if not contest.interrupted or ranked:
         work.keep(PLAN, dumps(contest.best()))

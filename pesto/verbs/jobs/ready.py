@@ -10,10 +10,9 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.background_compiler import LAST, compiled_parts, shared_compiler
 from pesto.planning.solving.flow import solve
-from pesto.reporting.explaining.explanation_object import explanation_object
-from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import report_solve
-from pesto.reporting.show.solve_report import as_object, following_command, page
+from pesto.reporting.explaining.explanation_text import explanation_object
+from pesto.reporting.show.html_report import html_report, report_solve
+from pesto.reporting.show.solve_report import following_command, solve_object, solve_page
 from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs.api import explain, simulate
@@ -36,8 +35,8 @@ def ready() -> None:
         outcome = solve(graph, machine, load_costs(graph, machine, None), settings, lambda _: None)
         out, stages_s = Path("ready"), outcome.stages_s
         dumps(outcome.plan)
-        encode_json(as_object(outcome, stages_s, out))
-        page(outcome, stages_s, out, following_command(Source(file=out), PRESET, None, out))
+        encode_json(solve_object(outcome, stages_s, out))
+        solve_page(outcome, stages_s, out, following_command(Source(file=out), PRESET, None, out))
         html_report(graph, [report_solve(outcome, machine, out.name, stages_s)])
         gzip_bytes(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
         encode_json(explanation_object(explain(outcome.plan, graph, cluster=machine)))

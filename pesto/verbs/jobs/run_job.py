@@ -22,12 +22,12 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_shaped, load_shapes
 from pesto.planning.solving.interrupt import hold, received
-from pesto.reporting.explaining.explanation_object import explanation_object
-from pesto.reporting.show import drawing, sweep_chart
-from pesto.reporting.show.facts.artifact_keys import PATTERN
+from pesto.reporting.explaining.explanation_text import explanation_object
+from pesto.reporting.show import drawing
+from pesto.reporting.show.facts import PATTERN
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.split_page import split_object, split_page
-from pesto.reporting.show.sweep_table import as_object, page, progress_line
+from pesto.reporting.show.sweep_page import draw_sweep, progress_line, sweep_object, sweep_page
 from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.split.files.split_file import dumps_split
 from pesto.split.program import Rules
@@ -205,15 +205,15 @@ def sweep_job(work: Work) -> dict[str, Any]:
     )
 
     def hear(found: Sweep) -> None:
-        work.answer(as_object(found), page(found))
+        work.answer(sweep_object(found), sweep_page(found))
         work.telling.log(progress_line(found))
 
     work.telling.begins("points")
     found = sweep(task, hear)
     hold()
-    work.answer(as_object(found), page(found))
+    work.answer(sweep_object(found), sweep_page(found))
     if drawing.available() and found.rows:
-        work.keep("chart.svg", sweep_chart.draw(found, "svg"))
+        work.keep("chart.svg", draw_sweep(found, "svg"))
     if not found.interrupted and all(row.plan is None for row in found.rows):
         raise no_plan_error(found)
     return {"points": len(found.rows), "ops": graph.ops, "interrupted": found.interrupted}

@@ -13,7 +13,7 @@ from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import NAMES
 from pesto.pipelining.step_chain import build_step_chain, fold
 from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
-from pesto.reporting.show.pipelines.step_pipeline_page import step_object, step_page
+from pesto.reporting.show.pipeline_page import step_object, step_page
 
 
 @pytest.mark.parametrize("seed", range(12))

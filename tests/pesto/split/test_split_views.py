@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from pesto.cli.main import pesto
 from pesto.core.errors import UsageError
 from pesto.core.source import Source
-from pesto.reporting.show.split_page import split_page
-from pesto.reporting.show.splits import split_picture
+from pesto.reporting.show.split_page import draw_split, split_page
 from pesto.split.exports import _axes, _joined, jax_text
 from pesto.split.files.split_check import SplitBounds
 from pesto.split.files.split_file import dumps_split, loads_split
@@ -170,4 +169,4 @@ def test_the_command_explains_draws_and_exports(tmp_path: Path):
 
 def test_a_picture_is_the_same_each_time(shaped, found):
     """Also of variables with one dimension, and whole ones."""
-    assert split_picture.draw(shaped, found.division, "svg") == split_picture.draw(shaped, found.division, "svg")
+    assert draw_split(shaped, found.division, "svg") == draw_split(shaped, found.division, "svg")

@@ -11,8 +11,7 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
-from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
-from pesto.reporting.explaining.plan_diff import compare_plans
+from pesto.reporting.explaining.plan_diff import compare_plans, diff_object, diff_sentences
 from pesto.reporting.show.lines import fact
 from pesto.verbs.artifacts import load_plan
 

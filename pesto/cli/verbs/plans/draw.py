@@ -14,9 +14,7 @@ from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
 from pesto.reporting.show import drawing
 from pesto.reporting.show.lines import paragraph
-from pesto.reporting.show.plan_graph.boxes import BY, NODE, plan_boxes
-from pesto.reporting.show.plan_graph.plan_export import FORMATS, export_plan
-from pesto.reporting.show.plan_graph.plan_picture import MOST_BOXES, draw
+from pesto.reporting.show.plan_graph import BY, FORMATS, MOST_BOXES, NODE, draw_plan, export_plan, plan_boxes
 from pesto.verbs.artifacts import load_plan
 
 _NODES = 200
@@ -67,6 +65,6 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
             f"{len(shown.labels)} boxes, a picture has {MOST_BOXES} at most", remedy="draw it --by scope, or --by node"
         )
     else:
-        write_atomic(out, draw(found, shown, form))
+        write_atomic(out, draw_plan(found, shown, form))
     edges = f"{plural(len(shown.src), 'edge')}, {int(shown.crosses.sum())} of them to another device"
     click.echo(paragraph(f"{out}: {plural(len(shown.labels), 'box', 'boxes')} by {shown.by}, {edges}", 2))

@@ -7,8 +7,7 @@ import click
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import to_json
 from pesto.core.source import Source
-from pesto.reporting.explaining.explanation_object import explanation_object
-from pesto.reporting.explaining.explanation_text import sentences
+from pesto.reporting.explaining.explanation_text import explanation_object, sentences
 from pesto.reporting.show.lines import fact
 from pesto.verbs.artifacts import GivenStep, explain, load_plan
 

@@ -29,7 +29,7 @@ from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.quantities import duration, plural
 from pesto.core.source import Source
 from pesto.inputs.load import plan_source, run_plan, split_source
-from pesto.reporting.show.feed_lines import fed_lines
+from pesto.reporting.show.facts import fed_lines
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 from pesto.tf.run.run_options import RunOptions

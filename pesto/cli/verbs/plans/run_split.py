@@ -12,7 +12,7 @@ from pesto.core.files.json import shown
 from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.source import Source
 from pesto.inputs.load import run_split
-from pesto.reporting.show.feed_lines import fed_lines
+from pesto.reporting.show.facts import fed_lines
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
 

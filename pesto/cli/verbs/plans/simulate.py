@@ -28,10 +28,7 @@ from pesto.core.quantities import duration, size
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.planning.solving.trust import DRAWS, ErrorModel
-from pesto.reporting.show.facts.artifact_keys import PLAN
-from pesto.reporting.show.facts.costs_note import note_key
-from pesto.reporting.show.facts.enforced_step import enforced_keys, enforced_line
-from pesto.reporting.show.facts.trust_lines import trust_keys, trust_table
+from pesto.reporting.show.facts import PLAN, enforced_keys, enforced_line, note_key, trust_keys, trust_table
 from pesto.reporting.show.lines import fact
 from pesto.verbs.artifacts import GivenStep, load_plan, simulate
 

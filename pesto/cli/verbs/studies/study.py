@@ -18,13 +18,12 @@ from pesto.core.files import lock
 from pesto.core.files.json import shown
 from pesto.core.quantities import percent, plural
 from pesto.planning.solving.interrupt import received
+from pesto.reporting.show.lines import align_rows
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.table import align_rows
-from pesto.research.study import store
+from pesto.research.study import runner, store
 from pesto.research.study.cells import cells_of
-from pesto.research.study.run import runner
-from pesto.research.study.run.status import peeked
 from pesto.research.study.spec import load_study
+from pesto.research.study.store import peeked
 from solvers import relative_gap
 
 LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}

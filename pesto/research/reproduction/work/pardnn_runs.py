@@ -7,10 +7,9 @@ import numpy as np
 from pesto.choosing.comparison.contest import Entrants, compete, shape_of
 from pesto.core.memory import footprint
 from pesto.core.problem import TICK_S, build_problem
-from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, StepOnCluster, machine, step, step_on
 from solvers import Options, Problem
-from solvers.heuristics.overflow.relief import Relief, relieve
+from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place
 from solvers.instances.plain import fork
@@ -51,7 +50,7 @@ def parted(key: Key, settings: CellSettings) -> Found:
     then = time.process_time()
     relief = relieve(problem, held, first.device, order=lambda device: emulate(problem, device))
     ended = time.process_time()
-    before = emulate(problem, first.device)
+    before, used = emulate(problem, first.device), problem.capacity > 0
     return {
         "ops": at.graph.ops,
         "step_1_cpu_s": then - began,
@@ -62,19 +61,13 @@ def parted(key: Key, settings: CellSettings) -> Found:
         "step_s": relief.schedule.makespan * TICK_S,
         "unmoved_step_s": before.makespan * TICK_S,
         "fitted_before": bool((usage(problem, held, before).peak <= problem.capacity).all()),
-        "fullest": _fullest(problem, relief),
+        "fullest": float((relief.peak[used] / problem.capacity[used]).max()),
     }
 
 
 def _problem(at: StepOnCluster) -> Problem:
     """Ops hold nothing by themselves: memory is counted over time."""
     return build_problem(at.graph, at.costs, at.cluster, memory=np.zeros_like(at.graph.param_bytes))
-
-
-def _fullest(problem: Problem, relief: Relief) -> float:
-    """Share of its memory that the fullest device holds at its peak."""
-    used = problem.capacity > 0
-    return float((relief.peak[used] / problem.capacity[used]).max())
 
 
 def rivalled(key: Key, settings: CellSettings) -> Found:

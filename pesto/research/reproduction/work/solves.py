@@ -1,10 +1,12 @@
-"""Solves, methods and sweeps of Pesto's variants, on modelled costs; seconds of a step are predictions."""
+"""Solves, methods, sweeps and profiles for Pesto's tables and figures; seconds of a step are predictions."""
 
 import time
 
 import numpy as np
 
 from pesto.choosing.comparison.contest import Entrants, compete
+from pesto.core.costs.measured import load_profile, spread_quantiles
+from pesto.core.files.graph_file import load
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.settings import Settings
 from pesto.planning.solving.baselines import baselines
@@ -13,8 +15,18 @@ from pesto.planning.solving.exact import ExactOutcome, solve_coarse
 from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.multilevel import multilevel
 from pesto.planning.solving.tracker import Tracker
-from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from pesto.research.reproduction.graph_steps import StepOnCluster, machine, step, step_on
+from pesto.research.reproduction.cached_cells import (
+    CellSettings,
+    Found,
+    Key,
+    StepOnCluster,
+    file_of,
+    machine,
+    model_name,
+    run_pesto,
+    step,
+    step_on,
+)
 from solvers import Options, Problem, Schedule
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS
@@ -94,32 +106,31 @@ def placed(key: Key, settings: CellSettings) -> Found:
 
 def congested(key: Key, settings: CellSettings) -> Found:
     """Predicted and simulated steps of an exact solver's schedule, with links and without them, and its timeline."""
-    at = step(key[0], key[1], settings)
-    return {name: _exact(at, settings, congestion=name == "with") for name in ("with", "without")}
-
-
-def _exact(at: StepOnCluster, cell_settings: CellSettings, *, congestion: bool) -> Found:
-    settings = Settings(
-        time_limit_s=min(EXACT_S, cell_settings.seconds) if cell_settings.tiny else EXACT_S, deterministic=True,
-        solver="cpsat-windows", coarsen_to=NODES, congestion=congestion, search=False,
-    )  # fmt: skip
-    bench = CandidateEvaluator.of(at.graph, formulate(at.graph, at.costs, at.cluster, settings), per_edge=False)
-    tracker = Tracker(lambda _: None)
-    planning = tracker.run("baselines", baselines(bench, at.cluster))
-    level = tracker.run("coarsen", multilevel(bench, planning, settings))[0]
-    done: ExactOutcome = tracker.run("solve", solve_coarse(bench, level, settings))
-    if CLOCKED in done.result.detail:
-        raise RuntimeError(f"the exact solver was {done.result.detail}")
-    last = done.last or (done.start.expanded if done.start else None)
-    if last is None or done.result.schedule is None:
-        raise RuntimeError("the exact solver found no schedule")
-    return {
-        "promised_s": done.result.schedule.makespan * TICK_S,
-        "step_s": last.makespan * TICK_S,
-        "fits": last.fits,
-        "transfers": len(last.timeline.schedule.sent_payload),
-        "rows": _rows(at, last.timeline.problem, last.timeline.schedule),
-    }
+    at, runs = step(key[0], key[1], settings), {}
+    for name in ("with", "without"):
+        exact = Settings(
+            time_limit_s=min(EXACT_S, settings.seconds) if settings.tiny else EXACT_S, deterministic=True,
+            solver="cpsat-windows", coarsen_to=NODES, congestion=name == "with", search=False,
+        )  # fmt: skip
+        problem = formulate(at.graph, at.costs, at.cluster, exact)
+        evaluator = CandidateEvaluator.of(at.graph, problem, per_edge=False)
+        tracker = Tracker(lambda _: None)
+        planning = tracker.run("baselines", baselines(evaluator, at.cluster))
+        level = tracker.run("coarsen", multilevel(evaluator, planning, exact))[0]
+        done: ExactOutcome = tracker.run("solve", solve_coarse(evaluator, level, exact))
+        if CLOCKED in done.result.detail:
+            raise RuntimeError(f"the exact solver was {done.result.detail}")
+        last = done.last or (done.start.expanded if done.start else None)
+        if last is None or done.result.schedule is None:
+            raise RuntimeError("the exact solver found no schedule")
+        runs[name] = {
+            "promised_s": done.result.schedule.makespan * TICK_S,
+            "step_s": last.makespan * TICK_S,
+            "fits": last.fits,
+            "transfers": len(last.timeline.schedule.sent_payload),
+            "rows": _rows(at, last.timeline.problem, last.timeline.schedule),
+        }
+    return runs
 
 
 def _rows(at: StepOnCluster, problem: Problem, schedule: Schedule) -> dict[str, list[list[float]]]:
@@ -146,3 +157,30 @@ def _stripes(start: Ints, finish: Ints, least: float) -> list[list[float]]:
         elif finish[k] > start[k]:
             result.append([float(start[k]), float(finish[k])])
     return [[round(a * TICK_S, 7), round(b * TICK_S, 7)] for a, b in result]
+
+
+LEVELS = tuple(k / 40 for k in range(41))
+"""Shares of the ops of 10 us or more."""
+ITERATIONS = 100
+"""Traced steps (Pesto, 3.1)."""
+
+
+def measured(key: Key, settings: CellSettings) -> Found:
+    """Quantiles of the normalised standard deviation, without the slowest tenth of the samples and of all."""
+    name, _, batch = model_name(key[0], settings).partition("@")
+    family, variant = name.split("/")
+    path = settings.drawn / f"{family}-{variant}.profile.json"
+    words = ["profile", "--model", family, "--variant", variant, *(["--batch", batch] if batch else [])]
+    steps = str(3 if settings.tiny else ITERATIONS)
+    run_pesto([*words, "--iterations", steps, "--keep-disturbed", "-o", str(path)])
+    profile = load_profile(path, load(file_of(key[0], settings)))
+    trimmed, raw = (spread_quantiles(profile, LEVELS, raw=raw) for raw in (False, True))
+    seen = profile.seconds[~np.isnan(profile.seconds)]
+    return {
+        "device": profile.device,
+        "others_cores": profile.noise.others_cores if profile.noise else None,
+        "ops": len(seen),
+        "long_ops": int((seen >= 10e-6).sum()),
+        "trimmed": None if trimmed is None else [float(value) for value in trimmed],
+        "raw": None if raw is None else [float(value) for value in raw],
+    }

@@ -20,8 +20,7 @@ from pesto.planning.baselines.places import accelerators
 from pesto.planning.baselines.scopes import fill_from_neighbours, unify_groups
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from pesto.research.reproduction.graph_steps import StepOnCluster, machine
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, StepOnCluster, machine
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide
 from pesto.split.typed_graph import TypedGraph
@@ -155,12 +154,7 @@ def compared(key: Key, settings: CellSettings) -> Found:
     split = _cut(shaped, key[3])
     result = {cluster: _told(_split_run(graph, shaped, split, machine(cluster))) for cluster in (key[2], SWITCHED)}
     silent = _split_run(graph, shaped, split, machine(key[2], links=FREE_LINKS))
-    return {
-        "bytes": split.moved_bytes,
-        "seconds": split.seconds,
-        "silent_s": silent.makespan * TICK_S,
-        "runs": result,
-    }
+    return {"bytes": split.moved_bytes, "seconds": split.seconds, "silent_s": silent.makespan * TICK_S, "runs": result}
 
 
 def in_turn(graph: Graph, problem: Problem, cluster: Cluster) -> Ints:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
-from solvers import Footprint, Options, Problem, Schedule, Status, api
+from solvers import Footprint, Options, Problem, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.pardnn import mapping
 from solvers.heuristics.pardnn import place as pardnn
@@ -76,24 +76,19 @@ def ordered(key: Key, settings: CellSettings) -> Found:
     proven = api.solve(problem, "cpsat", Options(seconds=60.0, workers=1, deterministic=True))
     if proven.status is not Status.OPTIMAL or proven.schedule is None:
         raise RuntimeError(f"the toy's optimum was not proven: {proven.status}")
-    return {
-        "makespan": {name: s.makespan for name, s in runs.items()},
-        "optimum": proven.schedule.makespan,
-        "runs": {name: _told(problem, s) for name, s in runs.items()},
-    }
+    # Ops as (name, GPU, start, finish), transfers as (name, to, start, finish).
+    names, drawings = list(OPS), {}
+    for name, s in runs.items():
+        ops = zip(names, s.device.tolist(), s.start.tolist(), s.finish.tolist(), strict=True)
+        senders = [names[k] for k in problem.producer[s.sent_payload].tolist()]
+        sent = zip(senders, s.sent_to.tolist(), s.sent_start.tolist(), s.sent_finish.tolist(), strict=True)
+        drawings[name] = {"ops": [list(each) for each in ops], "sent": [list(each) for each in sent]}
+    makespans = {name: s.makespan for name, s in runs.items()}
+    return {"makespan": makespans, "optimum": proven.schedule.makespan, "runs": drawings}
 
 
 def _at(first: str) -> Ints:
     return np.array([0 if name in first else 1 for name in OPS])
-
-
-def _told(problem: Problem, s: Schedule) -> Found:
-    """Ops as (name, GPU, start, finish), transfers as (name, to, start, finish)."""
-    names = list(OPS)
-    ops = zip(names, s.device.tolist(), s.start.tolist(), s.finish.tolist(), strict=True)
-    made = problem.producer[s.sent_payload].tolist()
-    sent = zip(made, s.sent_to.tolist(), s.sent_start.tolist(), s.sent_finish.tolist(), strict=True)
-    return {"ops": [list(each) for each in ops], "sent": [[names[k], *rest] for k, *rest in sent]}
 
 
 def mapped(key: Key, settings: CellSettings) -> Found:

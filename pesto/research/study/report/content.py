@@ -1,19 +1,18 @@
 """Everything that a report says, before it is written as Markdown, as a page or as JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pesto.core.files.json import shown
 from pesto.core.quantities import plural
-from pesto.reporting.show.table import Column, Table, texts
-from pesto.research.study.cell_answer import FAILED
+from pesto.reporting.show.lines import Column, Table, texts
+from pesto.research.study.cells import FAILED
 from pesto.research.study.report import tables
 from pesto.research.study.report.figures import Figure, comparison_figures, formulation_figure, plan_figure
-from pesto.research.study.report.rows import StudyRows
-from pesto.research.study.report.runs import OPTIMAL, StageRuns, comparable, group_runs, parameter_text
+from pesto.research.study.report.runs import OPTIMAL, StageRuns, StudyRows, comparable, group_runs, parameter_text
 
 MOST_NAMED = 12
 """Names in a list that is meant to be read."""
@@ -63,7 +62,18 @@ def build_report(rows: StudyRows) -> Report:
     result = [*_comparison(solves), *_plans(whole)]
     failed = tables.failures(solves, whole)
     sections = [section for section, _ in result] + ([Section(tables=(failed,))] if failed.rows else [])
-    curves = _points(figure for section in sections for figure in section.figures)
+    # Every line of every figure, point by point.
+    points = tuple(
+        (figure.key, panel.title or panel.y_title, line.label, x, y)
+        for section in sections
+        for figure in section.figures
+        for panel in figure.panels
+        for line in panel.lines
+        for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True)
+        if x == x and y == y  # noqa: PLR0124 - not NaN
+    )
+    columns = (*texts("figure", "panel", "line"), Column(key="x", title="x"), Column(key="y", title="y"))
+    curves = Table(key="curves", title="Points of the pictures", columns=columns, rows=points)
     status = Counter([*solves.status.tolist(), *whole.status.tolist()])
     return Report(
         name=shown(rows.name),
@@ -84,7 +94,15 @@ def _comparison(runs: StageRuns) -> Iterator[tuple[Section, tuple[Table, ...]]]:
     summary, sides, figures = tables.configurations(runs), tables.formulations(runs), comparison_figures(runs)
     brief = summary.brief(lambda c: c.key not in _IN_LABEL)
     cells = tables.single_cells(runs, "cells_schedule")
-    yield Section(tables=(brief,), figures=figures, note=_compared(runs, bool(figures))), (summary, cells)
+    # Configurations and problems that pictures leave out.
+    ran, problems = comparable(runs)
+    silent = [c.label for k, c in enumerate(runs.configurations) if k not in set(ran.tolist())]
+    note = f"Not drawn, because no cell of theirs has run: {_listed(silent)}. " if silent else ""
+    if not len(problems):
+        note += "No profiles and curves: there is no problem that every configuration has finished."
+    elif not figures:
+        note += "No profiles and curves: nothing was found on the problems that every configuration has finished."
+    yield Section(tables=(brief,), figures=figures, note=note.strip()), (summary, cells)
     if sides.rows:
         drawn = formulation_figure(runs)
         yield Section(tables=(tables.compact(sides),), figures=(drawn,) if drawn else ()), (sides,)
@@ -108,18 +126,6 @@ def _ungrouped(column: Column) -> bool:
     return "." not in column.key
 
 
-def _compared(runs: StageRuns, drawn: bool) -> str:
-    """Sentences on configurations and problems that pictures leave out."""
-    ran, problems = comparable(runs)
-    silent = [c.label for k, c in enumerate(runs.configurations) if k not in set(ran.tolist())]
-    said = f"Not drawn, because no cell of theirs has run: {_listed(silent)}. " if silent else ""
-    if not len(problems):
-        return f"{said}No profiles and curves: there is no problem that every configuration has finished."
-    if not drawn:
-        return f"{said}No profiles and curves: nothing was found on the problems that every configuration has finished."
-    return said.strip()
-
-
 def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str]:
     for runs, what in ((solves, "solves"), (whole, "plans")):
         if not len(runs.cells):
@@ -131,7 +137,14 @@ def _facts(rows: StudyRows, solves: StageRuns, whole: StageRuns) -> Iterator[str
         yield f"{what}: {done} of {len(runs.cells)} cells done{wait}{told}"
         seeds = len({c.seed for c in runs.cells})
         sizes = (plural(len(runs.instances), "instance"), plural(len(runs.configurations), "configuration"))
-        yield f"{what}: {', '.join(sizes)}, {plural(seeds, 'seed')}{_same(runs)}"
+        # Settings shared by all configurations, which their labels do not show.
+        first = runs.configurations[0]
+        parts = [f"{first.limit_s:g} s"] if len({c.limit_s for c in runs.configurations}) == 1 else []
+        for name in ("formulation", "solver"):
+            values = {getattr(c, name) for c in runs.configurations}
+            parts += [shown(v, 40) for v in values if v and len(values) == 1]
+        shared = f"; everywhere {', '.join(parts)}" if parts else ""
+        yield f"{what}: {', '.join(sizes)}, {plural(seeds, 'seed')}{shared}"
     if len(solves.cells):
         tried = np.unique(solves.instance[solves.posed])
         closed = np.unique(solves.instance[(solves.verdict == OPTIMAL) | solves.none_exists])
@@ -165,30 +178,6 @@ def _several_versions(runs: StageRuns) -> Iterator[str]:
         yield f"cells of several versions: {_listed(named)}"
 
 
-def _same(runs: StageRuns) -> str:
-    """Settings shared by all configurations, which their labels do not show."""
-    first = runs.configurations[0]
-    parts = [f"{first.limit_s:g} s"] if len({c.limit_s for c in runs.configurations}) == 1 else []
-    for name in ("formulation", "solver"):
-        values = {getattr(c, name) for c in runs.configurations}
-        parts += [shown(v, 40) for v in values if v and len(values) == 1]
-    return f"; everywhere {', '.join(parts)}" if parts else ""
-
-
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _points(figures: Iterable[Figure]) -> Table:
-    """Every line of every figure, point by point."""
-    rows = tuple(
-        (figure.key, panel.title or panel.y_title, line.label, x, y)
-        for figure in figures
-        for panel in figure.panels
-        for line in panel.lines
-        for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True)
-        if x == x and y == y  # noqa: PLR0124 - not NaN
-    )
-    columns = (*texts("figure", "panel", "line"), Column(key="x", title="x"), Column(key="y", title="y"))
-    return Table(key="curves", title="Points of the pictures", columns=columns, rows=rows)

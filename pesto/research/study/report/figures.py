@@ -8,10 +8,11 @@ import numpy as np
 
 from pesto.core.files.json import shown
 from pesto.research.study.report import curves
-from pesto.research.study.report.rows import Floats, Ints
 from pesto.research.study.report.runs import (
     LONGEST,
     Configuration,
+    Floats,
+    Ints,
     StageRuns,
     comparable,
     paired_cells,
@@ -208,35 +209,35 @@ def formulation_figure(runs: StageRuns) -> Figure | None:
 
 def plan_figure(runs: StageRuns, measured: Measured) -> Figure | None:
     """The measures as multiples of the first setting's; None when there is nothing to compare."""
-    relative = {name: _relative(measure(runs, measured, name)) for name in FIRST}
+    relative = {}
+    for name in FIRST:
+        value = measure(runs, measured, name)
+        base = np.where(value[:, :1] > 0, value[:, :1], np.nan)
+        relative[name] = np.asarray(np.where(value > 0, value, np.nan) / base)
     names = [name for name, value in relative.items() if (~np.isnan(value[:, 1:])).any()][:MOST_PANELS]
     if not names or len(runs.configurations) < 2:
         return None
-    along = _along(runs.configurations)
-    first = runs.configurations[0].label
+    # Along the numeric parameter with the most values, at least three.
+    along, most = None, LEAST_POINTS - 1
+    for name, value in runs.configurations[0].parameters:
+        values = {v for c in runs.configurations if is_number(v := dict(c.parameters)[name])}
+        if is_number(value) and len(values) > most:
+            along, most = name, len(values)
+    first, rows = runs.configurations[0].label, runs.instances[:MOST_LINES]
     if along is None:
-        panels = tuple(_dots(runs, name, relative[name], first) for name in names)
+        y, panels = np.arange(len(rows), dtype=np.float64), []
+        for name in names:
+            lines = tuple(
+                FigureLine(label=c.label, colour=k, dash=k, x=relative[name][: len(rows), k], y=y)
+                for k, c in enumerate(runs.configurations)
+            )
+            x_title = f"multiple of {first}"
+            panels.append(Panel(title=stem(name), x_title=x_title, y_title="", lines=lines, kind="dots", rows=rows))
         caption = f"Each row is an instance; the place is the measure as a multiple of that with {first}."
     else:
-        panels = tuple(_curve(runs, name, relative[name], along) for name in names)
+        panels = [_curve(runs, name, relative[name], along) for name in names]
         caption = f"Each line is an instance; the height is the measure as a multiple of that with {first}."
-    return Figure(key="plans", title="Plans by setting", caption=caption, panels=panels)
-
-
-def _relative(value: Floats) -> Floats:
-    """Rows divided by their first column; NaN where either is missing or not above 0."""
-    base = np.where(value[:, :1] > 0, value[:, :1], np.nan)
-    return np.asarray(np.where(value > 0, value, np.nan) / base)
-
-
-def _along(configurations: tuple[Configuration, ...]) -> str | None:
-    """The numeric parameter with the most values, at least three; else None."""
-    best, most = None, LEAST_POINTS - 1
-    for name, value in configurations[0].parameters:
-        values = {dict(c.parameters)[name] for c in configurations if is_number(dict(c.parameters)[name])}
-        if is_number(value) and len(values) > most:
-            best, most = name, len(values)
-    return best
+    return Figure(key="plans", title="Plans by setting", caption=caption, panels=tuple(panels))
 
 
 def _curve(runs: StageRuns, name: str, value: Floats, along: str) -> Panel:
@@ -255,7 +256,10 @@ def _curve(runs: StageRuns, name: str, value: Floats, along: str) -> Panel:
         for i, instance in enumerate(runs.instances[:MOST_LINES]):
             label = instance if len(others) == 1 else f"{instance} {setting}"
             lines.append(FigureLine(label=label[:80], colour=i, dash=dash + i // 7, x=x[order], y=y[i]))
-        lines += _summed(x[order], y, "" if len(others) == 1 else setting)
+        whole = y[~np.isnan(y).any(axis=1)]
+        if len(whole) >= 2:
+            middle, label = np.exp(np.log(whole).mean(axis=0)), f"geometric mean {'' if len(others) == 1 else setting}"
+            lines.append(FigureLine(label=label.strip(), colour=SUMMARY, dash=0, x=x[order], y=middle))
     result = np.concatenate([line.y for line in lines])
     result = result[~np.isnan(result)]
     return Panel(
@@ -268,22 +272,3 @@ def _curve(runs: StageRuns, name: str, value: Floats, along: str) -> Panel:
         y_log=bool(len(result) and result.max() > LOG_FROM * result.min()),
         x_ticks=tuple(sorted(every)),
     )
-
-
-def _summed(x: Floats, y: Floats, setting: str) -> list[FigureLine]:
-    whole = y[~np.isnan(y).any(axis=1)]
-    if len(whole) < 2:
-        return []
-    middle = np.exp(np.log(whole).mean(axis=0))
-    return [FigureLine(label=f"geometric mean {setting}".strip(), colour=SUMMARY, dash=0, x=x, y=middle)]
-
-
-def _dots(runs: StageRuns, name: str, value: Floats, first: str) -> Panel:
-    rows = runs.instances[:MOST_LINES]
-    y = np.arange(len(rows), dtype=np.float64)
-    lines = tuple(
-        FigureLine(label=c.label, colour=k, dash=k, x=value[: len(rows), k], y=y)
-        for k, c in enumerate(runs.configurations)
-    )
-    title = stem(name)
-    return Panel(title=title, x_title=f"multiple of {first}", y_title="", lines=lines, kind="dots", rows=rows)

@@ -7,7 +7,7 @@ import numpy as np
 
 from pesto.reporting.show.drawing import COLOURS, INK, figure_bytes
 from pesto.research.study.report.figures import SUMMARY, Figure, FigureLine, Panel
-from pesto.research.study.report.rows import Floats
+from pesto.research.study.report.runs import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,14 @@ def draw(figure: Figure, formats: tuple[str, ...]) -> dict[str, bytes]:
         warnings.simplefilter("ignore")  # of fonts and of layouts too narrow: neither is the reader's business
         columns = min(len(figure.panels), 2)
         rows = -(-len(figure.panels) // columns)
-        canvas = Canvas(figsize=_size(figure, rows, columns), layout="constrained")
+        # Inches: wide enough for the legend beside the panels, tall enough for it and for the rows of dots.
+        labels = [line.label for line in figure.panels[0].lines]
+        legend = 0.085 * min(max(map(len, labels)), LONGEST) + 0.6
+        named = max((min(len(name), LONGEST) for panel in figure.panels for name in panel.rows), default=0)
+        height = max(3.6 * rows, 0.23 * len(labels) + 0.4, *(0.26 * len(p.rows) * rows + 1.2 for p in figure.panels))
+        width = 4.2 if figure.panels[0].kind == "scatter" else 5.4
+        size = min(width * columns + legend + 0.07 * named, 24.0), min(height, 40.0)
+        canvas = Canvas(figsize=size, layout="constrained")
         axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
         for axis, panel in zip(axes, figure.panels, strict=False):
             for k, line in enumerate(panel.lines):
@@ -64,16 +71,6 @@ def draw(figure: Figure, formats: tuple[str, ...]) -> dict[str, bytes]:
             canvas.draw_without_rendering()
         canvas.set_layout_engine("none")  # or the second file would look different from the first
         return {form: figure_bytes(canvas, form, MADE_BY) for form in formats}
-
-
-def _size(figure: Figure, rows: int, columns: int) -> tuple[float, float]:
-    """Inches: wide enough for the legend beside the panels, tall enough for it and for the rows of dots."""
-    labels = [line.label for line in figure.panels[0].lines]
-    legend = 0.085 * min(max(map(len, labels)), LONGEST) + 0.6
-    named = max((min(len(name), LONGEST) for panel in figure.panels for name in panel.rows), default=0)
-    height = max(3.6 * rows, 0.23 * len(labels) + 0.4, *(0.26 * len(p.rows) * rows + 1.2 for p in figure.panels))
-    width = 4.2 if figure.panels[0].kind == "scatter" else 5.4
-    return min(width * columns + legend + 0.07 * named, 24.0), min(height, 40.0)
 
 
 def _line(axis: "Axes", panel: Panel, line: FigureLine, k: int) -> None:
@@ -136,26 +133,22 @@ def _name_lines(canvas: "Canvas", figure: Figure, axes: list["Axes"]) -> None:
     ends = {float(line.x[-1]) for line in panel.lines if len(line.x)}
     plain = panel.kind in ("steps", "lines") and len(figure.panels) == 1
     if plain and len(panel.lines) <= FEW and len(ends) == 1:
-        _at_the_ends(axes[0], panel)
+        low, high = axes[0].get_ylim()
+        heights = np.array([(line.y[-1] - low) / (high - low) for line in panel.lines])
+        places = spread_labels(heights, 0.075)
+        for line, place in zip(panel.lines, places, strict=True):
+            colour = COLOURS[line.colour % len(COLOURS)]
+            axes[0].annotate(
+                _drawable(line.label), xy=(line.x[-1], line.y[-1]), xytext=(1.04, place), textcoords="axes fraction",
+                va="center", color=colour, fontweight="bold", annotation_clip=False,
+                arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 0},
+            )  # fmt: skip
         return
     if panel.kind == "scatter" and len(panel.lines) == 1:
         axes[0].set_title(_drawable(panel.lines[0].label), loc="left")
         return
     handles = axes[0].get_lines()[: len(panel.lines)]
     canvas.legend(handles, [_drawable(line.label) for line in panel.lines], loc="outside right upper")
-
-
-def _at_the_ends(axis: "Axes", panel: Panel) -> None:
-    low, high = axis.get_ylim()
-    ends = np.array([(line.y[-1] - low) / (high - low) for line in panel.lines])
-    places = spread_labels(ends, 0.075)
-    for line, place in zip(panel.lines, places, strict=True):
-        colour = COLOURS[line.colour % len(COLOURS)]
-        axis.annotate(
-            _drawable(line.label), xy=(line.x[-1], line.y[-1]), xytext=(1.04, place), textcoords="axes fraction",
-            va="center", color=colour, fontweight="bold", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 0},
-        )  # fmt: skip
 
 
 def spread_labels(places: Floats, apart: float) -> Floats:

@@ -1,19 +1,212 @@
-"""The cells of one stage as runs of configurations on instances, with the best that anybody found as the measure."""
+"""The file of a study as values, and its cells as runs of configurations on instances beside the best known."""
 
+import json
+import math
+import sqlite3
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.research.study.cell_answer import FAILED, PLAN, REFUSED
+from pesto.research.study.cells import FAILED, PLAN, REFUSED, SCHEMA, CellAnswer
 from pesto.research.study.report import curves
 from pesto.research.study.report.curves import gap
-from pesto.research.study.report.rows import CellRow, Floats, Ints, ProgressTrace, StudyRows
+from pesto.research.study.store import REMEDY, check_tables, read_consistently
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_PARTS = 200
+"""Objects and lists in the parameters or measures of one cell, which so nest no deeper."""
+
+_CELLS = """
+    SELECT c.ordinal, c.key, c.stage, c.instance, c.family, c.solver, c.formulation, c.limit_s, c.seed, c.parameters,
+           c.state, r.key, r.status, r.limit_reason, r.makespan, r.lower_bound, r.bound_by, r.start_makespan,
+           r.seconds, r.version, r.detail, r.tasks, r.devices, r.edges, r.measures
+    FROM cells AS c LEFT JOIN results AS r ON r.key = c.key
+    WHERE c.ordinal >= 0 ORDER BY c.ordinal, c.key
+"""
+_TRACES = """
+    SELECT c.ordinal, CAST(t.seconds AS REAL), CAST(coalesce(t.makespan, -1) AS INTEGER),
+           CAST(coalesce(t.lower_bound, 0) AS INTEGER)
+    FROM traces AS t JOIN cells AS c ON c.key = t.key
+    WHERE c.ordinal >= 0 AND typeof(t.seconds) IN ('real', 'integer')
+"""
+_FORMER = "SELECT count(*) FROM cells JOIN results USING (key) WHERE ordinal < 0"
+_STEP = np.dtype([("cell", "i8"), ("seconds", "f8"), ("makespan", "i8"), ("bound", "i8")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRow:
+    """One cell of the grid: a row of `cells`, and its outcome once there is one."""
+
+    key: str
+    stage: str
+    instance: str
+    family: str
+    solver: str
+    formulation: str
+    limit_s: float
+    seed: int
+    parameters: dict[str, Any]
+    state: str
+    outcome: CellAnswer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressTrace:
+    """Progress of all cells, one entry a step, sorted by cell and time."""
+
+    cell: Ints
+    """Index into `StudyRows.cells`."""
+    seconds: Floats
+    makespan: Ints
+    """Ticks; -1 while there is no schedule."""
+    bound: Ints
+    """Ticks that no schedule can beat, as far as proven by then."""
+
+    def first_bound(self, at: Ints) -> Floats:
+        """Bounds proven when each of the cells `at` began, in ticks; NaN where no step reports one."""
+        if not len(self.cell):
+            return np.full(len(at), np.nan)
+        first = np.minimum(np.searchsorted(self.cell, at), len(self.cell) - 1)
+        begun = (self.cell[first] == at) & (self.seconds[first] == 0)
+        return np.where(begun, self.bound[first].astype(np.float64), np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRows:
+    """A study as it stands at one moment; the cells in the order of the grid."""
+
+    name: str
+    created_by: str
+    cells: tuple[CellRow, ...]
+    trace: ProgressTrace
+    former: int
+    """Cells with a result that an earlier form of the study had (ordinal below 0); they are left out of the rest."""
+
+
+def read(path: Path) -> StudyRows:
+    """The study at `path`; a runner may be writing it meanwhile: what is read is one consistent state of it.
+
+    FileError when it cannot be read; InputError when it is no study, newer than this program, damaged or empty.
+    """
+    return read_consistently(path, lambda connection: _read(connection, path))
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA:
+        raise InputError.build(
+            f"schema {version} is newer than this program's {SCHEMA}", where=shown(path), remedy="update pesto"
+        )
+    if version < SCHEMA:
+        raise InputError.build(f"not a study (schema {version})", where=shown(path), remedy=REMEDY)
+    check_tables(connection, path, REMEDY)
+    result = connection.execute("SELECT name, created_by_version FROM study").fetchall()
+    if not result:
+        raise InputError.build(
+            "the study has no name, so it was never set up", where=shown(path), remedy="run pesto study run again"
+        )
+    name, created_by = result[0]
+    ordinals, cells = list[int](), list[CellRow]()
+    for row in connection.execute(_CELLS):
+        try:
+            ordinals.append(_integer(row[0]))
+            _, *own = row[: len(_CELL) + 1]
+            answered, *came = row[len(_CELL) + 1 :]
+            outcome = None if answered is None else CellAnswer(key=str(answered), **_converted(_ANSWER, came))
+            cell = CellRow(outcome=outcome, **_converted(_CELL, own))
+            cells.append(cell)
+        except (ValueError, TypeError, RecursionError) as error:
+            where = f"{shown(path)}: cell {shown(row[1], 40)} is damaged"
+            raise InputError.build(f"{where} ({shown(error, 80)})", remedy="restore a copy of the file") from error
+    if len(set(ordinals)) < len(ordinals):
+        raise InputError.build("two cells have one ordinal", where=shown(path), remedy="restore a copy of the file")
+    if not cells:
+        raise InputError.build(
+            "the study has no cells", where=shown(path), remedy="give it some: pesto study run STUDY.toml"
+        )
+    (former,) = connection.execute(_FORMER).fetchone()
+    # Every step of every cell, sorted; steps at no possible time are left out.
+    steps = np.fromiter(connection.execute(_TRACES), dtype=_STEP)
+    steps = steps[np.isfinite(steps["seconds"]) & (steps["seconds"] >= 0)]
+    cell = np.searchsorted(
+        np.array(ordinals, dtype=np.int64), steps["cell"]
+    )  # the cells come in the order of their ordinals
+    order = np.lexsort((steps["seconds"], cell))
+    makespan = np.maximum(steps["makespan"][order], -1)
+    bound = np.maximum(steps["bound"][order], 0)
+    trace = ProgressTrace(cell=cell[order], seconds=steps["seconds"][order], makespan=makespan, bound=bound)
+    return StudyRows(name=str(name), created_by=str(created_by), cells=tuple(cells), trace=trace, former=former)
+
+
+def _converted(fields: dict[str, Callable[[Any], Any]], values: list[Any]) -> dict[str, Any]:
+    return {name: convert(value) for (name, convert), value in zip(fields.items(), values, strict=True)}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def _count(value: Any) -> int:
+    if _integer(value) < 0:
+        raise ValueError(f"{value} is negative")
+    return int(value)
+
+
+def _amount(value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is not a number >= 0")
+    return float(value)
+
+
+def _object(text: Any) -> dict[str, Any]:
+    if text and text.count("{") + text.count("[") > MOST_PARTS:
+        raise ValueError("JSON of too many parts")
+    result = json.loads(text or "{}", parse_constant=_refused)
+    if not isinstance(result, dict):
+        raise ValueError("JSON that is no object")
+    return result
+
+
+def _refused(word: str) -> float:
+    raise ValueError(f"{word} in JSON")
+
+
+def _maybe(value: Any) -> int | None:
+    return None if value is None else _count(value)
+
+
+def _or_zero(value: Any) -> int:
+    return _count(value or 0)
+
+
+_CELL: dict[str, Callable[[Any], Any]] = {
+    "key": str, "stage": _text, "instance": _text, "family": _text, "solver": _text, "formulation": _text,
+    "limit_s": _amount, "seed": _integer, "parameters": _object, "state": _text,
+}  # fmt: skip
+_ANSWER: dict[str, Callable[[Any], Any]] = {
+    "status": _text, "limit_reason": _text, "makespan": _maybe, "lower_bound": _or_zero, "bound_by": _text,
+    "start_makespan": _maybe, "seconds": lambda value: _amount(value or 0.0), "version": _text, "detail": _text,
+    "tasks": _or_zero, "devices": _or_zero, "edges": _or_zero, "measures": _object,
+}  # fmt: skip
+"""How each value of a row becomes one of `CellRow` and `CellAnswer`, in the order of `_CELLS`."""
+
 
 PENDING, CONTRADICTED = "pending", "contradicted"
 OPTIMAL, INFEASIBLE = "optimal", "infeasible"
@@ -207,7 +400,6 @@ class StageRuns:
 
     @cached_property
     def _first_bound(self) -> Floats:
-        """Bounds proven before the solver began."""
         return self.trace.first_bound(self.at)
 
     @cached_property
@@ -332,44 +524,38 @@ def _identity(cell: CellRow) -> tuple[str, str]:
 
 
 def _configured(cells: tuple[CellRow, ...]) -> tuple[tuple[Configuration, ...], Ints]:
-    varied = _varied(cells)
-    keys = [(c.solver, c.formulation, c.limit_s, tuple(repr(c.parameters.get(p)) for p in varied)) for c in cells]
-    result, index = _coded(keys)
-    first = [cells[k] for k in np.unique(index, return_index=True)[1]]
-    several = [len({key[part] for key in result}) > 1 for part in range(3)]
-    labels = _unique([_label(c, varied, several) for c in first])
-    made = (
-        Configuration(
-            solver=c.solver, formulation=c.formulation, limit_s=c.limit_s, label=label,
-            parameters=tuple((p, c.parameters.get(p)) for p in varied),
-        )
-        for c, label in zip(first, labels, strict=True)
-    )  # fmt: skip
-    return tuple(made), index
-
-
-def _varied(cells: tuple[CellRow, ...]) -> list[str]:
-    """Parameters with several values on one instance; one that goes with the instance says nothing new."""
+    # Parameters with several values on one instance; one that goes with the instance says nothing new.
     values: dict[tuple[tuple[str, str], str], set[str]] = defaultdict(set)
     names = [p for p in dict.fromkeys(p for c in cells for p in c.parameters) if p != _MADE_OF]
     for c in cells:
         for p in names:
             values[_identity(c), p].add(repr(c.parameters.get(p)))
-    several = {p for (_, p), result in values.items() if len(result) > 1}
-    return [p for p in names if p in several]
+    several_values = {p for (_, p), texts in values.items() if len(texts) > 1}
+    varied = [p for p in names if p in several_values]
+    keys = [(c.solver, c.formulation, c.limit_s, tuple(repr(c.parameters.get(p)) for p in varied)) for c in cells]
+    result, index = _coded(keys)
+    first = [cells[k] for k in np.unique(index, return_index=True)[1]]
+    several = [len({key[part] for key in result}) > 1 for part in range(3)]
+    labels = []
+    for c in first:
+        parts = [c.solver] if several[0] or not (varied or any(several)) else []
+        parts += [c.formulation] if several[1] and c.formulation else []
+        parts += [f"{c.limit_s:g} s"] if several[2] else []
+        parts += [f"{p}={parameter_text(c.parameters.get(p))}" for p in varied]
+        labels.append(shown(" ".join(parts), LONGEST))
+    made = (
+        Configuration(
+            solver=c.solver, formulation=c.formulation, limit_s=c.limit_s, label=label,
+            parameters=tuple((p, c.parameters.get(p)) for p in varied),
+        )
+        for c, label in zip(first, _unique(labels), strict=True)
+    )  # fmt: skip
+    return tuple(made), index
 
 
 def parameter_text(value: Any) -> str:
     """A parameter's value for people."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _label(cell: CellRow, varied: list[str], several: list[bool]) -> str:
-    parts = [cell.solver] if several[0] or not (varied or any(several)) else []
-    parts += [cell.formulation] if several[1] and cell.formulation else []
-    parts += [f"{cell.limit_s:g} s"] if several[2] else []
-    parts += [f"{p}={parameter_text(cell.parameters.get(p))}" for p in varied]
-    return shown(" ".join(parts), LONGEST)
 
 
 def _unique(labels: list[str]) -> tuple[str, ...]:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from pesto.core.files.json import shown
-from pesto.reporting.show.table import Column, Kind, Table, Value, format_value, texts
-from pesto.research.study.cell_answer import FAILED
+from pesto.reporting.show.lines import Column, Kind, Table, Value, format_value, texts
+from pesto.research.study.cells import FAILED
 from pesto.research.study.report.curves import shifted_geometric_mean
-from pesto.research.study.report.rows import Floats, Ints
 from pesto.research.study.report.runs import (
     CONTRADICTED,
     INFEASIBLE,
@@ -20,14 +19,32 @@ from pesto.research.study.report.runs import (
     PENDING,
     STATUSES,
     Configuration,
+    Floats,
+    Ints,
     StageRuns,
     paired_cells,
     pairs_of_formulations,
     parameter_text,
 )  # fmt: skip
 
+_TEXTS = (
+    "key", "stage", "instance", "family", "solver", "formulation", "seed", "parameters", "configuration", "status",
+    "contradicted", "limit_reason", "bound_by", "version", "detail",
+)  # fmt: skip
 DETAIL = 160
 """Characters of a failure's reason."""
+SECONDS = "seconds"
+"""The measure that every cell of a plan has."""
+_CIRCUMSTANCES = ("cores", "pesto")
+"""Measures that say where a cell ran, not what came of it."""
+_NO_MULTIPLE = "bound_ms"
+"""Suffix of measures whose multiples are neither better nor worse, as those of bounds."""
+MOST_MEASURES = 200
+MOST = 1e300
+"""A number that is larger is no measure."""
+_SETTINGS = ("solver", "formulation", "limit_s")
+Measured = list[dict[str, Value]]
+"""The measures of each cell by name; nothing for one without a result."""
 _NOTE = (
     "Gaps are (makespan - bound) / makespan; a cell without a schedule counts as 100 %, a proof that none exists "
     'as 0 %. In all seconds a failed cell counts with at least its limit, in "to proof" every cell without a '
@@ -52,10 +69,6 @@ def geometric(values: Floats) -> float | None:
     return shifted_geometric_mean(values) if len(values) else None
 
 
-def _to_proof(runs: StageRuns, mine: Ints) -> float | None:
-    return geometric(np.where(runs.proved, runs.seconds, np.fmax(runs.spent, runs.limit))[mine])
-
-
 def _of_limit(runs: StageRuns, mine: Ints) -> float | None:
     limit = runs.limit[mine][0] if len(mine) else 0.0
     area = mean(runs.primal_integral[mine])
@@ -67,7 +80,11 @@ _STATISTICS: dict[str, tuple[str, Kind, Callable[[StageRuns, Ints], float | None
     "failed": ("failed", "number", lambda r, k: int(np.isin(r.status[k], FAILED).sum())),
     "mean_s": ("mean s", "seconds", lambda r, k: mean(r.spent[k])),
     "geometric_mean_s": ("shifted geometric mean s", "seconds", lambda r, k: geometric(r.spent[k])),
-    "to_proof_s": ("to proof, geometric mean s", "seconds", _to_proof),
+    "to_proof_s": (
+        "to proof, geometric mean s",
+        "seconds",
+        lambda r, k: geometric(np.where(r.proved, r.seconds, np.fmax(r.spent, r.limit))[k]),
+    ),
     "own_gap": ("mean gap, own bound", "percent", lambda r, k: mean(r.own_gap[k])),
     "best_gap": ("mean gap, best bound", "percent", lambda r, k: mean(r.best_gap[k])),
     "started": ("with a start", "number", lambda r, k: int((~np.isnan(r.start[k])).sum())),
@@ -114,21 +131,19 @@ def formulations(runs: StageRuns) -> Table:
         *(Column(key=f"{key}_{x}", title=f"{title} {x}", kind=kind) for key, title, kind, x in sides),
         *(Column(key=f"{key}_{x}", title=f"{title} {x}") for key, title in _DUELS for x in _OUTCOMES),
     )
-    rows = tuple(_side_by_side(runs, a, b) for a, b in pairs_of_formulations(runs))
-    return Table(key="formulations", title="Formulations side by side", columns=columns, rows=rows, note=_SIDES_NOTE)
-
-
-def _side_by_side(runs: StageRuns, a: int, b: int) -> tuple[Value, ...]:
-    cells = paired_cells(runs, a, b)
-    one, other = runs.configurations[a], runs.configurations[b]
-    made = [np.where(np.isnan(runs.makespan[k]), np.inf, runs.makespan[k]) for k in cells]
-    gaps = [np.round(runs.own_gap[k], 6) for k in cells]
-    return (
-        *(shown(one.solver), shown(" ".join([f"{one.limit_s:g} s", *one.settings()])), len(cells[0])),
-        *(shown(one.formulation), shown(other.formulation)),
-        *(_STATISTICS[key][2](runs, k) for key in _OF_A_SIDE for k in cells),
-        *(int(x.sum()) for p, q in (made, gaps) for x in (p < q, p == q, q < p)),
-    )
+    rows: list[tuple[Value, ...]] = []
+    for a, b in pairs_of_formulations(runs):
+        cells = paired_cells(runs, a, b)
+        one, other = runs.configurations[a], runs.configurations[b]
+        made = [np.where(np.isnan(runs.makespan[k]), np.inf, runs.makespan[k]) for k in cells]
+        gaps = [np.round(runs.own_gap[k], 6) for k in cells]
+        settings = shown(" ".join([f"{one.limit_s:g} s", *one.settings()]))
+        head = (shown(one.solver), settings, len(cells[0]), shown(one.formulation), shown(other.formulation))
+        numbers = (_STATISTICS[key][2](runs, k) for key in _OF_A_SIDE for k in cells)
+        duels = (int(x.sum()) for p, q in (made, gaps) for x in (p < q, p == q, q < p))
+        rows.append((*head, *numbers, *duels))
+    title = "Formulations side by side"
+    return Table(key="formulations", title=title, columns=columns, rows=tuple(rows), note=_SIDES_NOTE)
 
 
 def compact(table: Table) -> Table:
@@ -160,7 +175,12 @@ def instances(runs: StageRuns) -> tuple[Table, ...]:
         ("seconds", "seconds", "seconds", runs.spent),
     )
     means = {key: [None if v != v else v for v in runs.mean(x).ravel().tolist()] for key, _, _, x in measured}  # noqa: PLR0124
-    overview = [_glance(w, g, s) for w, g, s in zip(word, means["gap"], means["seconds"], strict=True)]
+    bare, overview = (*FAILED, PENDING, INFEASIBLE, CONTRADICTED, "unknown", None), list[str | None]()
+    for status, gap, seconds in zip(word, means["gap"], means["seconds"], strict=True):
+        if status == OPTIMAL:
+            overview.append(f"0 % in {format_value(seconds, 'seconds')} s")
+        else:
+            overview.append(status if status in bare else format_value(gap, "percent"))
     return (
         _matrix(runs, ("overview", "gap by the own bound, and seconds to the proof of an optimum", "text"), overview),
         _matrix(runs, ("status", "status", "text"), word),
@@ -174,13 +194,6 @@ def summary(statuses: Sequence[str]) -> str:
     if len(count) == 1:
         return shown(statuses[0], 40)
     return ", ".join(f"{n} {shown(status, 40)}" for status, n in count.most_common())
-
-
-def _glance(status: str | None, gap: float | None, seconds: float | None) -> str | None:
-    if status == OPTIMAL:
-        return f"0 % in {format_value(seconds, 'seconds')} s"
-    bare = (*FAILED, PENDING, INFEASIBLE, CONTRADICTED, "unknown", None)
-    return status if status in bare else format_value(gap, "percent")
 
 
 def _matrix(runs: StageRuns, what: tuple[str, str, Kind], values: Sequence[Value]) -> Table:
@@ -230,40 +243,15 @@ def single_cells(runs: StageRuns, key: str) -> Table:
         "primal_integral_s": runs.primal_integral,
     }  # fmt: skip
     columns = (*texts(*_TEXTS), *(Column(key=name, title=name) for name in numbers))
-    rows = tuple(
-        (*_texts(runs, k), *(None if v != v else int(v) if v.is_integer() else v for v in line))  # noqa: PLR0124
-        for k, line in enumerate(np.stack(list(numbers.values()), axis=1).tolist())
-    )
-    return Table(key=key, title="Cells", columns=columns, rows=rows)
-
-
-_TEXTS = (
-    "key", "stage", "instance", "family", "solver", "formulation", "seed", "parameters", "configuration", "status",
-    "contradicted", "limit_reason", "bound_by", "version", "detail",
-)  # fmt: skip
-
-
-def _texts(runs: StageRuns, k: int) -> tuple[str, ...]:
-    c, o = runs.cells[k], runs.cells[k].outcome
-    told = json.dumps(c.parameters, sort_keys=True)
-    label = runs.configurations[runs.configuration[k]].label
-    head = (c.key, c.stage, c.instance, c.family, c.solver, c.formulation, str(c.seed), told, label)
-    false = "yes" if runs.contradicted[k] else ""
-    return (*head, *((o.status, false, o.limit_reason, o.bound_by, o.version, o.detail) if o else (c.state, *[""] * 5)))
-
-
-SECONDS = "seconds"
-"""The measure that every cell of a plan has."""
-_CIRCUMSTANCES = ("cores", "pesto")
-"""Measures that say where a cell ran, not what came of it."""
-_NO_MULTIPLE = "bound_ms"
-"""Suffix of measures whose multiples are neither better nor worse, as those of bounds."""
-MOST_MEASURES = 200
-MOST = 1e300
-"""A number that is larger is no measure."""
-_SETTINGS = ("solver", "formulation", "limit_s")
-Measured = list[dict[str, Value]]
-"""The measures of each cell by name; nothing for one without a result."""
+    rows: list[tuple[Value, ...]] = []
+    for k, line in enumerate(np.stack(list(numbers.values()), axis=1).tolist()):
+        c, o = runs.cells[k], runs.cells[k].outcome
+        label, parameters = runs.configurations[runs.configuration[k]].label, json.dumps(c.parameters, sort_keys=True)
+        head = (c.key, c.stage, c.instance, c.family, c.solver, c.formulation, str(c.seed), parameters, label)
+        false = "yes" if runs.contradicted[k] else ""
+        end = (o.status, false, o.limit_reason, o.bound_by, o.version, o.detail) if o else (c.state, *[""] * 5)
+        rows.append((*head, *end, *(None if v != v else int(v) if v.is_integer() else v for v in line)))  # noqa: PLR0124
+    return Table(key=key, title="Cells", columns=columns, rows=tuple(rows))
 
 
 def measured_of(runs: StageRuns) -> Measured:
@@ -305,7 +293,11 @@ def measure(runs: StageRuns, measured: Measured, name: str) -> Floats:
 
 def plans(runs: StageRuns, measured: Measured) -> Table:
     """One row an instance and setting: status, and the mean over the seeds of each measure."""
-    settings, names = _varied(runs), _names(measured)
+    settings, names = dict[str, Kind](), _names(measured)
+    for name in (*_SETTINGS, *dict(runs.configurations[0].parameters)):
+        options = [_setting(c, name) for c in runs.configurations]
+        if len(set(map(repr, options))) > 1:
+            settings[name] = "number" if all(map(is_number, options)) else "text"
     columns = (
         *texts("instance"),
         *(Column(key=name, title=name, kind=kind) for name, kind in settings.items()),
@@ -365,7 +357,6 @@ def _names(measured: Measured) -> dict[str, Kind]:
 
 
 def _together(values: list[Value]) -> Value:
-    """Several seeds' values as one: the mean of numbers, the distinct ones of texts."""
     result = [v for v in values if v is not None]
     numbers = [v for v in result if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(result):
@@ -373,16 +364,6 @@ def _together(values: list[Value]) -> Value:
     if len(set(numbers)) < 2:
         return numbers[0] if numbers else None
     return math.fsum(numbers) / len(numbers)
-
-
-def _varied(runs: StageRuns) -> dict[str, Kind]:
-    """Settings that vary, and whether each is a number."""
-    result: dict[str, Kind] = {}
-    for name in (*_SETTINGS, *dict(runs.configurations[0].parameters)):
-        values = [_setting(c, name) for c in runs.configurations]
-        if len(set(map(repr, values))) > 1:
-            result[name] = "number" if all(map(is_number, values)) else "text"
-    return result
 
 
 def _setting(configuration: Configuration, name: str) -> Value:

@@ -5,7 +5,7 @@ from typing import Any
 from litestar import MediaType, Response, Router, get
 from litestar.openapi.datastructures import ResponseSpec
 
-from pesto.reporting.show.facts.catalogue import clusters_object, models_object, solvers_object
+from pesto.reporting.show.facts import clusters_object, models_object, solvers_object
 from pesto.service.protocol.replies import Health
 from pesto.service.serve.http.caller import SERVICE, Asking, Who
 from pesto.service.serve.http.metrics import measured

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from litestar import MediaType, Response, Router, get
 
-from pesto.reporting.show.report.single_file_page import asset, fill_template, join_scripts, policy_hash
+from pesto.reporting.show.html_report import asset, fill_template, join_scripts, policy_hash
 
 SCRIPTS = ("sha256.js", "in_place.js", "service.js", "submit.js", "queue.js", "watch.js", "begin.js")
 """The page's script, in this order, after the words of a plan's page."""

@@ -12,7 +12,7 @@ from pesto.cli.main import pesto
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.core.files.graph_file import save
 from pesto.core.settings import Settings
-from pesto.reporting.show.comparison_table import page
+from pesto.reporting.show.comparison_page import comparison_page
 from solvers.heuristics.methods import PLACERS
 
 QUICK = Settings(time_limit_s=1.0)
@@ -79,7 +79,7 @@ def test_the_page_ranks_what_fits_before_what_does_not(make_graph, make_cluster,
     assert "lacks" in named["single"].detail and named["expert"].plan is not None
     order = [e.method for e in contest.ranked()]
     assert order[-1] == "single"
-    text = page(contest, None)
+    text = comparison_page(contest, None)
     assert "OOM" in text and "single: " in text and text.count("\n") > len(SMALL)
 
 

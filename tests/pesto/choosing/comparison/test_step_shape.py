@@ -11,7 +11,7 @@ from pesto.cli.main import pesto
 from pesto.core.files.graph_file import save
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import formulate
-from pesto.reporting.show.comparison_table import page
+from pesto.reporting.show.comparison_page import comparison_page
 from solvers.heuristics.pardnn import emulator
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place
@@ -60,7 +60,7 @@ def test_the_page_says_both(make_graph, make_cluster, make_costs) -> None:
     contest = compete(
         graph, cluster, make_costs(graph, cluster), Settings(), lambda _: None, entrants=Entrants(("single",))
     )
-    text = " ".join(page(contest, None).split())
+    text = " ".join(comparison_page(contest, None).split())
     assert "parallelism 1.33 (all ops / the longest path), communication / computation 0.5" in text
 
 

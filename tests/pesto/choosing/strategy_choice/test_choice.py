@@ -24,7 +24,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.tracker import PlanWatch, StageWatch
-from pesto.reporting.show.kinds_page import kinds_page
+from pesto.reporting.show.split_page import kinds_page
 from pesto.split.files.split_file import loads_split
 from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules

@@ -19,8 +19,8 @@ from pesto.core.files.graph_file import save
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.inputs.cluster_file import load_cluster
-from pesto.reporting.show import drawing, sweep_chart
-from pesto.reporting.show.sweep_table import as_object, page
+from pesto.reporting.show import drawing
+from pesto.reporting.show.sweep_page import draw_sweep, sweep_object, sweep_page
 
 QUICK = Settings(time_limit_s=0, coarsen_to=8, solver="list")
 
@@ -164,7 +164,7 @@ def test_the_page_has_the_base_once_and_what_is_saved_of_the_better_of_two(
 ) -> None:
     """Two axes of two values share the base: three rows. Of one device (9 ms) and Expert, the shorter that fits."""
     found = swept(network(make_graph), make_cluster(), make_costs, links=(0.01, 1.0), compute=(1.0, 2.0))
-    rows = [line.split() for line in page(found).splitlines() if re.match(r" +[0-9.]+ +[0-9.]+ ", line)]
+    rows = [line.split() for line in sweep_page(found).splitlines() if re.match(r" +[0-9.]+ +[0-9.]+ ", line)]
     assert [tuple(row[:2]) for row in rows] == [("1", "1"), ("0.01", "1"), ("1", "2")]
     for row in found.rows:
         assert row.saved == pytest.approx(1 - row.plan.makespan_s / min(row.expert.seconds, row.single.seconds))
@@ -190,7 +190,7 @@ def test_points_that_cannot_be_are_rows_that_say_so(make_graph, make_cluster, ma
     task = SweepTask(graph=graph, cluster=uneven, costs=lambda at: make_costs(graph, at), settings=QUICK, grid=grid)
     rows = {row.point.devices: row for row in sweep(task, lambda _: None).rows}
     assert rows[9].status == "refused" and rows[1].status == "solved"
-    assert "devices 9: refused" in page(sweep(task, lambda _: None))
+    assert "devices 9: refused" in sweep_page(sweep(task, lambda _: None))
 
 
 def test_the_command_prints_saves_and_draws(step, tmp_path) -> None:
@@ -279,6 +279,6 @@ def test_a_crossed_chart_has_a_line_for_each_combination(make_graph, make_cluste
     """The same sweep gives the same bytes, and every combination of the other axis is named."""
     graph, cluster = network(make_graph), make_cluster(memory=4 * 10**6)
     found = swept(graph, cluster, make_costs, cross=True, compute=(1.0, 2.0), memory=(0.5, 1.0), links=(1.0,))
-    assert sweep_chart.draw(found, "png") == sweep_chart.draw(found, "png")
-    assert len(as_object(found)["rows"]) == 4
+    assert draw_sweep(found, "png") == draw_sweep(found, "png")
+    assert len(sweep_object(found)["rows"]) == 4
     assert all(len(found.on(axis)) == 4 for axis in ("compute", "memory", "links"))

@@ -128,10 +128,10 @@ def test_keras_optimizers_in_a_branch_are_told(
     assert (tie.op, tie.type, tie.variables) == (op, "If", variables)
     assert tie.all_bytes - 16 <= tie.tied_bytes <= tie.all_bytes == graph.param_bytes.sum()
     assert tie.cut_ticks is not None and tie.cost > 0.02
-    (told,) = solve_report.as_object(outcome, {}, Path("plan.json"))["ties"]
+    (told,) = solve_report.solve_object(outcome, {}, Path("plan.json"))["ties"]
     assert (told["op"], told["bytes"], told["cost"]) == (op, tie.tied_bytes, tie.cost)
     assert told["cut_s"] == pytest.approx(tie.cut_ticks * 1e-9) and "auto_scale_loss=False" in told["remedy"]
-    page = solve_report.page(outcome, {}, Path("plan.json"), ())
+    page = solve_report.solve_page(outcome, {}, Path("plan.json"), ())
     assert f"\ntie           {op} (If) ties {variables} variables" in page and "(modelled)" in page
     api.solve(graph, time_limit_s=0, solver="list")
     assert f"ties {variables} variables" in caplog.text
@@ -150,7 +150,7 @@ def test_an_optimizer_without_a_branch_ties_nothing(how: dict[str, Any], caplog:
     """Plain fp32, mixed precision by the remedy, and branches that are divided: no line, and no warning."""
     graph = towers(**how)
     outcome = solved(graph)
-    assert outcome.ties == () and solve_report.as_object(outcome, {}, Path("plan.json"))["ties"] == []
-    assert "\ntie " not in solve_report.page(outcome, {}, Path("plan.json"), ())
+    assert outcome.ties == () and solve_report.solve_object(outcome, {}, Path("plan.json"))["ties"] == []
+    assert "\ntie " not in solve_report.solve_page(outcome, {}, Path("plan.json"), ())
     api.solve(graph, time_limit_s=0, solver="list")
     assert "ties" not in caplog.text

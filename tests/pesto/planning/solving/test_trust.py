@@ -33,8 +33,8 @@ from pesto.planning.solving.trust import (
     solve_error_model,
     standardise,
 )
-from pesto.reporting.show.facts.trust_lines import trust_line
-from pesto.reporting.show.solve_report import as_object, page
+from pesto.reporting.show.facts import trust_line
+from pesto.reporting.show.solve_report import solve_object, solve_page
 from solvers.problem import FORBIDDEN
 
 TYPES = ("MatMul", "Mul", "Conv2D", "Sum")
@@ -292,10 +292,10 @@ def test_a_robust_plan_may_be_longer_and_says_so(planned) -> None:
     plain, robust = solved(), solved(robust=True)
     assert (plain.plan.provenance.chosen, robust.plan.provenance.chosen) == ("single", "list")
     assert "robust" not in plain.plan.provenance.settings and robust.plan.provenance.settings["robust"] is True
-    text = " ".join(page(robust, {}, "plan.json", ["pesto"]).split())
+    text = " ".join(solve_page(robust, {}, "plan.json", ["pesto"]).split())
     assert "2.0% shorter, of greater p90" in text and "of least p90 among 2" in text and " trust " in text
-    assert "of greater p90" not in page(plain, {}, "plan.json", ["pesto"])
-    said = as_object(robust, {}, "plan.json")["trust"]
+    assert "of greater p90" not in solve_page(plain, {}, "plan.json", ["pesto"])
+    said = solve_object(robust, {}, "plan.json")["trust"]
     assert said == asdict(robust.trust) and said["rivals"]["single"]["p90_s"] > said["plan"]["p90_s"]
     assert robust.trust.draws == 5 * plain.trust.draws
     again = plan_file.loads(plan_file.dumps(robust.plan), "plan.json")
@@ -371,8 +371,8 @@ def test_times_beyond_what_can_be_added_up_are_refused_and_cost_no_plan(make_ben
     assert "\n" not in str(refused.value)
     assert measure_trust(bench, cluster, one, [], ErrorModel(noise=0)).plan.p90_s == one.timeline.makespan_s
     found = solve(bench.graph, cluster, make_costs(bench.graph, cluster), QUICK, lambda _: None)
-    assert found.trust is None and as_object(found, {}, "plan.json")["trust"] is None
-    assert "\ntrust " not in page(found, {}, "plan.json", ["pesto"])
+    assert found.trust is None and solve_object(found, {}, "plan.json")["trust"] is None
+    assert "\ntrust " not in solve_page(found, {}, "plan.json", ["pesto"])
 
 
 def test_costs_of_a_preset_with_real_types() -> None:

@@ -10,7 +10,7 @@ import pesto
 from pesto.cli.main import pesto as command
 from pesto.core.errors import UsageError
 from pesto.planning.solving.trust import DRAWS
-from pesto.reporting.show.facts.trust_lines import trust_table
+from pesto.reporting.show.facts import trust_table
 
 TYPES = ("MatMul", "Mul", "Conv2D", "Sum")
 

@@ -12,7 +12,7 @@ from pesto.planning.solving import candidates
 from pesto.planning.solving.candidates import CandidateEvaluator, LinkTieRuns
 from pesto.planning.solving.flow import formulate, solve
 from pesto.planning.solving.tracker import Tracker
-from pesto.reporting.show.solve_report import as_object, page
+from pesto.reporting.show.solve_report import solve_object, solve_page
 from solvers.timing.replay import fifo
 from solvers.timing.turns import draw_merges
 
@@ -76,9 +76,9 @@ def test_a_solve_promises_the_worse_time(case):
         )
     ]
     assert max(ticks) == 42 * MS and min(ticks) == found.turns.least
-    said = page(found, {}, "plan.json", ["pesto"])
+    said = solve_page(found, {}, "plan.json", ["pesto"])
     assert "turns         no order says whom a link serves first" in said
-    assert as_object(found, {}, "plan.json")["turns"] == {
+    assert solve_object(found, {}, "plan.json")["turns"] == {
         "tried": found.turns.tried, "least_s": found.turns.least / MS / 1000
     }  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_without_a_tie_nothing_is_tried_or_said(case):
     found = solve(graph, cluster, later, QUICK, nobody)
     assert found.plan.schedule.makespan == 32 * MS
     assert found.turns == LinkTieRuns(tried=0, least=32 * MS)
-    assert "turns" not in page(found, {}, "plan.json", ["pesto"])
+    assert "turns" not in solve_page(found, {}, "plan.json", ["pesto"])
 
 
 def test_pricing_keeps_what_is_enforced(bench):

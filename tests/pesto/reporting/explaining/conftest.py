@@ -11,7 +11,7 @@ from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.reporting.explaining.explanation import Explanation, explain
+from pesto.reporting.explaining.explanation import Explanation, explain_plan
 from solvers.arrays import ints
 from solvers.bounds import quick_bounds
 
@@ -33,7 +33,7 @@ class Made:
         self.plan: Plan = make_plan(record, run, {"list": run})
 
     def explain(self, op: str | None = None) -> Explanation:
-        return explain(self.plan, self.graph, self.cluster, self.price, op=op)
+        return explain_plan(self.plan, self.graph, self.cluster, self.price, op=op)
 
 
 @pytest.fixture

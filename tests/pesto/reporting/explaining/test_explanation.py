@@ -7,10 +7,8 @@ import pytest
 
 from pesto.core.errors import UsageError
 from pesto.core.simulator import simulate
-from pesto.reporting.explaining.bottlenecks import split_saves
-from pesto.reporting.explaining.explained_step import ExplainedStep
-from pesto.reporting.explaining.explanation_object import explanation_object
-from pesto.reporting.explaining.explanation_text import sentences
+from pesto.reporting.explaining.bottlenecks import ExplainedStep, split_saves
+from pesto.reporting.explaining.explanation_text import explanation_object, sentences
 from pesto.reporting.explaining.name_scopes import MOST, NO_SCOPE, name_scopes
 from pesto.reporting.show.screen import visible
 

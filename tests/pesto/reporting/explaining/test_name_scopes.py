@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pesto.reporting.explaining.name_scopes import common_scope, name_scopes, without_scope
-from pesto.reporting.show.plan_graph.plan_picture import _short
+from pesto.reporting.show.plan_graph import _short
 
 BERT = (
     "bert_1/backbone_1/table/Gather", "bert_1/backbone_1/layer_0/MatMul", "bert_1/backbone_1/layer_1/MatMul",

@@ -9,7 +9,7 @@ import pytest
 
 import pesto
 from pesto.core.plans.notebook import MOST_LANES
-from pesto.reporting.explaining.explain_api import ExplainContext
+from pesto.reporting.explaining.explanation import ExplainContext
 
 OPS = [
     {"name": "net/a", "bytes": 1000, "s": 1e-3},

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.core.errors import InputError, MismatchError, UsageError
-from pesto.reporting.explaining.diff_text import diff_object, diff_sentences
-from pesto.reporting.explaining.plan_diff import compare_plans, inversions
+from pesto.reporting.explaining.plan_diff import compare_plans, diff_object, diff_sentences, inversions
 from pesto.reporting.show.screen import visible
 
 ROW = [

@@ -1,6 +1,6 @@
 """What holds nothing is named together."""
 
-from pesto.reporting.show.facts.idle_devices import name_ranges
+from pesto.reporting.show.facts import name_ranges
 
 
 def test_devices_that_count_on_are_one():

@@ -14,8 +14,7 @@ from pesto.cli.main import VERBS, pesto
 from pesto.core.plans.orders import OrderWorth
 from pesto.planning.solving.flow import CANDIDATES
 from pesto.reporting.show.lines import COLUMNS, command, fact, paragraph
-from pesto.reporting.show.solve_glossary import LINES, WORDS
-from pesto.reporting.show.solve_report import _order, layers_lines
+from pesto.reporting.show.solve_report import LINES, WORDS, _order, layers_lines
 from pesto.verbs import api
 
 LONG = "layer_with_a_long_name/" * 12

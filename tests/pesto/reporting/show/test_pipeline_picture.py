@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 
 from benchmarks.chain_families import make_case
 from pesto.pipelining import schedules
-from pesto.reporting.show.pipelines import pipeline_chart
+from pesto.reporting.show import pipeline_chart
 from solvers.pipelining.any_allocation import back_to_back
 from solvers.pipelining.chain import SEND_FORWARD, Allocation, Machines
 
@@ -35,7 +35,7 @@ def test_many_thin_boxes_have_a_period_drawn_large(figure, devices):
     at = Allocation(device=np.arange(42) % devices, devices=devices)
     asked = schedules.PipelineRequest(chain=chain, machines=Machines.alike(devices))
     made = replace(schedules._measured(asked, "free", at, back_to_back(chain, at)), periodic=True)
-    top, large, below = figure(pipeline_chart.draw, asked, made).axes
+    top, large, below = figure(pipeline_chart.draw_pipeline, asked, made).axes
     periods = [dashed(axis) for axis in (top, large, below)]
     assert periods[0] == periods[1] == periods[2] and np.diff(periods[0]) == [made.pattern.T]
     begin, end = periods[0]
@@ -65,5 +65,5 @@ def test_lines_of_equal_values_do_not_hide_each_other(figure):
 @pytest.mark.parametrize(("most", "size"), [(3 * 2**30, "GiB"), (3 * 2**20, "MiB"), (3 * 2**10, "KiB"), (3, "KiB")])
 def test_bytes_have_a_unit_that_suits_them(most, size):
     """Of steps, whose bytes are told in GiB; those of a chain's file stay bytes."""
-    assert pipeline_chart._legible(pipeline_chart.OF_STEPS, most).size == size
-    assert pipeline_chart._legible(pipeline_chart.NATURAL, most) == pipeline_chart.NATURAL
+    assert pipeline_chart.OF_STEPS.legible(most).size == size
+    assert pipeline_chart.NATURAL.legible(most) == pipeline_chart.NATURAL

@@ -15,9 +15,8 @@ from pesto.cli.main import pesto as command
 from pesto.core.files import graph_file
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
-from pesto.reporting.show.plan_graph.boxes import BY, NODE, OP, SCOPE, Boxes, plan_boxes
-from pesto.reporting.show.plan_graph.plan_picture import LEAST, MOST, WIDTH, lay_out
-from pesto.reporting.show.plan_graph.scope_grouping import MOST_SCOPES
+from pesto.reporting.explaining.name_scopes import MOST_SCOPES
+from pesto.reporting.show.plan_graph import BY, LEAST, MOST, NODE, OP, SCOPE, WIDTH, Boxes, lay_out, plan_boxes
 
 QUICK = {"cluster": "v100x2-nvlink", "solver": "list", "search": False, "time_limit_s": 0}
 NAME = '" \\"é\\'

@@ -29,8 +29,7 @@ from pesto.core.settings import Settings
 from pesto.inputs.load import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.waits import TRANSFER, explain_waits
-from pesto.reporting.show.report.html_report import SCRIPTS, build_name_tree, html_report, since_alike, varints
-from pesto.reporting.show.report.plan_facts import ReportedPlan
+from pesto.reporting.show.html_report import SCRIPTS, ReportedPlan, build_name_tree, html_report, since_alike, varints
 from solvers.memory.usage import over_time
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -238,12 +237,12 @@ def test_names_are_data_and_only_the_page_s_own_script_may_run(graph: pesto.Grap
 
 def test_every_asset_is_installed_and_in_the_page() -> None:
     """The scripts of the folder are those of the page, each short enough to be read; the build is told to take them."""
-    folder = files("pesto.reporting.show.report") / "assets"
+    folder = files("pesto.reporting.show") / "assets"
     found = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir()}
     assert set(found) == {*SCRIPTS, "report.html", "report.css"}
     assert max(len(text.splitlines()) for text in found.values()) <= 400
     build: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert "reporting/show/report/assets/*" in build["package-data"]["pesto"]
+    assert "reporting/show/assets/*" in build["package-data"]["pesto"]
 
 
 def run(*words: object) -> Result:

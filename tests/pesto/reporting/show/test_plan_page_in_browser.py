@@ -19,8 +19,7 @@ from pesto.core.plans.orders import order_worth
 from pesto.core.settings import Settings
 from pesto.inputs.load import as_cluster_and_costs
 from pesto.planning.solving.flow import formulate
-from pesto.reporting.show.report.html_report import html_report
-from pesto.reporting.show.report.plan_facts import ReportedPlan
+from pesto.reporting.show.html_report import ReportedPlan, html_report
 
 pytestmark = [
     pytest.mark.slow,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.reporting.show.table import Column, Table, align_rows, escape_markdown, format_value, to_markdown
+from pesto.reporting.show.lines import Column, Table, align_rows, escape_markdown, format_value, to_markdown
 
 
 def test_columns_on_a_terminal_are_as_wide_as_their_widest_text() -> None:

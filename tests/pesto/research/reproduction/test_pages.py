@@ -4,12 +4,11 @@ import pytest
 
 from pesto.reporting.show import drawing
 from pesto.research.reproduction import thesis_pages, tofu_pages
-from pesto.research.reproduction.artefacts import ARTEFACTS
 from pesto.research.reproduction.cached_cells import CellResult, Found, WorkCell
 from pesto.research.reproduction.cell_lists import batches
-from pesto.research.reproduction.grids import Results, share
-from pesto.research.reproduction.printed_numbers import load_printed
-from pesto.research.reproduction.work import pardnn_runs, solves, spread, tofu_runs, toys
+from pesto.research.reproduction.grids import Results, load_printed, share
+from pesto.research.reproduction.results_folder import ARTEFACTS
+from pesto.research.reproduction.work import pardnn_runs, solves, tofu_runs, toys
 
 
 def found(cell: WorkCell) -> Found:
@@ -22,7 +21,7 @@ def found(cell: WorkCell) -> Found:
     }  # fmt: skip
     rivals = {name: {"step_s": (1.2 + k / 10) * step_s, "fits": k > 0} for k, name in enumerate(solves.RIVALS)}
     rows = {"gpu:0": [[0.0, 0.01], [0.02, 0.1]], "cpu:0/1": [[0.0, 0.01]], "gpu:0>gpu:1": [[0.01, 0.02]]}
-    curve = [0.01 * k for k in range(len(spread.LEVELS))]
+    curve = [0.01 * k for k in range(len(solves.LEVELS))]
     tables: dict[str, Found] = {
         "durations": {"ops": [100, 20, 3]},
         "solves": solved,
@@ -178,5 +177,5 @@ def test_work_is_named_by_functions_that_another_process_can_import() -> None:
     """A cell's work is a function of a module in the room of cells' work."""
     works = {cell.work for artefact in ARTEFACTS.values() for cell in artefact.cells()}
     for work in works:
-        module = next(m for m in (tofu_runs, pardnn_runs, solves, spread, toys) if m.__name__ == work.__module__)
+        module = next(m for m in (tofu_runs, pardnn_runs, solves, solves, toys) if m.__name__ == work.__module__)
         assert getattr(module, work.__name__) is work

@@ -15,8 +15,7 @@ from pesto.choosing.whatif.grid import accelerators
 from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.problem import TICK_S
-from pesto.research.reproduction import cell_lists, grids, pesto_figures, pesto_tables, versions
-from pesto.research.reproduction.artefacts import ARTEFACTS, choose_artefacts
+from pesto.research.reproduction import cell_lists, grids, pesto_pages, results_folder
 from pesto.research.reproduction.cached_cells import (
     CellResult,
     CellSettings,
@@ -24,11 +23,14 @@ from pesto.research.reproduction.cached_cells import (
     Key,
     ResultStore,
     WorkCell,
+    file_of,
+    graph_cells,
+    machine,
     missing_cells,
     run,
 )
-from pesto.research.reproduction.graph_steps import file_of, graph_cells, machine
-from pesto.research.reproduction.printed_numbers import PaperNumbers, load_printed
+from pesto.research.reproduction.grids import PaperNumbers, load_printed
+from pesto.research.reproduction.results_folder import ARTEFACTS, choose_artefacts
 from pesto.research.reproduction.work import solves, toys
 from pesto.research.reproduction.work.solves import _stripes
 from solvers import Options
@@ -100,16 +102,16 @@ def test_printed_numbers_are_read_strictly() -> None:
 
 def test_effort_is_steps_and_time_to_place_over_experts() -> None:
     """Table 3: half a step for 100 steps and 10 s to place, over 100 s of Expert; nothing to place is the ratio."""
-    assert pesto_tables.effort(0.5, 10.0, 1.0, 100) == pytest.approx(0.6)
-    assert pesto_tables.effort(0.7, 0.0, 1.0, 350_000) == pytest.approx(0.7)
+    assert pesto_pages.effort(0.5, 10.0, 1.0, 100) == pytest.approx(0.6)
+    assert pesto_pages.effort(0.7, 0.0, 1.0, 350_000) == pytest.approx(0.7)
 
 
 def test_the_papers_own_efforts_follow_from_its_minutes() -> None:
     """Placeto's 1.0008 is 50 minutes over 375 000 steps of 10 s, as the page says, not of the half second here."""
     it = load_printed()["table3"]
     minutes, steps = load_printed()["table2"].number("nasnet/6x148", "Placeto"), it.number("nasnet/6x148", "steps")
-    assert pesto_tables.effort(10.0, 60 * minutes, 10.0, steps) == pytest.approx(1.0008)
-    assert pesto_tables.effort(0.493, 60 * minutes, 0.493, steps) == pytest.approx(1.016, abs=5e-4)
+    assert pesto_pages.effort(10.0, 60 * minutes, 10.0, steps) == pytest.approx(1.0008)
+    assert pesto_pages.effort(0.493, 60 * minutes, 0.493, steps) == pytest.approx(1.016, abs=5e-4)
 
 
 def filled() -> grids.Results:
@@ -130,16 +132,16 @@ def filled() -> grids.Results:
 
 def test_baechi_is_the_best_of_its_methods_that_fits() -> None:
     """What runs out of memory is no rival, and what is saved is over the better of Expert and Baechi."""
-    assert pesto_tables.best_of_baechi(filled(), "nmt/2x1024") == ("m-sct", 0.9)
-    assert pesto_figures.savings(filled(), "nmt/2x1024") == pytest.approx((0.25, 1 / 6, 1 / 6))
-    row = pesto_tables.table3(filled(), load_printed()["table3"])[0].rows[0]
+    assert pesto_pages.best_of_baechi(filled(), "nmt/2x1024") == ("m-sct", 0.9)
+    assert pesto_pages.savings(filled(), "nmt/2x1024") == pytest.approx((0.25, 1 / 6, 1 / 6))
+    row = pesto_pages.table3(filled(), load_printed()["table3"])[0].rows[0]
     assert row == ("nmt/2x1024", "1000.0", "m-sct", "0.90", "0.75", "0.94", "-", "-", "0.89")
 
 
 def test_mean_savings_are_of_ratios() -> None:
     """A half and a double are no saving; what does not fit is not counted."""
-    assert pesto_figures.mean_saving([0.5, -1.0, None]) == pytest.approx(0.0)
-    assert pesto_figures.mean_saving([None]) is None
+    assert pesto_pages.mean_saving([0.5, -1.0, None]) == pytest.approx(0.0)
+    assert pesto_pages.mean_saving([None]) is None
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
@@ -199,11 +201,11 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
 
 def test_the_version_is_of_what_numbers_follow_from() -> None:
     """The rooms that only show are apart; the work of cells is not."""
-    assert all((versions.PACKAGES[0] / room).is_dir() for room in versions.APART)
-    assert {"planning/solving", "core/costs", "choosing/comparison"}.isdisjoint(versions.APART)
+    assert all((results_folder.PACKAGES[0] / room).is_dir() for room in results_folder.APART)
+    assert {"planning/solving", "core/costs", "choosing/comparison"}.isdisjoint(results_folder.APART)
     assert (
-        re.fullmatch(r"[0-9a-f]{10}", versions.results_version())
-        and versions.results_version() != versions.graphs_version()
+        re.fullmatch(r"[0-9a-f]{10}", results_folder.results_version())
+        and results_folder.results_version() != results_folder.graphs_version()
     )
 
 

@@ -13,7 +13,7 @@ from pesto.inputs.load import load_cluster, load_costs, load_shaped
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.research.reproduction.cached_cells import CellSettings
 from pesto.research.reproduction.cell_lists import RNN, TOFU_FAMILIES, WRN
-from pesto.research.reproduction.printed_numbers import load_printed
+from pesto.research.reproduction.grids import load_printed
 from pesto.research.reproduction.work import tofu_runs
 from pesto.research.reproduction.work.tofu_runs import lean_order
 from solvers.memory.usage import usage

@@ -13,13 +13,10 @@ from pesto.cli.main import pesto
 from pesto.core.errors import FileError
 from pesto.core.executing.executor import WorkItem, WorkResult
 from pesto.core.files import lock
-from pesto.research.study import store
-from pesto.research.study.cell_answer import REFUSED, CellAnswer
-from pesto.research.study.cells import cells_of
-from pesto.research.study.instance_cache import InstanceCache
-from pesto.research.study.run import runner
-from pesto.research.study.run import status as peek
-from pesto.research.study.run.execute import execute
+from pesto.research.study import runner, store
+from pesto.research.study import store as peek
+from pesto.research.study.cells import REFUSED, CellAnswer, cells_of
+from pesto.research.study.execute import InstanceCache, execute
 from pesto.research.study.spec import load_study
 from solvers import api
 from solvers.files import problem_json

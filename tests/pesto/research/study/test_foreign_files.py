@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pesto.core.errors import InputError
-from pesto.research.study import read_only_database, store
-from pesto.research.study.report import rows
-from pesto.research.study.run.status import peeked
+from pesto.research.study import store
+from pesto.research.study.report import runs
+from pesto.research.study.store import peeked
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT count(*) FROM n"
 """As many rows as anybody waits for."""
@@ -53,7 +53,7 @@ def test_what_a_study_is_not_made_of_is_refused_before_it_is_read(how, table: st
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for change in how:
             db.execute(change.format(table, column))
-    for reader in (peeked, rows.read, lambda path: store.opened(path).__enter__()):
+    for reader in (peeked, runs.read, lambda path: store.opened(path).__enter__()):
         with pytest.raises(InputError, match=r"not a study|no such column"):
             reader(path)
 
@@ -72,20 +72,20 @@ def test_what_never_ends_is_ended(tmp_path: Path) -> None:
     """Whatever a check of the schema may have missed: a small file has some millions of steps, and no more."""
     path = study(tmp_path / "s.sqlite")
     with pytest.raises(InputError, match="takes longer than any study of its size"):
-        read_only_database.read_consistently(path, lambda connection: connection.execute(ENDLESS).fetchone())
+        store.read_consistently(path, lambda connection: connection.execute(ENDLESS).fetchone())
 
 
 def test_a_signal_ends_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sent while SQLite works, to one who would wait for ever: KeyboardInterrupt, not an error of the file."""
     path = study(tmp_path / "s.sqlite")
-    monkeypatch.setattr(read_only_database, "STEPS", 10**15)
+    monkeypatch.setattr(store, "STEPS", 10**15)
 
     def read(connection: sqlite3.Connection) -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         connection.execute(ENDLESS).fetchone()
 
     with pytest.raises(KeyboardInterrupt):
-        read_only_database.read_consistently(path, read)
+        store.read_consistently(path, read)
 
 
 def test_a_large_study_is_read_within_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +99,6 @@ def test_a_large_study_is_read_within_its_steps(tmp_path: Path, monkeypatch: pyt
         db.executemany(result, [(key,) for key in keys])
         db.executemany("INSERT INTO traces VALUES (?, ?, 4, 1)", [(key, float(k)) for key in keys for k in range(5)])
         db.commit()
-    monkeypatch.setattr(read_only_database, "STEPS", 0)
-    monkeypatch.setattr(read_only_database, "STEPS_A_BYTE", read_only_database.STEPS_A_BYTE // 10)
-    assert peeked(path).tally.done == len(rows.read(path).cells) == count
+    monkeypatch.setattr(store, "STEPS", 0)
+    monkeypatch.setattr(store, "STEPS_A_BYTE", store.STEPS_A_BYTE // 10)
+    assert peeked(path).tally.done == len(runs.read(path).cells) == count

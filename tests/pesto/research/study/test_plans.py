@@ -6,8 +6,7 @@ from pesto.core.cluster import Path
 from pesto.core.settings import Settings
 from pesto.planning.solving import baselines, exact, flow
 from pesto.research.study.cells import StudyCell, TrainingInstance
-from pesto.research.study.instance_cache import TracedStep
-from pesto.research.study.run.planning import answered
+from pesto.research.study.execute import TracedStep, answered
 from solvers.result import Limit, Result, Status
 
 LINK = Path(latency_s=0.0, s_per_byte=1e-9)

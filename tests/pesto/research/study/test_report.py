@@ -14,8 +14,8 @@ import pytest
 
 from pesto.cli.main import main
 from pesto.core.errors import Exit, FileError, InputError
-from pesto.research.study import read_only_database, store
-from pesto.research.study.report import rows as report_rows
+from pesto.research.study import store
+from pesto.research.study.report import runs as report_rows
 from pesto.research.study.report import write
 from pesto.research.study.report.content import build_report
 from pesto.research.study.report.figures import comparison_figures
@@ -305,7 +305,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
                 db.commit()
         return names[-1]
 
-    assert read_only_database.read_consistently(path, read) == "changed"
+    assert store.read_consistently(path, read) == "changed"
     assert names == ["tiny", "changed"]
 
 
@@ -315,13 +315,13 @@ def test_a_file_that_always_changes_is_read_in_the_end(tmp_path: Path) -> None:
 
     def read(connection: sqlite3.Connection) -> str:
         seen.append(connection.execute("SELECT name FROM study").fetchone()[0])
-        if len(seen) <= read_only_database.TRIES:
+        if len(seen) <= store.TRIES:
             with closing(sqlite3.connect(path)) as db:
                 db.execute("UPDATE study SET name = ?", (f"{len(seen)}",))
                 db.commit()
         return seen[-1]
 
-    assert read_only_database.read_consistently(path, read) == f"{read_only_database.TRIES}"
+    assert store.read_consistently(path, read) == f"{store.TRIES}"
 
 
 @pytest.mark.parametrize(

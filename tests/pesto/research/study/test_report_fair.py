@@ -8,21 +8,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.reporting.show.table import Table, escape_markdown
-from pesto.research.study import cell_answer
+from pesto.reporting.show.lines import Table, escape_markdown
+from pesto.research.study import cells
 from pesto.research.study.report import pictures, write
-from pesto.research.study.report import rows as report_rows
+from pesto.research.study.report import runs as report_rows
 from pesto.research.study.report.content import Report, build_report
 from pesto.research.study.report.figures import MOST_LINES, comparison_figures, plan_figure
-from pesto.research.study.report.rows import CellRow, ProgressTrace, StudyRows
-from pesto.research.study.report.runs import FAILED, PLAN, StageRuns, comparable, group_runs
+from pesto.research.study.report.runs import (
+    FAILED,
+    PLAN,
+    CellRow,
+    ProgressTrace,
+    StageRuns,
+    StudyRows,
+    comparable,
+    group_runs,
+)
 from pesto.research.study.report.tables import measured_of, multiples, plans
-from pesto.research.study.report.text import DEFINITIONS
+from pesto.research.study.report.write import DEFINITIONS
 
 
 def cell(status: str, solver: str = "x", instance: str = "a", **more: Any) -> CellRow:
     """A cell with a limit of 10 s that took 1 s, on instance a."""
-    outcome = cell_answer.CellAnswer(
+    outcome = cells.CellAnswer(
         key=f"{solver}{instance}", status=status,
         limit_reason="", makespan=more.get("makespan"), lower_bound=more.get("bound", 0), bound_by="",
         start_makespan=more.get("start"), seconds=more.get("seconds", 1.0), version=more.get("version", ""), detail="",
@@ -154,9 +162,9 @@ def test_where_a_cell_ran_and_what_never_varies_is_no_measure() -> None:
 
 
 def test_one_list_of_failures_and_one_schema() -> None:
-    assert FAILED is cell_answer.FAILED
-    assert PLAN is cell_answer.PLAN
-    assert report_rows.SCHEMA is cell_answer.SCHEMA
+    assert FAILED is cells.FAILED
+    assert PLAN is cells.PLAN
+    assert report_rows.SCHEMA is cells.SCHEMA
 
 
 def test_a_file_that_was_renamed_stays_one_instance() -> None:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.reporting.show.table import Column, Table, to_csv
+from pesto.reporting.show.lines import Column, Table, to_csv
 from pesto.research.study.report import write
 from pesto.research.study.report.figures import Figure, FigureLine, Panel
-from pesto.research.study.report.text import queries
+from pesto.research.study.report.write import queries
 
 TABLES = """
 CREATE TABLE study (name, spec_json, created_by_version);

@@ -20,9 +20,9 @@ from pesto.cli.main import pesto
 from pesto.core.executing import ray_cluster
 from pesto.core.executing.executor import WorkFailure
 from pesto.core.executing.pool import Pool
+from pesto.research.study import runner
 from pesto.research.study.cells import cells_of
-from pesto.research.study.run import cell_work
-from pesto.research.study.run.cell_work import answer_of
+from pesto.research.study.runner import answer_of
 from pesto.research.study.spec import load_study
 
 SMALL = """
@@ -204,7 +204,7 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
         return alive(descendants(os.getpid()) - others)
 
     try:
-        workers.begin(cell_work.cell_work(cell))
+        workers.begin(runner.cell_work(cell))
         assert until(lambda: len(mine()) >= 3)
         below = mine()
         (worker,) = (p for p in below if b"pesto.core.executing.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
@@ -214,7 +214,7 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
         assert (lost.work.key, lost.detail) == (cell.key, "the worker ended: killed by SIGKILL")
         assert lost.seconds > 0
         assert until(lambda: not alive(below))
-        workers.begin(cell_work.cell_work(cell))
+        workers.begin(runner.cell_work(cell))
         assert until(lambda: len(mine()) >= 3)
     finally:
         workers.close()
@@ -265,10 +265,10 @@ class Endless:
 
 def begun(tmp_path, monkeypatch, executor):
     """The answer to a cell for which there is hardly any patience, with the cell."""
-    monkeypatch.setattr(cell_work, "patience_s", lambda _: 0.2)
+    monkeypatch.setattr(runner, "patience_s", lambda _: 0.2)
     (tmp_path / "study.toml").write_text(LONG)
     cell = cells_of(load_study(str(tmp_path / "study.toml")))[0]
-    executor.begin(cell_work.cell_work(cell))
+    executor.begin(runner.cell_work(cell))
     (outcome,) = executor.collect()
     answer = answer_of(outcome)
     assert (answer.key, answer.status) == (cell.key, "hung")

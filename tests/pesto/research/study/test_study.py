@@ -14,12 +14,9 @@ from pesto.cli.main import pesto
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.executing.executor import WorkFailure, WorkResult
 from pesto.core.files import lock
-from pesto.research.study import store
-from pesto.research.study.cell_answer import CellAnswer, ProgressPoint
-from pesto.research.study.cells import canonical, cells_of
-from pesto.research.study.instance_cache import InstanceCache
-from pesto.research.study.run import runner
-from pesto.research.study.run.execute import execute
+from pesto.research.study import runner, store
+from pesto.research.study.cells import CellAnswer, ProgressPoint, canonical, cells_of
+from pesto.research.study.execute import InstanceCache, execute
 from pesto.research.study.spec import load_study, study_names
 from solvers import api
 from solvers.base import SolverEntry

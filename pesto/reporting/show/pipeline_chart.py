@@ -1,4 +1,4 @@
-"""A pipeline as the classic diagram, and the least period over memory as a curve; needs matplotlib."""
+"""A pipeline as the usual diagram, and the least period over memory as a curve; needs matplotlib."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from pesto.core.quantities import size
 from pesto.pipelining.schedules import MOST_HALVES, ChainSchedule, PipelineRequest
 from pesto.pipelining.unrolled import Unrolled, unroll
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawing_style, figure_bytes
-from solvers.arrays import Bools, Floats, Ints
-from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain, Machines
+from solvers.arrays import Bools, Ints
+from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,16 @@ class ChartUnits(NamedTuple):
     """Names of the devices, in place of numbers."""
 
     def called(self, device: int) -> str:
-        """A device's name."""
+        """Return a device's name."""
         return self.names[device] if self.names else f"device {device}"
+
+    def legible(self, highest: float) -> "ChartUnits":
+        """Return smaller units of bytes than GiB where less than one of these is held."""
+        smaller = [("MiB", 2.0**20), ("KiB", 2.0**10)] if self.size == "GiB" and highest < self.one else []
+        for name, one in smaller:
+            if highest >= one or name == "KiB":
+                return self._replace(size=name, one=one)
+        return self
 
 
 NATURAL, OF_STEPS = ChartUnits(), ChartUnits("ms, as the chain has it", 1e6, "GiB", 2.0**30)
@@ -65,7 +73,7 @@ _STYLES = {
 }
 
 
-def draw(request: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
+def draw_pipeline(request: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
     """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
 
     Of a periodic schedule one period lies between dashed lines. The first 24 batches at most, of a periodic one so many
@@ -100,22 +108,15 @@ def draw(request: PipelineRequest, chosen: ChainSchedule, form: str, units: Char
             axis.xaxis.set_major_formatter(lambda tick, _: f"{tick / units.ticks:g}")
         _held(below, (request, chosen), seen.run, units)
         below.set_xlabel(units.time)
-        top.set_title(_title(chosen, seen.run, chosen.run, units), loc="left", fontsize=10)
-        # Caption that explains light and dark boxes.
+        word, period, step = units.time.partition(",")[0], float(chosen.period or 0), float(chosen.step or 0)
+        title = f"{chosen.name}: {period / units.ticks:.6g} {word} a batch, {step / units.ticks:.6g} {word} for "
+        drawn, batches = seen.run.batches, chosen.run.batches
+        some = "" if drawn == batches else f" (the first {drawn})" if drawn < batches else f" ({drawn} are drawn)"
+        top.set_title(f"{title}{batches}{some}", loc="left", fontsize=10)
         backward = "lightest its weights' gradients" if (seen.run.kind == WEIGHT_GRADIENT).any() else ""
         shades = "light is forward, dark backward" + (f", {backward}" if backward else "")
         top.set_title(shades, loc="right", fontsize=8, color=GREY)
         return figure_bytes(canvas, form, _MADE_BY)
-
-
-def _title(chosen: ChainSchedule, drawn: Unrolled, run: Unrolled, units: ChartUnits) -> str:
-    word, period, step = units.time.partition(",")[0], float(chosen.period or 0), float(chosen.step or 0)
-    said = (
-        f"{chosen.name}: {period / units.ticks:.6g} {word} a batch, {step / units.ticks:.6g} {word} for {run.batches}"
-    )
-    if drawn.batches == run.batches:
-        return said
-    return said + (f" (the first {drawn.batches})" if drawn.batches < run.batches else f" ({drawn.batches} are drawn)")
 
 
 class _DrawnSchedule(NamedTuple):
@@ -142,18 +143,14 @@ def _seen(request: PipelineRequest, chosen: ChainSchedule, run: Unrolled) -> _Dr
     period = _steady(wide, pattern.T)
     if period is None:
         raise RuntimeError("a period is full where the last of so many batches begins")
-    return _DrawnSchedule(wide if len(wide.start) <= _MOST_BOXES else drawn, period, _between(wide, *period))
+    # Large are the operations from half a period before these ticks to half a period after them.
+    margin = (period[1] - period[0]) // 2
+    large = _those(wide, (wide.finish > period[0] - margin) & (wide.start < period[1] + margin))
+    return _DrawnSchedule(wide if len(wide.start) <= _MOST_BOXES else drawn, period, large)
 
 
 def _first(run: Unrolled, many: int) -> Unrolled:
-    """Its first batches alone."""
     return replace(_those(run, run.batch < many), batches=many)
-
-
-def _between(run: Unrolled, begin: int, end: int) -> Unrolled:
-    """Select operations from half a period before these ticks to half a period after them."""
-    margin = (end - begin) // 2
-    return _those(run, (run.finish > begin - margin) & (run.start < end + margin))
 
 
 def _those(run: Unrolled, kept: Bools) -> Unrolled:
@@ -233,7 +230,6 @@ def _steady(run: Unrolled, ticks: int) -> tuple[int, int] | None:
 
 
 def _held(axis: "Axes", of: tuple[PipelineRequest, ChainSchedule], run: Unrolled, units: ChartUnits) -> None:
-    """Weights and activations of each device over time."""
     request, chosen = of
     chain, stages = request.chain, chosen.rows
     curves = []
@@ -244,41 +240,24 @@ def _held(axis: "Axes", of: tuple[PipelineRequest, ChainSchedule], run: Unrolled
         ends = mine & (run.kind == last)
         ticks = np.concatenate([run.start[begins], run.finish[ends]])
         change = np.concatenate([chain.activation[run.layer[begins]], -chain.activation[run.layer[ends]]])
-        curves.append((device, *_stepped(ticks, change, _weights(chain, chosen, device), run.step)))
+        if chosen.shared is not None:
+            weights = int(chain.weights[chosen.shared.homes == device].sum())
+        else:
+            own = stages[stages[:, 2] == device].tolist()
+            weights = sum(int(chain.weights[first : last + 1].sum()) for first, last, _ in own)
+        at, where = np.unique(ticks, return_inverse=True)
+        held = weights + np.cumsum(np.bincount(where, change, len(at)))
+        x = np.concatenate([[0], at, [run.step]]).astype(float)
+        curves.append((device, x, np.concatenate([[weights], held, held[-1:]]).astype(float)))
     highest = max(float(y.max()) for _, _, y in curves)
-    units = _legible(units, highest)
+    units = units.legible(highest)
     for number, (device, x, y) in enumerate(curves):
-        axis.step(
-            x,
-            y / units.one,
-            where="post",
-            linewidth=1.0,
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=_LINES[number // len(COLOURS) % len(_LINES)],
-            label=units.called(device),
-        )
+        colour, line = COLOURS[number % len(COLOURS)], _LINES[number // len(COLOURS) % len(_LINES)]
+        name = units.called(device)
+        axis.step(x, y / units.one, where="post", linewidth=1.0, color=colour, linestyle=line, label=name)
     axis.set_ylim(0, 1.15 * highest / units.one if highest > 0 else None)
-    _limits(axis, request.machines, stages, units)
-    axis.set_ylabel(f"weights and\nactivations, {units.size}", fontsize=8)
-    axis.tick_params(labelsize=8)
-    if request.devices <= len(COLOURS) * len(_LINES):
-        axis.legend(fontsize=7, frameon=False, ncols=8, loc="lower right", bbox_to_anchor=(1, 1), handlelength=3)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-
-
-def _legible(units: ChartUnits, limit: float) -> ChartUnits:
-    """Smaller units of bytes than GiB where less than one of these is held."""
-    smaller = [("MiB", 2.0**20), ("KiB", 2.0**10)] if units.size == "GiB" and limit < units.one else []
-    for name, one in smaller:
-        if limit >= one or name == "KiB":
-            return units._replace(size=name, one=one)
-    return units
-
-
-def _limits(axis: "Axes", machines: Machines, stages: Ints, units: ChartUnits) -> None:
-    """Dotted: the bytes of equal devices, or of each in its colour; in words where they are beyond the axis."""
-    limits = machines.limits
+    # Dotted: the bytes of equal devices, or of each in its colour; in words where they are beyond the axis.
+    limits = request.machines.limits
     same, beyond = len(set(limits)) == 1, list[int]()
     for number, device in enumerate(_devices(stages)[: 1 if same else None]):
         colour = INK if same else COLOURS[number % len(COLOURS)]
@@ -291,26 +270,17 @@ def _limits(axis: "Axes", machines: Machines, stages: Ints, units: ChartUnits) -
         least, most = (f"{each} bytes" if units.one == 1 else size(each) for each in (min(beyond), max(beyond)))
         text = least if least == most else f"{least} to {most}"
         axis.set_title(f"a device may hold {text}", loc="left", fontsize=8, color=GREY)
+    axis.set_ylabel(f"weights and\nactivations, {units.size}", fontsize=8)
+    axis.tick_params(labelsize=8)
+    if request.devices <= len(COLOURS) * len(_LINES):
+        axis.legend(fontsize=7, frameon=False, ncols=8, loc="lower right", bbox_to_anchor=(1, 1), handlelength=3)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
 
 
 def _devices(stages: Ints) -> list[int]:
     """Those that have stages, by the first of each: where each has one, that is the colour of its boxes."""
     return list(dict.fromkeys(stages[:, 2].tolist()))
-
-
-def _weights(chain: Chain, chosen: ChainSchedule, device: int) -> int:
-    """Bytes of variables on a device."""
-    if chosen.shared is not None:
-        return int(chain.weights[chosen.shared.homes == device].sum())
-    rows = chosen.rows[chosen.rows[:, 2] == device].tolist()
-    return sum(int(chain.weights[first : last + 1].sum()) for first, last, _ in rows)
-
-
-def _stepped(ticks: Ints, change: Ints, base: int, end: int) -> tuple[Floats, Floats]:
-    """Bytes held from each tick on."""
-    at, where = np.unique(ticks, return_inverse=True)
-    held = base + np.cumsum(np.bincount(where, change, len(at)))
-    return np.concatenate([[0], at, [end]]).astype(float), np.concatenate([[base], held, held[-1:]]).astype(float)
 
 
 def draw_curve(

@@ -1,1 +1,0 @@
-"""Pipelines: page, diagram and curve."""

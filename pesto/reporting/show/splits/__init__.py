@@ -1,1 +1,0 @@
-"""Splits: page of one op, tables of variables, and a picture of the parts."""
