@@ -44,7 +44,7 @@ def _engine(module: str, attribute: str, *, lives: bool = False) -> SolverEntry:
 
 SOLVERS: dict[str, SolverEntry] = {
     "auto": SolverEntry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True, lives=True),
-    "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc_program"),
+    "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc"),
     "cplex": _milp("cplex", "cplex", optional=True),
     "cpsat": _engine("solvers.cpsat.solver", "CpSat", lives=True),
     "cpsat-windows": _engine("solvers.cpsat.solver", "CpSatWindows"),

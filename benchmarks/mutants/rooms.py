@@ -48,7 +48,7 @@ ROOMS = {
             "tests/solvers/milp/test_printed.py",
         ),
     ),
-    "printed": Room(modules=("solvers/milp/printed",), tests=("tests/solvers/milp/test_printed.py",)),
+    "printed": Room(modules=("solvers/milp/printed_form.py",), tests=("tests/solvers/milp/test_printed.py",)),
     "tight": Room(
         modules=("solvers/milp/tight",),
         tests=(

@@ -29,41 +29,13 @@ class ChainLoadResult(NamedTuple):
     """True if weights have no room."""
 
 
-class _Model(NamedTuple):
-    cp: Any
-    on: list[list[Any]]
-    """[L][P] whether a layer is on a device."""
-    most: Any
-    """Ticks of the busiest."""
-
-
 def spread(given: dict[str, Any]) -> ChainLoadResult:
-    """The best that is found, of arrays by name; RuntimeError when CP-SAT refuses the model.
+    """Return the best allocation found for arrays by name. Raise RuntimeError when CP-SAT refuses the model.
 
     `loads` [P, L] on each device, of `memory` [P] bytes; `weights` [L]; `transfers` [K, L - 1] on each kind of `link`,
     [P, P]; `kind` [P], one number for devices that are alike; `start` [L], an allocation or all UNANSWERED; `least` and
     `most` ticks, known bounds of the optimum; `seconds` and `seed`.
     """
-    model = _build(given)
-    for layer, device in enumerate(given["start"].tolist()):
-        for d, on in enumerate(model.on[layer]):
-            if device != UNANSWERED:
-                model.cp.add_hint(on, d == device)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = int(given["seed"])
-    solver.parameters.max_time_in_seconds = float(given["seconds"])
-    found = solver.solve(model.cp)
-    if found == cp_model.MODEL_INVALID:
-        raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
-    if found not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        none = np.full(len(model.on), UNANSWERED)
-        return ChainLoadResult(none, int(given["least"]), infeasible=found == cp_model.INFEASIBLE)
-    device = [[solver.value(on) for on in row].index(1) for row in model.on]
-    return ChainLoadResult(ints(device), int(np.ceil(solver.best_objective_bound - 1e-6)), infeasible=False)
-
-
-def _build(given: dict[str, Any]) -> _Model:
     loads, weights, memory, kind = (given[name].tolist() for name in ("loads", "weights", "memory", "kind"))
     devices = range(len(loads))
     cp = cp_model.CpModel()
@@ -87,16 +59,31 @@ def _build(given: dict[str, Any]) -> _Model:
                 cp.add_bool_or(~on[layer][d], ~on[layer + 1][e], cut)
         cp.add(sum(transfers[layer] * cut for layer, cut in crossed.items()) <= most)
     cp.minimize(most)
-    return _Model(cp, on, most)
+    for row, start in zip(on, given["start"].tolist(), strict=True):
+        for d, literal in enumerate(row):
+            if start != UNANSWERED:
+                cp.add_hint(literal, d == start)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = int(given["seed"])
+    solver.parameters.max_time_in_seconds = float(given["seconds"])
+    status = solver.solve(cp)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {cp.validate()}")
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        none = np.full(len(on), UNANSWERED)
+        return ChainLoadResult(none, int(given["least"]), infeasible=status == cp_model.INFEASIBLE)
+    device = [[solver.value(literal) for literal in row].index(1) for row in on]
+    return ChainLoadResult(ints(device), int(np.ceil(solver.best_objective_bound - 1e-6)), infeasible=False)
 
 
 def main() -> None:
-    """Arrays in, arrays out."""
+    """Read arrays from standard input and write the answer's to standard output."""
     with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
         given = dict(file)
-    told = io.BytesIO()
-    np.savez(told, **spread(given)._asdict())
-    sys.stdout.buffer.write(told.getvalue())
+    answer = io.BytesIO()
+    np.savez(answer, **spread(given)._asdict())
+    sys.stdout.buffer.write(answer.getvalue())
 
 
 if __name__ == "__main__":

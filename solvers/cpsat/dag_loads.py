@@ -15,27 +15,11 @@ from solvers.arrays import Ints
 
 
 def spread(given: dict[str, Any]) -> tuple[Ints, int]:
-    """[m] devices, the start's where nothing better is found, and a bound; RuntimeError when the model is refused.
+    """Return [m] devices, the start's where none is better, and a bound. Raise RuntimeError when the model is refused.
 
     `loads`, `weights` [m], `one`, `two`, `ticks` [q] of edges; `devices`, of `memory` bytes each; `start` [m], whose
     busiest has `most` ticks; `least`, a known bound; `seconds`, `workers` and `seed`.
     """
-    cp, on = _build(given)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = int(given["workers"])
-    solver.parameters.random_seed = int(given["seed"])
-    solver.parameters.max_time_in_seconds = float(given["seconds"])
-    found = solver.solve(cp)
-    if found == cp_model.MODEL_INVALID:
-        raise RuntimeError(f"CP-SAT refuses the model: {cp.validate()}")
-    bound = max(int(given["least"]), int(np.ceil(solver.best_objective_bound - 1e-6)))
-    if found not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return given["start"], int(given["most"]) if found == cp_model.INFEASIBLE else bound
-    return np.array([[solver.value(one) for one in row].index(1) for row in on]), bound
-
-
-def _build(given: dict[str, Any]) -> tuple[cp_model.CpModel, list[list[cp_model.IntVar]]]:
-    """The program, and [m][d] whether a knot is on a device."""
     cp = cp_model.CpModel()
     devices = range(int(given["devices"]))
     loads, weights, start = (given[name].tolist() for name in ("loads", "weights", "start"))
@@ -60,16 +44,26 @@ def _build(given: dict[str, Any]) -> tuple[cp_model.CpModel, list[list[cp_model.
         cp.add(sum(busy) <= most)
         cp.add(sum(held * row[d] for held, row in zip(weights, on, strict=True)) <= int(given["memory"]))
     cp.minimize(most)
-    return cp, on
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = int(given["workers"])
+    solver.parameters.random_seed = int(given["seed"])
+    solver.parameters.max_time_in_seconds = float(given["seconds"])
+    status = solver.solve(cp)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {cp.validate()}")
+    bound = max(int(given["least"]), int(np.ceil(solver.best_objective_bound - 1e-6)))
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return given["start"], int(given["most"]) if status == cp_model.INFEASIBLE else bound
+    return np.array([[solver.value(one) for one in row].index(1) for row in on]), bound
 
 
 def main() -> None:
-    """Arrays in, arrays out."""
+    """Read arrays from standard input and write the answer's to standard output."""
     with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
         device, bound = spread(dict(file))
-    told = io.BytesIO()
-    np.savez(told, device=device, bound=np.array(bound))
-    sys.stdout.buffer.write(told.getvalue())
+    answer = io.BytesIO()
+    np.savez(answer, device=device, bound=np.array(bound))
+    sys.stdout.buffer.write(answer.getvalue())
 
 
 if __name__ == "__main__":

@@ -4,22 +4,140 @@ Several neighbourhoods are searched at a time, one a thread, and their outcomes 
 were drawn, so a number of rounds does the same on every machine, however fast its cores. Source: Shaw, "Using
 Constraint Programming and Local Search Methods to Solve Vehicle Routing Problems" (1998), for the scheme; the choice of
 kinds follows Ropke and Pisinger (2006).
+
+`Neighbours` chooses the tasks to set free next: kinds of neighbourhoods, their sizes, and how often each is drawn.
 """
 
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.cpsat.cut import FreeTasks, ScheduleCut
-from solvers.cpsat.neighbours import Neighbours
 from solvers.cpsat.timeline import ActivityTimeline, network_of, timeline_of
-from solvers.cpsat.window import Window
+from solvers.cpsat.window import FreeTasks, ScheduleCut, Window
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
+
+_FIRST, _LEAST = 20.0, 4.0
+"""Tasks of a neighbourhood, at first and at least."""
+_GROW, _SHRINK = 1.04, 0.96
+"""How the size of a kind follows each of its neighbourhoods that was searched to its end, and each that was not."""
+_MEMORY = 0.95
+"""Weight of a kind's past after its next neighbourhood (decay factor)."""
+_EVEN = 0.2
+"""Share of the draws that all kinds divide evenly."""
+_NEAR = 4
+"""Steps along edges up to which tasks are near each other."""
+
+Draw = Callable[[ActivityTimeline, int, np.random.Generator], list[int]]
+"""Chooses about so many tasks."""
+
+
+class NeighbourhoodKind(NamedTuple):
+    """One way to choose tasks."""
+
+    draw: Draw
+    moving: bool = True
+    """True if their units may move, or only their order change."""
+    pair: bool = False
+    """True if only units at two of the locations may move, and only between these."""
+
+
+def period(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
+    """Tasks that start one after the other, whatever their device."""
+    order = sorted(range(timeline.tasks), key=timeline.rank)
+    # As often at either end as anywhere else.
+    first = int(rng.integers(-(size // 2), len(order) - size // 2))
+    first = max(0, min(first, len(order) - size))
+    return order[first : first + size]
+
+
+def surroundings(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
+    """Tasks near a critical one, in time and along edges, by weights drawn anew each time."""
+    n, centre = timeline.tasks, int(rng.choice(timeline.critical))
+    middle = (np.array(timeline.start[:n]) + np.array(timeline.finish[:n])) / 2
+    apart = np.abs(middle - middle[centre]) / max(1, timeline.makespan)
+    steps = np.full(n, 2.0 * _NEAR)
+    network, ring, seen = timeline.network, [centre], {centre}
+    for step in range(_NEAR + 1):
+        steps[ring] = step
+        around = {j for i in ring for j, _ in (*network.inputs[i], *network.outputs[i])}
+        ring = sorted(around - seen)
+        seen.update(ring)
+    score = rng.uniform(5.0, 40.0) * apart + rng.uniform(0.0, 1.0) * steps + 0.5 * rng.random(n)
+    return np.argsort(score, kind="stable")[:size].tolist()
+
+
+def relatives(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
+    """Return all tasks of some units that exchange payloads, whenever they run: the way to move a group of tasks."""
+    network = timeline.network
+    seeds = timeline.critical if rng.random() < 0.5 else range(timeline.tasks)
+    unit = network.unit[int(rng.choice(seeds))]
+    found, units, border = list[int](), {unit}, [unit]
+    while border and len(found) < size:
+        unit = border.pop(int(rng.integers(len(border))))
+        found += network.members[unit]
+        around = {network.unit[j] for i in network.members[unit] for j, _ in (*network.inputs[i], *network.outputs[i])}
+        border += sorted(around - units)
+        units |= around
+    return found
+
+
+KINDS = {
+    "period": NeighbourhoodKind(period),
+    "pair": NeighbourhoodKind(period, pair=True),
+    "order": NeighbourhoodKind(period, moving=False),
+    "surroundings": NeighbourhoodKind(surroundings),
+    "relatives": NeighbourhoodKind(relatives),
+}
+
+
+class _KindStatistics:
+    """Success statistics of a kind."""
+
+    def __init__(self) -> None:
+        self.size, self.gain, self.effort = _FIRST, 1.0, 1.0
+
+
+class Neighbours:
+    """Draws neighbourhoods, more often of kinds that pay. The same seed and outcomes give the same draws."""
+
+    def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(KINDS)) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._records = {name: _KindStatistics() for name in kinds}
+
+    def draw(self, timeline: ActivityTimeline) -> tuple[str, FreeTasks]:
+        """Return a kind and what it sets free; the timeline has a task."""
+        places = sorted(set(timeline.at))
+        names = [name for name in self._records if len(places) > 2 or not KINDS[name].pair]
+        paid = np.array([self._records[name].gain / self._records[name].effort for name in names])
+        share = _EVEN / len(names) + (1 - _EVEN) * paid / paid.sum()
+        name = names[int(self._rng.choice(len(names), p=share / share.sum()))]
+        kind, size = KINDS[name], max(int(self._records[name].size), 1)
+        tasks = frozenset(kind.draw(timeline, min(size, timeline.tasks), self._rng))
+        if not kind.moving:
+            return name, FreeTasks(tasks, frozenset())
+        # The units that have a choice, and all of whose tasks are among these.
+        network = timeline.network
+        touched = {network.unit[i] for i in tasks}
+        units = frozenset(u for u in touched if len(network.places[u]) > 1 and tasks.issuperset(network.members[u]))
+        if not kind.pair:
+            return name, FreeTasks(tasks, units)
+        two = frozenset(self._rng.choice(places, 2, replace=False).tolist())
+        there = frozenset(u for u in units if timeline.at[network.members[u][0]] in two)
+        return name, FreeTasks(tasks, there, two)
+
+    def learn(self, name: str, *, closed: bool, better: bool, effort: float) -> None:
+        """Take in how a neighbourhood of a kind went: searched to its end, a better schedule found, at which effort."""
+        record = self._records[name]
+        record.size = max(_LEAST, record.size * (_GROW if closed else _SHRINK))
+        record.gain = _MEMORY * record.gain + better
+        record.effort = _MEMORY * record.effort + effort
+
 
 EFFORT = 0.03
 """Deterministic seconds of CP-SAT a neighbourhood."""
@@ -75,17 +193,15 @@ class Descent:
                 if not pending:  # the clock has run out meanwhile
                     break
                 name, future = pending.popleft()
-                self._take(name, future.result(), found)
-
-    def _take(self, name: str, outcome: NeighbourhoodResult, found: Callable[[Schedule], None]) -> None:
-        better = outcome.schedule is not None and outcome.schedule.makespan < self.best.makespan
-        self.idle = 0 if better else self.idle + 1
-        self.effort += outcome.effort
-        self._neighbours.learn(name, closed=outcome.closed, better=better, effort=outcome.effort)
-        if outcome.schedule is not None and better:
-            self.best = outcome.schedule
-            self._timeline = timeline_of(self._timeline.network, self.best)
-            found(self.best)
+                outcome = future.result()
+                better = outcome.schedule is not None and outcome.schedule.makespan < self.best.makespan
+                self.idle = 0 if better else self.idle + 1
+                self.effort += outcome.effort
+                self._neighbours.learn(name, closed=outcome.closed, better=better, effort=outcome.effort)
+                if outcome.schedule is not None and better:
+                    self.best = outcome.schedule
+                    self._timeline = timeline_of(self._timeline.network, self.best)
+                    found(self.best)
 
 
 def search(timeline: ActivityTimeline, free: FreeTasks, seed: int, clock: Callable[[], float]) -> NeighbourhoodResult:
@@ -99,26 +215,18 @@ def search(timeline: ActivityTimeline, free: FreeTasks, seed: int, clock: Callab
         window = Window(cut, timeline.makespan - 1, clock)
     except TimeoutError:
         return NeighbourhoodResult(None, False, 0.0)
-    solver = _solver(seed, max(_LEAST_S, min(seconds, clock())))
-    found = solver.solve(window.cp)
-    if found == cp_model.MODEL_INVALID:
-        raise RuntimeError(f"CP-SAT refuses the model: {window.cp.validate()}")
-    schedule = None
-    if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        schedule = rebuild(timeline.network.problem, window.answer(solver.value))
-    effort = _OVERHEAD + float(solver.deterministic_time)
-    return NeighbourhoodResult(schedule, found in (cp_model.OPTIMAL, cp_model.INFEASIBLE), effort)
-
-
-def _solver(seed: int, seconds: float) -> Any:
     solver = cp_model.CpSolver()
     p = solver.parameters
-    p.num_workers = 1
-    p.random_seed = seed
-    p.max_deterministic_time = EFFORT
-    p.max_time_in_seconds = seconds
+    p.num_workers, p.random_seed = 1, seed
+    p.max_deterministic_time, p.max_time_in_seconds = EFFORT, max(_LEAST_S, min(seconds, clock()))
     # Measured on 50 neighbourhoods of five problems at equal effort: 36 are searched to their end, 27 by default.
-    p.linearization_level = 0
-    p.cp_model_probing_level = 0
+    p.linearization_level = p.cp_model_probing_level = 0
     p.use_precedences_in_disjunctive_constraint = False
-    return solver
+    status = solver.solve(window.cp)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {window.cp.validate()}")
+    schedule = None
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        schedule = rebuild(timeline.network.problem, window.answer(solver.value))
+    effort = _OVERHEAD + float(solver.deterministic_time)
+    return NeighbourhoodResult(schedule, status in (cp_model.OPTIMAL, cp_model.INFEASIBLE), effort)

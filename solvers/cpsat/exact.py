@@ -1,22 +1,21 @@
-"""One run of CP-SAT on the whole interval model, between what is known and a limit, with its log."""
+"""Runs of CP-SAT on the whole interval model: between what is known and a limit, or for anything shorter at all."""
 
 import math
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from itertools import combinations
+from typing import NamedTuple
 
 from ortools.sat.python import cp_model
 
 from solvers.base import SolveMonitor
 from solvers.bounds.windows import informed
 from solvers.cpsat.lives import add_lives
-from solvers.cpsat.model import IntervalModel, build
+from solvers.cpsat.model import IntervalModel, add_hint, build, rough_schedule
 from solvers.cpsat.scale import Scaled
-from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.memory.usage import fits
-from solvers.result import Options
+from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
 
@@ -81,29 +80,39 @@ def exact(watch: SolveMonitor, scaled: Scaled, leg: RunLimits) -> RunOutcome:
     # A clock would make deterministic runs differ.
     knowing = math.inf if watch.options.deterministic else began + _KNOWING * leg.seconds
     built_by = began + _BUILDING * max(leg.seconds, watch.clock_s)
+
+    def check() -> None:
+        if time.monotonic() >= built_by:
+            raise TimeoutError("the model is too large to be built within the limit")
+
     try:
-        model = _model(scaled, watch.known, leg.hint, knowing if leg.thorough else -math.inf, partial(_check, built_by))
+        model = _model(scaled, watch.known, leg.hint, knowing if leg.thorough else -math.inf, check)
     except TimeoutError as late:
         return RunOutcome(complete=False, infeasible=False, effort=0.0, clocked=True, detail=str(late))
-    solver = _solver(watch.options, leg, ends - time.monotonic())
+    solver, options = cp_model.CpSolver(), watch.options
+    p = solver.parameters
+    p.num_workers, p.random_seed = options.workers, options.seed
+    # CP-SAT has been seen to abort when it is stopped as it begins.
+    p.max_time_in_seconds = max(0.05, ends - time.monotonic())
+    p.relative_gap_limit = options.gap
+    p.stop_after_first_solution = leg.first
+    p.log_search_progress, p.log_to_stdout = True, False
+    if options.deterministic:
+        p.interleave_search = True
+        p.max_deterministic_time = leg.effort
     solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
     solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
     # Which of several threads' solutions a callback hears first is up to the scheduler of the machine.
     hears = None if watch.options.deterministic else _Incumbents(model, watch, scaled)
-    found = solver.solve(model.cp, hears)
-    if found == cp_model.MODEL_INVALID:
+    status = solver.solve(model.cp, hears)
+    if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
-    if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         _tell(watch, scaled, rough_schedule(model, solver.value))
         watch.better_bound(scaled.bound(_whole(solver.best_objective_bound, scaled.horizon)))
     effort = float(solver.deterministic_time)
-    clocked = found not in _ENDED and not leg.first and effort < leg.effort
-    return RunOutcome(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
-
-
-def _check(built_by: float) -> None:
-    if time.monotonic() >= built_by:
-        raise TimeoutError("the model is too large to be built within the limit")
+    clocked = status not in _ENDED and not leg.first and effort < leg.effort
+    return RunOutcome(status in _ENDED, status == cp_model.INFEASIBLE, effort, clocked)
 
 
 def _tell(watch: SolveMonitor, scaled: Scaled, rough: Schedule) -> None:
@@ -116,9 +125,9 @@ def _tell(watch: SolveMonitor, scaled: Scaled, rough: Schedule) -> None:
 
 
 def _model(
-    scaled: Scaled, found: tuple[Schedule | None, int], hint: bool, knowing: float, check: Callable[[], None]
+    scaled: Scaled, best_known: tuple[Schedule | None, int], hint: bool, knowing: float, check: Callable[[], None]
 ) -> IntervalModel:
-    best, bound = found
+    best, bound = best_known
     first = None if best is None else scaled.coarse(best)
     most = scaled.horizon if first is None else first.makespan
     # Always known for a schedule of that length: there is one.
@@ -129,22 +138,6 @@ def _model(
     if first is not None and hint:
         add_hint(model, first)
     return model
-
-
-def _solver(options: Options, leg: RunLimits, seconds: float) -> Any:
-    solver = cp_model.CpSolver()
-    p = solver.parameters
-    p.num_workers = options.workers
-    p.random_seed = options.seed
-    # CP-SAT has been seen to abort when it is stopped as it begins.
-    p.max_time_in_seconds = max(0.05, seconds)
-    p.relative_gap_limit = options.gap
-    p.stop_after_first_solution = leg.first
-    p.log_search_progress, p.log_to_stdout = True, False
-    if options.deterministic:
-        p.interleave_search = True
-        p.max_deterministic_time = leg.effort
-    return solver
 
 
 def _whole(bound: float, horizon: int) -> int:
@@ -162,3 +155,51 @@ class _Incumbents(cp_model.CpSolverSolutionCallback):
     def on_solution_callback(self) -> None:
         """Called by CP-SAT for each better solution."""
         _tell(self._watch, self._scaled, rough_schedule(self._model, self.value))
+
+
+_LEAST_S = 0.02
+"""Seconds that are too few for a search: CP-SAT has been seen to abort when it is stopped as it begins."""
+
+
+def shorter(
+    problem: Problem, start: Schedule, *, effort: float, seconds: float = math.inf, seed: int = 0
+) -> tuple[Schedule | None, bool]:
+    """Return a valid schedule that is shorter than a valid one, None if none was found; whether all was looked at.
+
+    Links are first come, first served. effort: CP-SAT's deterministic seconds at most. RuntimeError when it refuses the
+    model.
+    """
+    if start.makespan < 1 or seconds < _LEAST_S:
+        return None, start.makespan < 1
+    model = build(problem, least=0, most=start.makespan - 1)
+    # Transfers that share a link start in the order in which their producers end.
+    cp, on = model.cp, defaultdict[int, set[int]](set)
+    for number, crossing in enumerate(model.crossings):
+        for sources, _ in crossing.variants:
+            for link in model.problem.holds[sources[0], crossing.to].tolist():
+                on[link].add(number)
+    on.pop(-1, None)
+    for one, two in sorted({pair for sharing in on.values() for pair in combinations(sorted(sharing), 2)}):
+        a, b = model.crossings[one], model.crossings[two]
+        i, j = (int(model.problem.producer[c.payload]) for c in (a, b))
+        if i != j:
+            before, first, second = cp.new_bool_var(""), model.end[i], model.end[j]
+            for literal, early, late, x, y in ((before, first, second, a, b), (~before, second, first, b, a)):
+                there = [literal, a.present, b.present]
+                cp.add(early <= late).only_enforce_if(there)
+                cp.add(x.start <= y.start).only_enforce_if(there)
+    add_hint(model, start)
+    solver = cp_model.CpSolver()
+    p = solver.parameters
+    p.num_workers, p.random_seed = 1, seed
+    p.max_deterministic_time, p.max_time_in_seconds = effort, min(seconds, 1e9)
+    # As measured for the windows of `solvers.cpsat.descent`.
+    p.linearization_level = p.cp_model_probing_level = 0
+    p.use_precedences_in_disjunctive_constraint = False
+    status = solver.solve(model.cp)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
+    closed = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None, closed
+    return rebuild(problem, rough_schedule(model, solver.value)), closed

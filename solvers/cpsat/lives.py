@@ -85,19 +85,16 @@ class _Location:
                 else:
                     self.sends[self.brings[crossing.payload]].append(crossing)
         self.end: dict[_BufferRow, Expression] = {}
-        self._rows()
+        """By row that there may be: its end, no sooner than its uses'."""
+        for buffer, maker in enumerate(self.maker):
+            if self.here(maker) is not None:
+                self._row(_BufferRow(buffer, -1, place), model.end[maker], self.here(maker))
+        for payload, crossing in self.copies.items():
+            self._row(_BufferRow(self.brings[payload], payload, place), crossing.arrival, crossing.present)
 
     def here(self, task: int) -> Literal | None:
         """Return the literal of a task being at the location; None if it cannot be there."""
         return self.model.at[task].get(self.place)
-
-    def _rows(self) -> None:
-        """The rows that there may be, each with an end no sooner than its uses'."""
-        for buffer, maker in enumerate(self.maker):
-            if self.here(maker) is not None:
-                self._row(_BufferRow(buffer, -1, self.place), self.model.end[maker], self.here(maker))
-        for payload, crossing in self.copies.items():
-            self._row(_BufferRow(self.brings[payload], payload, self.place), crossing.arrival, crossing.present)
 
     def _row(self, row: _BufferRow, least: Expression, present: Literal) -> None:
         end = self.cp.new_int_var(0, self.model.most, "")
@@ -145,7 +142,8 @@ class _Location:
     def fit(self, capacity: int, unit: int) -> None:
         """All that is alive fits, in units."""
         intervals, demands = [], []
-        for row, present in [*self._made(), *self._received()]:
+        received = [(row, self.copies[row.payload].present) for row in self.end if row.payload >= 0]
+        for row, present in [*self._made(), *received]:
             size = self.size[row.buffer] // unit
             start = self.model.start[self.maker[row.buffer]] if row.payload < 0 else self.copies[row.payload].start
             if size:
@@ -161,22 +159,14 @@ class _Location:
                     intervals.append(self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, ""))
                     demands.append(need)
         if intervals:
-            self.cp.add_cumulative(intervals, demands, self._room(capacity, unit))
-
-    def _room(self, capacity: int, unit: int) -> Expression:
-        """Return the capacity that static bytes leave, in units."""
-        held = [(size, self.here(task)) for task, size in enumerate((self.lives.static // unit).tolist()) if size]
-        come = [size * literal for size, literal in held if literal is not None]
-        if not come:
-            return capacity
-        room = self.cp.new_int_var(0, capacity, "")
-        self.cp.add(room + sum(come) <= capacity)
-        return room
-
-    def _received(self) -> Iterator[tuple[_BufferRow, Any]]:
-        for row in self.end:
-            if row.payload >= 0:
-                yield row, self.copies[row.payload].present
+            # The capacity that static bytes leave.
+            room: Expression = capacity
+            held = [(size, self.here(task)) for task, size in enumerate((self.lives.static // unit).tolist()) if size]
+            come = [size * literal for size, literal in held if literal is not None]
+            if come:
+                room = self.cp.new_int_var(0, capacity, "")
+                self.cp.add(room + sum(come) <= capacity)
+            self.cp.add_cumulative(intervals, demands, room)
 
     def _made(self) -> Iterator[tuple[_BufferRow, Any]]:
         """The buffers that have bytes of their own where they are made, and whether they do."""
@@ -195,7 +185,11 @@ class _Location:
                 for root, when in self._ends_at(reuses):
                     if self.size[root.buffer] == self.size[row.buffer]:
                         taken[root].append((takes, *when))
-                        self._last(root, reuses, (takes, *when), self.model.start[maker])
+                        # All other uses of the bytes have ended when their last reader starts.
+                        for use in self._all_uses(root):
+                            if use.read != reuses:
+                                ended = self.cp.add(self.model.start[maker] >= use.until)
+                                ended.only_enforce_if(takes, *when, *use.when)
                     else:
                         self.cp.add_bool_or([~each for each in (takes, *when)])
                 yield row, own
@@ -208,9 +202,3 @@ class _Location:
         """Keep the buffer that a read finds alive as long as the row, if the row is another name of it."""
         for target, holds in self._finds(read):
             self.cp.add(self.end[target] >= self.end[row]).only_enforce_if(when, holds)
-
-    def _last(self, root: _BufferRow, read: int, when: tuple[Literal, ...], start: Expression) -> None:
-        """All other uses of the bytes have ended when their last reader starts."""
-        for use in self._all_uses(root):
-            if use.read != read:
-                self.cp.add(start >= use.until).only_enforce_if(*when, *use.when)

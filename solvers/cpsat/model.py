@@ -13,10 +13,13 @@
 
 T >= E holds for absent crossings too, where A = T and T = E is as good as any. Source: Pesto (Middleware '21), section
 3.2, in intervals; a payload crosses once per target, which the paper counts per edge.
+
+`add_hint` and `rough_schedule` lead from a schedule to values of the model's variables, and back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import heapreplace
 from typing import Any
 
 import numpy as np
@@ -24,8 +27,9 @@ from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import ScheduleFacts
 from solvers.problem import Problem
+from solvers.schedule import Schedule
 from solvers.structure.symmetry import Symmetry, symmetry_of
-from solvers.structure.units import Units, units_of
+from solvers.structure.units import units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,17 +46,17 @@ class DevicePool:
 
 
 def pools(problem: Problem) -> list[DevicePool]:
-    """The pools of a problem, by their first devices.
+    """Return the pools of a problem, by their first devices.
 
     Devices on which some task takes no time stay alone: a cumulative constraint ignores such tasks, though none may lie
     strictly inside another on its device.
     """
-    found: dict[tuple[int, bytes], list[int]] = {}
+    alike: dict[tuple[int, bytes], list[int]] = {}
     for device, location in enumerate(problem.location.tolist()):
         column = problem.duration[:, device]
         alone = b"%d" % device if (column == 0).any() else b""
-        found.setdefault((location, alone + column.tobytes()), []).append(device)
-    return [DevicePool(location=location, devices=tuple(devices)) for (location, _), devices in found.items()]
+        alike.setdefault((location, alone + column.tobytes()), []).append(device)
+    return [DevicePool(location=location, devices=tuple(devices)) for (location, _), devices in alike.items()]
 
 
 Literal = Any
@@ -104,7 +108,7 @@ def build(
     known: ScheduleFacts | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> IntervalModel:
-    """The model of a problem (n >= 1) whose optimum is known to be within least..most ticks.
+    """Return the model of a problem (n >= 1) whose optimum is known to be within least..most ticks.
 
     `known` holds for every schedule of the problem of at most `most` ticks: when, where and in which order tasks run.
     `check` is asked on the way, and may raise TimeoutError.
@@ -115,20 +119,24 @@ def build(
     problem = problem if known is None else known.problem
     first = np.zeros(problem.tasks, dtype=np.int64) if known is None else known.head
     last = np.full(problem.tasks, most) if known is None else most - known.tail - known.took
-    at = _locations(cp, units)
-    found = pools(problem)
-    on = [_pools(cp, found, problem.allowed[i], at[i]) for i in range(problem.tasks)]
+    # x: every unit at exactly one of the locations where all its tasks can run.
+    where: list[dict[int, Literal]] = []
+    for unit, allowed in enumerate(units.allowed):
+        where.append({place: cp.new_bool_var(f"x{unit},{place}") for place in np.flatnonzero(allowed).tolist()})
+        cp.add_exactly_one(where[-1].values())
+    at, alike = [where[unit] for unit in units.unit.tolist()], pools(problem)
+    on = [_pools(cp, alike, problem.allowed[i], at[i]) for i in range(problem.tasks)]
     start = [cp.new_int_var(int(first[i]), int(last[i]), f"S{i}") for i in range(problem.tasks)]
     model = IntervalModel(
         problem=problem,
-        pools=found,
+        pools=alike,
         cp=cp,
         most=most,
         makespan=cp.new_int_var(least, most, "M"),
         at=at,
         on=on,
         start=start,
-        end=[_end(cp, start[i], [(int(problem.duration[i, found[q].lead]), y) for q, y in on[i].items()], most)
+        end=[_end(cp, start[i], [(int(problem.duration[i, alike[q].lead]), y) for q, y in on[i].items()], most)
              for i in range(problem.tasks)],
         symmetry=symmetry,
         check=check,
@@ -151,20 +159,11 @@ def build(
     return model
 
 
-def _locations(cp: Any, units: Units) -> list[dict[int, Literal]]:
-    """x: every unit at exactly one of the locations where all its tasks can run."""
-    at: list[dict[int, Literal]] = []
-    for unit, allowed in enumerate(units.allowed):
-        at.append({place: cp.new_bool_var(f"x{unit},{place}") for place in np.flatnonzero(allowed).tolist()})
-        cp.add_exactly_one(at[-1].values())
-    return [at[unit] for unit in units.unit.tolist()]
-
-
-def _pools(cp: Any, found: list[DevicePool], allowed: Any, at: dict[int, Literal]) -> dict[int, Literal]:
+def _pools(cp: Any, alike: list[DevicePool], allowed: Any, at: dict[int, Literal]) -> dict[int, Literal]:
     """y: at its location, a task is on exactly one of the pools that can run it."""
     on: dict[int, Literal] = {}
     for place, here in at.items():
-        able = [q for q, pool in enumerate(found) if pool.location == place and allowed[pool.lead]]
+        able = [q for q, pool in enumerate(alike) if pool.location == place and allowed[pool.lead]]
         literals = [here] if len(able) == 1 else [cp.new_bool_var("") for _ in able]
         if len(able) > 1:
             cp.add_exactly_one([*literals, ~here])
@@ -294,3 +293,67 @@ def _symmetry(model: IntervalModel) -> None:
             for place in members[order + 1 :]:
                 if place in model.at[task]:
                     model.cp.add(model.at[task][place] == 0)
+
+
+def add_hint(model: IntervalModel, schedule: Schedule) -> None:
+    """Hint every variable with its value in a schedule that is valid for the model's problem, locations renamed."""
+    given: set[int] = set()
+    for variable, value in _values(model, schedule):
+        # Tasks of one group share their literals, and a variable may be hinted once.
+        if hasattr(variable, "index") and variable.index not in given:
+            given.add(variable.index)
+            model.cp.add_hint(variable, value)
+
+
+def _values(model: IntervalModel, schedule: Schedule) -> Iterator[tuple[Expression, int]]:
+    p = model.problem
+    origin = p.location[schedule.device]
+    renamed = model.symmetry.named(origin).tolist()
+    place = [renamed[here] for here in origin.tolist()]
+    # Device to the pool that it belongs to once locations are renamed; alike pools of a location keep their order.
+    alike, pool = dict[tuple[int, bytes], list[int]](), dict[int, int]()
+    for q, devices in enumerate(model.pools):
+        alike.setdefault((devices.location, p.duration[:, devices.lead].tobytes()), []).append(q)
+    for (here, column), members in alike.items():
+        for old, new in zip(members, alike[renamed[here], column], strict=True):
+            pool.update(dict.fromkeys(model.pools[old].devices, new))
+    yield model.makespan, schedule.makespan
+    for task, device in enumerate(schedule.device.tolist()):
+        yield from ((literal, int(here == place[task])) for here, literal in model.at[task].items())
+        yield from ((literal, int(q == pool[device])) for q, literal in model.on[task].items())
+        yield model.start[task], int(schedule.start[task])
+        yield model.end[task], int(schedule.finish[task])
+    columns = (schedule.sent_payload.tolist(), schedule.sent_to.tolist(), schedule.sent_start.tolist())
+    sent = {(payload, renamed[to]): begin for payload, to, begin in zip(*columns, strict=True)}
+    for crossing in model.crossings:
+        key = crossing.payload, crossing.to
+        producer = int(p.producer[crossing.payload])
+        yield crossing.start, sent.get(key, int(schedule.finish[producer]))
+        yield crossing.present, int(key in sent)
+        for sources, literal in crossing.variants:
+            yield literal, int(key in sent and place[producer] in sources)
+
+
+def rough_schedule(model: IntervalModel, value: Callable[[Expression], int]) -> Schedule:
+    """Return the schedule that the variables' values describe, in the model's ticks."""
+    start = np.asarray([value(s) for s in model.start], dtype=np.int64)
+    finish = np.asarray([value(e) for e in model.end], dtype=np.int64)
+    pool = np.asarray([next(q for q, y in on.items() if value(y)) for on in model.on], dtype=np.int64)
+    sent = [c for c in model.crossings if value(c.present)]
+    # A device of its pool for every task, by interval colouring: the one that has been free longest.
+    device = np.asarray([p.lead for p in model.pools], dtype=np.int64)[pool]
+    free = [[(-1, d) for d in p.devices] for p in model.pools]
+    for task in np.lexsort((finish, start)).tolist():
+        waiting = free[pool[task]]
+        if len(waiting) > 1:
+            device[task] = waiting[0][1]
+            heapreplace(waiting, (int(finish[task]), waiting[0][1]))
+    return Schedule(
+        device=device,
+        start=start,
+        finish=finish,
+        sent_payload=[c.payload for c in sent],  # type: ignore[arg-type]
+        sent_to=[c.to for c in sent],  # type: ignore[arg-type]
+        sent_start=[value(c.start) for c in sent],  # type: ignore[arg-type]
+        sent_finish=[value(c.arrival) for c in sent],  # type: ignore[arg-type]
+    )

@@ -34,7 +34,7 @@ class Scaled:
     """Scaled ticks within which some optimal schedule of the scaled problem ends."""
 
     def bound(self, scaled: int) -> int:
-        """The lower bound on the original makespan, in its ticks, that `scaled` proves."""
+        """Return the lower bound on the original makespan, in its ticks, that `scaled` proves."""
         return max(0, scaled * self.factor - self.rounding)
 
     def full(self, problem: Problem, scaled: Schedule) -> Schedule:
@@ -66,7 +66,7 @@ class Scaled:
         )
 
     def at_least(self, bound: int) -> int:
-        """The scaled makespan below which no schedule can be, given a `bound` on the original."""
+        """Return the scaled makespan below which no schedule can be, given a `bound` on the original."""
         return -(-bound // self.factor)
 
 

@@ -55,7 +55,7 @@ class CpSat:
         if self.workers is not None and not options.deterministic:
             options = replace(options, workers=min(options.workers, self.workers))
         watch = watching(problem, options, report, "cpsat")
-        if _met(watch) or options.seconds == 0:
+        if watch.within_gap or options.seconds == 0:
             return watch.result(_limit(watch), "")
         scaled, rest, clocked = scale(problem, options.start, self.horizon), 1.0, False
         # Windows know of static bytes alone.
@@ -67,7 +67,7 @@ class CpSat:
             clocked = ended.clocked
             clocked |= descend(watch, scaled, watch.clock_s - rest * options.seconds, self.windows)
             strengthen(watch)
-            if _met(watch):
+            if watch.within_gap:
                 return watch.result(Limit.GAP, "")
         leg = _leg(watch, rest, last=True)
         ended = exact(watch, scaled, leg._replace(hint=options.deterministic or watch.within(self.near)))
@@ -100,7 +100,7 @@ class CpSatWindows:
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Improve on `options.start`, or on the first schedule that CP-SAT finds, within `options`."""
         watch = watching(problem, options, report, "cpsat-windows")
-        if _met(watch) or options.seconds == 0:
+        if watch.within_gap or options.seconds == 0:
             return watch.result(_limit(watch), "")
         scaled = scale(problem, options.start, self.horizon)
         if watch.best is None:
@@ -113,7 +113,7 @@ class CpSatWindows:
 
 
 def watching(problem: Problem, options: Options, report: Report, name: str) -> SolveMonitor:
-    """A watch that knows the bounds that need no solver."""
+    """Return a watch that knows the bounds that need no solver."""
     watch = SolveMonitor(problem, options, report, solver=name, version=metadata.version("ortools"))
     watch.better_bound(*quick_bounds.best(problem))
     return watch
@@ -148,10 +148,6 @@ def strengthen(watch: SolveMonitor) -> None:
     if best is not None and watch.remaining >= _BOUND_LEAST_S and not watch.options.deterministic:
         found = strong(watch.problem, upper=best.makespan, seconds=_BOUND * watch.remaining)
         watch.better_bound(found.ticks, found.name)
-
-
-def _met(watch: SolveMonitor) -> bool:
-    return watch.within_gap
 
 
 def _limit(watch: SolveMonitor) -> Limit:

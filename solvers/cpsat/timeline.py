@@ -48,7 +48,7 @@ class ProblemTables:
 
 
 def network_of(problem: Problem) -> ProblemTables:
-    """The tables of a problem. O(n m + e + l^2)."""
+    """Return the tables of a problem. O(n m + e + l^2)."""
     units, n = units_of(problem), problem.tasks
     members: list[list[int]] = [[] for _ in range(len(units.memory))]
     for task, unit in enumerate(units.unit.tolist()):
@@ -64,25 +64,13 @@ def network_of(problem: Problem) -> ProblemTables:
         if payload >= 0:
             readers[payload].append(head)
     return ProblemTables(
-        problem=problem,
-        unit=units.unit.tolist(),
-        position=np.argsort(topological_order(n, problem.src, problem.dst)).tolist(),
-        members=members,
-        places=[np.flatnonzero(row).tolist() for row in units.allowed],
-        held=units.memory.tolist(),
-        inputs=inputs,
-        outputs=outputs,
-        readers=readers,
-        producer=problem.producer.tolist(),
-        duration=problem.duration.tolist(),
-        devices=[np.flatnonzero(row).tolist() for row in problem.allowed],
-        location=problem.location.tolist(),
-        path=[[_links(problem, a, b) for b in range(problem.locations)] for a in range(problem.locations)],
-    )
-
-
-def _links(p: Problem, source: int, to: int) -> tuple[int, ...]:
-    return tuple(sorted({link for link in p.holds[source, to].tolist() if link >= 0}))
+        problem=problem, unit=units.unit.tolist(),
+        position=np.argsort(topological_order(n, problem.src, problem.dst)).tolist(), members=members,
+        places=[np.flatnonzero(row).tolist() for row in units.allowed], held=units.memory.tolist(), inputs=inputs,
+        outputs=outputs, readers=readers, producer=problem.producer.tolist(), duration=problem.duration.tolist(),
+        devices=[np.flatnonzero(row).tolist() for row in problem.allowed], location=problem.location.tolist(),
+        path=[[tuple(sorted({link for link in to if link >= 0})) for to in row] for row in problem.holds.tolist()],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,7 +111,7 @@ class ActivityTimeline:
 
 
 def timeline_of(network: ProblemTables, schedule: Schedule) -> ActivityTimeline:
-    """The timeline of a schedule that is valid for the network's problem. O((n + e + t) log n)."""
+    """Return the timeline of a schedule that is valid for the network's problem. O((n + e + t) log n)."""
     device, n = schedule.device.tolist(), len(schedule.device)
     at = [network.location[d] for d in device]
     crossings = list(zip(schedule.sent_payload.tolist(), schedule.sent_to.tolist(), strict=True))
@@ -131,46 +119,30 @@ def timeline_of(network: ProblemTables, schedule: Schedule) -> ActivityTimeline:
     start = [*schedule.start.tolist(), *schedule.sent_start.tolist()]
     finish = [*schedule.finish.tolist(), *schedule.sent_finish.tolist()]
     sent = {crossing: n + k for k, crossing in enumerate(crossings)}
-    after = _followers(network, at, sent)
-    # The activities by (start, finish); those of no time that tie, so that none precedes what it waits for.
-    position = [(place, 0) for place in network.position]
-    position += [(network.position[network.producer[payload]], 1) for payload, _ in crossings]
-    order = sorted(range(len(start)), key=lambda a: (start[a], finish[a], position[a]))
-    _chain(after, order, [*((d,) for d in device), *(tuple(-1 - link for link in held) for held in links)])
-    tail = [f - s for s, f in zip(start, finish, strict=True)]
-    for activity in reversed(order):
-        tail[activity] += max([tail[follower] for follower in after[activity]], default=0)
-    return ActivityTimeline(
-        network=network,
-        schedule=schedule,
-        makespan=schedule.makespan,
-        device=device,
-        at=at,
-        start=start,
-        finish=finish,
-        tail=tail,
-        sent=sent,
-        links=links,
-    )
-
-
-def _followers(network: ProblemTables, at: list[int], sent: dict[tuple[int, int], int]) -> list[list[int]]:
-    """By activity: what waits for it, orders aside."""
-    after: list[list[int]] = [[] for _ in range(len(at) + len(sent))]
+    # By activity: what waits for it, orders aside.
+    after: list[list[int]] = [[] for _ in start]
     for task, outputs in enumerate(network.outputs):
         for head, payload in outputs:
             crosses = payload >= 0 and at[head] != at[task]
             after[sent[payload, at[head]] if crosses else task].append(head)
     for (payload, _), activity in sent.items():
         after[network.producer[payload]].append(activity)
-    return after
-
-
-def _chain(after: list[list[int]], order: list[int], holds: list[tuple[int, ...]]) -> None:
-    """Add the orders on devices and links: each activity is followed by the next that holds what it held."""
+    # The activities by (start, finish); those of no time that tie, so that none precedes what it waits for.
+    position = [(place, 0) for place in network.position]
+    position += [(network.position[network.producer[payload]], 1) for payload, _ in crossings]
+    order = sorted(range(len(start)), key=lambda a: (start[a], finish[a], position[a]))
+    # The orders on devices and links: each activity is followed by the next that holds what it held.
     last: dict[int, int] = {}
+    holds = [*((d,) for d in device), *(tuple(-1 - link for link in held) for held in links)]
     for activity in order:
         for resource in holds[activity]:
             if resource in last:
                 after[last[resource]].append(activity)
             last[resource] = activity
+    tail = [f - s for s, f in zip(start, finish, strict=True)]
+    for activity in reversed(order):
+        tail[activity] += max([tail[follower] for follower in after[activity]], default=0)
+    return ActivityTimeline(
+        network=network, schedule=schedule, makespan=schedule.makespan, device=device, at=at, start=start,
+        finish=finish, tail=tail, sent=sent, links=links,
+    )  # fmt: skip

@@ -6,8 +6,16 @@
     no-overlap on devices and links, with the settled transfers; the order of the tasks that are kept; memory; and the
     rows of `solvers.cpsat.model` for the payloads that tasks in the window send or read
 
-in the words of `solvers.cpsat.cut`. The schedule itself is a solution where most >= its makespan. A solution is a
-schedule of M ticks, but for what `ScheduleCut.amid` may delay. Its size is that of the window, not of the problem.
+where the cut is of the schedule's surroundings, as far as they matter (`ScheduleCut`). The schedule itself is a
+solution where most >= its makespan. A solution is a schedule of M ticks, but for what `ScheduleCut.amid` may delay. Its
+size is that of the window, not of the problem.
+
+The window is from the first start to the last finish of the free tasks. All other activities are
+
+    settled   started before the window: they stay as they are, in time too
+    kept      tasks that start within it: their device and the order among them stay, their times do not
+    later     start after it: they stay where they are and in their order, after all that is in the window, so all that
+              matters of them is their tail, the ticks from their start to the end of the schedule
 """
 
 import math
@@ -18,9 +26,122 @@ from typing import Any, NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.cpsat.cut import Crossing, ScheduleCut
 from solvers.cpsat.model import Expression, Literal
+from solvers.cpsat.timeline import ActivityTimeline
 from solvers.schedule import Schedule
+
+Crossing = tuple[int, int]
+"""A payload and the location that it is sent to."""
+
+
+class FreeTasks(NamedTuple):
+    """The tasks that are set free."""
+
+    tasks: frozenset[int]
+    """Tasks, at least one, whose order may change."""
+    units: frozenset[int]
+    """Units, all of whose tasks are free, whose location may change too."""
+    places: frozenset[int] | None = None
+    """Where such units may go; None for anywhere."""
+
+
+def _latest(ticks: Iterable[tuple[int, int]]) -> defaultdict[int, int]:
+    """By device, the greatest of its ticks; 0 for all others."""
+    found = defaultdict[int, int](int)
+    for device, tick in ticks:
+        found[device] = max(found[device], tick)
+    return found
+
+
+class ScheduleCut:
+    """A schedule cut into what is in the window and what is around it.
+
+    Tasks of no time may start with the window, or as it ends, before or after the free ones.
+    """
+
+    def __init__(self, timeline: ActivityTimeline, free: FreeTasks) -> None:
+        self.timeline, self.network, self.free = timeline, timeline.network, free
+        t, everything = timeline, set(range(timeline.tasks))
+        self.begin = min(t.start[i] for i in free.tasks)
+        """Ticks at which the window begins."""
+        self._end = max(t.finish[i] for i in free.tasks)
+        first, last = min(map(t.rank, free.tasks)), max(map(t.rank, free.tasks))
+        others = everything - free.tasks
+        self._settled = {i for i in others if t.rank(i) < first}
+        self._later = {i for i in others if t.rank(i) > last and t.start[i] >= self._end}
+        self.active = {i: i in free.tasks for i in sorted(everything - self._later - self._settled)}
+        """The tasks in the window, and whether each is free; the others are kept."""
+        self.ready = _latest((t.device[i], t.finish[i]) for i in self._settled)
+        """By device: when it is done with what is settled."""
+        self.rest = _latest((t.device[i], t.tail[i]) for i in self._later)
+        """By device: the first tail among its later tasks."""
+        self.settled: dict[Crossing, int] = {}
+        """Transfers that are settled, to their activities."""
+        self.later: dict[Crossing, int] = {}
+        """Transfers that are later, to their activities."""
+        self.amid: dict[Crossing, int] = {}
+        """Transfers of free tasks after the window, to their activities: on a link, later ones may come before them."""
+        edges = (edge for i in self.active for edge in (*self.network.outputs[i], *self.network.inputs[i]))
+        self.payloads = {payload for _, payload in edges if payload >= 0}
+        """Payloads of which some transfer is neither: where it goes and when is open."""
+        self.blocks = defaultdict[int, list[int]](list)
+        """By link: the settled transfers that hold it."""
+        self.link_rest = defaultdict[int, int](int)
+        """By link: the first tail among its later transfers."""
+        self._transfers()
+        self.floor = max([0, *self._paths()])
+        """The longest path that avoids the window: no schedule of the neighbourhood is shorter."""
+
+    def is_later(self, task: int) -> bool:
+        """Return True if a task is neither settled nor in the window."""
+        return task in self._later
+
+    def places(self, unit: int) -> list[int]:
+        """Return the locations where a unit may be: its own, unless it may move."""
+        here = self.timeline.at[self.network.members[unit][0]]
+        if unit not in self.free.units:
+            return [here]
+        to = self.free.places
+        return [place for place in self.network.places[unit] if to is None or place in to or place == here]
+
+    def _transfers(self) -> None:
+        t = self.timeline
+        for crossing, activity in t.sent.items():
+            links, (payload, to) = t.links[activity - t.tasks], crossing
+            producer, readers = self.network.producer[payload], self.network.readers[payload]
+            if producer not in self.active and (
+                t.start[activity] < self.begin or any(t.at[i] == to and i in self._settled for i in readers)
+            ):
+                self.settled[crossing] = activity
+                for link in links:
+                    self.blocks[link].append(activity)
+            # Else a free task may send it at another time, or a task in the window need it.
+            elif (
+                t.start[activity] >= self._end
+                and not self.active.get(producer)
+                and not any(to in self.places(self.network.unit[i]) for i in readers if i in self.active)
+            ):
+                self.later[crossing] = activity
+                for link in links:
+                    self.link_rest[link] = max(self.link_rest[link], t.tail[activity])
+            else:
+                self.payloads.add(payload)
+                if t.start[activity] >= self._end:
+                    self.amid[crossing] = activity
+
+    def _paths(self) -> Iterator[int]:
+        t, outputs, readers = self.timeline, self.network.outputs, self.network.readers
+        yield from (tail for task, tail in enumerate(t.tail[: t.tasks]) if self.is_later(task))
+        for task in self._settled:
+            yield t.finish[task] + self.rest[t.device[task]]
+            yield from (t.finish[task] + t.tail[j] for j, _ in outputs[task] if self.is_later(j))
+        for (payload, to), activity in self.settled.items():
+            yield from (t.finish[activity] + t.tail[j] for j in readers[payload] if t.at[j] == to and self.is_later(j))
+            yield from (t.finish[activity] + self.link_rest[link] for link in t.links[activity - t.tasks])
+        for (payload, _), activity in self.later.items():
+            if self.network.producer[payload] not in self.active and not self.is_later(self.network.producer[payload]):
+                yield t.finish[self.network.producer[payload]] + t.tail[activity]
+
 
 _CORES = 3
 """Devices of one location that a task is offered beside its own: those that are free first."""
@@ -53,9 +174,15 @@ class Window:
         self._end: dict[int, Expression] = {}
         self._sends: list[_OpenTransfer] = []
         self._links = defaultdict[int, list[tuple[int, Any]]](list)
-        self._places()
+        # Every unit that may move at exactly one location; the others where they are.
+        moved: dict[int, dict[int, Literal]] = {}
+        for unit in sorted(cut.free.units):
+            here = self._t.at[self._w.members[unit][0]]
+            moved[unit] = {place: self._new(place == here) for place in cut.places(unit)}
+            self.cp.add_exactly_one(moved[unit].values())
+        for task in cut.active:
+            self._at[task] = moved.get(self._w.unit[task], {self._t.at[task]: self._one})
         self._tasks()
-        self._edges()
         t, last = self._t, dict[int, int]()
         kept = (i for i, free in self._cut.active.items() if not free)
         for task in sorted(kept, key=t.rank):
@@ -63,7 +190,12 @@ class Window:
                 self.cp.add(self._start[task] >= self._end[last[t.device[task]]])
             last[t.device[task]] = task
         self._payloads()
-        self._no_overlap()
+        # One transfer at a time on every link, the settled ones where they are.
+        for link, transfers in self._links.items():
+            begin = min(least for least, _ in transfers)
+            fixed = [a for a in cut.blocks[link] if t.finish[a] > begin]
+            blocks = [self.cp.new_fixed_size_interval_var(t.start[a], t.finish[a] - t.start[a], "") for a in fixed]
+            self.cp.add_no_overlap([*(interval for _, interval in transfers), *blocks])
         # Add memory rows: the units that may move fit the room that the others leave at every location.
         w, units = self._w, sorted(self._cut.free.units)
         room = w.problem.capacity.tolist()
@@ -93,18 +225,8 @@ class Window:
         self._hint[variable.index] = variable, was
         return variable
 
-    def _places(self) -> None:
-        """Every unit that may move at exactly one location; the others where they are."""
-        moved: dict[int, dict[int, Literal]] = {}
-        for unit in sorted(self._cut.free.units):
-            here = self._t.at[self._w.members[unit][0]]
-            moved[unit] = {place: self._new(place == here) for place in self._cut.places(unit)}
-            self.cp.add_exactly_one(moved[unit].values())
-        for task in self._cut.active:
-            self._at[task] = moved.get(self._w.unit[task], {self._t.at[task]: self._one})
-
     def _tasks(self) -> None:
-        """Start, end and devices of every task, between what is settled and what is later there."""
+        """Start, end and devices of every task, between what is settled and what is later; and precedence."""
         busy = defaultdict[int, list[Any]](list)
         for task, free in self._cut.active.items():
             on = {self._t.device[task]: self._one}
@@ -123,6 +245,16 @@ class Window:
             self._on[task], self._start[task], self._end[task] = on, start, end
         for intervals in busy.values():
             self.cp.add_no_overlap(intervals)
+        cut, t = self._cut, self._t
+        for task in cut.active:
+            for j, _ in self._w.outputs[task]:
+                if j in cut.active:
+                    self.cp.add(self._start[j] >= self._end[task])
+                elif cut.is_later(j):
+                    self.cp.add(self._makespan >= self._end[task] + t.tail[j])
+            done = max([0, *(t.finish[i] for i, _ in self._w.inputs[task] if i not in cut.active)])
+            if done > cut.begin:
+                self.cp.add(self._start[task] >= done)
 
     def _devices(self, task: int, place: int, here: Literal) -> Iterable[tuple[int, Literal]]:
         """The devices of a location that a task is offered, with literals: exactly one of them if it is there."""
@@ -136,26 +268,21 @@ class Window:
         self.cp.add_exactly_one(literals if here is self._one else [*literals, ~here])
         return zip(offered, literals, strict=True)
 
-    def _edges(self) -> None:
-        """Precedence among the tasks in the window, and from and to those around it."""
-        cut, t = self._cut, self._t
-        for task in cut.active:
-            for j, _ in self._w.outputs[task]:
-                if j in cut.active:
-                    self.cp.add(self._start[j] >= self._end[task])
-                elif cut.is_later(j):
-                    self.cp.add(self._makespan >= self._end[task] + t.tail[j])
-            done = max([0, *(t.finish[i] for i, _ in self._w.inputs[task] if i not in cut.active)])
-            if done > cut.begin:
-                self.cp.add(self._start[task] >= done)
-
     def _payloads(self) -> None:
         """Every payload with an open transfer, to every location where it may be needed."""
         cut, t = self._cut, self._t
         for payload in sorted(cut.payloads):
             producer = self._w.producer[payload]
             home = self._at.get(producer) or {t.at[producer]: self._one}
-            for to, readers in self._targets(payload).items():
+            # The tasks in the window, or later, that read a payload whose producer is not later, by where they may be.
+            targets: dict[int, list[int]] = {}
+            for task in () if cut.is_later(producer) else self._w.readers[payload]:
+                if task in cut.active:
+                    for place in self._at[task]:
+                        targets.setdefault(place, []).append(task)
+                elif cut.is_later(task):
+                    targets.setdefault(t.at[task], []).append(task)
+            for to, readers in targets.items():
                 if (payload, to) in cut.settled:
                     arrived = t.finish[cut.settled[payload, to]]
                     for task in readers if arrived > cut.begin else ():
@@ -167,17 +294,6 @@ class Window:
                         self.cp.add(self._makespan >= self._end[producer] + rest)
                 elif any(place != to for place in home) and home.get(to) is not self._one:
                     self._crossing((payload, to), home, readers)
-
-    def _targets(self, payload: int) -> dict[int, list[int]]:
-        """The tasks in the window, or later, that read a payload whose producer is not later, by where they may be."""
-        found: dict[int, list[int]] = {}
-        for task in () if self._cut.is_later(self._w.producer[payload]) else self._w.readers[payload]:
-            if task in self._cut.active:
-                for place in self._at[task]:
-                    found.setdefault(place, []).append(task)
-            elif self._cut.is_later(task):
-                found.setdefault(self._t.at[task], []).append(task)
-        return found
 
     def _crossing(self, crossing: Crossing, home: dict[int, Literal], readers: list[int]) -> None:
         """One payload to one target: whether, when and along which path."""
@@ -239,15 +355,6 @@ class Window:
             self.cp.add_bool_or([~chosen[-1], *(home[place] for place in places)])
             yield ticks, links, chosen[-1]
         self.cp.add_exactly_one(chosen if present is self._one else [*chosen, ~present])
-
-    def _no_overlap(self) -> None:
-        """One transfer at a time on every link, the settled ones where they are."""
-        t = self._t
-        for link, held in self._links.items():
-            first = min(least for least, _ in held)
-            fixed = [a for a in self._cut.blocks[link] if t.finish[a] > first]
-            blocks = [self.cp.new_fixed_size_interval_var(t.start[a], t.finish[a] - t.start[a], "") for a in fixed]
-            self.cp.add_no_overlap([*(interval for _, interval in held), *blocks])
 
     def answer(self, value: Callable[[Any], int]) -> Schedule:
         """Return the rough schedule of a solution: devices, the window's times, and later activities after these."""

@@ -55,7 +55,6 @@ def earliest(problem: Problem) -> Ints:
 
 @routine
 def _shared_out(tasks: Ints, head: Ints, devices: Ints, duration: Ints, allowed: Bools) -> Ints:
-    """The device of each task, served in the given order."""
     free = np.zeros(len(devices), dtype=np.int64)
     chosen = np.empty(len(tasks), dtype=np.int64)
     for k in range(len(tasks)):

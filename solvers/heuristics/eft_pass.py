@@ -48,7 +48,6 @@ def guided(g: Prepared, unit: Ints, order: Ints) -> GuidedOrder:
 
 @routine
 def _guide(g: Prepared, unit: Ints, order: Ints, place: Ints, guide: Ints) -> None:
-    """Replace each source in `guide`, which holds every task itself."""
     source = np.ones(len(order), dtype=np.bool_)
     for task in order:
         for k in range(g.offset[task], g.offset[task + 1]):

@@ -14,7 +14,7 @@ from solvers.schedule import Schedule
 FORMULATIONS: dict[str, str] = {
     "tight": "solvers.milp.tight.program",
     "paper": "solvers.milp.paper.program",
-    "pulp": "solvers.milp.printed.program",
+    "pulp": "solvers.milp.printed_form",
 }
 """Name -> module whose `build(problem, limits)` gives the `IntegerProgram`. A formulation is one module and one row."""
 HORIZON = 10_000.0
@@ -77,14 +77,14 @@ class IntegerProgram(Protocol):
         ...
 
     def values(self, schedule: Schedule) -> Floats:
-        """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks, or one no longer.
+        """Return [c] a feasible point that describes a valid schedule of at most `limits.most` ticks, or one no longer.
 
         Where the program is not `binding`, the point's own makespan may be longer.
         """
         ...
 
     def schedule(self, values: Floats) -> Schedule:
-        """The rough schedule that a point [c] describes, to be rebuilt; values may be off by TOLERANCE."""
+        """Return the rough schedule that a point [c] describes, to be rebuilt; values may be off by TOLERANCE."""
         ...
 
 
@@ -93,7 +93,7 @@ class NoScheduleError(ValueError):
 
 
 def formulate(problem: Problem, formulation: str, limits: MakespanLimits) -> IntegerProgram:
-    """The program of a problem of one or more tasks.
+    """Return the program of a problem of one or more tasks.
 
     ValueError for an unknown formulation; NoScheduleError; TimeoutError at `limits.build_by`.
     """

@@ -48,13 +48,13 @@ class Linear:
         return len(self.row_lower)
 
     def activity(self, values: Floats) -> Floats:
-        """[r] A v."""
+        """Return [r] A v."""
         row = np.repeat(np.arange(self.rows), np.diff(self.offset))
         entries = self.coefficient * values[self.column]
         return floats(np.bincount(row, weights=entries, minlength=self.rows))
 
     def violation(self, values: Floats) -> float:
-        """The most by which `values` [c] miss a row, a bound or wholeness; 0.0 for a feasible point."""
+        """Return the most by which `values` [c] miss a row, a bound or wholeness; 0.0 for a feasible point."""
         activity = self.activity(values)
         misses = (
             self.row_lower - activity, activity - self.row_upper, self.lower - values, values - self.upper,
@@ -105,16 +105,12 @@ class LinearBuilder:
         self._row_upper.append(at_most)
 
     def linear(self) -> Linear:
-        """All of it, as arrays."""
+        """Return all of it, as arrays."""
         real = np.float64
         return Linear(
-            cost=np.array(self._cost, dtype=real),
-            lower=np.array(self._lower, dtype=real),
-            upper=np.array(self._upper, dtype=real),
-            integer=np.array(self._integer, dtype=np.bool_),
-            offset=np.array(self._offset, dtype=np.int64),
-            column=np.array(self._column, dtype=np.int64),
-            coefficient=np.array(self._coefficient, dtype=real),
-            row_lower=np.array(self._row_lower, dtype=real),
+            cost=np.array(self._cost, dtype=real), lower=np.array(self._lower, dtype=real),
+            upper=np.array(self._upper, dtype=real), integer=np.array(self._integer, dtype=np.bool_),
+            offset=np.array(self._offset, dtype=np.int64), column=np.array(self._column, dtype=np.int64),
+            coefficient=np.array(self._coefficient, dtype=real), row_lower=np.array(self._row_lower, dtype=real),
             row_upper=np.array(self._row_upper, dtype=real),
-        )
+        )  # fmt: skip

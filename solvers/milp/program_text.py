@@ -1,17 +1,106 @@
-"""The integer program of a problem as text, and schedules of what solves it, for solvers that are reached otherwise."""
+"""The integer program of a problem as text, in LP or free MPS format, and schedules of what solves it elsewhere."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from solvers.arrays import Bools
 from solvers.bounds import quick_bounds
 from solvers.milp.formulations import IntegerProgram, MakespanLimits, formulate
 from solvers.milp.linear import Linear
-from solvers.milp.vendors.mps import mps_text
 from solvers.problem import Problem
+from solvers.process.one_shot import scratch
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
+
+
+@contextlib.contextmanager
+def mps_file(linear: Linear) -> Iterator[Path]:
+    """Yield the program in a file of a `scratch` folder, which is removed at the end."""
+    with scratch() as folder:
+        file = folder / "program.mps"
+        write_mps(linear, file)
+        yield file
+
+
+def write_mps(linear: Linear, path: Path) -> None:
+    """Write the program to a file; see `mps_text`."""
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(mps_text(linear))
+
+
+def mps_text(linear: Linear, names: Sequence[str] | None = None) -> Iterator[str]:
+    """The program section by section: columns are called c0, c1, … or by `names`, rows r0, r1, …, the objective "cost".
+
+    Rows without bounds are left out. Numbers are written so that they read back to the same bits; only the upper
+    bound of a row that has two is a sum (RANGES), and may be off by its rounding.
+    """
+    yield "NAME program FREE\n"
+    called = [f"c{column}" for column in range(linear.columns)] if names is None else names
+    for section, lines in _sections(linear, called):
+        # CBC and SCIP miss RHS where it is not there.
+        if lines or section == "RHS":
+            yield "\n".join([section, *lines, ""])
+    yield "ENDATA\n"
+
+
+def _sections(linear: Linear, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    lower, upper = linear.row_lower, linear.row_upper
+    low, high = np.isfinite(lower), np.isfinite(upper)
+    equal = low & (lower == upper)
+    kind = np.where(equal, "E", np.where(low, "G", "L"))
+    yield "ROWS", [" N cost", *(f" {letter} r{row}" for row, letter in _at(low | high, kind))]
+    yield "COLUMNS", _columns(linear, low | high, names)
+    right = np.where(low, lower, upper)
+    yield "RHS", [f" rhs r{row} {value!r}" for row, value in _at((low | high) & (right != 0.0), right)]
+    yield "RANGES", [f" range r{row} {width!r}" for row, width in _at(low & high & ~equal, upper - lower)]
+    told = linear.integer | (linear.lower != 0.0) | (linear.upper != math.inf)
+    bounds = _at(told, linear.lower, linear.upper)
+    yield "BOUNDS", [line for column, least, most in bounds for line in _bounds(names[column], least, most)]
+
+
+def _at(where: Bools, *values: Any) -> Iterator[tuple[Any, ...]]:
+    return zip(np.flatnonzero(where).tolist(), *(value[where].tolist() for value in values), strict=True)
+
+
+def _columns(linear: Linear, kept: Bools, names: Sequence[str]) -> list[str]:
+    """Every column with its cost, even of zero, so that it exists; runs of whole ones between markers."""
+    row = np.repeat(np.arange(linear.rows), np.diff(linear.offset))
+    entries = np.flatnonzero(kept[row])
+    entries = entries[np.argsort(linear.column[entries], kind="stable")]
+    column = linear.column[entries]
+    texts = [
+        f" {names[c]} r{r} {value!r}"
+        for c, r, value in zip(
+            column.tolist(), row[entries].tolist(), linear.coefficient[entries].tolist(), strict=True
+        )
+    ]
+    ends = np.searchsorted(column, np.arange(1, linear.columns + 1)).tolist()
+    lines, begin, inside = [], 0, False
+    for c, (whole, cost, end) in enumerate(zip(linear.integer.tolist(), linear.cost.tolist(), ends, strict=True)):
+        if whole != inside:
+            lines.append(f" m{c} 'MARKER' '{'INTORG' if whole else 'INTEND'}'")
+            inside = whole
+        lines.append(f" {names[c]} cost {cost!r}")
+        lines += texts[begin:end]
+        begin = end
+    return [*lines, f" m{linear.columns} 'MARKER' 'INTEND'"] if inside else lines
+
+
+def _bounds(column: str, lower: float, upper: float) -> Iterator[str]:
+    """Both bounds in full: readers differ in what they take for granted of whole columns and negative bounds."""
+    if lower == upper:
+        yield f" FX b {column} {lower!r}"
+    elif lower == -math.inf and upper == math.inf:
+        yield f" FR b {column}"
+    else:
+        yield f" MI b {column}" if lower == -math.inf else f" LO b {column} {lower!r}"
+        yield f" PL b {column}" if upper == math.inf else f" UP b {column} {upper!r}"
+
 
 # A `Linear` as text in LP format, which people read and every MILP solver does.
 
@@ -20,7 +109,7 @@ _WIDTH = 200
 
 
 def lp_text(linear: Linear, names: Sequence[str], comment: Sequence[str] = ()) -> Iterator[str]:
-    """The program part by part, columns called by `names` [c], rows r0, r1, …
+    """Yield the program part by part, columns called by `names` [c], rows r0, r1, …
 
     Rows without bounds are left out; one with two unequal ones becomes two, the second with `_most` at its name.
     Numbers are written so that they read back to the same bits.
@@ -30,50 +119,43 @@ def lp_text(linear: Linear, names: Sequence[str], comment: Sequence[str] = ()) -
     terms = _terms(cost.tolist(), linear.cost[cost].tolist(), names)
     yield f"Minimize\n{_wrapped(['cost:', *terms])}\nSubject To\n"
     for row in range(linear.rows):
-        yield from _row(linear, row, names)
+        mine = slice(*linear.offset[row : row + 2].tolist())
+        # A row of no entries says what its bounds say of 0; no reader takes a row without a name.
+        column, coefficient = linear.column[mine].tolist() or [0], linear.coefficient[mine].tolist() or [0.0]
+        terms = _terms(column, coefficient, names)
+        least, most = float(linear.row_lower[row]), float(linear.row_upper[row])
+        if least == most:
+            yield f"{_wrapped([f'r{row}:', *terms, f'= {least!r}'])}\n"
+            continue
+        if least > -math.inf:
+            yield f"{_wrapped([f'r{row}:', *terms, f'>= {least!r}'])}\n"
+        if most < math.inf:
+            name = f"r{row}" if least == -math.inf else f"r{row}_most"
+            yield f"{_wrapped([f'{name}:', *terms, f'<= {most!r}'])}\n"
     yield "Bounds\n"
     kinds = zip(names, linear.lower.tolist(), linear.upper.tolist(), linear.integer.tolist(), strict=True)
     whole: dict[str, list[str]] = {"Binary": [], "General": []}
     for name, lower, upper, integer in kinds:
         if integer:
             whole["Binary" if (lower, upper) == (0.0, 1.0) else "General"].append(name)
-        yield f" {_bounds(name, lower, upper)}\n"
+        # Both bounds in full: readers differ in what they take for granted.
+        if lower == upper:
+            yield f" {name} = {lower!r}\n"
+        elif (lower, upper) == (-math.inf, math.inf):
+            yield f" {name} free\n"
+        elif upper == math.inf:
+            yield f" {name} >= {lower!r}\n"
+        else:
+            yield f" {'-inf' if lower == -math.inf else repr(lower)} <= {name} <= {upper!r}\n"
     for section, members in whole.items():
         if members:
             yield f"{section}\n{_wrapped(members)}\n"
     yield "End\n"
 
 
-def _row(linear: Linear, row: int, names: Sequence[str]) -> Iterator[str]:
-    mine = slice(*linear.offset[row : row + 2].tolist())
-    # A row of no entries says what its bounds say of 0; no reader takes a row without a name.
-    column, coefficient = linear.column[mine].tolist() or [0], linear.coefficient[mine].tolist() or [0.0]
-    terms = _terms(column, coefficient, names)
-    lower, upper = float(linear.row_lower[row]), float(linear.row_upper[row])
-    if lower == upper:
-        yield f"{_wrapped([f'r{row}:', *terms, f'= {lower!r}'])}\n"
-        return
-    if lower > -math.inf:
-        yield f"{_wrapped([f'r{row}:', *terms, f'>= {lower!r}'])}\n"
-    if upper < math.inf:
-        name = f"r{row}" if lower == -math.inf else f"r{row}_most"
-        yield f"{_wrapped([f'{name}:', *terms, f'<= {upper!r}'])}\n"
-
-
 def _terms(columns: list[int], coefficients: list[float], names: Sequence[str]) -> list[str]:
     signed = zip(columns, coefficients, strict=True)
     return [f"{'-' if a < 0 else '+'} {names[c] if abs(a) == 1.0 else f'{abs(a)!r} {names[c]}'}" for c, a in signed]
-
-
-def _bounds(name: str, lower: float, upper: float) -> str:
-    """Both in full: readers differ in what they take for granted."""
-    if lower == upper:
-        return f"{name} = {lower!r}"
-    if (lower, upper) == (-math.inf, math.inf):
-        return f"{name} free"
-    if upper == math.inf:
-        return f"{name} >= {lower!r}"
-    return f"{'-inf' if lower == -math.inf else repr(lower)} <= {name} <= {upper!r}"
 
 
 def _wrapped(words: Sequence[str]) -> str:
@@ -95,7 +177,7 @@ _MISSED = 1e-4
 
 
 def written(problem: Problem, formulation: str, form: str, most: int) -> str:
-    """The program whose makespan is at most `most` ticks, which some schedule takes.
+    """Return the program whose makespan is at most `most` ticks, which some schedule takes.
 
     ValueError for an unknown formulation or form, for a problem of no tasks, and for what the formulation cannot say of
     a problem; `NoScheduleError`, which is one, where it is found that there is no schedule.
@@ -114,7 +196,7 @@ def written(problem: Problem, formulation: str, form: str, most: int) -> str:
 
 
 def read_back(problem: Problem, formulation: str, most: int, values: Mapping[str, float]) -> Schedule:
-    """The schedule that values of the columns of the same program describe, its times computed anew.
+    """Return the schedule that values of the columns of the same program describe, its times computed anew.
 
     ValueError as for `written`, for a column without a value or of another program, and for a point that misses a row,
     a bound or a whole number by more than other solvers let it be missed.

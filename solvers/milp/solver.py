@@ -7,7 +7,6 @@ incumbent is rebuilt by longest path before it is told.
 import math
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
@@ -17,12 +16,10 @@ from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead
 from solvers.checker import check
 from solvers.milp.formulations import HORIZON, TOLERANCE, IntegerProgram, MakespanLimits, NoScheduleError, formulate
-from solvers.milp.polish.polish import PolishSettings, polish
-from solvers.milp.separate import run_program
-from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome
+from solvers.milp.polishing import PolishSettings, polish
+from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome, run_program
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result, Status
-from solvers.schedule import Schedule
 from solvers.structure.paths import serial
 from solvers.timing.rebuild import rebuild
 
@@ -66,10 +63,12 @@ class Milp:
         if watch.closed or options.seconds == 0:
             return watch.result(Limit.TIME, "")
         if watch.best is not None and options.formulation in _POLISHED:
-            self._polish(watch, watch.best)
+            # Small programs find what branch and bound on the whole does not in a minute.
+            ask = _request(options, _SHARE * watch.remaining, _SHARE)
+            search = PolishSettings(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
+            polish(watch.problem, watch.best, search, watch.better_schedule)
             if watch.within_gap:
                 return watch.result(Limit.GAP, "")
-        # Return the bounds that a program of the problem is built from, with its deadline.
         most = serial(watch.problem) if watch.best is None else watch.best.makespan
         # A clock would make deterministic runs differ before their limit.
         share = 1.0 if watch.options.deterministic else _SETTLING
@@ -89,24 +88,13 @@ class Milp:
             return watch.result(Limit.TIME, str(late))
         listener = _Listener(watch, program, limits, f"{self.name} {options.formulation}")
         start = None if watch.best is None else program.values(watch.best)
-        ask = replace(_ask(options, watch.remaining, 1.0), start=start)
-        return _claim(self._run(program, ask, listener), watch, listener)
-
-    def _run(self, program: IntegerProgram, ask: RunRequest, listener: "_Listener") -> VendorOutcome:
-        """The vendor's outcome on the program; on a large one, rows that can wait do."""
-        if len(program.linear.column) > _LARGE:
-            return run_program(self.run, program, ask, listener)
-        return self.run(program.linear, ask, listener)
-
-    def _polish(self, watch: SolveMonitor, start: Schedule) -> None:
-        """Improve the start in small programs, which find what branch and bound on the whole does not in a minute."""
-        options = watch.options
-        ask = _ask(options, _SHARE * watch.remaining, _SHARE)
-        search = PolishSettings(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
-        polish(watch.problem, start, search, watch.better_schedule)
+        ask = replace(_request(options, watch.remaining, 1.0), start=start)
+        large = len(program.linear.column) > _LARGE
+        outcome = run_program(self.run, program, ask, listener) if large else self.run(program.linear, ask, listener)
+        return _claim(outcome, watch, listener)
 
 
-def _ask(options: Options, seconds: float, share: float) -> RunRequest:
+def _request(options: Options, seconds: float, share: float) -> RunRequest:
     """Return the request of a run of so many seconds; its effort is a share of the limit, independent of the clock."""
     return RunRequest(
         seconds=seconds,
@@ -130,16 +118,11 @@ def _claim(outcome: VendorOutcome, watch: SolveMonitor, listener: "_Listener") -
     if outcome.status is not Status.OPTIMAL:
         if watch.within_gap:
             return watch.result(Limit.GAP, "")
-        return watch.result(outcome.limit, outcome.detail or _repeatable(watch))
+        late = watch.options.deterministic and watch.remaining <= 0
+        why = "ended by the wall clock, so not repeatable - allow more seconds, or run it on an idle machine"
+        return watch.result(outcome.limit, outcome.detail or (why if late else ""))
     limit = Limit.GAP if watch.options.gap > 0 else Limit.OTHER
     return watch.result(limit, listener.short_of_proof())
-
-
-def _repeatable(watch: SolveMonitor) -> str:
-    """Owns up where the wall clock, and not the effort, ended a run that was to be deterministic."""
-    if watch.options.deterministic and watch.remaining <= 0:
-        return "ended by the wall clock, so not repeatable - allow more seconds, or run it on an idle machine"
-    return ""
 
 
 class _Listener:
@@ -184,15 +167,11 @@ class _Listener:
 
     def line(self, text: str) -> None:
         """Pass on a line of the vendor's log."""
-        self._watch.log(*_printable(text.splitlines()))
+        lines = ("".join(c if c.isprintable() else " " for c in line).rstrip() for line in text.splitlines())
+        self._watch.log(*(line for line in lines if line))
 
     def short_of_proof(self) -> str:
         """Why the vendor's optimum is not claimed to be one."""
         if not self._program.binding:
             return f"optimal for its own program, whose bound of {self._own_bound:.0f} ticks holds only there"
         return f"optimal up to the vendor's tolerances: {self._watch.open_ticks} ticks are open"
-
-
-def _printable(lines: Sequence[str]) -> list[str]:
-    kept = ("".join(c if c.isprintable() else " " for c in line).rstrip() for line in lines)
-    return [line for line in kept if line]

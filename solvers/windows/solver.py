@@ -22,7 +22,7 @@ from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead
 from solvers.instances.plain import chain
-from solvers.milp.polish.attempt import STEP, RunSlice, attempt
+from solvers.milp.polishing import STEP, RunSlice, attempt
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import RunRequest
 from solvers.problem import Problem
@@ -146,7 +146,7 @@ class Engine(NamedTuple):
 def engine(name: str, options: Options, cores: int) -> Engine:
     """Return CP-SAT, or the vendor of that name; raise UnavailableError or ImportError where it is not here."""
     if name == CPSAT:
-        shorter = importlib.import_module("solvers.cpsat.one_window").shorter
+        shorter = importlib.import_module("solvers.cpsat.exact").shorter
 
         def by_cpsat(problem: Problem, start: Schedule, seconds: float, seed: int) -> WindowResult:
             return WindowResult(*shorter(problem, start, effort=_EFFORT, seconds=seconds, seed=seed))

@@ -191,7 +191,6 @@ def _joined(joins: tuple[Ints, Ints], unit: Ints, allowed: Bools, memory: Ints, 
 
 @routine
 def _components(size: int, one: Ints, other: Ints) -> Ints:
-    """[size] the least member of the component of each."""
     parent = np.arange(size)
     for k in range(len(one)):
         a, b = root(parent, one[k]), root(parent, other[k])

@@ -196,7 +196,6 @@ def _possible(g: OperatorGraph, r: ListResult, i: int, d: int) -> bool:
 
 @subkernel
 def _admit(queue: ReadyLanes, clock: DeviceClock, place: Ints, now: int) -> None:
-    """Move what can start by now to the heaps by place, on the idle devices."""
     m = len(clock.busy)
     for lane in range(len(queue.size)):
         if clock.busy[lane % m] >= 0:

@@ -110,7 +110,6 @@ def _order(g: Prepared, device: Ints, by_level: Ints, place: Ints) -> Ints:
 
 @subroutine
 def _add(q: _DeviceQueues, d: int, ready: int, place: int) -> None:
-    """Queue a free task of device `d`."""
     here = slice(q.first[d], q.first[d + 1])
     if ready <= q.free[d]:
         q.nows[d] = push(q.now[here], q.now[here], q.nows[d], (place, place))

@@ -25,7 +25,6 @@ from solvers.heuristics.lists.list_schedule import (
     by_level,
     mean_weights,
     upward,
-    without_transfers,
 )
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
@@ -55,7 +54,8 @@ class _StartQueues(NamedTuple):
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """Return the schedule's devices and starts. O(e l + n m log n)."""
-    level = upward(problem, without_transfers(mean_weights(problem)))
+    weights = mean_weights(problem)
+    level = upward(problem, weights._replace(carried=np.zeros_like(weights.carried)))
     order = by_level(problem, level)
     tables = list_schedule.tables_of(problem, order)
     growing = list_schedule.begin(tables)

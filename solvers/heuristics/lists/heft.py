@@ -85,12 +85,6 @@ def gaps_of(problem: Problem) -> Gaps:
     )
 
 
-@inlined
-def idle_from(nodes: Ints, d: int) -> int:
-    """When a device is idle for ever."""
-    return nodes[d, _BEGIN]
-
-
 @routine
 def find(nodes: Ints, root: int, ready: int, ticks: int) -> tuple[int, int]:
     """The first interval of a tree that holds `ticks` from `ready` on, and the start in it. O(log n) expected."""
@@ -231,7 +225,7 @@ def soonest(t: ListTables, s: PartialSchedule, g: Gaps, task: int) -> int:
         start = arrival[here]
         if best >= 0 and start + ticks >= least:
             continue
-        if start < idle_from(nodes, d):
+        if start < nodes[d, _BEGIN]:  # before the device is idle for ever
             _, start = find(nodes, root[d], start, ticks)
         if best < 0 or start + ticks < least:
             best, least = d, start + ticks

@@ -292,11 +292,6 @@ def mean_weights(problem: Problem) -> PathWeights:
     return PathWeights(took, carried, scale)
 
 
-def without_transfers(weights: PathWeights) -> PathWeights:
-    """Return the same tasks, with edges that count nothing: the weights of static levels."""
-    return weights._replace(carried=np.zeros_like(weights.carried))
-
-
 def upward(problem: Problem, weights: PathWeights) -> Ints:
     """Return [n] weight of the heaviest path from each task, itself included, to the end. O(n + e log e).
 

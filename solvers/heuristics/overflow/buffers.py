@@ -138,7 +138,6 @@ def _bundles(f: Footprint, by: Ints, uses: Ints, late: Ints) -> dict[str, Ints]:
 
 
 def _times(problem: Problem, s: Schedule, ticks: Ints) -> dict[str, Ints]:
-    """Positions of tasks and transfers."""
     sent, by = adjacency(problem.payloads, s.sent_payload)
     return {
         "begin": _position(ticks, s.start),

@@ -11,7 +11,7 @@ from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkerne
 from solvers.deadlines import Late, never
 from solvers.footprint import Footprint
 from solvers.heuristics.overflow.buffers import BufferLives, axis, bytes_at, lives_of, mean_transfer
-from solvers.heuristics.overflow.potential import Potentials, Scratch, credit, scratch_for, shift, take_back
+from solvers.heuristics.overflow.potential import Potentials, Scratch, credit, shift, take_back
 from solvers.heuristics.overflow.try_move import (
     ByteTrees,
     Trial,
@@ -269,23 +269,6 @@ def relieved(
             state.left[0] = max(_CHUNK, _LISTS * (len(lives.reader) + len(lives.unit) + len(state.at)))
             more = relieve_location(lives, ties, state, trees, trial, place)
     return ints(state.at), int(np.count_nonzero(state.moved))
-
-
-def potential(problem: Problem, footprint: Footprint, schedule: Schedule, units: Units, where: tuple[int, int]) -> Ints:
-    """Return [u] M_pot of Table 4.2 at `where` = (location, tick): the bytes that leave there with each unit.
-
-    The outputs that only the unit is still to read, or is making, or is to send; as an extension, its static and
-    scratch bytes, and received copies that nobody else there reads. In the source, the last reader also has what
-    others are still to read before it, which does not leave with it; a pass counts that only where nothing else helps.
-    """
-    place, tick = where
-    lives = lives_of(problem, footprint, schedule, units.unit)
-    ties = ties_of(problem, footprint, units, lives)
-    state = _pass_of(problem, units, ties, schedule)
-    now = int(np.searchsorted(lives.ticks, tick, side="right")) - 1
-    work = scratch_for(lives, state.at, problem.locations)
-    potentials(lives, ties, state.at, work, (place, now), state.potential)
-    return ints(state.potential.bytes)
 
 
 def move_cost(problem: Problem, units: Units, location: Ints) -> Ints:

@@ -147,7 +147,7 @@ class Potentials(NamedTuple):
 
 
 def held_for(rows: int) -> FamilyRows:
-    """Room for so many rows."""
+    """Return room for so many rows."""
     return FamilyRows(*(np.empty(rows, dtype=np.int64) for _ in range(5)))
 
 
@@ -307,13 +307,3 @@ def _sending(v: BufferLives, at: Ints, where: tuple[int, int], w: Scratch, maker
             if there != place and w.fronts.first[v.wide[bundle], there] < len(v.reader):
                 gone = max(gone, crossing(v, bundle, there, maker)[1])
     return gone
-
-
-def most_rows(v: BufferLives, locations: int, family_of: tuple[Ints, Ints]) -> int:
-    """Rows that the families of one unit have at most; `family_of`: (offset [u + 1], families)."""
-    copies = np.minimum(np.diff(v.read), locations)
-    total = np.concatenate([[0], np.cumsum(copies)])[v.bundle]
-    rows = np.diff(total[v.family] + v.family)
-    offset, families = family_of
-    total = np.concatenate([[0], np.cumsum(rows[families])])
-    return int(np.diff(total[offset]).max(initial=0))

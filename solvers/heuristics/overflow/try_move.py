@@ -10,16 +10,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import inlined, kernel, spliced, subkernel
 from solvers.heuristics.overflow.buffers import BufferLives
-from solvers.heuristics.overflow.potential import (
-    FamilyRows,
-    Scratch,
-    held_for,
-    hold,
-    most_rows,
-    scratch_for,
-    shift,
-    take_back,
-)
+from solvers.heuristics.overflow.potential import FamilyRows, Scratch, held_for, hold, scratch_for, shift, take_back
 
 
 class ByteTrees(NamedTuple):
@@ -143,11 +134,14 @@ class Trial(NamedTuple):
 
 
 def trial_for(v: BufferLives, ties: UnitTies, at: Ints, locations: int) -> Trial:
-    """Room for the largest unit; each is `at` its location, [u]."""
-    rows = most_rows(v, locations, ties.family)
-    tasks = int(np.diff(ties.task[0]).max(initial=0))
-    work = scratch_for(v, at, locations)
-    return Trial(held_for(rows), held_for(rows), np.empty((4 * rows + 2 * tasks + 2, 4), dtype=np.int64), work)
+    """Return room for the largest unit; each is `at` its location, [u]."""
+    # The rows that the families of one unit have at most.
+    total = np.concatenate([[0], np.cumsum(np.minimum(np.diff(v.read), locations))])[v.bundle]
+    of_family, (offset, families) = np.diff(total[v.family] + v.family), ties.family
+    total = np.concatenate([[0], np.cumsum(of_family[families])])
+    rows, tasks = int(np.diff(total[offset]).max(initial=0)), int(np.diff(ties.task[0]).max(initial=0))
+    segment = np.empty((4 * rows + 2 * tasks + 2, 4), dtype=np.int64)
+    return Trial(held_for(rows), held_for(rows), segment, scratch_for(v, at, locations))
 
 
 @subkernel

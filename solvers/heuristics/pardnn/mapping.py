@@ -139,7 +139,6 @@ def mapped(w: WeightedGraph, c: SlicedClusters, s: ClusterSpans, *, level_aware:
 
 @kernel
 def _totals(w: WeightedGraph, level: Ints, m: ClusterMapping, k: int) -> None:
-    """Compute each cluster's allowed places and work, and add the work that is fixed from the start."""
     for c in range(len(m.at)):
         for node in m.member[m.start[c] : m.start[c + 1]]:
             for place in range(k):
@@ -194,7 +193,6 @@ def talk(w: WeightedGraph, m: ClusterMapping, c: int, found: Ints) -> int:
 
 @kernel
 def _put(w: WeightedGraph, level: Ints, m: ClusterMapping, c: int, place: int) -> None:
-    """Map a cluster."""
     m.at[c] = place
     for node in m.member[m.start[c] : m.start[c + 1]]:
         m.place[node] = place

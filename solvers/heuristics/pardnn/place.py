@@ -169,7 +169,6 @@ def placed_levels(w: WeightedGraph, place: Ints) -> tuple[Ints, Ints]:
 
 @spliced
 def _round(w: WeightedGraph, place: Ints, alone: Bools, level: tuple[Ints, Ints], longest: int) -> bool:
-    """One round over the critical path; whether anything was switched."""
     # The nodes of a critical path.
     top, bottom = level
     path = np.empty(len(place), dtype=np.int64)

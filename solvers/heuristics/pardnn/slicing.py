@@ -178,7 +178,6 @@ class _SlicingState(NamedTuple):
 
 @routine
 def _primaries(w: WeightedGraph, cut: _SlicingState) -> None:
-    """Cut k critical paths, each of what is left."""
     n, k = w.allowed.shape
     for j in range(k):
         barred, can = cut.gone.copy(), np.zeros(k, dtype=np.bool_)

@@ -28,7 +28,7 @@ class Affine:
 
     @classmethod
     def of(cls, column: Ints) -> "Affine":
-        """The variables [r] themselves."""
+        """Return the variables [r] themselves."""
         return cls(constant=np.zeros(len(column)), column=column[:, None], coefficient=np.ones((len(column), 1)))
 
     @classmethod
@@ -39,7 +39,7 @@ class Affine:
 
     @classmethod
     def stack(cls, parts: Sequence["Affine"]) -> "Affine":
-        """The expressions of one or more vectors, one vector after the other."""
+        """Return the expressions of one or more vectors, one vector after the other."""
         width = max(part.column.shape[1] for part in parts)
         margins = [((0, 0), (0, width - part.column.shape[1])) for part in parts]
         return cls(
@@ -87,7 +87,7 @@ class Affine:
     __rmul__ = __mul__
 
     def total(self, weight: Floats) -> "Affine":
-        """[1] the weighted sum, `weight` [r]."""
+        """Return [1] the weighted sum, `weight` [r]."""
         return Affine(
             constant=np.array([self.constant @ weight]),
             column=self.column.reshape(1, -1),
@@ -95,7 +95,7 @@ class Affine:
         )
 
     def at(self, values: Floats) -> Floats:
-        """[r] what the expressions come to at a point [c]."""
+        """Return [r] what the expressions come to at a point [c]."""
         found: Floats = self.constant + (self.coefficient * values[self.column]).sum(axis=1)
         return found
 
@@ -142,29 +142,22 @@ class AffineBuilder:
         self.forced.append((variable.column[:, 0], least))
 
     def linear(self) -> Linear:
-        """All of it; terms of one variable in one row are added up."""
-        rows = [self._assembled(left, equal=equal) for left, equal in self._rows if len(left)]
+        """Return all of it; terms of one variable in one row are added up."""
+        rows = []
+        for left, equal in self._rows:
+            if not len(left):
+                continue
+            self._check()
+            row, term = np.nonzero(left.coefficient)
+            entry, inverse = np.unique(row * self.columns + left.column[row, term], return_inverse=True)
+            total = np.bincount(inverse, weights=left.coefficient[row, term], minlength=len(entry))
+            entry, total = entry[total != 0], total[total != 0]
+            entries = np.bincount(entry // self.columns, minlength=len(left)).astype(np.int64)
+            bound = -left.constant
+            rows.append((entries, entry % self.columns, total, bound, bound if equal else np.full(len(left), INFINITY)))
         count, column, coefficient, least, most = (np.concatenate(part) for part in zip(*rows, strict=True))
         cost, lower, upper, integer = (np.concatenate(part) for part in zip(*self._columns, strict=True))
         return Linear(
-            cost=cost,
-            lower=lower,
-            upper=upper,
-            integer=integer,
-            offset=offsets(count),
-            column=column,
-            coefficient=coefficient,
-            row_lower=least,
-            row_upper=most,
-        )
-
-    def _assembled(self, left: Affine, *, equal: bool) -> tuple[Ints, Ints, Floats, Floats, Floats]:
-        """Entries a row, their columns and coefficients, and the rows' bounds."""
-        self._check()
-        row, term = np.nonzero(left.coefficient)
-        place, inverse = np.unique(row * self.columns + left.column[row, term], return_inverse=True)
-        total = np.bincount(inverse, weights=left.coefficient[row, term], minlength=len(place))
-        place, total = place[total != 0], total[total != 0]
-        count = np.bincount(place // self.columns, minlength=len(left)).astype(np.int64)
-        least = -left.constant
-        return count, place % self.columns, total, least, least if equal else np.full(len(left), INFINITY)
+            cost=cost, lower=lower, upper=upper, integer=integer, offset=offsets(count), column=column,
+            coefficient=coefficient, row_lower=least, row_upper=most,
+        )  # fmt: skip

@@ -44,7 +44,7 @@ class Codes:
         return found
 
     def location_bit(self, unit: Ints, bit: int) -> Affine:
-        """[r] a bit of the code of each unit's location."""
+        """Return [r] a bit of the code of each unit's location."""
         column = self.bit[unit, bit]
         live = column != _FIXED
         return Affine(
@@ -54,11 +54,11 @@ class Codes:
         )
 
     def away(self, unit: Ints, location: Ints | int) -> Affine:
-        """[r] 0 where a unit is at the location (which it can be at), 1 or more elsewhere."""
+        """Return [r] 0 where a unit is at the location (which it can be at), 1 or more elsewhere."""
         return _differ(self.bit[unit], np.broadcast_to(self.code[location], len(unit)))
 
     def off(self, task: Ints, device: int) -> Affine:
-        """[r] 0 where a task has the device's code among those of its location, 1 or more elsewhere."""
+        """Return [r] 0 where a task has the device's code among those of its location, 1 or more elsewhere."""
         return _differ(self.core[task], self.rank[task, device])
 
     def encode(self, device: Ints, values: Floats) -> None:
@@ -69,7 +69,7 @@ class Codes:
         _write(self.core, self.rank[np.arange(len(device)), device], values)
 
     def decode(self, values: Floats) -> Ints:
-        """[n] the placement that a point [c] describes; ValueError where its codes mean none."""
+        """Return [n] the placement that a point [c] describes; ValueError where its codes mean none."""
         whole = np.rint(values).astype(np.int64)
         at = (self.fixed + _read(self.bit, whole))[self.units.unit]
         here = self.able & (self.code[self.problem.location] == at[:, None])
@@ -96,14 +96,9 @@ def encoded(problem: Problem, assembly: AffineBuilder) -> Codes:
         rank[:, here] = np.where(able[:, here], np.cumsum(able[:, here], axis=1) - 1, _FIXED)
     widest = rank.max(axis=1, initial=0)
     return Codes(
-        problem=problem,
-        units=units,
-        code=code,
-        fixed=common,
-        bit=_columns(some & ~common, assembly),
-        rank=rank,
+        problem=problem, units=units, code=code, fixed=common, bit=_columns(some & ~common, assembly), rank=rank,
         core=_columns((1 << _bits(widest)) - 1, assembly),
-    )
+    )  # fmt: skip
 
 
 def _bits(most: Ints) -> Ints:

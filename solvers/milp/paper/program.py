@@ -37,24 +37,62 @@ import numpy as np
 from solvers.arrays import Floats, Ints
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import Linear
-from solvers.milp.paper import letters
 from solvers.milp.paper.affine import Affine, AffineBuilder
 from solvers.milp.paper.codes import encoded, exclude
-from solvers.milp.paper.edges import PerEdge, before, descendants, horizon, open_pairs, transfers_of, unshared
 from solvers.milp.paper.rows import (
     PaperModel,
+    PerEdge,
+    before,
     completion,
     congestion,
     crossings,
+    descendants,
+    horizon,
     memory,
     no_overlap,
+    open_pairs,
     precedence,
     shared_links,
     transfer_times,
+    transfers_of,
+    unshared,
 )
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
+
+
+def activity_names(model: PaperModel) -> list[str]:
+    """Return [n + t] `op3` for a task, `data4_op3_op5` for the transfer of payload 4 of the edge from 3 to 5."""
+    t = model.transfers
+    ends = zip(*(part.tolist() for part in (t.payload, t.tail, t.head)), strict=True)
+    return [*(f"op{i}" for i in range(model.problem.tasks)), *(f"data{k}_op{i}_op{j}" for k, i, j in ends)]
+
+
+def column_names(model: PaperModel) -> dict[int, str]:
+    """Column -> name of all that every program of the model has.
+
+    C_max, S_ and C_ of an activity, z_ of a transfer, and x_op3_bit0 of the location of task 3, or of the first of
+    those that are together with it, and core_op3_bit0 of its device there.
+    """
+    codes, label = model.codes, activity_names(model)
+    named = {int(model.makespan.column[0, 0]): "C_max"}
+    for letter, part in (("S", model.start), ("C", model.finish)):
+        named |= {c: f"{letter}_{name}" for c, name in zip(part.column[:, 0].tolist(), label, strict=True)}
+    for k in np.flatnonzero(~model.transfers.always).tolist():
+        named[int(model.crossing.column[k, 0])] = f"z_{label[model.problem.tasks + k]}"
+    first = np.unique(codes.units.unit, return_index=True)[1].tolist()
+    for letter, bits, owner in (("x", codes.bit, first), ("core", codes.core, range(model.problem.tasks))):
+        for row, task in zip(bits.tolist(), owner, strict=True):
+            named |= {c: f"{letter}_op{task}_bit{bit}" for bit, c in enumerate(row) if c >= 0}
+    return named
+
+
+def order_names(model: PaperModel, pairs: tuple[Ints, Ints, Ints]) -> dict[int, str]:
+    """Column -> `op3_before_op5`, of pairs of activities and their columns."""
+    label = activity_names(model)
+    return {c: f"{label[i]}_before_{label[j]}" for i, j, c in zip(*(part.tolist() for part in pairs), strict=True)}
+
 
 Pairs = tuple[Ints, Ints]
 """Numbers of the first and of the second of each pair."""
@@ -80,7 +118,7 @@ def build(problem: Problem, limits: MakespanLimits) -> "PaperProgram":
 
 
 def styled(problem: Problem, limits: MakespanLimits, style: PaperStyle) -> "PaperProgram":
-    """The program of a problem of one or more tasks. O((n^2 + t^2) (m + q)) for t transfers and q links."""
+    """Return the program of a problem of one or more tasks. O((n^2 + t^2) (m + q)) for t transfers and q links."""
     edges = unshared(problem)
     most = horizon(edges, limits.most)
     m = variables(edges.problem, (min(limits.least, most), most), limits)
@@ -104,7 +142,7 @@ def styled(problem: Problem, limits: MakespanLimits, style: PaperStyle) -> "Pape
 
 
 def ordered(m: PaperModel, *, every: bool = False) -> tuple[Pairs, Pairs]:
-    """The pairs of tasks and of transfers that have an order variable: those that are open, or every."""
+    """Return the pairs of tasks and of transfers that have an order variable: those that are open, or every."""
     after = descendants(m.problem)
     links = shared_links(m.problem)
     holds = np.array([m.transfers.crosses[:, *held].any(axis=1) for held in links], dtype=bool)
@@ -114,7 +152,7 @@ def ordered(m: PaperModel, *, every: bool = False) -> tuple[Pairs, Pairs]:
 
 
 def variables(problem: Problem, span: tuple[int, int], limits: MakespanLimits) -> PaperModel:
-    """All variables but those of orders, and those that a family of constraints adds for itself.
+    """Return all variables but those of orders, and those that a family of constraints adds for itself.
 
     `problem` has a payload an edge; `span`: the makespan's least and most ticks.
     """
@@ -128,16 +166,9 @@ def variables(problem: Problem, span: tuple[int, int], limits: MakespanLimits) -
     always = np.flatnonzero(transfers.always)
     crossing = Affine.stack([assembly.binaries(len(some)), Affine.fixed(np.ones(len(always)))])
     return PaperModel(
-        problem=problem,
-        codes=encoded(problem, assembly),
-        transfers=transfers,
-        unit=unit,
-        assembly=assembly,
-        makespan=makespan,
-        start=start,
-        finish=finish,
-        crossing=crossing[np.argsort(np.concatenate([some, always]))],
-    )
+        problem=problem, codes=encoded(problem, assembly), transfers=transfers, unit=unit, assembly=assembly,
+        makespan=makespan, start=start, finish=finish, crossing=crossing[np.argsort(np.concatenate([some, always]))],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,11 +206,11 @@ class PaperProgram:
     @property
     def names(self) -> list[str]:
         """[c] of the columns; those that (7) and (8) add for themselves are called by their numbers."""
-        named = letters.columns(self.model) | letters.orders(self.model, self.pairs)
+        named = column_names(self.model) | order_names(self.model, self.pairs)
         return [named.get(column, f"v{column}") for column in range(self.linear.columns)]
 
     def values(self, schedule: Schedule) -> Floats:
-        """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks.
+        """Return [c] a feasible point that describes a valid schedule of at most `limits.most` ticks.
 
         Where a payload crosses once in the schedule and for several edges here, the transfers follow one another and
         what comes after is delayed: the point's makespan is then longer, within the program's own horizon.
@@ -201,7 +232,7 @@ class PaperProgram:
         return values
 
     def schedule(self, values: Floats) -> Schedule:
-        """The rough schedule that a point [c] describes, of several transfers to one place only the first."""
+        """Return the rough schedule that a point [c] describes, of several transfers to one place only the first."""
         m = self.model
         start, finish = (np.rint(part.at(values) / _GRID).astype(np.int64) for part in (m.start, m.finish))
         device, n, t = m.codes.decode(values), self.origin.tasks, m.transfers
@@ -211,14 +242,9 @@ class PaperProgram:
         payload, to = self.edges.origin[t.payload[sent]], at[t.head[sent]]
         _, first = np.unique(payload * self.origin.locations + to, return_index=True)
         return Schedule(
-            device=device,
-            start=start[:n],
-            finish=finish[:n],
-            sent_payload=payload[first],
-            sent_to=to[first],
-            sent_start=start[n + sent[first]],
-            sent_finish=finish[n + sent[first]],
-        )
+            device=device, start=start[:n], finish=finish[:n], sent_payload=payload[first], sent_to=to[first],
+            sent_start=start[n + sent[first]], sent_finish=finish[n + sent[first]],
+        )  # fmt: skip
 
     def _own(self, schedule: Schedule) -> Schedule:
         """A schedule of the problem with a payload an edge; the same times where no payload has to cross twice."""
@@ -231,12 +257,7 @@ class PaperProgram:
         keys = zip(self.edges.origin[t.payload[cut]].tolist(), to.tolist(), strict=True)
         times = np.array([known[key] for key in keys], dtype=np.int64).reshape(-1, 2)
         own = Schedule(
-            device=schedule.device,
-            start=schedule.start,
-            finish=schedule.finish,
-            sent_payload=t.payload[cut],
-            sent_to=to,
-            sent_start=times[:, 0],
-            sent_finish=times[:, 1],
-        )
+            device=schedule.device, start=schedule.start, finish=schedule.finish, sent_payload=t.payload[cut],
+            sent_to=to, sent_start=times[:, 0], sent_finish=times[:, 1],
+        )  # fmt: skip
         return own if self.edges.exact else rebuild(p, own)

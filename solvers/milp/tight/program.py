@@ -11,13 +11,13 @@ Columns, for units u (tasks that must share a location), tasks i, devices d, loc
 
 Rows, each family where its columns are made:
 
-    tight_windows      what a makespan of `most` rules out: devices and orders of tasks, times beyond head and tail
-    tight_places       one location a unit, one device a task, memory within capacity
-    tight_times        S within the windows of the chosen location; precedence (its transitive reduction); C
-    tight_crossings    a payload crosses where a reader is and the producer is not; it starts after the producer and
+    windows_of         what a makespan of `most` rules out: devices and orders of tasks, times beyond head and tail
+    places_of          one location a unit, one device a task, memory within capacity
+    draft_of           S within the windows of the chosen location; precedence (its transitive reduction); C
+    crossings_of       a payload crosses where a reader is and the producer is not; it starts after the producer and
                        arrives before its readers there
-    tight_orders       disjunctions of pairs on devices and links, M from the windows of both
-    tight_loads        load cuts: least head + load + least tail <= C, on every device and link
+    add_order          disjunctions of pairs on devices and links, M from the windows of both
+    add_loads          load cuts: least head + load + least tail <= C, on every device and link
 
 Interchangeable locations and devices are named in the order of first use (`solvers.structure.symmetry`). What was tried
 beside this, with numbers, is in docs/internals/solvers.md.
@@ -31,13 +31,10 @@ import numpy as np
 from solvers.arrays import Floats, Ints
 from solvers.milp.formulations import MakespanLimits, NoScheduleError
 from solvers.milp.linear import Linear, LinearBuilder
-from solvers.milp.separate import with_rows
-from solvers.milp.tight.lanes import Activity, LaneJob, LaneJobs, lanes_of
-from solvers.milp.tight.pairs import MOST, ActivityPair, pairs_of
-from solvers.milp.tight.places import places_of
-from solvers.milp.tight.time_windows import windows_of
-from solvers.milp.tight.times import AffineSum, ProgramDraft, alone, draft_of
+from solvers.milp.tight.lanes import MOST, Activity, ActivityPair, LaneJob, LaneJobs, lanes_of, pairs_of
+from solvers.milp.tight.times import AffineSum, ProgramDraft, alone, draft_of, places_of, windows_of
 from solvers.milp.tight.transfers import PayloadCrossing, crossings_of
+from solvers.milp.vendor import with_rows
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.symmetry import Symmetry, symmetry_of
@@ -62,7 +59,7 @@ class PairOrder:
 
 
 def order_of(draft: ProgramDraft, pair: ActivityPair) -> PairOrder:
-    """The columns of a pair."""
+    """Return the columns of a pair."""
     forth = draft.rows.binary() if pair.open else None
     back = draft.rows.binary() if pair.open and not pair.sure else None
     return PairOrder(pair=pair, forth=forth, back=back)
@@ -72,7 +69,15 @@ def add_order(draft: ProgramDraft, lanes: LaneJobs, order: PairOrder) -> None:
     """The rows of a pair."""
     one, two = lanes.activities[order.pair.one], lanes.activities[order.pair.two]
     if order.forth is None:
-        _settle(draft, one, two, order.pair)
+        # At most one of the two can be first, whatever the lane.
+        for m in order.pair.meetings:
+            together = AffineSum(terms=(), constant=1.0) if m.sure else m.both
+            if m.forth:
+                _apart(draft, one, two, together)
+            elif m.back:
+                _apart(draft, two, one, together)
+            else:
+                draft.rows.row(m.both.terms, at_most=1.0)
         return
     first = alone(order.forth)
     second = AffineSum(terms=((order.forth, -1.0),), constant=1.0) if order.back is None else alone(order.back)
@@ -86,18 +91,6 @@ def add_order(draft: ProgramDraft, lanes: LaneJobs, order: PairOrder) -> None:
         draft.rows.row([*chosen, *((c, -a) for c, a in m.both.terms)], at_least=m.both.constant)
 
 
-def _settle(draft: ProgramDraft, one: Activity, two: Activity, pair: ActivityPair) -> None:
-    """At most one of the two can be first, whatever the lane."""
-    for m in pair.meetings:
-        together = AffineSum(terms=(), constant=1.0) if m.sure else m.both
-        if m.forth:
-            _apart(draft, one, two, together)
-        elif m.back:
-            _apart(draft, two, one, together)
-        else:
-            draft.rows.row(m.both.terms, at_most=1.0)
-
-
 def _apart(draft: ProgramDraft, before: Activity, then: Activity, holds: AffineSum) -> None:
     """`before` finishes by the start of `then` where `holds` is 1."""
     most = (before.latest - then.earliest) / draft.unit
@@ -106,7 +99,7 @@ def _apart(draft: ProgramDraft, before: Activity, then: Activity, holds: AffineS
 
 
 def overlapping(orders: Iterable[PairOrder], lanes: LaneJobs, values: Floats) -> list[PairOrder]:
-    """The pairs that are on one lane at the same time in a point [c]."""
+    """Return the pairs that are on one lane at the same time in a point [c]."""
     start = np.array([_value(a.start, values) for a in lanes.activities])
     finish = np.array([_value(a.finish, values) for a in lanes.activities])
     return [
@@ -174,7 +167,7 @@ def _ends(jobs: list[LaneJob], least: int) -> list[tuple[int, int]]:
 
 
 def names_of(draft: ProgramDraft, crossings: list[PayloadCrossing], orders: list[PairOrder]) -> list[str]:
-    """[c] by the letters of `solvers.milp.tight.program`, with what each stands for.
+    """Return [c] by the letters of `solvers.milp.tight.program`, with what each stands for.
 
     C_max, S_op3, x_op3_loc1 (of the first of the tasks that share a location), y_op3_dev1, T_data4_to1, w_data4_to1_0,
     op3_before_op5. Locations and devices that are alike are numbered in the order of their first use.
@@ -247,25 +240,34 @@ class TightProgram:
         starts when its producer finishes, and two activities that touch are in order."""
         s, draft = self.symmetry.renamed(schedule), self.draft
         at = draft.windows.problem.location[s.device]
-        found = np.zeros(self.lean.columns)
-        found[draft.makespan] = max(s.makespan / draft.unit, float(self.lean.lower[draft.makespan]))
+        point = np.zeros(self.lean.columns)
+        point[draft.makespan] = max(s.makespan / draft.unit, float(self.lean.lower[draft.makespan]))
         for task, device in enumerate(s.device.tolist()):
-            found[draft.places.at[task][int(at[task])]] = 1.0
-            found[draft.places.on[task][device]] = 1.0
-        start, finish = self._crossed(s, at, found)
-        found[draft.start] = start[: len(s.start)] / draft.unit
-        found[[c.start for c in self.crossings]] = start[len(s.start) :] / draft.unit
+            point[draft.places.at[task][int(at[task])]] = 1.0
+            point[draft.places.on[task][device]] = 1.0
+        keys = zip(s.sent_payload.tolist(), s.sent_to.tolist(), strict=True)
+        sent = dict(zip(keys, zip(s.sent_start.tolist(), s.sent_finish.tolist(), strict=True), strict=True))
+        times = []
+        for c in self.crossings:
+            ready = int(s.finish[c.producer])
+            times.append(sent.get((c.payload, c.to), (ready, ready)))
+            for variant in c.variants:
+                point[variant.column] = (c.payload, c.to) in sent and at[c.producer] in variant.sources
+        crossed = np.array(times, dtype=np.int64).reshape(-1, 2)
+        start, finish = np.concatenate([s.start, crossed[:, 0]]), np.concatenate([s.finish, crossed[:, 1]])
+        point[draft.start] = start[: len(s.start)] / draft.unit
+        point[[c.start for c in self.crossings]] = start[len(s.start) :] / draft.unit
         for order in self.orders:
             one, two = order.pair.one, order.pair.two
             forth = bool(finish[one] <= start[two])
             if order.forth is not None:
-                found[order.forth] = forth
+                point[order.forth] = forth
             if order.back is not None:
-                found[order.back] = not forth and bool(finish[two] <= start[one])
-        return found
+                point[order.back] = not forth and bool(finish[two] <= start[one])
+        return point
 
     def separated(self, values: Floats) -> "TightProgram | None":
-        """The program with the pairs that overlap in a point [c] among its lean rows; None when none does."""
+        """Return the program with the pairs that overlap in a point [c] among its lean rows; None when none does."""
         broken = overlapping(self.waiting, self.lanes, values)
         if not broken:
             return None
@@ -278,19 +280,6 @@ class TightProgram:
         for order in orders:
             add_order(more, self.lanes, order)
         return with_rows(self.lean, more.rows.linear())
-
-    def _crossed(self, s: Schedule, at: Ints, found: Floats) -> tuple[Ints, Ints]:
-        """[tasks and crossings] start and finish in ticks; fills in w."""
-        keys = zip(s.sent_payload.tolist(), s.sent_to.tolist(), strict=True)
-        sent = dict(zip(keys, zip(s.sent_start.tolist(), s.sent_finish.tolist(), strict=True), strict=True))
-        times = []
-        for c in self.crossings:
-            ready = int(s.finish[c.producer])
-            times.append(sent.get((c.payload, c.to), (ready, ready)))
-            for variant in c.variants:
-                found[variant.column] = (c.payload, c.to) in sent and at[c.producer] in variant.sources
-        crossed = np.array(times, dtype=np.int64).reshape(-1, 2)
-        return np.concatenate([s.start, crossed[:, 0]]), np.concatenate([s.finish, crossed[:, 1]])
 
     def schedule(self, values: Floats) -> Schedule:
         """Devices, and the middle of each activity, on a grid, as its place in every order.

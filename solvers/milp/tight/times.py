@@ -1,12 +1,138 @@
-"""When tasks run: the columns of time, and the inequalities of the paths between tasks."""
+"""The base of the tight program: consequences of a makespan limit, places of tasks, and their times.
 
-from dataclasses import dataclass
+Before any solver runs, a makespan limit has consequences: allowed locations, time windows and precedence. Tasks have a
+binary for each unit and location, and for each task and device where a location has several; and a start each.
+"""
+
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solvers.arrays import Bools, Ints
+from solvers.bounds.windows import informed
+from solvers.compiled.dag import topological_order
 from solvers.milp.linear import LinearBuilder
-from solvers.milp.tight.places import Places
-from solvers.milp.tight.time_windows import RestrictedProblem
+from solvers.problem import FORBIDDEN, Problem
+from solvers.structure.paths import LocationPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RestrictedProblem:
+    """A problem without what no schedule of at most `most` ticks uses, and with the order that each of these keeps."""
+
+    problem: Problem
+    most: int
+    paths: LocationPaths
+    after: Bools
+    """[n, n] whether the second task starts after the first finishes in every such schedule."""
+    earliest: Ints
+    """[n] earliest start of each task, in ticks."""
+    latest: Ints
+    """[n] latest finish of each task, in ticks."""
+
+
+def windows_of(problem: Problem, most: int, ends: float = math.inf) -> RestrictedProblem | None:
+    """Shrink a problem until nothing changes; None when no schedule takes at most `most` ticks.
+
+    With heads r and tails q, a device d at location l is out for task i if  r[i,l] + p[i,d] + q[i,l] > most;  of two
+    tasks that can be on one device alone, j is before i if  r[i] + p[i] + p[j] + q[j] > most  (Carlier, Pinson 1989).
+    When the clock (`time.monotonic`) is at `ends`, only what longest paths say is looked for any more.
+    """
+    while True:
+        known = informed(problem, most, ends)
+        if known is None:
+            return None
+        paths = known.paths
+        rest = (paths.head + paths.tail)[:, problem.location]
+        able = paths.units.allowed[paths.units.unit][:, problem.location] & problem.allowed
+        able &= rest + problem.duration <= most
+        # [n, n] whether a path leads from the first task to the second. O(e n).
+        after = np.zeros((problem.tasks, problem.tasks), dtype=bool)
+        readers = np.split(
+            problem.dst[np.argsort(problem.src, kind="stable")],
+            np.cumsum(np.bincount(problem.src, minlength=problem.tasks))[:-1],
+        )
+        for task in topological_order(problem.tasks, problem.src, problem.dst)[::-1]:
+            after[task, readers[task]] = True
+            after[task] |= after[readers[task]].any(axis=0)
+        # Pairs of tasks, the first of which must be before the second on the only device that both can be on.
+        one = np.flatnonzero(np.count_nonzero(able, axis=1) == 1)
+        device = able[one].argmax(axis=1)
+        at, ticks = problem.location[device], problem.duration[one, device]
+        late = (paths.head[one, at] + ticks)[:, None] + (ticks + paths.tail[one, at])[None, :] > most
+        late &= (device[:, None] == device[None, :]) & ~np.eye(len(one), dtype=bool)
+        then, before = (one[side] for side in np.nonzero(late))
+        fresh = ~after[before, then]
+        if not able.any(axis=1).all() or after[then, before].any():
+            return None
+        if (able == problem.allowed).all() and not fresh.any():
+            return RestrictedProblem(
+                problem=problem, most=most, paths=paths, after=after, earliest=paths.head.min(axis=1),
+                latest=most - paths.tail.min(axis=1),
+            )  # fmt: skip
+        # The problem on fewer devices and with more precedence, unless that has a cycle.
+        src, dst = (np.concatenate(ends) for ends in ((problem.src, before[fresh]), (problem.dst, then[fresh])))
+        if len(topological_order(problem.tasks, src, dst)) < problem.tasks:
+            return None
+        payload = np.concatenate([problem.payload, np.full(np.count_nonzero(fresh), -1)])
+        duration = np.where(able, problem.duration, FORBIDDEN)
+        problem = replace(problem, duration=duration, src=src, dst=dst, payload=payload)
+
+
+_GRAINS = 100_000.0
+"""Units of memory in a capacity at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """The columns of the placement, which are fixed at 1 where there is no choice."""
+
+    at: list[dict[int, int]]
+    """By task: location to x; tasks of one unit share theirs."""
+    on: list[dict[int, int]]
+    """By task: device to y, or to x where a location has one device for the task."""
+    fixed: frozenset[int]
+    """Columns that are 1 in every point."""
+
+
+def places_of(rows: LinearBuilder, windows: RestrictedProblem) -> Places:
+    """x[u,l] and y[i,d], with  sum over l of x[u,l] = 1  and  sum over l's devices of y[i,d] = x[u(i),l]."""
+    p, units = windows.problem, windows.paths.units
+    at: list[dict[int, int]] = []
+    fixed: set[int] = set()
+    for allowed in units.allowed:
+        where = np.flatnonzero(allowed).tolist()
+        if len(where) > 1:
+            at.append({place: rows.binary() for place in where})
+            rows.row([(x, 1.0) for x in at[-1].values()], at_least=1.0, at_most=1.0)
+        else:
+            at.append({where[0]: rows.column(1.0, 1.0)})
+            fixed.update(at[-1].values())
+    mine = [at[unit] for unit in units.unit.tolist()]
+    on: list[dict[int, int]] = []
+    for task, here in enumerate(mine):
+        on.append({})
+        for place, x in here.items():
+            devices = np.flatnonzero(p.allowed[task] & (p.location == place)).tolist()
+            if len(devices) == 1:
+                on[-1][devices[0]] = x
+                continue
+            chosen = {d: rows.binary() for d in devices}
+            rows.row([*((y, 1.0) for y in chosen.values()), (x, -1.0)], at_least=0.0, at_most=0.0)
+            on[-1].update(chosen)
+    # Sum over units of bytes * x[u,l] <= capacity[l], in the largest unit of bytes that all are multiples of; where
+    # that leaves more than _GRAINS in a location, in that many: the vendors' tolerance of 1e-6 then is 1e-11 of it.
+    for place, capacity in enumerate(p.capacity.tolist()):
+        sizes = [
+            (here[place], size) for here, size in zip(at, units.memory.tolist(), strict=True) if place in here and size
+        ]
+        if sum(size for _, size in sizes) > capacity:
+            grain = int(np.gcd.reduce([size for _, size in sizes]))
+            scale = min(1.0, _GRAINS / max(1, capacity // grain))
+            rows.row([(x, size // grain * scale) for x, size in sizes], at_most=capacity // grain * scale)
+    return Places(at=mine, on=on, fixed=frozenset(fixed))
+
 
 Terms = tuple[tuple[int, float], ...]
 """Columns and their coefficients."""
@@ -20,7 +146,7 @@ class AffineSum:
     constant: float = 0.0
 
     def plus(self, terms: Terms, constant: float = 0.0) -> "AffineSum":
-        """The expression and some more."""
+        """Return the expression and some more."""
         return AffineSum(terms=self.terms + terms, constant=self.constant + constant)
 
 
@@ -45,7 +171,7 @@ class ProgramDraft:
 
 
 def alone(column: int) -> AffineSum:
-    """A column as an expression."""
+    """Return a column as an expression."""
     return AffineSum(terms=((column, 1.0),))
 
 
@@ -85,6 +211,5 @@ def _chosen(column: int, choices: list[tuple[int, float]]) -> AffineSum:
 
 
 def _reduced(after: np.ndarray) -> np.ndarray:
-    """The transitive reduction of a transitive relation."""
     dense = after.astype(np.float32)
     return after & (dense @ dense == 0)

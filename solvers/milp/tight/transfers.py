@@ -56,15 +56,14 @@ def crossings_of(draft: ProgramDraft) -> list[PayloadCrossing]:
     for payload, reader in zip(p.payload.tolist(), p.dst.tolist(), strict=True):
         if payload >= 0 and unit[reader] != unit[p.producer[payload]]:
             readers[payload].add(reader)
-    found: list[PayloadCrossing] = []
+    crossings: list[PayloadCrossing] = []
     for payload, tasks in sorted(readers.items()):
         for to in range(p.locations):
             late = _late(draft, payload, to, [task for task in sorted(tasks) if to in at[task]])
             if late:
-                found.append(_crossing(draft, payload, to, late))
-                _existence(draft, found[-1])
-                _arrivals(draft, found[-1])
-    return found
+                crossings.append(_crossing(draft, payload, to, late))
+                _add_rows(draft, crossings[-1])
+    return crossings
 
 
 def _late(draft: ProgramDraft, payload: int, to: int, readers: list[int]) -> dict[int, frozenset[int]]:
@@ -120,18 +119,6 @@ def _ticks(p: Problem, payload: int, source: int, to: int) -> int:
     return int(p.transfer[payload, p.path_class[source, to]])
 
 
-def _existence(draft: ProgramDraft, c: PayloadCrossing) -> None:
-    """w: it crosses when a reader is there and the producer is not."""
-    at, row = draft.places.at, draft.rows.row
-    home = at[c.producer]
-    for variant in c.variants:
-        if not c.sure:
-            row([(variant.column, 1.0), *((home[s], -1.0) for s in variant.sources)], at_most=0.0)
-    for reader, late in c.late.items():
-        if not c.sure:
-            row([*((v.column, 1.0) for v in c.variants), *_spared(draft, c, reader, late)], at_least=0.0)
-
-
 def _spared(draft: ProgramDraft, c: PayloadCrossing, reader: int, late: frozenset[int]) -> list[tuple[int, float]]:
     """x[i,t] + sum over late s of x[i,s] - x[r,t]: -1 when the reader is there and waits for a crossing."""
     home = draft.places.at[c.producer]
@@ -139,9 +126,15 @@ def _spared(draft: ProgramDraft, c: PayloadCrossing, reader: int, late: frozense
     return [(draft.places.at[reader][c.to], -1.0), *((x, 1.0) for x in near)]
 
 
-def _arrivals(draft: ProgramDraft, c: PayloadCrossing) -> None:
-    """T and S[r]."""
-    paths, places = draft.windows.paths, draft.places
+def _add_rows(draft: ProgramDraft, c: PayloadCrossing) -> None:
+    """Rows of a crossing: it happens when a reader is there and the producer is not, between these two in time."""
+    paths, places, row = draft.windows.paths, draft.places, draft.rows.row
+    home = places.at[c.producer]
+    if not c.sure:
+        for variant in c.variants:
+            row([(variant.column, 1.0), *((home[s], -1.0) for s in variant.sources)], at_most=0.0)
+        for reader, late in c.late.items():
+            row([*((v.column, 1.0) for v in c.variants), *_spared(draft, c, reader, late)], at_least=0.0)
     draft.after(alone(c.start), draft.finish[c.producer])
     latest = {r: draft.windows.most - int(paths.took[r, c.to] + paths.tail[r, c.to]) for r in c.late}
     for reader, late in c.late.items():

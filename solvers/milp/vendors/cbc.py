@@ -7,13 +7,18 @@ it say "infeasible", one that strikes before its root node makes it crash, and l
 """
 
 import contextlib
+import functools
+import importlib.util
 import math
 import os
+import platform
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,14 +28,65 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from solvers.arrays import Floats
+from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
+from solvers.milp.program_text import mps_file
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import LOST, RunRequest, VendorListener, VendorOutcome, ended, iterations, no_optimum
-from solvers.milp.vendors.cbc_program import cbc_binary, version
-from solvers.milp.vendors.mps import mps_file
 from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
+
+_SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "win"}
+_MACHINES = {"x86_64": "i64", "amd64": "i64", "aarch64": "arm64", "arm64": "arm64", "i386": "i32", "i686": "i32"}
+_BANNER = re.compile(r"^(?:Version:|CBC) +(\S+)", re.MULTILINE)
+_ANSWER_S = 5.0
+"""Seconds in which the program must have said its version; it takes milliseconds."""
+UNKNOWN = "unknown"
+"""The version of a program that does not say it."""
+
+
+def cbc_binary() -> Path:
+    """PuLP's CBC for this machine, or else one on the PATH; UnavailableError where there is neither."""
+    program = _bundled() or shutil.which("cbc")
+    if program is None:
+        raise UnavailableError(
+            "no CBC for this machine - pip install 'pulp>=2.9,<4', or put a program called cbc on the PATH"
+        )
+    return Path(program)
+
+
+def _bundled() -> Path | None:
+    package = importlib.util.find_spec("pulp")
+    if package is None or package.origin is None:
+        return None
+    # PuLP brings one program for all of a Mac's processors.
+    machine = "i64" if sys.platform == "darwin" else _MACHINES.get(platform.machine().lower(), "")
+    file = Path(package.origin).parent / "solverdir" / "cbc" / _SYSTEMS.get(sys.platform, "") / machine / "cbc"
+    return file if os.access(file, os.X_OK) else None
+
+
+def version() -> str | None:
+    """Return the version in CBC's banner, such as "2.10.3", or UNKNOWN; None if there is no CBC."""
+    try:
+        file = cbc_binary()
+    except UnavailableError:
+        return None
+    return _banner(str(file), file.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _banner(file: str, changed: int) -> str:  # noqa: ARG001 - a program that was replaced is asked again
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [file, "-quit"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=_ANSWER_S, check=False,
+        )  # fmt: skip
+        said = _BANNER.search(done.stdout)
+        if said:
+            return said[1]
+    return UNKNOWN
+
 
 # Parser of CBC's log: bounds, objectives of incumbents, and progress of the run.
 
@@ -85,22 +141,19 @@ class CbcLog:
                 written = min(map(float, found.groups()))
                 if abs(written) < _NO_BOUND:
                     self.bound = max(self.bound, written - relative * abs(written) - absolute)
-        self._points(line)
+        started, improved = _STARTED.search(line), _FOUND.search(line)
+        if started:
+            # Real columns are optimised beside the whole ones of the start.
+            self.start = min(self.start, float(started[1]))
+        if improved:
+            objective = float(improved[1] or improved[2])
+            if objective < _NO_BOUND:
+                self.found = min(self.found, objective)
         self.relaxed |= line.startswith("Continuous objective value")
         self.searching |= line.startswith("Cbc0010I")
         self.proven |= line.startswith("Result - Optimal solution found")
         self.stopped |= line.startswith(("Cbc0020I", "Cbc0027I", "Result - Stopped", "Result - User"))
         self.last = line.strip() or self.last
-
-    def _points(self, line: str) -> None:
-        started, found = _STARTED.search(line), _FOUND.search(line)
-        if started:
-            # Real columns are optimised beside the whole ones of the start.
-            self.start = min(self.start, float(started[1]))
-        if found:
-            objective = float(found[1] or found[2])
-            if objective < _NO_BOUND:
-                self.found = min(self.found, objective)
 
 
 _PER_NODE = 100.0
@@ -138,36 +191,32 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         while True:
             # One run of the program, from the start of `ask`.
             if ask.start is not None:
-                _write_start(linear, ask.start, file.with_name("start.txt"))
+                # The whole columns of the start; CBC finds the others by an LP.
+                whole = np.flatnonzero(linear.integer)
+                values = np.rint(ask.start[whole]).astype(np.int64)
+                lines = (f"{c} c{c} {value}" for c, value in zip(whole.tolist(), values.tolist(), strict=True))
+                file.with_name("start.txt").write_text("\n".join(["start", *lines, ""]), encoding="ascii")
             for result in ("solution.txt", "solution.bin"):
                 file.with_name(result).unlink(missing_ok=True)
-            command = _command(linear, ask, relay, file.name)
-            done = _follow(
-                command,
-                file.parent,
-                _StopPolicy(relay, CbcLog(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort)),
-            )
+            log = CbcLog(_cost(linear, ask.start))
+            policy = _StopPolicy(relay, log, by_clock=math.isinf(ask.effort))
+            done = _follow(_command(linear, ask, relay, file.name), file.parent, policy)
             relay.check()
             outcome = _outcome(linear, ask, file.parent, done)
             # The point of an outcome to go on from; None where it is optimal, or no better than the start.
             worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, ask.start)
             better = outcome.values if worth else None
             if relay.stop or not done.early or better is None:
-                outcome = _at_least(best, outcome, linear)
+                if best is not None and _cost(linear, outcome.values) > _cost(linear, best):
+                    # An earlier run's point is better.
+                    kept = ended(Status.FEASIBLE, outcome.limit, best, outcome.bound)
+                    outcome = replace(kept, detail=outcome.detail)
                 return replace(outcome, bound=max(outcome.bound, relay.best_bound))
             relay.incumbent(better)
             best, ask = better, replace(ask, start=better)
 
 
-def _at_least(best: Floats | None, outcome: VendorOutcome, linear: Linear) -> VendorOutcome:
-    """An outcome with the point of an earlier run, where it has none that is better."""
-    if best is None or _cost(linear, outcome.values) <= _cost(linear, best):
-        return outcome
-    return replace(ended(Status.FEASIBLE, outcome.limit, best, outcome.bound), detail=outcome.detail)
-
-
 def _cost(linear: Linear, values: Floats | None) -> float:
-    """The objective of a point, inf of none."""
     return math.inf if values is None else float(linear.cost @ values)
 
 
@@ -189,14 +238,6 @@ def _command(linear: Linear, ask: RunRequest, relay: CallbackRelay, file: str) -
     given = [word for key, value in settings.items() for word in (f"-{key}", str(value))]
     results = ["-solution", "solution.txt", "-saveSolution", "solution.bin"]
     return [str(cbc_binary()), file, *given, *start, "-branch", *results]
-
-
-def _write_start(linear: Linear, start: Floats, file: Path) -> None:
-    """The whole columns of a start; CBC finds the others by an LP."""
-    whole = np.flatnonzero(linear.integer)
-    values = np.rint(start[whole]).astype(np.int64)
-    lines = (f"{c} c{c} {value}" for c, value in zip(whole.tolist(), values.tolist(), strict=True))
-    file.write_text("\n".join(["start", *lines, ""]), encoding="ascii")
 
 
 class _StopPolicy:
@@ -227,21 +268,18 @@ class _StopPolicy:
 
     def asks(self) -> bool:
         """Return True if it is to be asked to end now."""
-        if self.log.stopped or time.monotonic() < self._next or not self._due():
+        if self.log.stopped or time.monotonic() < self._next:
             return False
-        self._next, self.asked = time.monotonic() + _AGAIN_S, True
-        return True
-
-    def _due(self) -> bool:
-        if self.asked or self.relay.overdue > _INTERRUPT_S:
-            return True
-        if not self._by_clock or not self.log.untold:
-            return False
-        if self.relay.remaining < min(_CLOSING * self._relaxed, _CLOSING_MOST * self._seconds):
-            return True
-        age = time.monotonic() - self._began
-        self.early = not self.log.searching and _SLICE * self._seconds < age < self.relay.remaining / _WORTH
-        return self.early
+        due = self.asked or self.relay.overdue > _INTERRUPT_S
+        if not due and self._by_clock and self.log.untold:
+            due = self.relay.remaining < min(_CLOSING * self._relaxed, _CLOSING_MOST * self._seconds)
+            if not due:
+                age = time.monotonic() - self._began
+                self.early = not self.log.searching and _SLICE * self._seconds < age < self.relay.remaining / _WORTH
+                due = self.early
+        if due:
+            self._next, self.asked = time.monotonic() + _AGAIN_S, True
+        return due
 
 
 class _CbcRun(NamedTuple):
@@ -258,7 +296,6 @@ class _CbcRun(NamedTuple):
 
 
 def _follow(command: list[str], folder: Path, patience: _StopPolicy) -> _CbcRun:
-    """Run the command to its end, or to a little after the limit."""
     relay, log = patience.relay, patience.log
     # A terminal, since CBC holds back what it writes to a pipe until it ends.
     master, slave = pty.openpty()
@@ -298,7 +335,6 @@ def _written(terminal: IO[bytes], patience: _StopPolicy, child: "subprocess.Pope
 
 
 def _outcome(linear: Linear, ask: RunRequest, folder: Path, run: _CbcRun) -> VendorOutcome:
-    """Combine CBC's files and log into an outcome."""
     relay, log = run.relay, run.log
     file = folder / "solution.txt"
     if run.code or not file.exists():
@@ -315,18 +351,16 @@ def _outcome(linear: Linear, ask: RunRequest, folder: Path, run: _CbcRun) -> Ven
         # "Integer infeasible" is said of what its preprocessing finds infeasible or unbounded, too.
         relaxed = said.startswith("Infeasible")
         return ended(Status.INFEASIBLE, Limit.NONE, None, math.inf) if relaxed else no_optimum(linear)
-    values = None if "no integer solution" in said else _values(linear, folder / "solution.bin")
+    values: Floats | None = None
+    if "no integer solution" not in said:
+        # CBC's binary form: rows, columns, objective; two numbers a row, two a column.
+        with (folder / "solution.bin").open("rb") as stream:
+            rows, columns = np.fromfile(stream, dtype=np.int32, count=2).tolist()
+            numbers = np.fromfile(stream, dtype=np.float64)
+        if columns != linear.columns or len(numbers) != 1 + 2 * rows + 2 * columns:
+            raise RuntimeError(f"CBC's solution has {columns} columns, the program {linear.columns}")
+        values = numbers[1 + 2 * rows :][:columns]
     if said.startswith("Optimal") and values is not None and (log.proven or not linear.integer.any()):
         objective = float(linear.cost @ values)
         return ended(Status.OPTIMAL, Limit.NONE, values, max(log.bound, objective - ask.gap * abs(objective)))
     return ended(Status.FEASIBLE, Limit.TIME if log.stopped else Limit.OTHER, values, log.bound)
-
-
-def _values(linear: Linear, file: Path) -> Floats:
-    """The columns of a solution in CBC's binary form: rows, columns, objective; two numbers a row, two a column."""
-    with file.open("rb") as stream:
-        rows, columns = np.fromfile(stream, dtype=np.int32, count=2).tolist()
-        numbers = np.fromfile(stream, dtype=np.float64)
-    if columns != linear.columns or len(numbers) != 1 + 2 * rows + 2 * columns:
-        raise RuntimeError(f"CBC's solution has {columns} columns, the program {linear.columns}")
-    return numbers[1 + 2 * rows :][:columns]

@@ -12,9 +12,9 @@ from solvers.arrays import Floats
 from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
+from solvers.milp.program_text import mps_file
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, no_optimum
-from solvers.milp.vendors.mps import mps_file
 from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
@@ -112,12 +112,8 @@ class _Progress:
 def _outcome(model: Any, linear: Linear) -> VendorOutcome:
     solution = model.solution
     kinds, found = solution.status, solution.get_status()
-    if found in (
-        kinds.unbounded,
-        kinds.infeasible_or_unbounded,
-        kinds.MIP_unbounded,
-        kinds.MIP_infeasible_or_unbounded,
-    ):
+    unknown = (kinds.unbounded, kinds.infeasible_or_unbounded, kinds.MIP_unbounded, kinds.MIP_infeasible_or_unbounded)
+    if found in unknown:
         return no_optimum(linear)
     values: Floats | None = np.array(solution.get_values()) if solution.is_primal_feasible() else None
     status, limit = Status.FEASIBLE, Limit.TIME
@@ -125,18 +121,13 @@ def _outcome(model: Any, linear: Linear) -> VendorOutcome:
         status = Status.OPTIMAL
     elif found in (kinds.infeasible, kinds.MIP_infeasible):
         status = Status.INFEASIBLE
-    elif found not in _limits(kinds):
-        limit = Limit.OTHER
-    return ended(status, limit, values, _bound(model, linear, status))
-
-
-def _limits(kinds: Any) -> tuple[int, ...]:
-    """The statuses that a limit of time or work, or an abort by the callback, ends with."""
-    return (
+    elif found not in (  # a limit of time or work, or an abort by the callback
         kinds.MIP_time_limit_feasible, kinds.MIP_time_limit_infeasible, kinds.MIP_dettime_limit_feasible,
         kinds.MIP_dettime_limit_infeasible, kinds.MIP_abort_feasible, kinds.MIP_abort_infeasible,
         kinds.abort_time_limit, kinds.abort_dettime_limit,
-    )  # fmt: skip
+    ):  # fmt: skip
+        limit = Limit.OTHER
+    return ended(status, limit, values, _bound(model, linear, status))
 
 
 def _bound(model: Any, linear: Linear, status: Status) -> float:

@@ -13,9 +13,9 @@ from solvers.arrays import Floats
 from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
+from solvers.milp.program_text import mps_file
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, no_optimum
-from solvers.milp.vendors.mps import mps_file
 from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
@@ -75,7 +75,6 @@ def _licensed(linear: Linear) -> Iterator[None]:
 
 
 def _called(model: Any, where: int, columns: list[Any], relay: CallbackRelay) -> None:
-    """Called by Gurobi, often."""
     what = GRB.Callback
     if where == what.MIPSOL:
         relay.incumbent(np.array(model.cbGetSolution(columns)))

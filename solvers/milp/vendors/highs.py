@@ -68,7 +68,14 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         most = ask.effort * _SIMPLEX_RATE / (1.0 + len(linear.column) / 400_000)
         if highs.setOptionValue("simplex_iteration_limit", math.ceil(most)) != highspy.HighsStatus.kOk:
             raise RuntimeError(f"HiGHS refuses {most:.0f} simplex iterations")
-    if _pass(highs, linear) == highspy.HighsStatus.kError:
+    whole = np.where(linear.integer, int(highspy.HighsVarType.kInteger), int(highspy.HighsVarType.kContinuous))
+    status = highs.passModel(
+        linear.columns, linear.rows, len(linear.column),
+        int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMinimize), 0.0,
+        linear.cost, linear.lower, linear.upper, linear.row_lower, linear.row_upper,
+        linear.offset.astype(np.int32), linear.column.astype(np.int32), linear.coefficient, whole.astype(np.int32),
+    )  # fmt: skip
+    if status == highspy.HighsStatus.kError:
         raise RuntimeError("HiGHS refuses the program")
     if ask.start is not None:
         highs.setSolution(linear.columns, np.arange(linear.columns, dtype=np.int32), ask.start)
@@ -87,16 +94,6 @@ def _solve(highs: Any, relay: CallbackRelay) -> None:
         highs.resetGlobalScheduler(True)
     if how == highspy.HighsStatus.kError:
         raise RuntimeError(f"HiGHS fails: {highs.modelStatusToString(highs.getModelStatus())}")
-
-
-def _pass(highs: Any, linear: Linear) -> Any:
-    whole = np.where(linear.integer, int(highspy.HighsVarType.kInteger), int(highspy.HighsVarType.kContinuous))
-    return highs.passModel(
-        linear.columns, linear.rows, len(linear.column),
-        int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMinimize), 0.0,
-        linear.cost, linear.lower, linear.upper, linear.row_lower, linear.row_upper,
-        linear.offset.astype(np.int32), linear.column.astype(np.int32), linear.coefficient, whole.astype(np.int32),
-    )  # fmt: skip
 
 
 def _outcome(highs: Any, linear: Linear) -> VendorOutcome:

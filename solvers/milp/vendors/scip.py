@@ -11,9 +11,9 @@ import pyscipopt
 from solvers.arrays import Floats
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
+from solvers.milp.program_text import mps_file
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, iterations, no_optimum
-from solvers.milp.vendors.mps import mps_file
 from solvers.milp.vendors.relay import CallbackRelay
 from solvers.result import Limit, Status
 
@@ -50,20 +50,16 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         }
         model.setParams(settings)
         if ask.start is not None:
-            _start(model, columns, ask.start)
+            start = model.createSol()
+            for column, value in zip(columns, ask.start.tolist(), strict=True):
+                model.setSolVal(start, column, value)
+            model.addSol(start)
         events = _Events(relay, columns, iterations(linear, ask.effort))
         model.includeEventhdlr(events, "news", "incumbents, bounds and the end")
         model.setParam("limits/time", relay.remaining)
         model.optimize()
     relay.check()
     return _outcome(model, linear, columns)
-
-
-def _start(model: Any, columns: list[Any], start: Floats) -> None:
-    solution = model.createSol()
-    for column, value in zip(columns, start.tolist(), strict=True):
-        model.setSolVal(solution, column, value)
-    model.addSol(solution)
 
 
 class _ScipLog(io.TextIOBase):

@@ -11,7 +11,7 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers import api, base
-from solvers.auto import portfolio, race
+from solvers.auto import portfolio
 from solvers.auto.portfolio import Auto
 from solvers.base import Progress, SolveMonitor
 from solvers.checker import check
@@ -43,7 +43,7 @@ class Clock:
 def clock(monkeypatch):
     """The clock of the race; that which ends what ignores its limit is far off."""
     clock = Clock()
-    monkeypatch.setattr(race, "time", clock)
+    monkeypatch.setattr(portfolio, "time", clock)
     monkeypatch.setattr(base, "time", clock)
     monkeypatch.setattr(portfolio, "_GRACE_S", 3600.0)
     return clock
@@ -58,9 +58,9 @@ def engines(monkeypatch, clock):
         legs.append((name, options))
         return table[name](problem, options, report, stop)
 
-    monkeypatch.setattr(race.api, "solve", solve)
-    monkeypatch.setattr(race, "_LEAST_S", 0.1)
-    monkeypatch.setattr(race, "arguments", lambda _, options, **__: answer(options, limit=Limit.OTHER))
+    monkeypatch.setattr(portfolio.api, "solve", solve)
+    monkeypatch.setattr(portfolio, "_LEAST_S", 0.1)
+    monkeypatch.setattr(portfolio, "arguments", lambda _, options, **__: answer(options, limit=Limit.OTHER))
     return legs, table
 
 
@@ -210,12 +210,12 @@ def test_who_runs_next(engines, says):
     _, table = engines
     for options, second in ((Options(seconds=9), "slow"), (Options(seconds=9, deterministic=True), "quick")):
         watch = SolveMonitor(GRID, options, nothing, solver="auto", version="1")
-        runs = race.EngineRace(watch, ("quick", "slow"))
+        runs = portfolio.EngineRace(watch, ("quick", "slow"))
         table |= {"quick": says(), "slow": says()}
         assert [runs._take(), runs._take()] == ["quick", "slow"]
         runs._idle += ["quick", "slow"]
         for name, seconds, gain in (("quick", 1.0, 0.1), ("slow", 2.0, 0.4)):
-            runs._legs.append(race.EngineRun(engine=name, allowed=seconds, seconds=seconds, gain=gain))
+            runs._legs.append(portfolio.EngineRun(engine=name, allowed=seconds, seconds=seconds, gain=gain))
         assert runs._take() == second
 
 

@@ -15,7 +15,7 @@ from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow import buffers, move_out
 from solvers.heuristics.overflow.buffers import bytes_at, lives_of
 from solvers.heuristics.overflow.frugal import frugal_order
-from solvers.heuristics.overflow.move_out import location_of, move_cost, potential, relieved
+from solvers.heuristics.overflow.move_out import location_of, move_cost, relieved
 from solvers.heuristics.overflow.potential import fronts_of, held_for, hold, scratch_for, shift, take_back
 from solvers.heuristics.overflow.relief import relieve
 from solvers.instances.random import Features, generate
@@ -23,6 +23,18 @@ from solvers.memory.usage import over_time, usage
 from solvers.problem import Problem
 from solvers.structure.units import units_of
 from solvers.timing.replay import bottom_levels, replay
+
+
+def potential(problem, footprint, schedule, units, where):
+    """[u] M_pot of Table 4.2 at `where` = (location, tick): the bytes that leave there with each unit."""
+    place, tick = where
+    lives = lives_of(problem, footprint, schedule, units.unit)
+    ties = move_out.ties_of(problem, footprint, units, lives)
+    state = move_out._pass_of(problem, units, ties, schedule)
+    now = int(np.searchsorted(lives.ticks, tick, side="right")) - 1
+    work = scratch_for(lives, state.at, problem.locations)
+    move_out.potentials(lives, ties, state.at, work, (place, now), state.potential)
+    return state.potential.bytes
 
 
 def machine(edges, *, ticks, transfer=1, capacity=(100, 100), group=None) -> Problem:

@@ -17,7 +17,7 @@ from solvers.base import SolverEntry
 from solvers.instances.random import generate
 from solvers.milp.linear import LinearBuilder
 from solvers.milp.vendor import LOST, RunRequest
-from solvers.milp.vendors import cbc, cbc_program
+from solvers.milp.vendors import cbc
 from solvers.milp.vendors.cbc import CbcLog
 from solvers.milp.vendors.relay import CallbackRelay
 
@@ -181,7 +181,7 @@ def test_a_large_program_is_neither_preprocessed_nor_cut():
         assert ("-cuts" in words and "-preprocess" in words) is said
 
 
-@pytest.mark.skipif(cbc_program.version() is None, reason="no CBC for this machine")
+@pytest.mark.skipif(cbc.version() is None, reason="no CBC for this machine")
 def test_the_same_optima_where_all_programs_are_large_and_all_finds_are_fetched(monkeypatch):
     """Rows of links that wait, no cuts, and a new run from each find: 24 random problems, half with a start."""
     runs = []
@@ -219,33 +219,33 @@ def test_the_version_is_that_of_the_program(tmp_path, monkeypatch, says, version
     """Of the banner that it prints, whichever package brings it."""
     (tmp_path / "banner").write_text(says)
     file = program(tmp_path, f"cat {tmp_path / 'banner'}")
-    monkeypatch.setattr(cbc_program, "_bundled", lambda: file)
-    assert cbc_program.version() == version
+    monkeypatch.setattr(cbc, "_bundled", lambda: file)
+    assert cbc.version() == version
     assert {row.name: row.version for row in solvers.available()}["cbc"] == version
 
 
 def test_a_program_that_was_replaced_is_asked_again(tmp_path, monkeypatch):
     """Its version is remembered for as long as its file is the same."""
-    monkeypatch.setattr(cbc_program, "_bundled", lambda: tmp_path / "cbc")
+    monkeypatch.setattr(cbc, "_bundled", lambda: tmp_path / "cbc")
     program(tmp_path, "echo Version: 1.0")
     os.utime(tmp_path / "cbc", (1, 1))
-    assert cbc_program.version() == "1.0"
+    assert cbc.version() == "1.0"
     program(tmp_path, "echo Version: 1.1")
-    assert cbc_program.version() == "1.1"
+    assert cbc.version() == "1.1"
 
 
 def test_no_program_is_no_solver(monkeypatch):
     """Neither PuLP's nor one on the PATH: missing, with the remedy, and no crash."""
-    monkeypatch.setattr(cbc_program, "_bundled", lambda: None)
+    monkeypatch.setattr(cbc, "_bundled", lambda: None)
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert cbc_program.version() is None
+    assert cbc.version() is None
     row = {row.name: row for row in solvers.available()}["cbc"]
     assert row.version is None and "pip install pulp" in row.why_not
 
 
 def test_a_result_has_the_version_of_the_program():
     """Not of PuLP, where there is a CBC."""
-    if cbc_program.version() is None:
+    if cbc.version() is None:
         pytest.skip("no CBC for this machine")
     package = SolverEntry(module="", attribute="", isolated=False, package="pulp").version()
-    assert cbc.solver().version == cbc_program.version() != package
+    assert cbc.solver().version == cbc.version() != package

@@ -15,9 +15,8 @@ import pytest
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.plain import lstm_grid
-from solvers.milp.polish import attempt as attempting
-from solvers.milp.polish import polish as polishing
-from solvers.milp.polish.polish import PolishSettings, connected, in_a_row, in_order, polish, restricted
+from solvers.milp import polishing
+from solvers.milp.polishing import PolishSettings, connected, in_a_row, in_order, polish, restricted
 from solvers.milp.vendor import RunRequest, VendorOutcome, left_behind
 from solvers.result import Limit, Options, Status
 
@@ -163,7 +162,7 @@ def test_what_a_vendor_told_before_it_was_left_behind_counts(monkeypatch):
     start = listed(problem)
     shorter = replace(start, finish=start.finish - 1)
     rebuilt = []
-    monkeypatch.setattr(attempting, "rebuild", lambda _problem, rough: rebuilt.append(rough) or shorter)
+    monkeypatch.setattr(polishing, "rebuild", lambda _problem, rough: rebuilt.append(rough) or shorter)
 
     def talks(linear, ask, hear):
         hear.incumbent(np.zeros(linear.columns))
@@ -182,7 +181,7 @@ def test_windows_of_a_small_program_have_their_share_of_the_clock(monkeypatch):
     def never(problem, most, ends):
         asked.append(ends)
 
-    monkeypatch.setattr(attempting, "windows_of", never)
+    monkeypatch.setattr(polishing, "windows_of", never)
     monkeypatch.setattr(polishing, "time", SimpleNamespace(monotonic=lambda: 1000.0 + len(asked)))
     problem = lstm_grid(2, 3)
     ask = RunRequest(seconds=30.0, gap=0.0, seed=0, threads=1, start=None)

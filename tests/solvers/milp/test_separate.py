@@ -9,9 +9,8 @@ import pytest
 from solvers.instances.plain import on_equal_gpus
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.linear import LinearBuilder
-from solvers.milp.separate import run_program, with_rows
 from solvers.milp.tight.program import build
-from solvers.milp.vendor import RunRequest, VendorOutcome
+from solvers.milp.vendor import RunRequest, VendorOutcome, run_program, with_rows
 from solvers.result import Limit, Status
 from solvers.schedule import Schedule
 

@@ -19,9 +19,9 @@ from solvers.instances.random import Features, generate
 from solvers.milp import formulations
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, NoScheduleError, formulate
 from solvers.milp.solver import Milp
-from solvers.milp.tight import pairs
+from solvers.milp.tight import lanes as pairs
 from solvers.milp.tight.program import build
-from solvers.milp.tight.time_windows import windows_of
+from solvers.milp.tight.times import windows_of
 from solvers.milp.vendor import ended
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from solvers.milp.linear import INFINITY, LinearBuilder
+from solvers.milp.program_text import mps_file, write_mps
 from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors import cbc
 from solvers.milp.vendors.cbc import CbcLog
-from solvers.milp.vendors.mps import mps_file, write_mps
 from solvers.milp.vendors.relay import CallbackRelay
 
 CASES = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "vendor_cases.py"

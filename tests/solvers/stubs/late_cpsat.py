@@ -7,8 +7,7 @@ import numpy as np
 
 from solvers.bounds import quick_bounds
 from solvers.cpsat import exact, model
-from solvers.cpsat.descent import NeighbourhoodResult, search
-from solvers.cpsat.neighbours import Neighbours
+from solvers.cpsat.descent import NeighbourhoodResult, Neighbours, search
 from solvers.cpsat.solver import CpSat
 from solvers.cpsat.timeline import network_of, timeline_of
 from solvers.heuristics.list_solver import ListScheduler

@@ -8,7 +8,7 @@ import time
 from bad_solvers import FOREVER_S, Failing
 
 from solvers.milp.linear import LinearBuilder
-from solvers.milp.vendors.mps import mps_file
+from solvers.milp.program_text import mps_file
 
 
 class KilledWithFiles(Failing):

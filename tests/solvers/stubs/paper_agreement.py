@@ -18,8 +18,8 @@ from solvers.checker import check
 from solvers.files.npz import unpack_problem
 from solvers.instances.random import EVERYTHING, generate
 from solvers.milp.formulations import MakespanLimits
-from solvers.milp.paper.edges import unshared
 from solvers.milp.paper.program import PaperStyle, build, styled
+from solvers.milp.paper.rows import unshared
 from solvers.structure.paths import serial
 from solvers.timing.rebuild import rebuild
 

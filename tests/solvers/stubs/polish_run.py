@@ -12,7 +12,7 @@ from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
-from solvers.milp.polish.polish import PolishSettings, polish
+from solvers.milp.polishing import PolishSettings, polish
 from solvers.milp.vendor import RunRequest
 from solvers.milp.vendors.highs import run
 from solvers.result import Options

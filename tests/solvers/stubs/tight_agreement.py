@@ -16,9 +16,8 @@ from exhaustive import exhaustive
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.milp.formulations import MakespanLimits, NoScheduleError
-from solvers.milp.separate import run_program
 from solvers.milp.tight.program import build
-from solvers.milp.vendor import RunRequest
+from solvers.milp.vendor import RunRequest, run_program
 from solvers.milp.vendors.highs import run
 from solvers.problem import FORBIDDEN
 from solvers.structure.paths import serial

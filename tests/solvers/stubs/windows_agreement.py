@@ -14,12 +14,10 @@ from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import informed
 from solvers.checker import check
-from solvers.cpsat.cut import FreeTasks, ScheduleCut
 from solvers.cpsat.descent import Descent
-from solvers.cpsat.model import build
+from solvers.cpsat.model import add_hint, build, rough_schedule
 from solvers.cpsat.timeline import network_of, timeline_of
-from solvers.cpsat.translate import add_hint, rough_schedule
-from solvers.cpsat.window import Window
+from solvers.cpsat.window import FreeTasks, ScheduleCut, Window
 from solvers.instances.random import EVERYTHING, Features, generate, random_order
 from solvers.schedule import Schedule
 from solvers.structure.paths import serial

@@ -159,7 +159,7 @@ def test_doctor_names_the_version_of_cbc_beside_pulps(monkeypatch) -> None:
     """PuLP brings a program of another version than its own."""
     monkeypatch.setattr(doctor, "_solvers", dict)
     monkeypatch.setattr(doctor, "_tensorflow", lambda: "ok")
-    monkeypatch.setattr("solvers.milp.vendors.cbc_program.version", lambda: "2.10.77")
+    monkeypatch.setattr("solvers.milp.vendors.cbc.version", lambda: "2.10.77")
     said = json.loads(CliRunner().invoke(doctor.doctor_command, ["--json"]).output)
     assert said["versions"]["CBC"] == "2.10.77" != said["versions"]["PuLP"]
 

@@ -1,28 +1,83 @@
 """Fix and optimise: a start improved by many small programs, each of which leaves most of the schedule as it is.
 
-Branch and bound on a whole program of some thousand disjunctions finds little in a minute, while a program of ten free
-tasks is solved in a second. So the incumbent is restricted to a random neighbourhood
-(`solvers.milp.polish.neighbourhoods`), a shorter makespan is demanded, and the same formulation and vendor look for it.
-What windows prove to be impossible is not even formulated. Neighbourhoods grow while their programs are solved to the
-end, and shrink when they are not. Source: iterated flattening and large-neighbourhood search for scheduling, here with
-integer programs (Pochet and Wolsey 2006, section 3.6, "relax-and-fix" and its improvement phase "exchange").
+A neighbourhood of a schedule is a smaller problem: some tasks are free in place or order, all others stay. `attempt`
+looks for a schedule of it that is shorter than is known, in one run of a vendor within a slice of the time.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, rank_of
+from solvers.arrays import Bools, Floats, Ints, bools, rank_of
 from solvers.compiled.dag import topological_order
-from solvers.milp.polish.attempt import STEP, RunSlice, attempt
-from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome
+from solvers.milp.formulations import MakespanLimits, NoScheduleError, formulate
+from solvers.milp.tight.times import windows_of
+from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome, run_program
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Status
 from solvers.schedule import Schedule
 from solvers.structure.units import units_of
+from solvers.timing.rebuild import rebuild
+
+STEP = 5_000
+"""A better schedule is asked for that is shorter by a tick, or by this part of the makespan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSlice:
+    """Time that one small program may take, on `time.monotonic`."""
+
+    settle_by: Callable[[], float]
+    """When to stop looking for tighter windows, from now."""
+    ends: float
+    """When a program that is not built yet is of no use any more."""
+    ask: Callable[[], RunRequest]
+    """Function that returns the limits of the run, from now on."""
+
+
+def attempt(
+    problem: Problem, most: int, least: int, program_of: tuple[Vendor, str], part: RunSlice
+) -> tuple[Schedule | None, VendorOutcome | None]:
+    """Return a schedule of a problem that takes `most` ticks or less, if one was found, by a vendor on a formulation.
+
+    No outcome where windows say that there is none, or the time was up first. Whatever the vendor raises is raised.
+    """
+    run, formulation = program_of
+    windows = windows_of(problem, most, part.settle_by())
+    if windows is None:
+        return None, None
+    limits = MakespanLimits(least=min(least, most), most=most, settle_by=part.settle_by(), build_by=part.ends)
+    try:
+        program = formulate(windows.problem, formulation, limits)
+    except (NoScheduleError, TimeoutError):
+        return None, None
+    listener = _LastIncumbent()
+    outcome = run_program(run, program, part.ask(), listener)
+    values = listener.values if outcome.values is None else outcome.values
+    return None if values is None else rebuild(problem, program.schedule(values)), outcome
+
+
+class _LastIncumbent:
+    """Hears what the vendor finds in a small program, and keeps the latest, in case the outcome is without it."""
+
+    def __init__(self) -> None:
+        self.values: Floats | None = None
+
+    enough = False
+
+    def incumbent(self, values: Floats) -> None:
+        """Keep the point."""
+        self.values = values
+
+    def bound(self, objective: float) -> None:
+        """Ignore the bound."""
+
+    def line(self, text: str) -> None:
+        """Ignore the line."""
+
 
 # Neighbourhoods of a schedule, each a smaller problem: some tasks are free in place or order, all others stay.
 
@@ -59,30 +114,25 @@ def restricted(problem: Problem, schedule: Schedule, around: Neighbourhood) -> P
             (rank_of(topological_order(problem.tasks, problem.src, problem.dst)), schedule.finish, schedule.start)
         )
     )
-    pairs = [(a, b) for a, b in _orders(problem, schedule, around, rank) if rank[a] < rank[b]]
-    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return replace(
-        problem,
-        duration=np.where(stays | around.movable[:, None], problem.duration, FORBIDDEN),
-        src=np.concatenate([problem.src, edges[:, 0]]),
-        dst=np.concatenate([problem.dst, edges[:, 1]]),
-        payload=np.concatenate([problem.payload, np.full(len(edges), -1)]),
-    )
-
-
-def _orders(p: Problem, s: Schedule, around: Neighbourhood, rank: Ints) -> Iterator[tuple[int, int]]:
-    """The chain of each device's tasks that are not free, and where the free ones fit in."""
-    for device in range(p.devices):
-        chain = np.flatnonzero(~around.free & (s.device == device))
+    # The chain of each device's tasks that are not free, and where the free ones fit in.
+    pairs: list[tuple[int, int]] = []
+    for device in range(problem.devices):
+        chain = np.flatnonzero(~around.free & (schedule.device == device))
         chain = chain[np.argsort(rank[chain])]
-        yield from zip(chain[:-1].tolist(), chain[1:].tolist(), strict=True)
-        before = np.searchsorted(s.finish[chain], around.since, side="right") - 1
-        behind = np.searchsorted(s.start[chain], around.until, side="left")
+        pairs += zip(chain[:-1].tolist(), chain[1:].tolist(), strict=True)
+        before = np.searchsorted(schedule.finish[chain], around.since, side="right") - 1
+        behind = np.searchsorted(schedule.start[chain], around.until, side="left")
         for task in np.flatnonzero(around.free).tolist():
             if before[task] >= 0:
-                yield int(chain[before[task]]), task
+                pairs.append((int(chain[before[task]]), task))
             if behind[task] < len(chain):
-                yield task, int(chain[behind[task]])
+                pairs.append((task, int(chain[behind[task]])))
+    edges = np.array([(a, b) for a, b in pairs if rank[a] < rank[b]], dtype=np.int64).reshape(-1, 2)
+    return replace(
+        problem, duration=np.where(stays | around.movable[:, None], problem.duration, FORBIDDEN),
+        src=np.concatenate([problem.src, edges[:, 0]]), dst=np.concatenate([problem.dst, edges[:, 1]]),
+        payload=np.concatenate([problem.payload, np.full(len(edges), -1)]),
+    )  # fmt: skip
 
 
 def in_a_row(rng: np.random.Generator, problem: Problem, schedule: Schedule, size: int) -> Neighbourhood:
@@ -100,9 +150,9 @@ def in_a_row(rng: np.random.Generator, problem: Problem, schedule: Schedule, siz
 
 
 def in_order(rng: np.random.Generator, problem: Problem, schedule: Schedule, size: int) -> Neighbourhood:
-    """The orders alone of several times `size` tasks that start one after the other."""
-    found = in_a_row(rng, problem, schedule, min(problem.tasks, _ORDERED * size))
-    return replace(found, movable=np.zeros_like(found.free))
+    """Return the orders alone of several times `size` tasks that start one after the other."""
+    around = in_a_row(rng, problem, schedule, min(problem.tasks, _ORDERED * size))
+    return replace(around, movable=np.zeros_like(around.free))
 
 
 def connected(rng: np.random.Generator, problem: Problem, schedule: Schedule, size: int) -> Neighbourhood:
@@ -125,8 +175,7 @@ def _whole(p: Problem, free: Bools) -> Bools:
     unit = units_of(p).unit
     whole = np.ones(int(unit.max(initial=-1)) + 1, dtype=bool)
     np.logical_and.at(whole, unit, free)
-    found: Bools = free & whole[unit]
-    return found
+    return bools(free & whole[unit])
 
 
 _SLICE = 1.5
@@ -160,8 +209,8 @@ class PolishSettings:
     """A lower bound on the makespan, in ticks, at which the search ends."""
 
 
-def polish(problem: Problem, start: Schedule, search: PolishSettings, told: Callable[[Schedule], None]) -> Schedule:
-    """The best schedule found, never worse than the valid `start`; `told` hears of every better one.
+def polish(problem: Problem, start: Schedule, search: PolishSettings, report: Callable[[Schedule], None]) -> Schedule:
+    """Return the best schedule found, never worse than the valid `start`; `report` is called with every better one.
 
     Ends at the limits of `search.ask`, at `search.least`, when nothing better was found for a good part of it, when
     nothing shorter is possible, or when a vendor had to be left behind: another run would go on beside it. With a
@@ -173,27 +222,20 @@ def polish(problem: Problem, start: Schedule, search: PolishSettings, told: Call
     while best.makespan > search.least and not spent.over:
         move = _MOVES[int(rng.integers(len(_MOVES)))]
         around = move(rng, problem, best, min(problem.tasks, int(sizes[move])))
-        found, outcome = _attempt(problem, best, search, around, spent)
+        most = best.makespan - max(1, best.makespan // STEP)
+        part = RunSlice(settle_by=lambda: spent.settle_by, ends=spent.ends, ask=spent.slice)
+        vendor = search.run, search.formulation
+        schedule, outcome = attempt(restricted(problem, best, around), most, search.least, vendor, part)
         spent.count(outcome)
-        if found is not None and found.makespan < best.makespan:
-            best = found
+        if schedule is not None and schedule.makespan < best.makespan:
+            best = schedule
             spent.refresh()
-            told(best)
+            report(best)
         ended = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if (outcome is not None and outcome.left) or (found is None and ended and around.movable.all()):
+        if (outcome is not None and outcome.left) or (schedule is None and ended and around.movable.all()):
             break
         sizes[move] = max(_LEAST, min(problem.tasks, sizes[move] * (_GROWTH if ended else 1 / _GROWTH)))
     return best
-
-
-def _attempt(
-    problem: Problem, best: Schedule, search: PolishSettings, around: Neighbourhood, spent: "_EffortSpent"
-) -> tuple[Schedule | None, VendorOutcome | None]:
-    """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
-    most = best.makespan - max(1, best.makespan // STEP)
-    part = RunSlice(settle_by=lambda: spent.settle_by, ends=spent.ends, ask=spent.slice)
-    around_it = restricted(problem, best, around)
-    return attempt(around_it, most, search.least, (search.run, search.formulation), part)
 
 
 class _EffortSpent:

@@ -1,1 +1,0 @@
-"""Fix and optimise: a schedule improved by many small integer programs."""
