@@ -23,8 +23,8 @@ from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
 if TYPE_CHECKING:
+    from pesto.tf.emulate.clocks import EmulatedWork
     from pesto.tf.emulate.emulation import EmulatedRun
-    from pesto.tf.emulate.reservations import EmulatedWork
 
 NEAR, SLOWER, RUNS = 0.05, 4.0, 3
 WAYS = (SESSION, GRAPHDEF, FUNCTION)
@@ -37,8 +37,7 @@ HEAD = (
 def rows(source: Source, gpus: int, seconds: float, *, wall: bool) -> Iterator[tuple[object, ...]]:
     """The cells of one plan: in a session, as the GraphDef that `pesto apply` writes, and as a tf.function."""
     from pesto.tf.emulate import emulation
-    from pesto.tf.emulate.enforced_graph import enforce_step
-    from pesto.tf.emulate.partition_work import build_work
+    from pesto.tf.emulate.enforced_graph import build_work, enforce_step
 
     graph, step = planned_step(source)
     plan = api.solve(graph, cluster=CLUSTERS[gpus], time_limit_s=seconds)

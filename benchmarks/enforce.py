@@ -36,7 +36,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import models  # noqa: E402
+from pesto.tf import grappler, models  # noqa: E402
 from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
 from pesto.tf.apply_placement.placement import StepPlacement, place_trace  # noqa: E402
 from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
@@ -47,7 +47,6 @@ from pesto.tf.enforce import sessions as steps  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.edits import apply_edits, compute_edits, write_edits  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, examine  # noqa: E402
-from pesto.tf.optimize import grappler  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.sources.sources import capture_v1  # noqa: E402
 

@@ -20,7 +20,7 @@ from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.partitions import is_duplicate_device
 from pesto.tf.enforce.rewrite import rename_nodes, rewrite_with_report
 from pesto.tf.enforce.sessions import configure_session
-from pesto.tf.nodes.fetches import op_name
+from pesto.tf.nodes.graph_def_bytes import op_name
 from pesto.tf.run.runnable import RunnableStep
 from pesto.tf.session_config import disable_optimizers
 from solvers.arrays import Ints, ints

@@ -40,7 +40,7 @@ class FeedValues:
     """The file that the values come from; None where they are drawn."""
 
     def draw(self, rng: np.random.Generator) -> NDArray[Any]:
-        """An array of this shape and type."""
+        """Return an array of this shape and type."""
         if self.dtype == "object":
             words = rng.integers(0, WORDS, self.shape).astype("S")
             return np.asarray(words, dtype=object)
@@ -49,11 +49,8 @@ class FeedValues:
             return rng.random(self.shape) < 0.5
         if kind.kind == "c":
             return (rng.random(self.shape) + 1j * rng.random(self.shape)).astype(kind)
-        return self._numbers(rng).astype(kind)
-
-    def _numbers(self, rng: np.random.Generator) -> NDArray[Any]:
         if self.distinct and self.whole:
-            return self._rows(rng)
+            return self._distinct_rows(rng).astype(kind)
         if self.whole:
             values: NDArray[Any] = rng.integers(int(self.low), int(self.high), self.shape, endpoint=True)
         else:
@@ -63,10 +60,10 @@ class FeedValues:
             rows = self.shape if self.whole or len(self.shape) < 3 else (*self.shape[:-1], 1)
             chosen = rng.random(rows) < SPECIAL
             values = np.where(chosen, rng.choice(np.array(self.specials), rows), values)
-        return np.sort(values, axis=0) if self.ordered and values.ndim else values
+        return (np.sort(values, axis=0) if self.ordered and values.ndim else values).astype(kind)
 
-    def _rows(self, rng: np.random.Generator) -> NDArray[Any]:
-        """Rows of whole numbers, ascending; all different where the range has so many."""
+    def _distinct_rows(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Draw rows of whole numbers, ascending; all different where the range has so many."""
         columns = self.shape[-1] if len(self.shape) > 1 else 1
         span = int(self.high - self.low) + 1
         many = math.prod(self.shape[:-1]) if len(self.shape) > 1 else math.prod(self.shape)
@@ -80,7 +77,7 @@ class FeedValues:
         return (places + int(self.low)).reshape(self.shape)
 
     def as_object(self) -> dict[str, Any]:
-        """The keys of an entry of `feeds` in `pesto run --json`; None where no range is drawn from."""
+        """Return the keys of an entry of `feeds` in `pesto run --json`; None where no range is drawn from."""
         drawn = self.file is None and self.dtype not in ("object", "bool") and np.dtype(self.dtype).kind != "c"
         return {
             "name": self.name, "dtype": self.dtype, "shape": list(self.shape), "file": self.file,
@@ -95,15 +92,14 @@ class FeedValues:
         head = f"{self.name}: {kind} [{', '.join(map(str, self.shape))}]"
         if self.file is not None:
             return f"{head}, from {self.file}"
-        return f"{head}, {self._drawn()}{f' ({self.why})' if self.why else ''}"
-
-    def _drawn(self) -> str:
-        if self.dtype == "object":
-            return f"numbers below {WORDS} as text"
-        if np.dtype(self.dtype).kind == "b":
-            return "true or false"
         specials = "".join(f", often {value:g}" for value in self.specials)
-        if self.whole:
+        if self.dtype == "object":
+            drawn = f"numbers below {WORDS} as text"
+        elif np.dtype(self.dtype).kind == "b":
+            drawn = "true or false"
+        elif self.whole:
             only = self.low == self.high
-            return (f"all {self.low:.0f}" if only else f"{self.low:.0f} to {self.high:.0f}") + specials
-        return f"reals from {self.low:g} to {self.high:g}{specials}"
+            drawn = (f"all {self.low:.0f}" if only else f"{self.low:.0f} to {self.high:.0f}") + specials
+        else:
+            drawn = f"reals from {self.low:g} to {self.high:g}{specials}"
+        return f"{head}, {drawn}{f' ({self.why})' if self.why else ''}"

@@ -41,7 +41,7 @@ def _reading() -> Iterator[None]:
 
 @_reading()
 def load_graph(source: Source) -> Graph:
-    """The graph that `source` names. UsageError for a model that does not exist, InputError for what is refused."""
+    """Return the graph that `source` names. Raise UsageError for an unknown model, InputError for what is refused."""
     from pesto.tf.importer.importer import build_graph
 
     captured, batch = _step(source)
@@ -50,9 +50,9 @@ def load_graph(source: Source) -> Graph:
 
 @_reading()
 def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
-    """The step of the function that `source` names with updates behind its micro-batches, by how late weights are.
+    """Return the step of a function, with updates behind its micro-batches, as a function of how late weights are.
 
-    The object that has the step is made once, so that all traces have the same names. Errors as of `load_graph`.
+    The object that has the step is made once, so that all traces have the same names. Raise what `load_graph` raises.
     """
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.sources.callables import capture_object, step_object
@@ -70,7 +70,7 @@ def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
 
 @_reading()
 def load_typed(source: Source) -> "tuple[Graph, TypedGraph]":
-    """The graph that `source` names, and what its ops are to one who divides it; errors as of `load_graph`."""
+    """Return the graph that `source` names, and its ops as tensor cuts see them. Raise what `load_graph` raises."""
     from pesto.tf.shaping.shaping import shape
 
     captured, batch = _step(source)
@@ -79,7 +79,7 @@ def load_typed(source: Source) -> "tuple[Graph, TypedGraph]":
 
 @_reading()
 def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
-    """The graph that `source` names, and what its ops are, or why they cannot be divided; errors as of `load_graph`."""
+    """Return the graph that `source` names, and its typed ops, or why they cannot be divided; raise as `load_graph`."""
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.shaping.shaping import shape_of
 
@@ -93,7 +93,7 @@ def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
 
 @_reading()
 def load_runnable(source: Source) -> "tuple[Graph, RunnableStep]":
-    """The graph that `source` names, and its step made runnable; InputError when only its own program can run it."""
+    """Return the graph that `source` names, and its step. Raise InputError when only its own program can run it."""
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run.runnable import make_runnable
@@ -109,11 +109,11 @@ def load_runnable(source: Source) -> "tuple[Graph, RunnableStep]":
 
 @_reading()
 def load_planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
-    """The graph that `source` names, and the step within its program, for emulation; errors as of `load_graph`."""
+    """Return the graph that `source` names, and the step within its program, for emulation; raise as `load_graph`."""
     from pesto.tf.emulate.enforced_graph import PlannedStep
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.sources import sources
-    from pesto.tf.sources.graphdefs import read_graph_def
+    from pesto.tf.sources.sources import read_graph_def
 
     if source.model is not None:
         step, label = _model(source)
@@ -127,7 +127,7 @@ def load_planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
 
 @_reading()
 def inspect_source(source: Source) -> StepFacts:
-    """Facts of the step that `source` names, with the errors that planning raises; else errors as of `load_graph`."""
+    """Return facts of the step that `source` names, with what planning raises; raise as `load_graph` else."""
     from pesto.tf.importer.inspection import inspect_step
     from pesto.tf.sources import sources
 
@@ -136,21 +136,17 @@ def inspect_source(source: Source) -> StepFacts:
         return inspect_step(sources.capture_v1(step.graph, step.fetches, source=label), None)
     whole = source.file is not None and not source.fetch
     captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
-    return inspect_step(captured, source.batch, tuple(_several(captured) if whole else ()))
-
-
-def _several(captured: "CapturedStep") -> Iterator[PestoError]:
-    """Why a GraphDef of which nothing is fetched is refused, if it is."""
-    from pesto.tf.sources import sources
-
+    refused: tuple[PestoError, ...] = ()
     try:
-        sources.check_sinks(captured.graph_def, captured.source)
+        if whole:  # of which nothing is fetched
+            sources.check_sinks(captured.graph_def, captured.source)
     except InputError as error:
-        yield error
+        refused = (error,)
+    return inspect_step(captured, source.batch, refused)
 
 
 def profile(source: Source, iterations: int, watch: DisturbanceWatch, feeds: Batch | None) -> tuple[Graph, Profile]:
-    """The graph that `source` names, and its op times on this machine; errors as of `pesto.tf.run.profiler.profile`."""
+    """Return the graph that `source` names, and its op times here; raise as `pesto.tf.run.profiler.profile`."""
     graph, step = load_runnable(source)
     from pesto.tf.run import profiler
     from pesto.tf.run.runnable import use_batch
@@ -169,9 +165,9 @@ def run_source(source: Source, plan: Plan, how: RunOptions) -> "PlannedRunResult
 
 
 def partition_source(source: Source, split: "SplitFile", devices: Sequence[str], host: str) -> "Partition":
-    """The partitioned graph of the step that `source` names, as a split divides it; errors as of `load_typed`.
+    """Return the partitioned graph of the step that `source` names, as a split divides it; raise as `load_typed`.
 
-    MismatchError when the split is of another step, VerificationError when it is invalid.
+    Raise MismatchError when the split is of another step, VerificationError when it is invalid.
     """
     captured, shaped, _ = _to_divide(source)
     from pesto.split.files.split_check import verify_split
@@ -184,7 +180,7 @@ def partition_source(source: Source, split: "SplitFile", devices: Sequence[str],
 def run_parts(
     source: Source, split: "SplitFile", *, steps: int, devices: str | None, feeds: Batch | None
 ) -> "PartitionRunResult":
-    """Run the step that `source` names whole and in parts (`pesto.tf.partition.partition_run`); errors as of both."""
+    """Run the step that `source` names whole and in parts (`pesto.tf.partition.partition_run`); raise as both."""
     captured, shaped, step = _to_divide(source)
     from pesto.split.files.split_check import verify_split
     from pesto.tf.partition import partition_run
@@ -196,7 +192,7 @@ def run_parts(
 
 @_reading()
 def _to_divide(source: Source) -> "tuple[CapturedStep, TypedGraph, Callable[[], RunnableStep]]":
-    """The step that `source` names, what its ops are, and the step made runnable when asked for."""
+    """Return the step that `source` names, its typed ops, and a function that makes it runnable."""
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run.runnable import make_runnable
     from pesto.tf.shaping.shaping import shape
@@ -225,7 +221,7 @@ def _model(source: Source) -> tuple["ModelStep", str]:
 
 
 def _step(source: Source) -> "tuple[CapturedStep, int | None]":
-    """The step that `source` names, and the batch that its open sizes get; a model is built with its own."""
+    """Return the step that `source` names, and the batch that its open sizes get; a model is built with its own."""
     from pesto.tf.sources import sources
 
     if source.model is None:
@@ -235,9 +231,9 @@ def _step(source: Source) -> "tuple[CapturedStep, int | None]":
 
 
 def _captured(source: Source, *, open_batch: bool = False) -> "CapturedStep":
+    from pesto.tf.nodes.captured import set_feed_shapes
     from pesto.tf.sources import sources
     from pesto.tf.sources.callables import capture_callable
-    from pesto.tf.sources.feed_shapes import set_feed_shapes
 
     if source.file is not None:
         report_phase(f"reading {shown(source.file.name)}")

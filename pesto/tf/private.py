@@ -23,7 +23,7 @@ LOWERED = "_lower_using_switch_merge"
 
 @functools.cache
 def _module(name: str) -> Any:
-    """A module below tensorflow.python; InputError naming it when this release has none."""
+    """Return a module below tensorflow.python. Raise InputError naming it when this release has none."""
     try:
         return importlib.import_module(f"tensorflow.python.{name}")
     except ImportError as error:
@@ -31,7 +31,7 @@ def _module(name: str) -> Any:
 
 
 def _name(module: str, name: str) -> Any:
-    """Return the attribute `name` of a module below tensorflow.python; InputError when it is missing."""
+    """Return the attribute `name` of a module below tensorflow.python. Raise InputError when it is missing."""
     # Each private name is looked up here at the time of use, so that another release of TensorFlow fails with one line
     # that names what is missing instead of an AttributeError in the middle of a trace.
     attribute = getattr(_module(module), name, None)
@@ -45,22 +45,22 @@ def _missing_name_error(what: str) -> InputError:
 
 
 def op_def(name: str) -> Any:
-    """The OpDef of a registered op type, or None."""
+    """Return the OpDef of a registered op type, or None."""
     return _name("framework.op_def_registry", "get")(name)
 
 
 def registered_kernels() -> list[Any]:
-    """The KernelDef of every kernel in this build, GPU kernels included where the build has them."""
+    """Return the KernelDef of every kernel in this build, GPU kernels included where the build has them."""
     return list(_name("framework.kernels", "get_all_registered_kernels")().kernel)
 
 
 def constant_value(tensor: Any) -> Any:
-    """The value of a graph's tensor that depends on constants alone, an array; None for any other."""
+    """Return the value of a graph's tensor that depends on constants alone, an array; None for any other."""
     return _name("framework.tensor_util", "try_evaluate_constant")(tensor)
 
 
 def members(kind: Any) -> list[tuple[str, Any]] | None:
-    """The members of the type of a tuple, list, dict, named tuple or attrs class, each behind how Python names it.
+    """Return the members of the type of a tuple, list, dict, named tuple or attrs class, each behind its name.
 
     None for other types of a tf.function's arguments.
     """
@@ -80,7 +80,7 @@ def members(kind: Any) -> list[tuple[str, Any]] | None:
 
 
 def with_members(kind: Any, parts: Sequence[Any]) -> Any:
-    """A type like `kind` with other members, in the order of `members`."""
+    """Make a type like `kind` with other members, in the order of `members`."""
     match type(kind).__name__:
         case "Dict":  # what a value of the type is made by is kept: without it no function is traced
             return type(kind)(dict(zip(kind.mapping, parts, strict=True)), kind._placeholder_type)
@@ -93,7 +93,7 @@ def with_members(kind: Any, parts: Sequence[Any]) -> Any:
 
 
 def handle_shape(handle: Any) -> tuple[int, Any] | None:
-    """Dtype number and TensorShapeProto of the variable behind an eager resource handle; None for other resources."""
+    """Return dtype number and TensorShapeProto of the variable behind an eager handle; None for other resources."""
     data = getattr(handle, "_handle_data", None)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
@@ -120,7 +120,7 @@ def set_controls(op: Any, earlier: Sequence[Any]) -> None:
 
 
 def control_readers(op: Any) -> Sequence[Any]:
-    """The ops of a live graph that have an op among their control inputs."""
+    """Return the ops of a live graph that have an op among their control inputs."""
     readers: Sequence[Any] = op._control_outputs
     return readers
 
@@ -132,7 +132,7 @@ def set_input(op: Any, place: int, tensor: Any) -> None:
 
 
 def add_identity(graph: Any, name: str, tensor: Any) -> Any:
-    """An Identity of a tensor of a live graph, also of a finalized one, without control inputs."""
+    """Add an Identity of a tensor of a live graph, also of a finalized one, without control inputs."""
     return _added(graph, "Identity", name, [tensor], tensor.dtype, None)
 
 
@@ -167,7 +167,7 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
 
 
 def add_copy(graph: Any, name: str, constant: Any) -> Any:
-    """A constant of a live graph once more, without control inputs."""
+    """Add a constant of a live graph once more, without control inputs."""
     attrs = {key: constant.node_def.attr[key] for key in ("dtype", "value")}
     return _added(graph, "Const", name, [], constant.outputs[0].dtype, attrs)
 
@@ -215,7 +215,7 @@ def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], N
 
 @contextlib.contextmanager
 def compile_only(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
-    """Make of a FuncGraph a function of the ops alone that `chosen` gives."""
+    """Make a function of those ops of a FuncGraph alone that `chosen` gives, of every one that is traced meanwhile."""
     original = _name(f"{_FUNCTION}.atomic_function", "from_func_graph")
 
     def made(name: Any, graph: Any, *rest: Any, **more: Any) -> Any:
@@ -258,9 +258,9 @@ class TraceRequest:
     signature: Any
     """FunctionType with the types of its arguments."""
     create: Callable[[Any], Any]
-    """The ConcreteFunction for a FunctionType, in the place of one for `signature`."""
+    """Makes the ConcreteFunction for a FunctionType, in the place of one for `signature`."""
     graph: Callable[[Any], Any]
-    """The FuncGraph alone for a FunctionType, which nothing runs."""
+    """Makes the FuncGraph alone for a FunctionType, which nothing runs."""
     around: str | None
     """Name of the tf.function whose trace calls it; None where eager code does."""
 
@@ -281,7 +281,21 @@ def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
             return original(other, context, graph, options)
 
         def graph(other: Any) -> Any:
-            return _trace_func_graph(other, context, type(func_graph)(options.name), options)
+            # The same steps as TensorFlow's own tracing, without adding the result to the function cache: this graph is
+            # only compared with plans.
+            graph = type(func_graph)(options.name)
+            mapping = _name(f"{_FUNCTION}.tracing_compilation", "trace_type").InternalPlaceholderContext
+            with graph.as_default():
+                bound = other.placeholder_arguments(mapping(graph, context.get_placeholder_mapping()))
+            return _name("framework.func_graph", "func_graph_from_py_func")(
+                options.name,
+                options.python_function,
+                bound.args,
+                bound.kwargs,
+                func_graph=graph,
+                arg_names=_name(f"{_FUNCTION}.function_type_utils", "to_arg_names")(other),
+                create_placeholders=False,
+            )
 
         # Outside of a trace the default graph is an empty v1 graph, which would look like a caller.
         outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
@@ -290,24 +304,6 @@ def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
 
     with replace_attributes(module, {"_create_concrete_function": watched}):
         yield
-
-
-def _trace_func_graph(signature: Any, context: Any, graph: Any, options: Any) -> Any:
-    """A FuncGraph of what a tf.function does with arguments of these types."""
-    mapping = _name("eager.polymorphic_function.tracing_compilation", "trace_type").InternalPlaceholderContext
-    with graph.as_default():
-        # The same steps as TensorFlow's own tracing, without adding the result to the function cache: this graph is
-        # only compared with plans.
-        bound = signature.placeholder_arguments(mapping(graph, context.get_placeholder_mapping()))
-    return _name("framework.func_graph", "func_graph_from_py_func")(
-        options.name,
-        options.python_function,
-        bound.args,
-        bound.kwargs,
-        func_graph=graph,
-        arg_names=_name(f"{_FUNCTION}.function_type_utils", "to_arg_names")(signature),
-        create_placeholders=False,
-    )
 
 
 @contextlib.contextmanager
@@ -329,7 +325,7 @@ def intercept_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator
 
 @contextlib.contextmanager
 def replace_attributes(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
-    """Attributes of a module or class replaced for a while."""
+    """Replace attributes of a module or class for a while."""
     originals = {name: getattr(holder, name) for name in names}
     for name, value in names.items():
         setattr(holder, name, value)
@@ -366,7 +362,7 @@ def is_distributed(variable: Any) -> bool:
 
 
 def new_variable(like: Any) -> Any:
-    """An eager variable with the value of another, whatever tf.function or variable_creator_scope is around."""
+    """Make an eager variable with the value of another, whatever tf.function or variable_creator_scope is around."""
     made = _name("ops.resource_variable_ops", "ResourceVariable")
     return made(tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype)
 
@@ -384,13 +380,13 @@ def autograph_of(function: Any) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """A ConcreteFunction's name in TensorFlow's library."""
+    """Return a ConcreteFunction's name in TensorFlow's library."""
     return tf.compat.as_str(function.name)
 
 
 @contextlib.contextmanager
 def collect_partition_graphs() -> Iterator[list[Any]]:
-    """Partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
+    """Collect partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
     graphs: list[Any] = []
     here = _name("eager.context", "context")()
     here.enable_graph_collection()
@@ -405,7 +401,7 @@ def collect_partition_graphs() -> Iterator[list[Any]]:
 
 
 def holder_kinds() -> tuple[type, type, type]:
-    """The classes of eager variables, ConcreteFunctions and FuncGraphs; their attributes are used in handles.py."""
+    """Return the classes of eager variables, ConcreteFunctions and FuncGraphs, whose attributes handles.py uses."""
     return (
         _name("ops.resource_variable_ops", "BaseResourceVariable"),
         _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction"),
@@ -419,7 +415,7 @@ def is_assignment_result(variable: Any) -> bool:
 
 
 def handle_of(variable: Any) -> Any:
-    """A variable's handle; None while it is being made."""
+    """Return a variable's handle; None while it is being made."""
     # The garbage collector lists variables whose constructor has not finished; they have no handle yet.
     return getattr(variable, "_handle", None)
 
@@ -432,7 +428,7 @@ def set_handle(variable: Any, handle: Any) -> None:
 
 
 def variable_name(handle: Any) -> str:
-    """The name of the variable behind an eager resource handle; empty where the handle has none."""
+    """Return the name of the variable behind an eager resource handle; empty where the handle has none."""
     return str(getattr(handle, "_name", "")).removesuffix(":0")
 
 
@@ -457,20 +453,18 @@ def intercept_sessions(
 ) -> Iterator[None]:
     """Run the callables in place of v1 sessions' constructor, run and make_callable; each gets the original first."""
     kind = _name("client.session", "BaseSession")
-    names = {"__init__": opened, "_do_run": ran, "_make_callable_from_options": called}
-    with replace_attributes(kind, {name: _wrapped(getattr(kind, name), wrapper) for name, wrapper in names.items()}):
+    wrappers = {"__init__": opened, "_do_run": ran, "_make_callable_from_options": called}
+
+    def replaced(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: wrapper(original, *args, **kwargs)
+
+    methods = {name: replaced(getattr(kind, name), wrapper) for name, wrapper in wrappers.items()}
+    with replace_attributes(kind, methods):
         yield
 
 
-def _wrapped(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    def method(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, *args, **kwargs)
-
-    return method
-
-
 def read_buffer(buffer: Any, proto: Any) -> Any:
-    """`proto` filled from a buffer that session.run hands on; as it is when there is none."""
+    """Fill `proto` from a buffer that session.run hands on and return it; as it is when there is none."""
     if buffer is not None:
         proto.ParseFromString(tf.compat.as_bytes(_module("client.pywrap_tf_session").TF_GetBuffer(buffer)))
     return proto
@@ -478,7 +472,7 @@ def read_buffer(buffer: Any, proto: Any) -> Any:
 
 @contextlib.contextmanager
 def buffer_of(proto: Any) -> Iterator[Any]:
-    """A buffer of a message, as session.run hands it on."""
+    """Make a buffer of a message, as session.run hands it on."""
     buffer = _module("client.pywrap_tf_session").TF_NewBufferFromString(proto.SerializeToString())
     try:
         yield buffer
@@ -488,7 +482,7 @@ def buffer_of(proto: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def empty_buffer() -> Iterator[Any]:
-    """A buffer into which session.run writes."""
+    """Make a buffer into which session.run writes."""
     buffer = _module("client.pywrap_tf_session").TF_NewBuffer()
     try:
         yield buffer
@@ -497,12 +491,12 @@ def empty_buffer() -> Iterator[Any]:
 
 
 def session_graph(opened: Any) -> Any:
-    """The graph of a session, also when it is closed."""
+    """Return the graph of a session, also when it is closed."""
     return opened._graph
 
 
 def grappler_function() -> Any:
-    """The function that runs Grappler on a MetaGraphDef."""
+    """Return the function that runs Grappler on a MetaGraphDef."""
     return _name("grappler.tf_optimizer", "OptimizeGraph")
 
 
@@ -512,7 +506,17 @@ def step_label(function: Any, name: str | None = None) -> str:
     name: what TensorFlow calls the function, by default its own name.
     """
     called = name or getattr(function, "__name__", None) or getattr(function, "name", "step")
-    owner = _owner_of(function)
+    # The owner is the object of which the function is a method. Keras' train functions are closures over the model;
+    # their free variable `self` is the owner that users know.
+    _, target = _name("util.tf_decorator", "unwrap")(getattr(function, "python_function", function))
+    target = inspect.unwrap(target)
+    owner = getattr(target, "__self__", None)
+    if owner is None and inspect.isfunction(target):
+        cells = dict(zip(target.__code__.co_freevars, target.__closure__ or (), strict=True))
+        with contextlib.suppress(KeyError, ValueError):  # a cell may be empty
+            owner = cells["self"].cell_contents
+    if type(owner).__name__ == "TfMethodTarget":
+        owner = getattr(owner, "target", owner)
     if owner is None or type(owner).__name__ == "StructuredFunctionWrapper":  # what a dataset runs has no other owner
         return f"function {called}"
     own = getattr(owner, "name", None)
@@ -523,20 +527,6 @@ def step_label(function: Any, name: str | None = None) -> str:
 def label_of(graph: Any) -> str:
     """Return `step_label` of the function that a FuncGraph is a trace of; its name alone where nothing watched."""
     return str(getattr(graph, _LABEL, f"function {graph.name}"))
-
-
-def _owner_of(function: Any) -> Any:
-    """The object of which a function is a method, or in whose method it is made; None where there is none."""
-    plain = getattr(function, "python_function", function)
-    _, target = _name("util.tf_decorator", "unwrap")(plain)
-    target = inspect.unwrap(target)
-    owner = getattr(target, "__self__", None)
-    # Keras' train functions are closures over the model; their free variable `self` is the owner that users know.
-    if owner is None and inspect.isfunction(target):
-        cells = dict(zip(target.__code__.co_freevars, target.__closure__ or (), strict=True))
-        with contextlib.suppress(KeyError, ValueError):  # a cell may be empty
-            owner = cells["self"].cell_contents
-    return getattr(owner, "target", owner) if type(owner).__name__ == "TfMethodTarget" else owner
 
 
 def jit_of(function: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Do the private names of TensorFlow that we use still mean what we think? `pesto doctor` and every `apply` ask."""
+"""Tests that TensorFlow's private names mean what Pesto takes them for; `pesto doctor` and every `apply` run them."""
 
 import functools
 from collections.abc import Callable
@@ -12,29 +12,59 @@ from pesto.tf.variables.handles import captured_by_dataset, find_holders
 
 v1 = tf.compat.v1
 
+_CHECKS: list[tuple[str, Callable[[], bool]]] = []
+"""What each check is of, and the check."""
+_REMEDY = "install tensorflow>=2.21,<2.22"
+_FUNCTIONS = "tf.function (transform, function_context, ConcreteFunction, resource handles)"
+
 
 @functools.cache
 def self_test() -> None:
-    """Try each private name once a process; InputError naming the first that is missing or changed, and the version."""
-    for what, works in _CHECKS.items():
+    """Run each check once a process. Raise InputError with the first name that is missing or changed."""
+    for what, works in _CHECKS:
+        changed = f"tensorflow {tf.__version__}: {what} changed"
         try:
             well = works()
         except InputError:
             raise
         except Exception as error:  # whatever a changed name raises
-            raise InputError(_text(what, f" ({type(error).__name__}: {error})")) from error
+            raise InputError.build(f"{changed} ({type(error).__name__}: {error})", remedy=_REMEDY) from error
         if not well:
-            raise InputError(_text(what, ""))
+            raise InputError.build(changed, remedy=_REMEDY)
 
 
-def _text(what: str, why: str) -> str:
-    return f"tensorflow {tf.__version__}: {what} changed{why} - install tensorflow>=2.21,<2.22"
+def _check(what: str) -> Callable[[Callable[[], bool]], Callable[[], bool]]:
+    """Register a check; checks run in the order of this file."""
+
+    def register(check: Callable[[], bool]) -> Callable[[], bool]:
+        _CHECKS.append((what, check))
+        return check
+
+    return register
 
 
+def _check_functions(check: Callable[[], bool]) -> Callable[[], bool]:
+    """Register a check of functions, which a v1 program that has turned eager execution off does not have."""
+
+    @_check(_FUNCTIONS)
+    def in_init_scope() -> bool:
+        with tf.init_scope():
+            return not tf.executing_eagerly() or check()
+
+    return in_init_scope
+
+
+@_check("op_def_registry.get")
 def _op_definitions() -> bool:
     return getattr(private.op_def("MatMul"), "name", "") == "MatMul" and private.op_def("NoSuchOp") is None
 
 
+@_check("kernels.get_all_registered_kernels")
+def _kernels() -> bool:
+    return any(k.op == "MatMul" for k in private.registered_kernels())
+
+
+@_check("tensor_util.try_evaluate_constant")
 def _constants() -> bool:
     """Tensors made of constants are evaluated, and tensors made of a feed are not."""
     with tf.Graph().as_default():
@@ -43,6 +73,7 @@ def _constants() -> bool:
     return fed is None and known is not None and known.tolist() == [3, 0]
 
 
+@_check("trace types (members of tuples and dicts)")
 def _argument_types() -> bool:
     """The type of a dict in a tuple is taken apart and put together, and a function is traced with what is made."""
 
@@ -57,14 +88,12 @@ def _argument_types() -> bool:
     return (label, key) == ("[0]", "['x']") and kind.is_subtype_of(open_) and not open_.is_subtype_of(kind)
 
 
-def _kernels() -> bool:
-    return any(k.op == "MatMul" for k in private.registered_kernels())
-
-
+@_check("tf_optimizer.OptimizeGraph")
 def _optimizer() -> bool:
     return callable(private.grappler_function())  # not run here: it writes to the log
 
 
+@_check("editing a live graph (Operation._set_device_from_string and the like)")
 def _edits() -> bool:
     """Devices, inputs, control inputs and attributes of a live graph change, and change back."""
     graph = tf.Graph()
@@ -83,6 +112,7 @@ def _edits() -> bool:
     return done and not b.control_inputs and "_class" not in b.node_def.attr
 
 
+@_check("BaseSession (its constructor and _do_run)")
 def _sessions() -> bool:
     """A session's constructor and runs are seen, and write down their partition graphs."""
     seen: list[object] = []
@@ -112,23 +142,10 @@ def _sessions() -> bool:
     return same and seen[0] == "opened" and seen[1] == ["a"]
 
 
+@_check_functions
 def _functions() -> bool:
     """A function's trace, compilation and calls are seen; its variable moves with all that captured it."""
-    with tf.init_scope():
-        if not tf.executing_eagerly():  # a v1 program that has turned eager execution off has no functions to watch
-            return True
-        return (
-            _variable_moves()
-            and _pipeline_is_seen()
-            and _options_are_seen()
-            and _trace_is_seen()
-            and _trace_is_chosen()
-            and _ops_are_chosen()
-        )
-
-
-def _variable_moves() -> bool:
-    """A variable moves with the graph being traced, the function around it, and the result of an assignment."""
+    # A variable moves with the graph being traced, the function around it, and the result of an assignment.
     first = tf.Variable([1.0, 2.0])
     second = private.new_variable(first)
     second.assign([3.0, 4.0])
@@ -152,19 +169,7 @@ def _variable_moves() -> bool:
     return shaped and there and moved
 
 
-def _tapes() -> bool:
-    """An open gradient tape follows a variable that moves."""
-    if not tf.executing_eagerly():
-        return True
-    variable = tf.Variable(3.0)
-    with tf.GradientTape() as tape:
-        loss = variable * variable
-        find_holders().move([(variable, private.new_variable(variable))])
-        loss += variable
-    gradient = tape.gradient(loss, variable)
-    return gradient is not None and bool(gradient.numpy() == 7.0)
-
-
+@_check_functions
 def _pipeline_is_seen() -> bool:
     """A tf.data pipeline that captured a variable is told from other functions that did."""
     variable = tf.Variable(1.0)
@@ -176,6 +181,7 @@ def _pipeline_is_seen() -> bool:
     return alone is None and held is not None and held[1] is variable.handle and pipeline is not None
 
 
+@_check_functions
 def _options_are_seen() -> bool:
     """Variables of a strategy and functions with autograph are recognised."""
     with tf.distribute.OneDeviceStrategy("/device:CPU:0").scope():
@@ -185,6 +191,7 @@ def _options_are_seen() -> bool:
     return seen and with_autograph and not without and private.autograph_of(abs)
 
 
+@_check_functions
 def _trace_is_seen() -> bool:
     seen = []
 
@@ -213,6 +220,7 @@ def _trace_is_seen() -> bool:
     return traced == expected and ("call", True) in seen and ("graph", False) in seen and len(graphs) == 2
 
 
+@_check_functions
 def _trace_is_chosen() -> bool:
     """A tf.function is traced with other types of arguments than it is called with."""
     sizes: list[list[int | None]] = []
@@ -228,6 +236,7 @@ def _trace_is_chosen() -> bool:
     return sizes == [[None], [None]] and doubled.numpy().tolist() == [2.0]
 
 
+@_check_functions
 def _ops_are_chosen() -> bool:
     """A function is made of some of the ops that were traced, and its graph keeps them all."""
 
@@ -241,14 +250,15 @@ def _ops_are_chosen() -> bool:
     return "read" in inside and "unread" not in inside and "unread" in {op.name for op in made.graph.get_operations()}
 
 
-_CHECKS: dict[str, Callable[[], bool]] = {
-    "op_def_registry.get": _op_definitions,
-    "kernels.get_all_registered_kernels": _kernels,
-    "tensor_util.try_evaluate_constant": _constants,
-    "trace types (members of tuples and dicts)": _argument_types,
-    "tf_optimizer.OptimizeGraph": _optimizer,
-    "editing a live graph (Operation._set_device_from_string and the like)": _edits,
-    "BaseSession (its constructor and _do_run)": _sessions,
-    "tf.function (transform, function_context, ConcreteFunction, resource handles)": _functions,
-    "GradientTape (_recording, record_operation)": _tapes,
-}
+@_check("GradientTape (_recording, record_operation)")
+def _tapes() -> bool:
+    """An open gradient tape follows a variable that moves."""
+    if not tf.executing_eagerly():
+        return True
+    variable = tf.Variable(3.0)
+    with tf.GradientTape() as tape:
+        loss = variable * variable
+        find_holders().move([(variable, private.new_variable(variable))])
+        loss += variable
+    gradient = tape.gradient(loss, variable)
+    return gradient is not None and bool(gradient.numpy() == 7.0)

@@ -13,7 +13,7 @@ MERGED = (("Conv2D", "BiasAdd"), ("BiasAddGrad", "Conv2DBackpropFilter"), ("Pad"
 
 
 def disable_optimizers(config: Any) -> Any:
-    """The ConfigProto `config`, changed in place: Grappler and the other optimisations of graphs off."""
+    """Turn Grappler and the other optimisations of graphs off in the ConfigProto `config`, and return it."""
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = tf.compat.v1.OptimizerOptions.L0
     return config

@@ -14,7 +14,7 @@ from pesto.core.errors import SolverError
 
 
 def load_tensorflow() -> Any:
-    """The `tensorflow` module, its start-up chatter silenced and sums in one order, unless the user set the variables.
+    """Return the `tensorflow` module, quiet at its start and with sums in one order, unless the user set the variables.
 
     Call it before importing anything else below `pesto.tf`: TensorFlow reads the environment once, when it loads.
     With TF_CPP_MIN_LOG_LEVEL set by the user to less than 3, everything TensorFlow says is shown.
@@ -49,9 +49,7 @@ def _import() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        raise SolverError.build(
-            "reading a program needs TensorFlow", remedy=f"{install_command('tensorflow')}"
-        ) from error
+        raise SolverError.build("reading a program needs TensorFlow", remedy=install_command("tensorflow")) from error
     finally:
         gc.freeze()
         if enabled:

@@ -39,7 +39,7 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     from pesto.tf.tensorflow_start import load_tensorflow
 
     load_tensorflow()
-    from pesto.tf.optimize.grappler import optimize_source
+    from pesto.tf.grappler import optimize_source
 
     found = optimize_source(source, keep)
     write_atomic(out, found.graph_def.SerializeToString(deterministic=True))

@@ -8,7 +8,7 @@ from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.tf.apply_placement.placement import StepPlacement
 from pesto.tf.apply_placement.step_graph import StepTrace
-from pesto.tf.nodes.v1_conditions import MERGES, Conditions, node_conditions
+from pesto.tf.nodes.v1_loops import MERGES, Conditions, node_conditions
 from solvers.arrays import Bools
 
 __all__ = ["MERGES", "conditional_ops", "op_conditions", "reroute_branch_edges"]

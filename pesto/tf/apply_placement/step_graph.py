@@ -10,8 +10,7 @@ import numpy as np
 
 from pesto.core.graph import Graph
 from pesto.tf.importer.importer import build_graph
-from pesto.tf.nodes.branch_division import BranchDivision
-from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.captured import BranchDivision, CapturedStep
 from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
 from pesto.tf.nodes.v1_loops import closes_loop, outermost_loops
 from solvers.arrays import rank_of

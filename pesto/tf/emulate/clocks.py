@@ -1,44 +1,132 @@
-"""Two clocks by which functions in TensorFlow's threads take their predicted times."""
+"""Functions to emulate, and the clocks by which they take their predicted times in TensorFlow's threads.
 
+Functions are ops and transfers that hold processors or links for their times, first come, first served.
+"""
+
+import heapq
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pesto.core.errors import VerificationError
-from pesto.tf.emulate.emulate_options import PLANNED
-from pesto.tf.emulate.reservations import EmulatedWork, EventClock, PendingInputs, Reservations
-
-# Measured time that an emulated step by the wall clock loses between functions.
-
-
-def handover_ticks(work: EmulatedWork, times: Sequence[tuple[float, float]], reached: Sequence[float]) -> float:
-    """Ticks between functions on the path that the step's end waited for.
-
-    times: [n] (start, end), as of a clock; reached: [n] when the executor began each function. One that was reached
-    when all that it holds was free has lost the ticks since the last end that it waited for: until the thread woke, the
-    executor had reached it and the interpreter was free. Else it lost what the holder before it had.
-    """
-    lost, last = [0.0] * work.functions, dict[int, int]()
-    for k in sorted(range(work.functions), key=lambda k: (times[k], k)):
-        start = times[k][0]
-        if start < 0:
-            continue
-        before = (*work.data[k], *work.controls[k])
-        holders = [last[h] for h in work.holds[k] if h in last] if start > reached[k] else []
-        first = max(holders or before, key=lambda j: times[j][1], default=None)
-        if holders and first is not None:
-            lost[k] = lost[first]
-        elif first is not None:
-            lost[k] = lost[first] + max(0.0, reached[k] - times[first][1])
-        else:
-            lost[k] = reached[k]
-        last.update((h, k) for h in work.holds[k])
-    return lost[max(range(work.functions), key=lambda k: times[k][1])] if work.functions else 0.0
-
+from pesto.tf.emulate.emulate_options import PLANNED, REACHED
 
 STALLED_S = 600.0
 """Seconds after which an executor that reaches nothing more has lost a function: no machine is that busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EmulatedWork:
+    """n functions, each an op or a transfer, in a topological order of what they wait for."""
+
+    names: tuple[str, ...]
+    """[n] the op, or the op whose tensor is sent."""
+    cpu: tuple[int, ...]
+    """[n] number of the logical CPU that runs the function; a transfer's is its source's."""
+    holds: tuple[tuple[int, ...], ...]
+    """[n] what it reserves: processors from 0, links behind them; none for messages and for ops beside them."""
+    ticks: tuple[int, ...]
+    """[n] predicted ticks."""
+    data: tuple[tuple[int, ...], ...]
+    """[n] functions whose output it reads."""
+    controls: tuple[tuple[int, ...], ...]
+    """[n] functions that it waits for besides."""
+    op: tuple[int, ...]
+    """[n] index of the op in the planned graph, -1 for a transfer."""
+    sent: tuple[tuple[int, int], ...]
+    """[n] (payload, location) of a transfer of the problem, (-1, -1) for all else."""
+    rank: tuple[int, ...]
+    """[n] rank among those that end, or ask, at one instant; -1 for what no order speaks of, as transfers."""
+
+    @property
+    def functions(self) -> int:
+        """Number of functions, n."""
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservations:
+    """Tick at which each processor and link is free; a request holds all its resources from when the last is free."""
+
+    free: dict[int, float] = field(default_factory=dict)
+    """Processor or link -> the tick at which it is free."""
+
+    def take(self, holds: Sequence[int], now: float, time: float) -> tuple[float, float]:
+        """Return (start, end) of what asks at `now`, which nothing that asks later can delay."""
+        # A transfer over several links holds all of them for its whole time, as in the simulator: there is no store and
+        # forward.
+        start = max([now, *(self.free.get(h, 0) for h in holds)])
+        for h in holds:
+            self.free[h] = start + time
+        return start, start + time
+
+
+class PendingInputs:
+    """Number of inputs that each function still waits for."""
+
+    def __init__(self, work: EmulatedWork) -> None:
+        before = [{*data, *controls} for data, controls in zip(work.data, work.controls, strict=True)]
+        self._missing = [len(earlier) for earlier in before]
+        self._after: list[list[int]] = [[] for _ in before]
+        for k, earlier in enumerate(before):
+            for p in earlier:
+                self._after[p].append(k)
+
+    def waits(self, k: int) -> bool:
+        """Return True if an input of function k has not ended."""
+        return self._missing[k] > 0
+
+    def end(self, k: int) -> list[int]:
+        """End function k; return those that can start now, and could not before, in the order of their numbers."""
+        for after in self._after[k]:
+            self._missing[after] -= 1
+        return [after for after in self._after[k] if not self._missing[after]]
+
+
+class EventClock:
+    """A clock in ticks that stands still while the executor has functions to reach, so handing over costs no time.
+
+    It knows which functions can start (the executor must reach them), and goes on to the next end when all of these
+    have been reached and asked for what they hold.
+    """
+
+    def __init__(self, work: EmulatedWork, ties: str = PLANNED) -> None:
+        self.work, self.ties = work, ties
+        self.now = 0
+        self.start, self.end = [-1] * work.functions, [-1] * work.functions
+        self._reservations = Reservations()
+        self._waiting = PendingInputs(work)
+        self._asked: list[int] = []
+        self._ends: list[tuple[int, int, int]] = []
+        self.due = sum(not self._waiting.waits(k) for k in range(work.functions))
+        """Functions that can start and have not been reached."""
+
+    def reach(self, k: int) -> None:
+        """Begin function k. Raise VerificationError when something that it waits for has not ended."""
+        if self._waiting.waits(k):
+            raise VerificationError(f"TensorFlow's executor began {self.work.names[k]} before what it waits for")
+        self.due -= 1
+        self._asked.append(k)
+
+    def next(self) -> list[int]:
+        """Advance to the next end and return the functions that end: one, or with REACHED ties all of that instant."""
+        # All requests of one instant are collected before the first is served; otherwise the result would depend on
+        # which thread the operating system ran first.
+        if self.ties == PLANNED:
+            self._asked.sort(key=lambda k: (self.work.sent[k], self.work.rank[k]))
+        for k in self._asked:
+            start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
+            self.start[k], self.end[k] = int(start), int(end)
+            heapq.heappush(self._ends, (self.end[k], self.work.rank[k], k))
+        self._asked.clear()
+        ended: list[int] = []
+        while self._ends and (not ended or (self.ties == REACHED and self._ends[0][0] == self.now)):
+            self.now, _, k = heapq.heappop(self._ends)
+            ended.append(k)
+            self.due += len(self._waiting.end(k))
+        return ended
 
 
 class FunctionClock(Protocol):
@@ -66,7 +154,7 @@ class NominalClock:
         self._failed: Exception | None = None
 
     def pass_by(self, k: int) -> float:
-        """Wait for function k; VerificationError when the executor breaks an edge of the graph, or stalls."""
+        """Wait for function k. Raise VerificationError when the executor breaks an edge of the graph, or stalls."""
         gate = threading.Event()
         with self._lock:
             self._gates[k] = gate
@@ -74,7 +162,12 @@ class NominalClock:
                 raise self._failed
             try:
                 self._ledger.reach(k)
-                self._go_on()
+                # Time may advance only when no further function can start now. If all threads are blocked in functions,
+                # no other can be reached, and waiting would deadlock.
+                while self._gates and (not self._ledger.due or len(self._gates) >= self._threads):
+                    self.starved += self._ledger.due > 0
+                    for ended in self._ledger.next():
+                        self._gates.pop(ended).set()
             except VerificationError as error:
                 self._fail(error)
         if not gate.wait(STALLED_S):
@@ -94,14 +187,6 @@ class NominalClock:
         with self._lock:
             self._fail(VerificationError("the emulation was stopped"))
 
-    def _go_on(self) -> None:
-        # Time may advance only when no further function can start now. If all threads are blocked in functions, no
-        # other can be reached, and waiting would deadlock.
-        while self._gates and (not self._ledger.due or len(self._gates) >= self._threads):
-            self.starved += self._ledger.due > 0
-            for ended in self._ledger.next():
-                self._gates.pop(ended).set()
-
     def _fail(self, error: Exception) -> None:
         self._failed = self._failed or error
         for gate in list(self._gates.values()):
@@ -118,7 +203,7 @@ class WallClock:
     """
 
     def __init__(self, work: EmulatedWork, tick_s: float) -> None:
-        """`tick_s`: seconds to sleep for a tick."""
+        """Begin with the first function; `tick_s`: seconds to sleep for a tick."""
         self._work, self.tick_s = work, tick_s
         self._lock = threading.Lock()
         self._reservations, self._waiting = Reservations(), PendingInputs(work)
@@ -147,14 +232,14 @@ class WallClock:
         return end
 
     def _ask(self, several: Sequence[int], began: float) -> None:
-        """Functions ask now for what they hold, one after another."""
+        """Ask now for what several functions hold, one after another."""
         now = (time.monotonic() - began) / self.tick_s
         for k in several:
             self._reached[k] = now
             self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
 
     def handed_over(self) -> float:
-        """Ticks that the step lost from function to function (`pesto.tf.emulate.handover_time`)."""
+        """Return the ticks that the step lost from function to function."""
         return handover_ticks(self._work, self._times, self._reached)
 
     def times(self) -> list[tuple[float, float]]:
@@ -165,3 +250,28 @@ class WallClock:
         """End all sleeping functions."""
         if self._going.locked():
             self._going.release()
+
+
+def handover_ticks(work: EmulatedWork, times: Sequence[tuple[float, float]], reached: Sequence[float]) -> float:
+    """Return the ticks between functions on the path that the step's end waited for.
+
+    times: [n] (start, end), as of a clock; reached: [n] when the executor began each function. One that was reached
+    when all that it holds was free has lost the ticks since the last end that it waited for: until the thread woke, the
+    executor had reached it and the interpreter was free. Else it lost what the holder before it had.
+    """
+    lost, last = [0.0] * work.functions, dict[int, int]()
+    for k in sorted(range(work.functions), key=lambda k: (times[k], k)):
+        start = times[k][0]
+        if start < 0:
+            continue
+        before = (*work.data[k], *work.controls[k])
+        holders = [last[h] for h in work.holds[k] if h in last] if start > reached[k] else []
+        first = max(holders or before, key=lambda j: times[j][1], default=None)
+        if holders and first is not None:
+            lost[k] = lost[first]
+        elif first is not None:
+            lost[k] = lost[first] + max(0.0, reached[k] - times[first][1])
+        else:
+            lost[k] = reached[k]
+        last.update((h, k) for h in work.holds[k])
+    return lost[max(range(work.functions), key=lambda k: times[k][1])] if work.functions else 0.0

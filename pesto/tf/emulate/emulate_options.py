@@ -41,10 +41,10 @@ class EmulationOptions:
     way: str = SESSION
     """SESSION, GRAPHDEF as `pesto apply` writes it, or FUNCTION: how the plan is enforced."""
     ties: str = PLANNED
-    """Tie rule, PLANNED or REACHED (`pesto.tf.emulate.reservations`); for the nominal clock only."""
+    """Tie rule, PLANNED or REACHED (`pesto.tf.emulate.clocks`); for the nominal clock only."""
 
     def __post_init__(self) -> None:
-        """UsageError for what does not go together."""
+        """Raise UsageError for options that do not go together."""
         if self.scale is not None and (self.clock == NOMINAL or not LEAST <= self.scale < float("inf")):
             raise UsageError.build(
                 f"emulate: a scale is a positive number for the wall clock, at least {LEAST:g}",
@@ -56,7 +56,7 @@ class EmulationOptions:
             )
 
     def too_long(self, step_s: float) -> str:
-        """Why a step that is predicted to take so long is not emulated, and what would do; nothing where it is."""
+        """Return why a step that is predicted to take so long is not emulated, and the remedy; empty where it is."""
         if self.scale is None or self.scale * step_s <= MOST_S:
             return ""
         return (
@@ -66,7 +66,7 @@ class EmulationOptions:
 
 
 def check_size(plan: Plan) -> None:
-    """UsageError for a plan of more than DEVICES accelerators, or CPUs where it has no others."""
+    """Raise UsageError for a plan of more than DEVICES accelerators, or CPUs where it has no others."""
     names = set(plan.lane_device)
     devices = len([name for name in names if not name.startswith("cpu:")]) or len(names)
     if devices > DEVICES:

@@ -31,7 +31,7 @@ from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.sessions import SessionEnforcement
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.inline_tracing import inline_keras_2
+from pesto.tf.nodes.inline import inline_keras_2
 from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches, train_in_micro_batches
 from pesto.tf.selftest import self_test
 from pesto.tf.sources.keras_step import build_variables
@@ -143,7 +143,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
     is no function, is traced already, or is called by another tf.function; InputError when XLA must compile it, or a
     device is missing.
     """
-    from pesto.tf.nodes.inline_tracing import with_inline_calls
+    from pesto.tf.nodes.inline import with_inline_calls
 
     if not callable(fn):
         raise UsageError.build(f"place: {type(fn).__name__} is no step", remedy="give a function or a tf.function")

@@ -13,8 +13,7 @@ from pesto.tf.apply_placement.branches import MERGES, conditional_ops, reroute_b
 from pesto.tf.apply_placement.chain_places import ChainPlace, places_of
 from pesto.tf.apply_placement.placement import FED, ConstantCopy, SendRelay, StepPlacement
 from pesto.tf.apply_placement.step_graph import StepTrace
-from pesto.tf.nodes.barriers import bypass_barriers
-from pesto.tf.nodes.branch_division import BranchDivision
+from pesto.tf.nodes.captured import BranchDivision, bypass_barriers
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.session_config import MERGED
@@ -73,7 +72,7 @@ class GraphEdits:
     whole: tuple[str, ...] = ()
     """Loops and branches that must not be taken apart."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
+    """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.captured`)."""
     divided: Mapping[str, BranchDivision] = field(default_factory=dict)
     """Branch ops of a live graph that several take the place of."""
     relays: tuple[SendRelay, ...] = ()

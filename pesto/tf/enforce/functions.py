@@ -31,8 +31,8 @@ from pesto.tf.enforce.plan_matching import (
     unmatched_step_error,
 )
 from pesto.tf.enforce.relocate import VariableMoves
-from pesto.tf.nodes.inline_tracing import inline_keras_2
-from pesto.tf.sources.feed_shapes import use_planned_shapes
+from pesto.tf.nodes.captured import use_planned_shapes
+from pesto.tf.nodes.inline import inline_keras_2
 from pesto.tf.sources.sources import capture_func_graph
 
 

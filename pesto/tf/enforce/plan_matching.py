@@ -17,8 +17,8 @@ from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.importer.importer import build_graph
-from pesto.tf.nodes.batch_dimension import has_open_batch
 from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.shape_inference import has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.private import TraceRequest

@@ -27,16 +27,14 @@ from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.edits import GraphEdits, compute_edits, write_edits
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine
 from pesto.tf.importer.kernels import kernel
-from pesto.tf.nodes.branch_division import BranchDivision, replace_branches
-from pesto.tf.nodes.captured import capture_step
-from pesto.tf.nodes.fetches import op_name
+from pesto.tf.nodes.captured import BranchDivision, capture_step, replace_branches, use_planned_shapes
+from pesto.tf.nodes.graph_def_bytes import op_name
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import COPY, RECORDED, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.private import op_def
 from pesto.tf.session_config import disable_optimizers
-from pesto.tf.sources.feed_shapes import use_planned_shapes
 from pesto.tf.variables.divided_branches import divide_program
 
 _COLOCATED = "loc:@"
@@ -140,7 +138,7 @@ def rewrite_with_report(
 
 
 def serialized(graph_def: Any, *, text: bool) -> bytes:
-    """Return the file contents that `pesto.tf.sources.graphdefs.read_graph_def` reads, equal for equal graphs."""
+    """Return the file contents that `pesto.tf.sources.sources.read_graph_def` reads, equal for equal graphs."""
     if text:
         return text_format.MessageToBytes(graph_def)
     return bytes(graph_def.SerializeToString(deterministic=True))

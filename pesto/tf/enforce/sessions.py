@@ -21,9 +21,9 @@ from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.edits import GraphEdits, apply_edits, compute_edits, merge_edits
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine, examine_times, merge_findings
 from pesto.tf.enforce.plan_matching import larger_batch_error
-from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.nodes.captured import use_planned_shapes
+from pesto.tf.nodes.inline import CALLS
 from pesto.tf.session_config import disable_optimizers
-from pesto.tf.sources.feed_shapes import use_planned_shapes
 from pesto.tf.sources.sources import capture_v1
 
 

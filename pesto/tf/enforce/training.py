@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
-from pesto.tf.nodes.inline import called_names
-from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.nodes.inline import CALLS, called_names
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.placement_refusals import EAGERLY, nested_function_error
 from pesto.tf.variables.function_effects import FLOW, READS, FunctionEffects, plain_effect

@@ -1,28 +1,43 @@
-"""Shapes of what branches and loops return, from those of their functions' results."""
+"""Shapes of what branches and loops return, from those of their functions' results.
 
+Bodies whose keys are equal, which differ in names alone, are inferred once.
+"""
+
+import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2
 
-from pesto.tf.importer.function_keys import FunctionKeys
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.nodes.inline import called_names, flatten_function
-from pesto.tf.nodes.needed_nodes import StepNodes, needed_names, producer
+from pesto.tf.nodes.needed_nodes import Shape, StepNodes, is_known, needed_names, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
-from pesto.tf.nodes.sizes import Shape, is_known
 from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import Roots, resource_origins
 
 Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], StepNodes]
+_NAMES = ("_class", "container", "debug_name", "shared_name")
+"""Attributes of an op that say which object it is, on which no shape and no work depends."""
 _RESULT = "pesto_result"
 _SEARCH = "Where"
 _OPAQUE = (RESOURCE, VARIANT)
 _MOST = 64
 """Elements of a constant that a function may be given as such: sizes, axes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ResultShape:
+    """Shape of a function's result."""
+
+    shape: Shape
+    """Shape as far as it is known before the step runs."""
+    upper_bound: Shape
+    searched: bool
+    """True if a search (`Where`) decides the size."""
 
 
 class FunctionShapes:
@@ -37,7 +52,7 @@ class FunctionShapes:
         self._made: dict[Any, dict[int, _ResultShape]] = {}
 
     def known_of_branch(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
-        """The outputs of a branch op that have the same known shape in every branch."""
+        """Return the outputs of a branch op that have the same known shape in every branch."""
         returned = self._of_branches(nodes, i)
         return {
             k: returned[0][k].shape
@@ -46,7 +61,7 @@ class FunctionShapes:
         }
 
     def bounds_of_branch(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
-        """Upper bounds of the outputs of a branch op, where they have any.
+        """Return upper bounds of the outputs of a branch op, where they have any.
 
         Of branches, those count in which no search (`Where`) decides the size, if there are any: its bound is a whole
         table, as if every row were found.
@@ -62,50 +77,40 @@ class FunctionShapes:
 
     def known_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """Return the loop variables whose shape is known and the same in every round."""
-        return self._of_loop(
-            nodes,
-            i,
-            nodes.input_shapes(i),
-            lambda dtype, shape, _: _placeholder(dtype, shape),
-            lambda after, first: after.shape == first,
-        )
+        return self._of_loop(nodes, i, nodes.input_shapes(i), bounds=False)
 
     def bounds_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
-        """Upper bounds of what goes round a loop: its first size, where a round makes it no larger."""
-        return self._of_loop(
-            nodes,
-            i,
-            nodes.input_upper_bounds(i),
-            lambda dtype, bound, shape: _placeholder(dtype, shape, bound),
-            lambda after, first: _within(after.upper_bound, first),
-        )
+        """Return upper bounds of what goes round a loop: its first size, where a round makes it no larger."""
+        return self._of_loop(nodes, i, nodes.input_upper_bounds(i), bounds=True)
 
-    def _of_loop(
-        self,
-        nodes: StepNodes,
-        i: int,
-        first: Sequence[Shape],
-        entering: "Callable[[int, Shape, Shape], Any]",
-        stays: "Callable[[_ResultShape, Shape], bool]",
-    ) -> dict[int, Shape]:
-        """The shapes among `first` that a round keeps; `entering` makes an argument of one and of what is known."""
+    def _of_loop(self, nodes: StepNodes, i: int, first: Sequence[Shape], *, bounds: bool) -> dict[int, Shape]:
+        """Return the shapes among `first`, or the `bounds` of shapes, that a round keeps."""
         function = nodes.signatures.library.get(nodes.defs[i].attr["body"].func.name)
+        if function is None:
+            return {}
         root = resource_origins(nodes)
         kept = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
-        while kept and function is not None:
+        # A variable that a round changes may change others in the next: repeated until a round keeps all that is left.
+        while kept:
             arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i]]
             for k, dtype in enumerate(nodes.dtypes[i]):
                 if dtype not in _OPAQUE:  # another value, and perhaps another size, in each round
-                    shape = nodes.shapes[i][k]
-                    arguments[k] = entering(dtype, kept[k], shape) if k in kept else _placeholder(dtype, shape)
+                    shape = kept[k] if k in kept and not bounds else nodes.shapes[i][k]
+                    arguments[k] = _placeholder(dtype, shape, kept.get(k) if bounds else None)
             after = self._returned(nodes, i, function, arguments, list(kept))
-            staying = {k: shape for k, shape in kept.items() if stays(after[k], shape)}
+            staying = {}
+            for k, shape in kept.items():
+                size = after[k].upper_bound
+                within = is_known(size) and len(size or ()) == len(shape or ())
+                within = within and all(n <= most for n, most in zip(size or (), shape or (), strict=True))
+                if within if bounds else after[k].shape == shape:
+                    staying[k] = shape
             if staying == kept:
                 break
             kept = staying
-        return kept if function is not None else {}
+        return kept
 
-    def _of_branches(self, nodes: StepNodes, i: int) -> "list[dict[int, _ResultShape]]":
+    def _of_branches(self, nodes: StepNodes, i: int) -> list[dict[int, _ResultShape]]:
         """Return the result shapes of each branch."""
         root, library = resource_origins(nodes), nodes.signatures.library
         arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
@@ -114,7 +119,7 @@ class FunctionShapes:
 
     def _returned(
         self, nodes: StepNodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
-    ) -> "dict[int, _ResultShape]":
+    ) -> dict[int, _ResultShape]:
         """Return the shapes of the wanted results of a function."""
         library = nodes.signatures.library
         key = (self._keys.key(function, library), *wanted, *map(self._keys.argument_key, arguments))
@@ -138,31 +143,13 @@ class FunctionShapes:
         return self._made[key]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ResultShape:
-    """Shape of a function's result."""
-
-    shape: Shape
-    """Shape as far as it is known before the step runs."""
-    upper_bound: Shape
-    searched: bool
-    """True if a search (`Where`) decides the size."""
-
-
 def _open_outputs(nodes: StepNodes, i: int) -> list[int]:
     both = zip(nodes.dtypes[i], nodes.shapes[i], strict=True)
     return [k for k, (dtype, shape) in enumerate(both) if dtype not in _OPAQUE and not is_known(shape)]
 
 
-def _within(shape: Shape, bound: Shape) -> bool:
-    """Return True if a shape is known and no larger than a bound."""
-    if shape is None or bound is None or -1 in shape or len(shape) != len(bound):
-        return False
-    return all(n <= most for n, most in zip(shape, bound, strict=True))
-
-
 def argument_stand_in(nodes: StepNodes, p: int, k: int, root: Roots) -> Any:
-    """A NodeDef that stands for tensor `k` of node `p` in a function: a handle, a constant, or a placeholder."""
+    """Return a NodeDef that stands for tensor `k` of node `p` in a function: a handle, a constant, or a placeholder."""
     dtype, shape = nodes.dtypes[p][k], nodes.shapes[p][k]
     made_by = nodes.defs[root[p][k]] if root[p][k] >= 0 else None
     if made_by is not None and made_by.op == "VarHandleOp":
@@ -173,7 +160,7 @@ def argument_stand_in(nodes: StepNodes, p: int, k: int, root: Roots) -> Any:
 
 
 def _placeholder(dtype: int, shape: Shape, bound: Shape = None) -> Any:
-    """A placeholder of a shape; where that is open, with an upper bound, which is no shape for TensorFlow."""
+    """Make a placeholder of a shape; where that is open, with an upper bound, which is no shape for TensorFlow."""
     node = node_def_pb2.NodeDef(op="Placeholder")
     node.attr["dtype"].type = dtype
     _set_shape(node.attr["shape"].shape, shape)
@@ -190,7 +177,7 @@ def _set_shape(proto: Any, shape: Shape) -> None:
 
 
 def passed_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
-    """Branch output -> the tensor that it is whichever branch is taken: its value may be needed to know a shape."""
+    """Return branch output -> the tensor that it is whichever branch is taken: a shape may depend on its value."""
     library, sources = nodes.signatures.library, {}
     for i, node in enumerate(nodes.defs):
         if node.op in BRANCHES:
@@ -210,3 +197,72 @@ def _argument_of(function: Any, k: int) -> int | None:
     while (name := tensor.partition(":")[0]) in identities:
         tensor = identities[name]
     return arguments.get(tensor)
+
+
+class FunctionKeys:
+    """Keys of the functions of one library, each made once, and equal where names alone differ."""
+
+    def __init__(self) -> None:
+        """Start without keys."""
+        self._made: dict[str, str] = {}
+
+    def key(self, function: Any, library: Mapping[str, Any]) -> str:
+        """Return a digest of a FunctionDef that is the same for functions which differ in names only.
+
+        Arguments, nodes and results count by their numbers. Functions that it calls count by their own digests; one
+        that calls itself counts by its name there.
+        """
+        own = function.signature.name
+        if own in self._made:
+            return self._made[own]
+        self._made[own] = own  # what a function that calls itself finds
+        numbered = {argument.name: f"a{i}" for i, argument in enumerate(function.signature.input_arg)}
+        numbered |= {node.name: f"n{i}" for i, node in enumerate(function.node_def)}
+        copy = function_pb2.FunctionDef()
+        for argument in function.signature.input_arg:
+            copy.signature.input_arg.add().CopyFrom(argument)
+            copy.signature.input_arg[-1].name = numbered[argument.name]
+        for i, result in enumerate(function.signature.output_arg):
+            copy.ret[f"r{i}"] = _numbered_name(function.ret[result.name], numbered)
+        for i, effect in enumerate(sorted(numbered.get(n, n) for n in function.control_ret.values())):
+            copy.control_ret[f"e{i}"] = effect
+        for node in function.node_def:
+            made = copy.node_def.add()
+            made.CopyFrom(node)
+            made.name = numbered[node.name]
+            made.input[:] = [_numbered_name(tensor, numbered) for tensor in node.input]
+            self._forget_names(made, library)
+        for name, value in function.attr.items():
+            if not name.endswith("_function_name"):
+                copy.attr[name].CopyFrom(value)
+        self._made[own] = hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
+        return self._made[own]
+
+    def argument_key(self, argument: Any) -> bytes:
+        """Return the bytes of a NodeDef that stands for a function's argument, without names."""
+        copy = node_def_pb2.NodeDef()
+        copy.CopyFrom(argument)
+        copy.ClearField("name")
+        self._forget_names(copy, {})
+        return copy.SerializeToString(deterministic=True)
+
+    def _forget_names(self, node: Any, library: Mapping[str, Any]) -> None:
+        """Take off a NodeDef what names an object, and put the digests of functions in place of their names."""
+        node.ClearField("device")
+        node.ClearField("experimental_debug_info")
+        if node.op in library:
+            node.op = self.key(library[node.op], library)
+        for name in _NAMES:
+            node.attr.pop(name, None)
+        for value in node.attr.values():
+            functions = [value.func] if value.HasField("func") else value.list.func if value.HasField("list") else ()
+            for called in functions:
+                if called.name in library:
+                    called.name = self.key(library[called.name], library)
+
+
+def _numbered_name(tensor: str, numbered: Mapping[str, str]) -> str:
+    """Return a tensor's or control input's name with the number of the node that makes it."""
+    control = "^" if tensor.startswith("^") else ""
+    name, colon, rest = tensor.removeprefix("^").partition(":")
+    return f"{control}{numbered.get(name, name)}{colon}{rest}"

@@ -9,11 +9,10 @@ import tensorflow as tf
 
 from pesto.core.errors import PestoError
 from pesto.core.files.json import shown
-from pesto.tf.importer.importer import build_graph
-from pesto.tf.nodes.batch_dimension import count_size_reads, has_open_batch
+from pesto.tf.importer.importer import build_graph, colocation_groups
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.colocation import colocation_groups
 from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
+from pesto.tf.nodes.shape_inference import count_size_reads, has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.step_facts import ColocationTie, StepFacts, StepFeed
@@ -23,6 +22,53 @@ from pesto.tf.variables.variables import resource_origins, value_bytes
 
 STAND_IN = 32
 """Examples in a batch where none is given: whether a step is refused seldom depends on how many there are."""
+
+
+def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[PestoError, ...] = ()) -> StepFacts:
+    """Return the facts of a step; `refused` has what is known to be wrong with it, to which building its graph adds."""
+    nodes = parse_nodes(captured.graph_def, captured.fetches)
+    touched, size = touches(nodes), value_bytes(nodes, resource_origins(nodes))
+    by_op: dict[int, set[int]] = defaultdict(set)
+    for variable, accesses in touched.items():
+        for touch in accesses if size[variable] else ():
+            by_op[touch.op].add(variable)
+    held = _TouchedVariables(nodes, size, by_op)
+    updates = [[touch.op for touch in accesses if touch.writes] for v, accesses in touched.items() if size[v]]
+    holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
+    open_batch = has_open_batch(captured.graph_def)
+    try:
+        ops = build_graph(captured, batch=batch or (STAND_IN if open_batch else None)).ops
+    except PestoError as error:
+        ops, refused = len(nodes.defs), (*refused, error)
+    feeds = [
+        StepFeed(name=f"{node.name}:{k}" if k else node.name, dtype=tf.as_dtype(dtype).name, shape=nodes.shapes[i][k])
+        for i, node in enumerate(nodes.defs)
+        if node.op.startswith(("Placeholder", "IteratorGetNext")) and node.name not in captured.values
+        for k, dtype in enumerate(nodes.dtypes[i])
+        if dtype != RESOURCE
+    ]
+    return StepFacts(
+        source=captured.source,
+        ops=ops,
+        variables=sum(bool(s) for s in size),
+        variable_bytes=sum(size),
+        ties=_largest(held.ties()),
+        ends=captured.fetches,
+        feeds=tuple(feeds),
+        batch=batch,
+        open_batch=open_batch,
+        size_ops=count_size_reads(captured.graph_def) if open_batch else 0,
+        optimizer=captured.optimizer,
+        updated=sum(bool(writers) for writers in updates),
+        updates=dict(Counter(nodes.defs[i].op for i in sorted({i for ops in updates for i in ops})).most_common()),
+        holders=_largest(holders),
+        careful=tuple(f"in pesto.apply, {nested_function_error(captured.source, name)}" for name in captured.calls[:1]),
+        refused=refused,
+    )
+
+
+def _largest(ties: Iterable[ColocationTie]) -> tuple[ColocationTie, ...]:
+    return tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,85 +82,29 @@ class _TouchedVariables:
     """Op -> the variables that it touches, without tables and other resources that have no known bytes."""
 
     def tie(self, ops: int, variables: Iterable[int], why: str) -> ColocationTie:
-        """Ops with the variables that they touch."""
+        """Tie ops to the variables that they touch."""
         held = set(variables)
         return ColocationTie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
 
     def name(self, i: int) -> str:
-        """A node's type and name, for people."""
+        """Return a node's type and name, for people."""
         return f"{self.nodes.defs[i].op} {shown(self.nodes.defs[i].name)}"
 
-
-def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[PestoError, ...] = ()) -> StepFacts:
-    """The facts of a step; `refused` has what is known to be wrong with it, to which building its graph adds."""
-    nodes = parse_nodes(captured.graph_def, captured.fetches)
-    touched, size = touches(nodes), value_bytes(nodes, resource_origins(nodes))
-    by_op: dict[int, set[int]] = defaultdict(set)
-    for variable, accesses in touched.items():
-        for touch in accesses if size[variable] else ():
-            by_op[touch.op].add(variable)
-    held = _TouchedVariables(nodes, size, by_op)
-    updates = [[touch.op for touch in accesses if touch.writes] for v, accesses in touched.items() if size[v]]
-    holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
-    ops, told = _try_build(captured, batch, len(nodes.defs))
-    return StepFacts(
-        source=captured.source,
-        ops=ops,
-        variables=sum(bool(s) for s in size),
-        variable_bytes=sum(size),
-        ties=_largest(_ties(held)),
-        ends=captured.fetches,
-        feeds=tuple(_feeds(captured, nodes)),
-        batch=batch,
-        open_batch=has_open_batch(captured.graph_def),
-        size_ops=count_size_reads(captured.graph_def) if has_open_batch(captured.graph_def) else 0,
-        optimizer=captured.optimizer,
-        updated=sum(bool(writers) for writers in updates),
-        updates=dict(Counter(nodes.defs[i].op for i in sorted({i for ops in updates for i in ops})).most_common()),
-        holders=_largest(holders),
-        careful=tuple(f"in pesto.apply, {nested_function_error(captured.source, name)}" for name in captured.calls[:1]),
-        refused=(*refused, *told),
-    )
-
-
-def _try_build(captured: CapturedStep, batch: int | None, nodes: int) -> tuple[int, tuple[PestoError, ...]]:
-    """The ops of the graph that would be planned, or else of the step, and why it would be refused."""
-    stand_in = STAND_IN if has_open_batch(captured.graph_def) else None
-    try:
-        return build_graph(captured, batch=batch or stand_in).ops, ()
-    except PestoError as error:
-        return nodes, (error,)
-
-
-def _feeds(captured: CapturedStep, nodes: StepNodes) -> Iterable[StepFeed]:
-    for i, node in enumerate(nodes.defs):
-        fed = node.op.startswith("Placeholder") or node.op.startswith("IteratorGetNext")
-        for k, dtype in enumerate(nodes.dtypes[i] if fed and node.name not in captured.values else ()):
-            if dtype != RESOURCE:
-                name = f"{node.name}:{k}" if k else node.name
-                yield StepFeed(name=name, dtype=tf.as_dtype(dtype).name, shape=nodes.shapes[i][k])
-
-
-def _ties(held: _TouchedVariables) -> Iterable[ColocationTie]:
-    group = colocation_groups(held.nodes)
-    members: dict[int, list[int]] = defaultdict(list)
-    for i in np.flatnonzero(group >= 0).tolist():
-        members[int(group[i])].append(i)
-    for inside in members.values():
-        variables = set().union(*(held.by_op.get(i, ()) for i in inside))
-        yield held.tie(len(inside), variables, _why(held, inside, variables))
-
-
-def _why(held: _TouchedVariables, inside: list[int], variables: set[int]) -> str:
-    """Return the reason for which the ops of a group share a device."""
-    if len(variables) > 1:
-        most = max(inside, key=lambda i: len(held.by_op.get(i, ())))
-        return f"{held.name(most)} takes {len(held.by_op[most])} of its variables"
-    if variables:
-        return f"touch variable {shown(held.nodes.defs[min(variables)].name)}"
-    lists = any(VARIANT in held.nodes.dtypes[i] for i in inside)
-    return f"hand on {'a list of tensors' if lists else 'a table or another resource'} of {held.name(inside[0])}"
-
-
-def _largest(ties: Iterable[ColocationTie]) -> tuple[ColocationTie, ...]:
-    return tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops)))
+    def ties(self) -> Iterable[ColocationTie]:
+        """Yield each colocation group, with the reason for which its ops share a device."""
+        group = colocation_groups(self.nodes)
+        members: dict[int, list[int]] = defaultdict(list)
+        for i in np.flatnonzero(group >= 0).tolist():
+            members[int(group[i])].append(i)
+        for inside in members.values():
+            variables = set[int]().union(*(self.by_op.get(i, ()) for i in inside))
+            if len(variables) > 1:
+                most = max(inside, key=lambda i: len(self.by_op.get(i, ())))
+                why = f"{self.name(most)} takes {len(self.by_op[most])} of its variables"
+            elif variables:
+                why = f"touch variable {shown(self.nodes.defs[min(variables)].name)}"
+            else:
+                lists = any(VARIANT in self.nodes.dtypes[i] for i in inside)
+                why = f"hand on {'a list of tensors' if lists else 'a table or another resource'} of "
+                why += self.name(inside[0])
+            yield self.tie(len(inside), variables, why)

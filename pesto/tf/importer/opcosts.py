@@ -1,104 +1,33 @@
-"""Work of every op: its formula for plain ops, the sum over the body for loops and branches."""
+"""Work of every op of a graph: its formula for plain ops, the sum over the body for loops and branches."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.graph import kernel_counts
 from pesto.core.source import origin_of
-from pesto.tf.importer import devices
-from pesto.tf.importer.branch_shapes import FunctionShapes, argument_stand_in
-from pesto.tf.importer.datatypes import compute_dtype, dominant_dtype
-from pesto.tf.importer.flops import OpView, flops
-from pesto.tf.importer.function_keys import FunctionKeys
-from pesto.tf.importer.kernel_forms import NO_ROW, kernel_row, loop_row
-from pesto.tf.importer.kernels import kernel
-from pesto.tf.importer.shapes import bounded_nodes, data_sized, infer_shapes
+from pesto.tf.importer import kernels
+from pesto.tf.importer.branch_shapes import FunctionKeys, FunctionShapes, argument_stand_in
+from pesto.tf.importer.op_work import NO_ROW, OpView, flops, kernel_row, launches, loop_row, moved_bytes
+from pesto.tf.importer.shapes import bounded_nodes, data_sized
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.nodes.inline import flatten_function
-from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.needed_nodes import StepNodes, is_known
+from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
-from pesto.tf.nodes.sizes import is_known
 from pesto.tf.nodes.trip_counts import LOOPS, trip_count
+from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, resource_origins, value_bytes
 from solvers.arrays import Bools, Floats, Ints
 
-# Bytes that one execution reads and writes in its device's memory, and whether it starts a kernel at all.
-
-_BOOKKEEPING = frozenset(
-    """Reshape Identity IdentityN ExpandDims Squeeze Shape ShapeN Size Rank Const HostConst NoOp ControlTrigger
-    StopGradient PreventGradient Placeholder PlaceholderV2 PlaceholderWithDefault Bitcast EnsureShape VarHandleOp
-    ReadVariableOp VariableV2 Variable TemporaryVariable DestroyTemporaryVariable VarIsInitializedOp VariableShape
-    IsVariableInitialized AssignVariableOp BroadcastGradientArgs ConcatOffset BroadcastArgs InvertPermutation Enter Exit
-    NextIteration Switch Merge LoopCond RefEnter RefExit RefNextIteration RefSwitch RefMerge RefIdentity SwitchN
-    StackV2 StackPushV2 StackPopV2 StackCloseV2 TensorListReserve EmptyTensorList TensorListLength TensorListResize
-    TensorListElementShape TensorListSetItem TensorListGetItem TensorListPushBack TensorListPopBack FakeParam Assert
-    DisableCopyOnRead DestroyResourceOp DeviceIndex DebugIdentity DebugIdentityV2 DebugIdentityV3""".split()  # noqa: SIM905
-)  # fmt: skip
-
-
-def launches(op: OpView, on_host: bool) -> bool:
-    """Return True if the op starts a kernel; handles, constants, views and ops in host memory do not."""
-    return not on_host and op.node.op not in _BOOKKEEPING
-
-
-def moved_bytes(op: OpView) -> int:
-    """Inputs read plus outputs written; of a table that is gathered from or scattered into, only the rows touched."""
-    rule = _RULES.get(op.node.op)
-    if rule is None and op.node.op.startswith(_SPARSE):
-        rule = _sparse_apply
-    if rule is not None:
-        return rule(op)
-    # An update in place reads and writes the variables behind its handles.
-    return sum(op.in_bytes) + sum(op.out_bytes) + 2 * sum(op.handle_bytes)
-
-
-def _gather(op: OpView) -> int:
-    rows, index = sum(op.out_bytes), op.in_bytes[1] if len(op.in_bytes) > 1 else 0
-    return 2 * rows + index
-
-
-def _scatter(op: OpView) -> int:
-    index, rows = ([*op.in_bytes, 0, 0, 0])[1:3]
-    return index + 3 * rows
-
-
-def _sparse_apply(op: OpView) -> int:
-    """The gradient, the indices, and the touched rows of every table, read and written."""
-    grad = max(op.in_bytes, default=0)
-    return sum(op.in_bytes) + 2 * len(op.handle_bytes) * grad
-
-
-def _assign_window(op: OpView) -> int:
-    return 2 * max(op.in_bytes, default=0)
-
-
-def _window(op: OpView) -> int:
-    return 2 * sum(op.out_bytes)
-
-
-def _output_only(op: OpView) -> int:
-    return sum(op.out_bytes)
-
-
-_SPARSE = ("ResourceSparseApply", "SparseApply")
-_INTO = ("Scatter", "ResourceScatter", "ScatterNd", "ResourceScatterNd")
-_RULES: Mapping[str, Callable[[OpView], int]] = {
-    **dict.fromkeys(("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd"), _gather),
-    **{f"{into}{how}": _scatter for into in _INTO for how in ("Add", "Sub", "Mul", "Div", "Min", "Max", "Update")},
-    **dict.fromkeys(("StridedSliceAssign", "ResourceStridedSliceAssign"), _assign_window),
-    **dict.fromkeys(("Slice", "StridedSlice", "TensorListStack"), _window),
-    **dict.fromkeys(("Fill", "ZerosLike", "OnesLike", "RandomUniform", "RandomStandardNormal", "Range"), _output_only),
-    **dict.fromkeys(("StatelessRandomUniformV2", "StatelessRandomNormalV2", "RandomUniformInt"), _output_only),
-}  # fmt: skip
-
-
-_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_COMPUTES_IN = ("T", "dtype", "Ta", "T1", "Tinput")
+"""Attributes that name what an op computes in, in the order in which they count."""
 _MOST = 1 << 62
 _MOST_LAUNCHED = 1 << 40
 _log = logging.getLogger("pesto")
@@ -117,7 +46,7 @@ class OpCosts:
     values: Ints
     """[n] bytes of the variable behind each handle or reference variable."""
     runs_on: Bools
-    """[n, 2] whether each op runs on each of the kinds of device `pesto.tf.importer.devices.KINDS`."""
+    """[n, 2] whether each op runs on each of the kinds of device `pesto.tf.importer.kernels.KINDS`."""
     kernels: Ints
     """[n, 12] form and sizes of each op's kernel, as `pesto.core.graph.Graph.kernels`."""
     dtypes: list[int]
@@ -150,28 +79,33 @@ class CostEstimator:
     _keys: FunctionKeys = field(default_factory=FunctionKeys)
 
     def costs(self, nodes: StepNodes) -> OpCosts:
-        """The work of every node; a loop counts its trips, 1 with a warning where they cannot be derived."""
+        """Return the work of every node; a loop counts its trips, 1 with a warning where they cannot be derived."""
         n = len(nodes.defs)
         root = resource_origins(nodes)
         values = value_bytes(nodes, root)
-        out_bytes = _out_bytes(nodes)
+        out_bytes = [
+            [bytes_of(t, nodes.upper_bound(i, k)) for k, t in enumerate(types)] for i, types in enumerate(nodes.dtypes)
+        ]
         count = _TripCounts(nodes)
         work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
-        kernels = [kernel(node) for node in nodes.defs]
+        registered = [kernels.kernel(node) for node in nodes.defs]
         rows = [NO_ROW] * n
-        dtypes = [compute_dtype(node, types) for node, types in zip(nodes.defs, nodes.dtypes, strict=True)]
+        dtypes = []
+        for node, types in zip(nodes.defs, nodes.dtypes, strict=True):
+            named = (node.attr[attr].type for attr in _COMPUTES_IN if attr in node.attr)
+            dtypes.append(next(filter(None, named), types[0] if types else 0))
         launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
         sized, unknown = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64)
         sized[data_sized(nodes)] = True
         for i, node in enumerate(nodes.defs):
-            if node.op in LOOPS or node.op in _BRANCHES:
+            if node.op in LOOPS or node.op in BRANCHES:
                 inner = self._inner(nodes, i, root, count)
                 work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
                 dtypes[i], rows[i] = inner.dtype, loop_row(min(inner.launched, _MOST_LAUNCHED))
                 sized[i], unknown[i] = sized[i] or inner.data_sized, inner.unknown
                 continue
             op = _view(nodes, i, root, values, out_bytes)
-            launch[i] = launches(op, kernels[i][2])
+            launch[i] = launches(op, registered[i][2])
             if launch[i]:
                 work[i], moved[i], rows[i] = flops(op), min(moved_bytes(op), _MOST), kernel_row(op)
         return OpCosts(
@@ -179,7 +113,7 @@ class CostEstimator:
             moved=moved,
             launches=launch,
             values=np.array(values, dtype=np.int64),
-            runs_on=devices.runs_on(nodes, kernels, on_gpu),
+            runs_on=kernels.runs_on(nodes, registered, on_gpu),
             kernels=np.array(rows, dtype=np.int64).reshape(n, len(NO_ROW)),
             dtypes=dtypes,
             data_sized=sized,
@@ -187,29 +121,23 @@ class CostEstimator:
         )
 
     def _inner(self, nodes: StepNodes, i: int, root: Roots, count: Callable[[int], int]) -> _BodyCosts:
-        node = nodes.defs[i]
-        if node.op in LOOPS:
-            parts = [self._body(nodes, i, node.attr[a].func.name, root, 0) for a in ("cond", "body")]
-            times = count(i)
-            return _BodyCosts(
-                times * sum(p.flops for p in parts),
-                times * sum(p.moved for p in parts),
-                all(p.on_gpu for p in parts),
-                _work_in(parts),
-                times * sum(p.launched for p in parts),
-                any(p.data_sized for p in parts),
-                sum(p.unknown for p in parts),
-            )
-        names = [node.attr[a].func.name for a in ("then_branch", "else_branch") if a in node.attr]
+        """Cost a loop: its bodies, times its trips; or a branch, of which the heaviest is planned for."""
+        node, loop = nodes.defs[i], nodes.defs[i].op in LOOPS
+        attrs = ("cond", "body") if loop else ("then_branch", "else_branch")
+        names = [node.attr[a].func.name for a in attrs if loop or a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
-        parts = [self._body(nodes, i, name, root, 1) for name in names]
-        # Which branch is taken is not known beforehand: plan for the heaviest.
+        parts = [self._body(nodes, i, name, root, 0 if loop else 1) for name in names]
+        times = count(i) if loop else 1
+
+        def total(amounts: Iterable[Any]) -> Any:
+            return times * sum(amounts) if loop else max(amounts, default=0)
+
         return _BodyCosts(
-            max((p.flops for p in parts), default=0.0),
-            max((p.moved for p in parts), default=0),
+            float(total(p.flops for p in parts)),
+            total(p.moved for p in parts),
             all(p.on_gpu for p in parts),
-            _work_in(parts),
-            max((p.launched for p in parts), default=0),
+            _dominant_dtype([p.dtype for p in parts], [p.flops for p in parts]),
+            total(p.launched for p in parts),
             any(p.data_sized for p in parts),
             sum(p.unknown for p in parts),
         )
@@ -218,8 +146,7 @@ class CostEstimator:
         library = nodes.signatures.library
         if name not in library:
             raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
-        feeds = nodes.inputs[i][skip:]
-        arguments = [argument_stand_in(nodes, p, k, root) for p, k in feeds]
+        arguments = [argument_stand_in(nodes, p, k, root) for p, k in nodes.inputs[i][skip:]]
         # Unrolled models contain hundreds of equal branches and loops; bodies that differ only in names are costed
         # once.
         key = (self._keys.key(library[name], library), *(_argument_key(a) for a in arguments))
@@ -233,8 +160,8 @@ class CostEstimator:
             self._bodies[key] = _BodyCosts(
                 float(costs.flops.sum()),
                 int(costs.moved.sum()),
-                bool(costs.runs_on[plain, devices.KINDS.index("gpu")].all()),
-                dominant_dtype(costs.dtypes, costs.flops.tolist()),
+                bool(costs.runs_on[plain, kernels.KINDS.index("gpu")].all()),
+                _dominant_dtype(costs.dtypes, costs.flops.tolist()),
                 int(kernel_counts(costs.kernels, costs.launches).sum()),
                 bool(costs.data_sized.any()),
                 len(_unknown(inner, costs.launches)) + int(costs.unknown.sum()),
@@ -242,12 +169,12 @@ class CostEstimator:
         return self._bodies[key]
 
 
-def _out_bytes(nodes: StepNodes) -> list[list[int]]:
-    return [[bytes_of(t, nodes.upper_bound(i, k)) for k, t in enumerate(types)] for i, types in enumerate(nodes.dtypes)]
-
-
-def _work_in(parts: list[_BodyCosts]) -> int:
-    return dominant_dtype([p.dtype for p in parts], [p.flops for p in parts])
+def _dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
+    """Return the data type number that has most of the weight; 0 without any."""
+    total: dict[int, float] = {0: 0.0}
+    for dtype, weight in zip(dtypes, weights, strict=True):
+        total[dtype] = total.get(dtype, 0.0) + weight
+    return max(total, key=total.__getitem__)
 
 
 def _argument_key(given: Any) -> tuple[Any, ...]:
@@ -267,35 +194,6 @@ def _unknown(nodes: StepNodes, matter: Bools) -> list[int]:
             for t, s in zip(nodes.dtypes[i], nodes.upper_bounds(i), strict=True)
         )
     ]
-
-
-def warn_assumed(nodes: StepNodes, costs: OpCosts, in_loop: Bools, source: str) -> None:
-    """Log what the costs of a step assume, one line for each kind: upper bounds of sizes, and sizes left out.
-
-    in_loop: [n] whether the op is in a v1 loop, where sizes may be unknown.
-    """
-    sized = np.flatnonzero(costs.data_sized).tolist()
-    if sized:
-        branches = any(nodes.defs[i].op in _BRANCHES for i in sized)
-        _log.warning(
-            "%s: sizes of %d ops depend on the data, as of op %s; upper bounds are assumed%s",
-            source,
-            len(sized),
-            shown(nodes.defs[sized[0]].name),
-            ", of branches without what they search for" if branches else "",
-        )
-    lacking = _unknown(nodes, costs.launches & in_loop)
-    inside = np.flatnonzero(costs.unknown).tolist()
-    if lacking or inside:
-        _log.warning(
-            "%s: %d ops of loops or branches, as of %s, have unknown shapes and count too little - %s",
-            source,
-            len(lacking) + int(costs.unknown.sum()),
-            shown(nodes.defs[(inside or lacking)[0]].name),
-            "export with add_shapes=True"
-            if origin_of(source).kind == "file"
-            else "give tensors there fixed sizes (tf.ensure_shape, or shapes of the signature)",
-        )
 
 
 def _view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: list[list[int]]) -> OpView:
@@ -326,7 +224,7 @@ class _TripCounts:
         self._known: dict[int, int] = {}
 
     def __call__(self, i: int) -> int:
-        """Trips of loop `i`; 1 with a warning where they cannot be derived."""
+        """Return the trips of loop `i`; 1 with a warning where they cannot be derived."""
         count = trip_count(self._nodes, i, self._known)
         if count is None:
             _log.warning(
@@ -337,3 +235,50 @@ class _TripCounts:
             )
         self._known[i] = 1 if count is None else count
         return self._known[i]
+
+
+def dtype_columns(nodes: StepNodes, own: Sequence[int]) -> dict[str, Any]:
+    """Return the data type columns of a `Graph`; `own` [n] are the dtype numbers that the ops compute in."""
+    of_tensors = [t for types in nodes.dtypes for t in types]
+    name = {}
+    for number in {*own, *of_tensors}:
+        try:
+            name[number] = str(tf.as_dtype(number).name)
+        except TypeError:  # TensorFlow has no type of this number
+            name[number] = ""
+    table = sorted({*name.values()} - {""})
+    code = {number: table.index(text) if text else -1 for number, text in name.items()}
+    return {
+        "dtypes": tuple(table),
+        "dtype_of": np.array([code[t] for t in own], dtype=np.int64),
+        "tensor_dtype": np.array([code[t] for t in of_tensors], dtype=np.int64),
+    }
+
+
+def warn_assumed(nodes: StepNodes, costs: OpCosts, in_loop: Bools, source: str) -> None:
+    """Log what the costs of a step assume, one line for each kind: upper bounds of sizes, and sizes left out.
+
+    in_loop: [n] whether the op is in a v1 loop, where sizes may be unknown.
+    """
+    sized = np.flatnonzero(costs.data_sized).tolist()
+    if sized:
+        branches = any(nodes.defs[i].op in BRANCHES for i in sized)
+        _log.warning(
+            "%s: sizes of %d ops depend on the data, as of op %s; upper bounds are assumed%s",
+            source,
+            len(sized),
+            shown(nodes.defs[sized[0]].name),
+            ", of branches without what they search for" if branches else "",
+        )
+    lacking = _unknown(nodes, costs.launches & in_loop)
+    inside = np.flatnonzero(costs.unknown).tolist()
+    if lacking or inside:
+        _log.warning(
+            "%s: %d ops of loops or branches, as of %s, have unknown shapes and count too little - %s",
+            source,
+            len(lacking) + int(costs.unknown.sum()),
+            shown(nodes.defs[(inside or lacking)[0]].name),
+            "export with add_shapes=True"
+            if origin_of(source).kind == "file"
+            else "give tensors there fixed sizes (tf.ensure_shape, or shapes of the signature)",
+        )

@@ -1,4 +1,8 @@
-"""Static shapes: inferred by TensorFlow, with a batch size put in for the feeds' open dimension when one is given."""
+"""Static shapes: inferred by TensorFlow, with a batch size put in for the feeds' open dimension when one is given.
+
+Rules of this module give the shapes of what queues, lookup tables and tensor lists hold, which the ops that make these
+state; and a remedy, by op type, for an output that has neither a size nor a bound.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,94 +15,41 @@ from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.source import feed_shapes, origin_of, output_of
 from pesto.tf.importer.branch_shapes import FunctionShapes, passed_through
-from pesto.tf.importer.list_shapes import STACKED
-from pesto.tf.importer.size_bounds import check_stated, inferred_bounds
-from pesto.tf.importer.size_inference import Special, inferred_shapes
-from pesto.tf.importer.size_remedies import feed_remedy, remedy_for, shape_to_give
+from pesto.tf.importer.size_inference import Special, check_stated, inferred_bounds, inferred_shapes
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
-from pesto.tf.nodes.batch_dimension import fix_open_batch, has_open_batch
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
-from pesto.tf.nodes.ragged_inputs import refuse_ragged_feeds
-from pesto.tf.nodes.shape_inference import infer_shapes
+from pesto.tf.nodes.needed_nodes import Shape, StepNodes, is_known, parse_nodes, producer, shape_from
+from pesto.tf.nodes.shape_inference import fix_open_batch, has_open_batch
 from pesto.tf.nodes.signatures import TRAVELS_NOT
-from pesto.tf.nodes.sizes import Shape, is_known, shape_from
-from pesto.tf.nodes.trip_counts import LOOPS
+from pesto.tf.nodes.trip_counts import LOOPS, scalar_constant
 from pesto.tf.nodes.v1_loops import outermost_loops
+from pesto.tf.placement_refusals import refuse_ragged_feeds
 from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import resource_origins
 
-# Shapes of what queues and lookup tables give, which the ops that make them state.
-
 _PASSES = frozenset(("Enter", "RefEnter", "Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge"))
+"""Ops that hand on a queue or a table."""
 _QUEUES = frozenset(
     f"{kind}{version}" for kind in ("FIFOQueue", "PaddingFIFOQueue", "RandomShuffleQueue") for version in ("", "V2")
 )
 _TABLES = frozenset(f"{kind}{version}" for kind in ("HashTable", "MutableHashTable") for version in ("", "V2"))
 _TABLES_OF_TENSORS = frozenset(("MutableHashTableOfTensors", "MutableHashTableOfTensorsV2"))
-
-
-def _maker(nodes: StepNodes, i: int) -> Any:
-    """Return the node that makes the queue or table that node `i` takes, as far as it can be followed back."""
-    at = nodes.inputs[i][0][0]
-    for _ in nodes.defs:
-        if nodes.defs[at].op not in _PASSES:
-            break
-        at = nodes.inputs[at][0][0]
-    return nodes.defs[at]
-
-
-def _components(nodes: StepNodes, i: int) -> list[Shape]:
-    """Return the shapes of one element of the queue; none where its maker does not state them."""
-    maker = _maker(nodes, i)
-    return [shape_from(shape) for shape in maker.attr["shapes"].list.shape] if maker.op in _QUEUES else []
-
-
-def _element(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
-    return dict(enumerate(_components(nodes, i)))
-
-
-def _elements(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
-    """Return shapes with as many elements as a constant says; a queue may give fewer to QueueDequeueUpTo."""
-    many = nodes.defs[nodes.inputs[i][1][0]]
-    if many.op != "Const":
-        return {}
-    count = int(tf.make_ndarray(many.attr["value"].tensor))
-    return {k: None if shape is None else (count, *shape) for k, shape in enumerate(_components(nodes, i))}
-
-
-def _values(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
-    """Return the shape of the values of a table: one for each key."""
-    maker, keys = _maker(nodes, i), nodes.input_shapes(i)[1]
-    if keys is None or maker.op not in _TABLES | _TABLES_OF_TENSORS:
-        return {}
-    value = shape_from(maker.attr["value_shape"].shape) if maker.op in _TABLES_OF_TENSORS else ()
-    return {} if value is None else {0: (*keys, *value)}
-
-
-GIVEN: Special = {
-    **dict.fromkeys(("QueueDequeue", "QueueDequeueV2"), _element),
-    **dict.fromkeys(("QueueDequeueMany", "QueueDequeueManyV2"), _elements),
-    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _values),
-}
-"""Op type -> rule for exact shapes, which hold whatever the data are."""
-
-GIVEN_AT_MOST: Special = dict.fromkeys(("QueueDequeueUpTo", "QueueDequeueUpToV2"), _elements)
-"""Op type -> rule for upper bounds of shapes."""
-
-
-__all__ = ["bounded_nodes", "data_sized", "infer_shapes", "known_nodes"]
-
+_LIST_PASSES = ("Identity", "StopGradient", "ZerosLike")
+"""Ops that make a list of as many elements as their input."""
+_LIST_SUMS = ("Add", "AddV2", "AddN")
+"""Ops that add lists, all of which have as many elements."""
+_LIST_DEPTH = 64
+"""Ops that a list is followed back through."""
 _AXES = "BroadcastGradientArgs"
 """Gives the axes to sum over, of which there are at most as many as the inputs have; too few bytes to warn of."""
 
 
 def known_nodes(captured: CapturedStep, batch: int | None) -> StepNodes:
-    """The nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
+    """Return the nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
 
     With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
-    depends on the data (`Unique`, `Where`) it has an upper bound, by inference or as the user gives it. InputError
-    naming the first op whose output has neither, with the remedy, and for a shape that contradicts what is inferred.
+    depends on the data (`Unique`, `Where`) it has an upper bound, by inference or as the user gives it. Raise
+    InputError naming the first op whose output has neither, and for a shape that contradicts what is inferred.
     """
     graph_def = captured.graph_def
     if batch is not None and has_open_batch(graph_def):
@@ -108,8 +59,9 @@ def known_nodes(captured: CapturedStep, batch: int | None) -> StepNodes:
     for (i, k), sizes in _stated(nodes, stated).items():
         check_stated(nodes.defs[i].name, k, sizes, nodes.shapes[i][k])
     refuse_ragged_feeds(captured.graph_def, {node.name for node in nodes.defs}, captured.source)
-    if any(_open(nodes)):
-        raise _unknown(captured, nodes, batch)
+    unsized = list(_open(nodes))
+    if unsized:
+        raise _unsized_error(captured, nodes, batch, unsized)
     return nodes
 
 
@@ -119,7 +71,7 @@ def bounded_nodes(
     functions: FunctionShapes | None = None,
     stated: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> StepNodes:
-    """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open.
+    """Return the nodes that `fetches` need, with upper bounds of sizes that depend on the data; others stay open.
 
     Bounds are inferred after all that can be known without them, and kept apart, so that none becomes a shape.
     functions: what is known already of the bodies of loops and branches. stated: the largest shapes of outputs by
@@ -139,7 +91,6 @@ def bounded_nodes(
     if _open_but_axes(nodes):
         known = {
             **GIVEN,
-            **STACKED,
             **dict.fromkeys(BRANCHES, functions.known_of_branch),
             **dict.fromkeys(LOOPS, functions.known_of_loop),
         }
@@ -148,13 +99,20 @@ def bounded_nodes(
     if _open_but_axes(nodes):
         limited = {
             **GIVEN_AT_MOST,
-            **STACKED,
             **dict.fromkeys(BRANCHES, functions.bounds_of_branch),
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
         bounds, unlimited = inferred_bounds(nodes, AT_MOST, limited, handles, _stated(nodes, stated))
         nodes = replace(nodes, unlimited=unlimited)
-    return replace(nodes, bounds=_axes_bounds(replace(nodes, bounds=bounds)) | dict(bounds))
+    nodes = replace(nodes, bounds=bounds)
+    axes = {
+        (i, k): (source[0] or ())[:1]
+        for i, node in enumerate(nodes.defs)
+        if node.op == _AXES and (source := nodes.input_upper_bounds(i)) and is_known(source[0])
+        for k, shape in enumerate(nodes.shapes[i])
+        if not is_known(shape)
+    }
+    return replace(nodes, bounds=axes | dict(bounds))
 
 
 def data_sized(nodes: StepNodes) -> list[int]:
@@ -170,22 +128,8 @@ def _open_but_axes(nodes: StepNodes) -> list[tuple[int, int]]:
     return [(i, k) for i, k in _open(nodes) if nodes.defs[i].op != _AXES]
 
 
-def _axes_bounds(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Upper bounds of how many axes there are to sum over."""
-    return {
-        (i, k): source[0][:1]
-        for i, node in enumerate(nodes.defs)
-        if node.op == _AXES
-        and (source := nodes.input_upper_bounds(i))
-        and source[0] is not None
-        and is_known(source[0])
-        for k, shape in enumerate(nodes.shapes[i])
-        if not is_known(shape)
-    }
-
-
 def _open(nodes: StepNodes) -> Iterator[tuple[int, int]]:
-    """(node, output) of every tensor that travels and has no known size, in topological order."""
+    """Yield (node, output) of every tensor that travels and has no known size, in topological order."""
     read: list[set[int]] = [set() for _ in nodes.defs]
     loop = outermost_loops(nodes).tolist()
     for i, inputs in enumerate(nodes.inputs):
@@ -209,8 +153,185 @@ def _is_feed(nodes: StepNodes, i: int) -> bool:
     return nodes.defs[i].op.startswith("Placeholder") or "Iterator" in nodes.defs[i].op
 
 
-def _unknown(captured: CapturedStep, nodes: StepNodes, batch: int | None) -> InputError:
-    unsized = list(_open(nodes))
+def _maker(nodes: StepNodes, i: int) -> Any:
+    """Return the node that makes the queue or table that node `i` takes, as far as it can be followed back."""
+    at = nodes.inputs[i][0][0]
+    for _ in nodes.defs:
+        if nodes.defs[at].op not in _PASSES:
+            break
+        at = nodes.inputs[at][0][0]
+    return nodes.defs[at]
+
+
+def _queue_element(nodes: StepNodes, i: int) -> dict[int, Shape]:
+    """Return the shapes of one element of a queue; none where its maker does not state them."""
+    maker = _maker(nodes, i)
+    stated = maker.attr["shapes"].list.shape if maker.op in _QUEUES else ()
+    return {k: shape_from(shape) for k, shape in enumerate(stated)}
+
+
+def _queue_elements(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
+    """Return shapes with as many elements as a constant says; a queue may give fewer to QueueDequeueUpTo."""
+    many = nodes.defs[nodes.inputs[i][1][0]]
+    if many.op != "Const":
+        return {}
+    count = int(tf.make_ndarray(many.attr["value"].tensor))
+    return {k: None if shape is None else (count, *shape) for k, shape in _queue_element(nodes, i).items()}
+
+
+def _table_values(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
+    """Return the shape of the values of a table: one for each key."""
+    maker, keys = _maker(nodes, i), nodes.input_shapes(i)[1]
+    if keys is None or maker.op not in _TABLES | _TABLES_OF_TENSORS:
+        return {}
+    value = shape_from(maker.attr["value_shape"].shape) if maker.op in _TABLES_OF_TENSORS else ()
+    return {} if value is None else {0: (*keys, *value)}
+
+
+def _stacked(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
+    """Return the shape of a TensorListStack, or its bound: as many rows as the list has elements."""
+    shape = nodes.shapes[i][0]
+    number = None if not shape else _list_length(nodes, nodes.inputs[i][0], _LIST_DEPTH)
+    return {} if number is None or not shape or shape[0] >= 0 else {0: (number, *shape[1:])}
+
+
+def _list_length(nodes: StepNodes, tensor: tuple[int, int], depth: int) -> int | None:
+    """Return how many elements a list has; None where the op that made it does not say, or a loop changes it."""
+    i, k = tensor
+    node, given = nodes.defs[i], nodes.inputs[i]
+    source, length = None, None
+    if node.op in LOOPS:
+        body = nodes.signatures.library.get(node.attr["body"].func.name)
+        source = given[k] if body is not None and _keeps_length(body, k) else None
+    elif node.op in (*_LIST_PASSES, *_LIST_SUMS) or _sets_in_place(node):
+        source = given[0]
+    elif node.op == "TensorListFromTensor":
+        shape = nodes.input_upper_bounds(i)[0]
+        length = shape[0] if shape else None
+    elif node.op == "TensorListReserve":
+        number, _ = given[1]
+        if nodes.defs[number].op == "TensorListLength":
+            source = nodes.inputs[number][0]
+        else:
+            length = scalar_constant(nodes.defs[number])
+    if source is not None:
+        return _list_length(nodes, source, depth - 1) if depth else None
+    return length if length is not None and length >= 0 else None
+
+
+def _sets_in_place(node: Any) -> bool:
+    """Return True for an op that puts in one element of a list, which has as many as before."""
+    return bool(node.op == "TensorListSetItem" and not node.attr["resize_if_index_out_of_bounds"].b)
+
+
+def _keeps_length(body: Any, k: int) -> bool:
+    """Return True if the list that a loop's body returns as result `k` is its argument `k`, elements apart."""
+    inside = {node.name: node for node in body.node_def}
+    texts, seen = [body.ret[body.signature.output_arg[k].name]], set[str]()
+    while texts:
+        text = texts.pop()
+        if text == body.signature.input_arg[k].name:
+            return True
+        node = inside.get(producer(text.partition(":")[0]))
+        if node is None or node.name in seen:
+            continue
+        seen.add(node.name)
+        if node.op in _LIST_SUMS:
+            texts += [given for given in node.input if not given.startswith("^")]
+        elif node.op in _LIST_PASSES or _sets_in_place(node):
+            texts.append(node.input[0])
+    return False
+
+
+GIVEN: Special = {
+    **dict.fromkeys(("QueueDequeue", "QueueDequeueV2"), _queue_element),
+    **dict.fromkeys(("QueueDequeueMany", "QueueDequeueManyV2"), _queue_elements),
+    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _table_values),
+    "TensorListStack": _stacked,
+}
+"""Op type -> rule for exact shapes, which hold whatever the data are."""
+
+GIVEN_AT_MOST: Special = {
+    **dict.fromkeys(("QueueDequeueUpTo", "QueueDequeueUpToV2"), _queue_elements),
+    "TensorListStack": _stacked,
+}
+"""Op type -> rule for upper bounds of shapes."""
+
+ENSURED = (
+    "if it always has the same size, state that right behind the op: tf.ensure_shape(output, [...]) with every "
+    "dimension; else pad what the op makes to one size, or do it before the step"
+)
+"""Remedy that fits any op whose output has neither a size nor a bound."""
+
+_NUMBERED = "use {} with num_segments, which fixes how many there are"
+
+REMEDIES: Mapping[str, str] = {
+    "SegmentSum": _NUMBERED.format("tf.math.unsorted_segment_sum"),
+    "SegmentMean": _NUMBERED.format("tf.math.unsorted_segment_mean"),
+    "SegmentProd": _NUMBERED.format("tf.math.unsorted_segment_prod"),
+    "SegmentMax": _NUMBERED.format("tf.math.unsorted_segment_max"),
+    "SegmentMin": _NUMBERED.format("tf.math.unsorted_segment_min"),
+    "SparseSegmentSum": _NUMBERED.format("tf.sparse.segment_sum"),
+    "SparseSegmentMean": _NUMBERED.format("tf.sparse.segment_mean"),
+    "SparseSegmentSqrtN": _NUMBERED.format("tf.sparse.segment_sqrt_n"),
+    "Range": "limit it by a constant: tf.range(tf.minimum(n, 100))",
+    **dict.fromkeys(("Bincount", "DenseBincount"), "give tf.math.bincount a maxlength"),
+    **dict.fromkeys(
+        (
+            "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg", "DecodeJxl", "DecodePng",
+            "DecodeWebP",
+        ),
+        "decode images in the input pipeline (dataset.map), and resize them there to one size by tf.image.resize",
+    ),
+    "DecodeWav": "give tf.audio.decode_wav desired_samples and desired_channels",
+    "DecodeRaw": "give tf.io.decode_raw a fixed_length",
+    **dict.fromkeys(
+        (
+            "DecodeProtoV2", "DeserializeManySparse", "DeserializeSparse", "ParseExample", "ParseExampleV2",
+            "ParseSequenceExample", "ParseSequenceExampleV2", "ParseSingleExample", "ParseSingleSequenceExample",
+            "ParseTensor",
+        ),
+        "parse in the input pipeline (dataset.map), or state its sizes right behind it by "
+        "tf.ensure_shape(output, [...])",
+    ),
+    "RaggedTensorToTensor": "give to_tensor every size: to_tensor(shape=[8, 100])",
+    **dict.fromkeys(
+        ("StringSplit", "StringSplitV2", "UnicodeDecode", "UnicodeDecodeWithOffsets"),
+        "split strings in the input pipeline (dataset.map), and pad them there to one length by "
+        "to_tensor(shape=[None, 100])",
+    ),
+    **dict.fromkeys(
+        ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),
+        "cuDNN tells the size of its reserve space when it runs: take the layer without cuDNN "
+        "(keras.layers.LSTM(..., use_cudnn=False))",
+    ),
+    **dict.fromkeys(
+        (
+            "BatchToSpace", "BatchToSpaceND", "Concat", "ConcatV2", "ConjugateTranspose", "ExpandDims",
+            "FusedPadConv2D", "FusedResizeAndPadConv2D", "GatherV2", "MatrixDiagPartV2", "MatrixDiagPartV3",
+            "MatrixDiagV2", "MatrixDiagV3", "SpaceToBatch", "SpaceToBatchND", "Split", "Transpose", "ArgMax", "ArgMin",
+        ),
+        "give its axes, diagonals or paddings as constants",
+    ),
+    **dict.fromkeys(
+        ("QueueDequeue", "QueueDequeueV2", "QueueDequeueMany", "QueueDequeueManyV2", "QueueDequeueUpToV2"),
+        "give the queue the shapes of its elements (shapes=[...]), and take a constant number of them, or state the "
+        "size right behind the op: tf.ensure_shape(output, [...])",
+    ),
+    **dict.fromkeys(
+        ("EagerPyFunc", "PyFunc", "PyFuncStateless"),
+        "TensorFlow knows no sizes of what Python computes: state them right behind it by tf.ensure_shape(output, "
+        "[...])",
+    ),
+}  # fmt: skip
+"""Op type -> remedy for a size that depends on the data."""
+
+
+def _unsized_error(
+    captured: CapturedStep, nodes: StepNodes, batch: int | None, unsized: list[tuple[int, int]]
+) -> InputError:
+    """Make the error for the first feed, else op, of those whose outputs have neither a size nor a bound."""
+    source = captured.source
     feeds = [at for at in unsized if _is_feed(nodes, at[0])]
     i, k = (feeds or unsized)[0]
     cause, sized = (i, (i, k)) if nodes.unlimited is None else nodes.unlimited((i, k))
@@ -219,18 +340,47 @@ def _unknown(captured: CapturedStep, nodes: StepNodes, batch: int | None) -> Inp
         feeds, i, k = [(cause, 0)], cause, 0
     shape = nodes.upper_bound(i, k)
     text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
-    what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
-    if not feeds:
-        of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
-        why = f"its size depends on the data{of}, and nothing limits it, so its bytes are unknown"
-        name = f"{nodes.defs[sized[0]].name}:{sized[1]}".removesuffix(":0")
-        given = shape_to_give(captured.source, name, nodes.upper_bound(*sized))
-        remedy = remedy_for(
-            nodes.defs[i].op, given, program=not origin_of(captured.source).from_file, through=cause != i
-        )
-        return InputError.build(f"{why}", where=what, remedy=remedy)
-    name = f"{nodes.defs[i].name}:{k}".removesuffix(":0")
-    remedy = feed_remedy(shape_to_give(captured.source, name, shape), shape, batch)
+    what = f"{source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
+    if feeds:
+        remedy = _feed_remedy(_shape_to_give(source, nodes, (i, k)), shape, batch)
+        asked = "" if batch is None else f" even with batch {batch}"
+        return InputError.build(f"{what}{asked}, so its bytes are unknown", remedy=remedy)
+    of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
+    given, kind = _shape_to_give(source, nodes, sized), nodes.defs[i].op
+    if given and origin_of(source).from_file:
+        remedy = f"give the largest that it can have ({given})"
+    else:
+        remedy = REMEDIES.get(kind, ENSURED)
+        if cause != i and kind not in REMEDIES:
+            remedy = f"limit what that op makes by tf.minimum, or {remedy}"
+        remedy += f"; or give the largest that it can have ({given})" if given else ""
     return InputError.build(
-        f"{what}{'' if batch is None else f' even with batch {batch}'}, so its bytes are unknown", remedy=remedy
+        f"its size depends on the data{of}, and nothing limits it, so its bytes are unknown", where=what, remedy=remedy
+    )
+
+
+def _shape_to_give(source: str, nodes: StepNodes, output: tuple[int, int]) -> str:
+    """Return the words that state the largest shape of an output, with N for what is open; none if none helps."""
+    i, k = output
+    shape, name = nodes.upper_bound(i, k), f"{nodes.defs[i].name}:{k}".removesuffix(":0")
+    sizes = "16,40" if shape is None else ",".join("N" if n < 0 else str(n) for n in shape)
+    return f"shape {shown(name)}={sizes}" if origin_of(source).takes_shapes else ""
+
+
+def _feed_remedy(given: str, shape: Shape, batch: int | None) -> str:
+    """Return the remedy for a feed of an open shape.
+
+    given: the words that state its shape, if any. batch: the one that is put in for first dimensions already, if any.
+    """
+    if shape is None:
+        remedy = f"give its shape ({given})" if given else "give the shapes of the feeds (shape NAME=16,40)"
+        return f"{remedy}, or set it with tf.ensure_shape"
+    if given:
+        first_alone = batch is None and shape[0] < 0 and all(n >= 0 for n in shape[1:])
+        number = " with a number for each N" if "N" in given.rpartition("=")[2] else ""
+        return f"give {'a batch size (batch=32), or ' if first_alone else ''}its shape ({given}{number})"
+    if batch is None:
+        return "give a batch size (batch=32), or static shapes of the feeds"
+    return (
+        "fix every dimension of the feeds, the batch too (drop_remainder=True in the dataset, from_keras(static=True))"
     )

@@ -1,20 +1,32 @@
 """Intervals of the values that a step computes sizes from: lengths, counts, axes, indices.
 
-An op type without a rule here has no interval: what it makes counts as unknown.
+An op type without a rule here has no interval: its output counts as unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pesto.tf.importer.intervals import UNKNOWN, Interval, at_corners, elements, exactly, interval, product, union
-from pesto.tf.importer.strided_slices import slice_index
+from pesto.tf.importer.intervals import (
+    UNKNOWN,
+    Interval,
+    UnboundedError,
+    at_corners,
+    elements,
+    exactly,
+    interval,
+    product,
+    slice_index,
+    union,
+)  # fmt: skip
 from pesto.tf.nodes.needed_nodes import StepNodes
 
 Tensor = tuple[int, int]
+"""A node and the number of its output."""
 _DEPTH = 100
 """Ops that are followed back from a value."""
 _MOST = 64
@@ -30,8 +42,11 @@ class Operands:
 
     ranges: "ValueRanges"
     i: int
+    """The node."""
     output: int
+    """Number of the output."""
     depth: int
+    """Ops that are still followed back."""
 
     @property
     def node(self) -> Any:
@@ -49,57 +64,57 @@ class Operands:
         return self.ranges.nodes.dtypes[self.i][self.output] % 100
 
     def dtype_of(self, at: int) -> int:
-        """The data type number of input `at`."""
+        """Return the data type number of input `at`."""
         p, k = self._input(at)
         return self.ranges.nodes.dtypes[p][k] % 100
 
     def of(self, at: int) -> Interval:
-        """The interval of input `at`, for each element or for all alike."""
+        """Return the interval of input `at`, for each element or for all alike."""
         return self.ranges.at(self._input(at), self.depth - 1)
 
     def all_of(self, first: int = 0, last: int | None = None) -> list[Interval]:
-        """The intervals of its inputs from `first` up to `last`."""
+        """Return the intervals of its inputs from `first` up to `last`."""
         return [self.of(at) for at in range(self.count)[first:last]]
 
-    def each_of(self, at: int) -> Interval | None:
-        """The intervals of the elements of input `at`, in its shape; None where that is unknown or too large."""
-        shape = self._shape(self._input(at))
-        values = self.of(at)
-        if shape is None or (values.low.shape and values.low.shape != shape):
-            return None
+    def each_of(self, at: int) -> Interval:
+        """Return the intervals of the elements of input `at`, in its shape. Raise UnboundedError for many elements."""
+        shape, values = self._shape(self._input(at)), self.of(at)
+        if values.low.shape and values.low.shape != shape:
+            raise UnboundedError
         return Interval(np.broadcast_to(values.low, shape), np.broadcast_to(values.high, shape))
 
     def constant(self, at: int) -> Any:
-        """The value of input `at`, an array of whole numbers; None where it is not known."""
+        """Return the value of input `at`, an array of whole numbers. Raise UnboundedError where it is not known."""
         values = self.each_of(at)
-        if values is None or not (values.low == values.high).all():
-            return None
+        if not (values.low == values.high).all():
+            raise UnboundedError
         return values.low.astype(np.int64)
 
     def extents(self, at: int) -> Interval | None:
-        """The extents of input `at`; None for an unknown rank."""
+        """Return the extents of input `at`; None for an unknown rank."""
         return self.ranges.extents(self._input(at))
 
     def elements(self, at: int) -> Interval:
-        """The number of elements of input `at`."""
+        """Return the number of elements of input `at`."""
         extents = self.extents(at)
         return interval(0, np.inf) if extents is None else elements(extents)
 
-    def output_shape(self) -> tuple[int, ...] | None:
-        """The shape of the output; None where it is unknown or large."""
+    def output_shape(self) -> tuple[int, ...]:
+        """Return the shape of the output. Raise UnboundedError where it is unknown or large."""
         return self._shape((self.i, self.output))
 
     def _input(self, at: int) -> Tensor:
         return self.ranges.nodes.inputs[self.i][at]
 
-    def _shape(self, tensor: Tensor) -> tuple[int, ...] | None:
+    def _shape(self, tensor: Tensor) -> tuple[int, ...]:
         extents = self.ranges.extents(tensor)
         if extents is None or not (extents.low == extents.high).all() or extents.low.prod() > _MOST:
-            return None
+            raise UnboundedError
         return tuple(int(n) for n in extents.low.tolist())
 
 
-Rule = Callable[[Operands], Interval | None]
+Rule = Callable[[Operands], Interval]
+"""Function from an op to the interval of its output. May raise UnboundedError where it knows none."""
 
 
 class ValueRanges:
@@ -118,7 +133,7 @@ class ValueRanges:
         self._known: dict[Tensor, Interval] = {}
 
     def at(self, tensor: Tensor, depth: int = _DEPTH) -> Interval:
-        """The interval of a tensor: of each element where these are few, else of all alike."""
+        """Return the interval of a tensor: of each element where these are few, else of all alike."""
         tensor = self._same.get(tensor, tensor)
         if tensor not in self._known:
             self._known[tensor] = UNKNOWN  # found again only on a way round a loop
@@ -126,7 +141,7 @@ class ValueRanges:
         return self._known[tensor]
 
     def unlimited_op(self, tensor: Tensor) -> int:
-        """The op from which a value has no upper or lower bound: the first without a rule, or whose inputs are data."""
+        """Return the op that leaves a value without a bound: the first without a rule, or whose inputs are data."""
         seen: set[Tensor] = set()
         while tensor not in seen:
             seen.add(tensor)
@@ -149,13 +164,15 @@ class ValueRanges:
                 return UNKNOWN
             interval_ = exactly(value)
             return interval_ if value.size <= _MOST else interval_.over_all()
-        rule = RULES.get(self.nodes.defs[i].op)
-        derived = rule(Operands(self, i, k, depth)) if rule is not None and depth else None
-        return _limit_to_dtype(UNKNOWN if derived is None else derived, self.nodes.dtypes[i][k] % 100)
+        rule, derived = RULES.get(self.nodes.defs[i].op), UNKNOWN
+        if rule is not None and depth:
+            with suppress(UnboundedError):
+                derived = rule(Operands(self, i, k, depth))
+        return _limit_to_dtype(derived, self.nodes.dtypes[i][k] % 100)
 
 
 def _limit_to_dtype(values: Interval, dtype: int) -> Interval:
-    """An interval rounded as the data type rounds; what may overflow a whole number has the limits of its type."""
+    """Round an interval as the data type rounds; a whole number that may overflow has the limits of its type."""
     # Bounds are computed in float64; sizes in the step are computed in its own type, whose rounding may cross an
     # integer.
     if dtype in _FLOATS:
@@ -188,36 +205,19 @@ def _rising(function: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _at_corners(function: Callable[[Any, Any], Any]) -> Rule:
-    def rule(op: Operands) -> Interval:
-        a, b = op.of(0), op.of(1)
-        return at_corners(function, (a.low, a.high), (b.low, b.high))
-
-    return rule
-
-
-def _difference(op: Operands) -> Interval:
-    a, b = op.of(0), op.of(1)
-    return interval(a.low - b.high, a.high - b.low)
-
-
-def _total_of_inputs(op: Operands) -> Interval:
-    inputs = op.all_of()
-    low, high = inputs[0].low, inputs[0].high
-    for other in inputs[1:]:
-        low, high = low + other.low, high + other.high
-    return interval(low, high)
+def _between_corners(function: Callable[[Any, Any], Any], a: Interval, b: Interval) -> Interval:
+    return at_corners(function, (a.low, a.high), (b.low, b.high))
 
 
 def _quotient(rounded: Callable[[Any], Any]) -> Rule:
     """Make the rule of a division; whole numbers are not divided by 0."""
 
-    def rule(op: Operands) -> Interval | None:
+    def rule(op: Operands) -> Interval:
         a, b = op.of(0), op.of(1)
         spans = (b.low <= 0) & (b.high >= 0)
         whole = op.dtype not in _FLOATS
         if spans.any() and not whole:
-            return None
+            return UNKNOWN
         # Between two divisors of one sign a quotient rises or falls; those next to 0 are the ends of both signs.
         ends = [np.where(b.low == 0, 1, b.low), np.where(b.high == 0, -1, b.high)]
         if spans.any():
@@ -255,32 +255,27 @@ def _absolute(op: Operands) -> Interval:
     return interval(np.where(spans, 0, np.minimum(*ends)), np.maximum(*ends))
 
 
-def _square(op: Operands) -> Interval:
-    return _absolute(op).each(np.square)
-
-
-def _power(op: Operands) -> Interval | None:
+def _power(op: Operands) -> Interval:
     """Bound powers of whole numbers >= 1 with exponents >= 0."""
     a, b = op.of(0), op.of(1)
     if op.dtype in _FLOATS or not ((a.low >= 1).all() and (b.low >= 0).all()):
-        return None
+        return UNKNOWN
     with np.errstate(over="ignore"):
         return interval(np.power(a.low, b.low), np.power(a.high, b.high))
 
 
-def _shifted(op: Operands) -> Interval | None:
+def _shifted(op: Operands) -> Interval:
     a, b = op.of(0), op.of(1)
     if not (b.low >= 0).all():
-        return None
-    by = (lambda x, y: np.floor(x / 2.0**y)) if op.node.op == "RightShift" else (lambda x, y: x * 2.0**y)
-    with np.errstate(over="ignore"):
-        return at_corners(by, (a.low, a.high), (b.low, b.high))
+        return UNKNOWN
+    return _between_corners(
+        (lambda x, y: np.floor(x / 2.0**y)) if op.node.op == "RightShift" else (lambda x, y: x * 2.0**y), a, b
+    )
 
 
-def _both_bits(op: Operands) -> Interval | None:
+def _both_bits(op: Operands) -> Interval:
     """At most each operand that is not negative."""
-    limits = [np.where(x.low >= 0, x.high, np.inf) for x in op.all_of()]
-    high = np.minimum(*limits)
+    high = np.minimum(*(np.where(x.low >= 0, x.high, np.inf) for x in op.all_of()))
     return interval(np.where(np.isfinite(high), 0, -np.inf), high)
 
 
@@ -293,9 +288,12 @@ def _cast(op: Operands) -> Interval:
 
 def _selected(op: Operands) -> Interval:
     a, b = op.of(1), op.of(2)
-    if op.output_shape() is None or op.each_of(1) is None or op.each_of(2) is None:
-        return union((a, b))
-    return interval(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
+    with suppress(UnboundedError):
+        for at in (1, 2):
+            op.each_of(at)  # raises where not both are known element by element
+        op.output_shape()
+        return interval(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
+    return union((a, b))
 
 
 def _over_all(at: int) -> Rule:
@@ -303,140 +301,109 @@ def _over_all(at: int) -> Rule:
     return lambda op: op.of(at).over_all()
 
 
-def _among(first: int, last: int | None = None) -> Rule:
-    """Make the rule of ops each element of whose output is one of several inputs."""
-    return lambda op: union(op.all_of(first, last))
-
-
-def _passed(op: Operands) -> Interval:
-    return op.of(op.output if op.node.op == "IdentityN" else 0)
-
-
 def _below_extent(at: int, *, reach: int = 0) -> Rule:
     """Make the rule of ops that give places along a dimension, or among all elements, of input `at`."""
 
     def rule(op: Operands) -> Interval:
         extents = op.extents(at)
-        sizes = [] if extents is None else np.ravel(extents.high).tolist()
-        return interval(0, max([np.inf] if extents is None else [*sizes, 1.0]) - 1 + reach)
+        longest = np.inf if extents is None else max([*np.ravel(extents.high).tolist(), 1.0])
+        return interval(0, longest - 1 + reach)
 
     return rule
 
 
-def _below_count(at: int) -> Rule:
-    """Make the rule of ops that number the elements of input `at`."""
-    return lambda op: interval(0, np.maximum(op.elements(at).high - 1, 0))
+def _moved(data: slice, move: Callable[[Operands], Callable[[Sequence[Any]], Any]]) -> Rule:
+    """Make the rule of an op that moves elements: as NumPy does it for the bounds, or one interval for all alike.
 
-
-def _moved(move: Callable[[Operands, list[Interval]], Callable[[Sequence[Any]], Any] | None], data: slice) -> Rule:
-    """Make the rule of an op that moves elements: as NumPy does it for the bounds, or one interval for all alike."""
+    data: the inputs whose elements move. move: makes the function of the bounds of these inputs.
+    """
 
     def rule(op: Operands) -> Interval:
-        places = list(range(op.count))[data]
-        each = [op.each_of(at) for at in places]
-        known = [x for x in each if x is not None]
-        function = move(op, known) if len(known) == len(each) and op.output_shape() is not None else None
-        if function is None:
+        places = range(op.count)[data]
+        try:
+            each = [op.each_of(at) for at in places]
+            op.output_shape()
+            function = move(op)
+        except UnboundedError:
             return union([op.of(at) for at in places])
-        return interval(function([x.low for x in known]), function([x.high for x in known]))
+        return interval(function([x.low for x in each]), function([x.high for x in each]))
 
     return rule
 
 
-def _packed(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any]:
-    return lambda parts: np.stack(parts, axis=op.node.attr["axis"].i)
+def _concatenated(op: Operands) -> Callable[[Sequence[Any]], Any]:
+    axis = int(op.constant(0 if op.node.op == "Concat" else op.count - 1))
+    return lambda parts: np.concatenate(parts, axis=axis)
 
 
-def _concatenated(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any] | None:
-    axis = op.constant(0 if op.node.op == "Concat" else op.count - 1)
-    return None if axis is None else lambda parts: np.concatenate(parts, axis=int(axis))
+def _reshaped(op: Operands) -> Callable[[Sequence[Any]], Any]:
+    shape = op.output_shape()
+    return lambda parts: np.reshape(parts[0], shape)
 
 
-def _reshaped(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any]:
-    return lambda parts: np.reshape(parts[0], op.output_shape())
-
-
-def _transposed(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any] | None:
+def _transposed(op: Operands) -> Callable[[Sequence[Any]], Any]:
     axes = op.constant(1)
-    return None if axes is None else lambda parts: np.transpose(parts[0], axes)
+    return lambda parts: np.transpose(parts[0], axes)
 
 
-def _gathered(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any] | None:
-    at, axis = op.constant(1), op.constant(2) if op.node.op == "GatherV2" else 0
-    if at is None or axis is None or ("batch_dims" in op.node.attr and op.node.attr["batch_dims"].i):
-        return None
-    return lambda parts: np.take(parts[0], at, axis=int(axis), mode="clip")
+def _gathered(op: Operands) -> Callable[[Sequence[Any]], Any]:
+    at, axis = op.constant(1), int(op.constant(2)) if op.node.op == "GatherV2" else 0
+    if "batch_dims" in op.node.attr and op.node.attr["batch_dims"].i:
+        raise UnboundedError
+    return lambda parts: np.take(parts[0], at, axis=axis, mode="clip")
 
 
-def _cut(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any] | None:
+def _cut(op: Operands) -> Callable[[Sequence[Any]], Any]:
     begin, end = op.constant(1), op.constant(2)
-    if begin is None or end is None:
-        return None
     if op.node.op == "Slice":
-        where = [slice(b, None if n < 0 else b + n) for b, n in zip(begin.tolist(), end.tolist(), strict=True)]
-        return lambda parts: parts[0][tuple(where)]
-    steps = op.constant(3)
-    if steps is None:
-        return None
-    index = slice_index(op.node, begin, end, steps)
+        index = tuple(slice(b, None if n < 0 else b + n) for b, n in zip(begin.tolist(), end.tolist(), strict=True))
+    else:
+        index = slice_index(op.node, begin, end, op.constant(3))
     return lambda parts: parts[0][index]
 
 
-def _unpacked(op: Operands, _: list[Interval]) -> Callable[[Sequence[Any]], Any]:
-    return lambda parts: np.take(parts[0], op.output, axis=op.node.attr["axis"].i)
-
-
-def _of_shape(op: Operands) -> Interval | None:
-    return op.extents(op.output)
-
-
-def _of_size(op: Operands) -> Interval:
-    return op.elements(0)
-
-
-def _of_rank(op: Operands) -> Interval | None:
+def _rank(op: Operands) -> Interval:
     extents = op.extents(0)
-    return None if extents is None else exactly(len(extents.low))
+    return UNKNOWN if extents is None else exactly(len(extents.low))
 
 
-def _axes_of(op: Operands) -> Any:
-    """The axes that a reduction goes over; None where unknown."""
-    axes = op.constant(1)
-    return None if axes is None else tuple(np.ravel(axes).tolist())
+def _reduced(op: Operands, function: Callable[..., Any]) -> Interval:
+    """Reduce the bounds of the elements. Raise UnboundedError where these, the axes or the output are not known."""
+    each, axes = op.each_of(0), tuple(np.ravel(op.constant(1)).tolist())
+    op.output_shape()
+    return each.each(lambda bound: function(bound, axis=axes, keepdims=op.node.attr["keep_dims"].b))
 
 
-def _sum(op: Operands) -> Interval | None:
-    each, axes = op.each_of(0), _axes_of(op)
-    if each is not None and axes is not None and op.output_shape() is not None:
-        keep = op.node.attr["keep_dims"].b
-        return _widen_for_rounding(op, each.each(lambda bound: bound.sum(axis=axes, keepdims=keep)))
+def _sum(op: Operands) -> Interval:
+    with suppress(UnboundedError):
+        return _widen_for_rounding(op, _reduced(op, np.sum))
     x, count = op.of(0).over_all(), op.elements(0)
-    least = count.low if op.output_shape() == () else 0
+    least = np.zeros(())
+    with suppress(UnboundedError):
+        least = count.low if op.output_shape() == () else least
     return _widen_for_rounding(op, at_corners(np.multiply, (x.low, x.high), (least, count.high)))
 
 
 def _widen_for_rounding(op: Operands, values: Interval) -> Interval:
-    """An interval of a sum, wider by what sums of floats are rounded by."""
+    """Widen the interval of a sum by what sums of floats are rounded by."""
     by = 1e-5 if op.dtype in _FLOATS else 0.0
     return interval(values.low - by * np.abs(values.low), values.high + by * np.abs(values.high))
 
 
-def _prod(op: Operands) -> Interval | None:
-    each, axes = op.each_of(0), _axes_of(op)
-    if each is None or each.low.ndim != 1 or axes is None:
-        return None
-    if not axes:
-        return each
+def _prod(op: Operands) -> Interval:
+    each, axes = op.each_of(0), op.constant(1)
+    if each.low.ndim != 1 or not axes.size:
+        return UNKNOWN if each.low.ndim != 1 else each
     result = product(Interval(low, high) for low, high in zip(each.low, each.high, strict=True))
     return result.each(np.atleast_1d) if op.node.attr["keep_dims"].b else result
 
 
 def _extreme(op: Operands) -> Interval:
     """Bound the largest or least element; of an empty tensor, that is the end of the data type's range."""
-    each, axes, most = op.each_of(0), _axes_of(op), op.node.op == "Max"
-    if each is not None and each.low.size and axes is not None and op.output_shape() is not None:
-        keep = op.node.attr["keep_dims"].b
-        return each.each(lambda bound: (np.max if most else np.min)(bound, axis=axes, keepdims=keep))
+    most = op.node.op == "Max"
+    with suppress(UnboundedError):
+        if op.each_of(0).low.size:
+            return _reduced(op, np.max if most else np.min)
     x = op.of(0).over_all()
     empty = not bool((op.elements(0).low > 0).all())
     return Interval(np.where(empty & most, -np.inf, x.low), np.where(empty & (not most), np.inf, x.high))
@@ -457,37 +424,22 @@ def _range(op: Operands) -> Interval:
     return UNKNOWN
 
 
-def _unique(op: Operands) -> Interval:
-    if op.output == 0:
-        return op.of(0).over_all()
-    return interval(0, np.maximum(op.elements(0).high - (op.output == 1), 0))
-
-
-def _best(op: Operands) -> Interval:
-    return op.of(0).over_all() if op.output == 0 else _below_extent(0)(op) or UNKNOWN
-
-
-def _boxes(op: Operands) -> Interval | None:
+def _boxes(op: Operands) -> Interval:
     boxes, most = op.extents(0), op.of(2).over_all()
     last = {"NonMaxSuppressionV4": 1, "NonMaxSuppressionV5": 2}.get(op.node.op)
     if boxes is None or (op.output and op.output != last):
-        return None
+        return UNKNOWN
     count = float(boxes.high[0])
     return interval(0, max(min(count, float(most.high)), 0.0) if op.output else max(count - 1, 0.0))
 
 
 def _drawn(first: int) -> Rule:
+    """Make the rule of ops that draw from input `first` up to the next."""
     return lambda op: interval(op.of(first).over_all().low, op.of(first + 1).over_all().high - 1)
 
 
-def _counted(op: Operands) -> Interval | None:
-    return interval(0, op.elements(0).high) if (op.elements(2).high == 0).all() else None
-
-
-def _broadcast_extents(op: Operands) -> Interval | None:
+def _broadcast_extents(op: Operands) -> Interval:
     one, other = op.each_of(0), op.each_of(1)
-    if one is None or other is None:
-        return None
     rank = max(one.low.size, other.low.size)
     a, b = (
         Interval(*(np.concatenate([np.ones(rank - x.low.size), bound]) for bound in (x.low, x.high)))
@@ -498,22 +450,23 @@ def _broadcast_extents(op: Operands) -> Interval | None:
     return interval(low, np.maximum(a.high, b.high))
 
 
-def _sparse_shape(op: Operands) -> Interval | None:
+def _sparse_shape(op: Operands) -> Interval:
     sizes, before = op.of(2), op.each_of(1)
-    if op.output == 0 or before is None:
-        return None
+    if op.output == 0:
+        return UNKNOWN
     rest = np.floor(before.high.prod() / np.maximum(sizes.low, 1).prod())
     return interval(np.maximum(sizes.low, 0), np.where(sizes.low < 0, np.maximum(sizes.high, rest), sizes.high))
 
 
-def _padded(op: Operands) -> Interval:
-    return union((op.of(0), op.of(2) if op.node.op == "PadV2" else exactly(0)))
+def _below_count(op: Operands, less: int = 1) -> Interval:
+    """Bound numbers of the elements of input 0, from 0."""
+    return interval(0, np.maximum(op.elements(0).high - less, 0))
 
 
 _FIRST = slice(0, 1)
 _SAME = (
-    "Identity", "IdentityN", "StopGradient", "Snapshot", "PreventGradient", "EnsureShape", "CheckNumerics",
-    "Switch", "RefSwitch", "RefIdentity", "Exit", "RefExit",
+    "Identity", "StopGradient", "Snapshot", "PreventGradient", "EnsureShape", "CheckNumerics", "Switch", "RefSwitch",
+    "RefIdentity", "Exit", "RefExit",
 )  # fmt: skip
 _FROM_FIRST = (
     "DynamicPartition", "GatherNd", "Tile", "BroadcastTo", "ReverseV2", "MirrorPad", "Roll", "SplitV",
@@ -522,28 +475,29 @@ _FROM_FIRST = (
 _BOX_OPS = ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5")
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_SAME, _passed),
+    **dict.fromkeys(_SAME, lambda op: op.of(0)),
+    "IdentityN": lambda op: op.of(op.output),
     **dict.fromkeys(_FROM_FIRST, _over_all(0)),
-    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _moved(_reshaped, _FIRST)),
-    "Pack": _moved(_packed, slice(None)),
-    "ConcatV2": _moved(_concatenated, slice(None, -1)),
-    "Concat": _moved(_concatenated, slice(1, None)),
-    "Transpose": _moved(_transposed, _FIRST),
-    **dict.fromkeys(("Gather", "GatherV2"), _moved(_gathered, _FIRST)),
-    **dict.fromkeys(("Slice", "StridedSlice"), _moved(_cut, _FIRST)),
-    "Unpack": _moved(_unpacked, _FIRST),
-    **dict.fromkeys(("Add", "AddV2", "AddN"), _total_of_inputs),
-    "Sub": _difference,
-    "Mul": _at_corners(np.multiply),
+    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _moved(_FIRST, _reshaped)),
+    "Pack": _moved(slice(None), lambda op: lambda parts: np.stack(parts, axis=op.node.attr["axis"].i)),
+    "ConcatV2": _moved(slice(None, -1), _concatenated),
+    "Concat": _moved(slice(1, None), _concatenated),
+    "Transpose": _moved(_FIRST, _transposed),
+    **dict.fromkeys(("Gather", "GatherV2"), _moved(_FIRST, _gathered)),
+    **dict.fromkeys(("Slice", "StridedSlice"), _moved(_FIRST, _cut)),
+    "Unpack": _moved(_FIRST, lambda op: lambda parts: np.take(parts[0], op.output, axis=op.node.attr["axis"].i)),
+    **dict.fromkeys(("Add", "AddV2", "AddN"), _rising(lambda *terms: sum(terms))),
+    "Sub": lambda op: interval(op.of(0).low - op.of(1).high, op.of(0).high - op.of(1).low),
+    "Mul": lambda op: _between_corners(np.multiply, op.of(0), op.of(1)),
     "Maximum": _rising(np.maximum),
     "Minimum": _rising(np.minimum),
     "ClipByValue": _rising(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
     "Neg": lambda op: interval(-op.of(0).high, -op.of(0).low),
     "Abs": _absolute,
-    "Square": _square,
+    "Square": lambda op: _absolute(op).each(np.square),
     "Sign": _rising(np.sign),
     "Relu": _rising(lambda x: np.maximum(x, 0)),
-    "Sqrt": lambda op: _rising(np.sqrt)(op) if (op.of(0).low >= 0).all() else None,
+    "Sqrt": lambda op: _rising(np.sqrt)(op) if (op.of(0).low >= 0).all() else UNKNOWN,
     "Floor": _rising(np.floor),
     "Ceil": _rising(np.ceil),
     **dict.fromkeys(("Round", "Rint"), _rising(np.rint)),
@@ -557,9 +511,9 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("Mod", "TruncateMod"), _truncated_mod),
     "Cast": _cast,
     **dict.fromkeys(("Select", "SelectV2"), _selected),
-    **dict.fromkeys(("Shape", "ShapeN"), _of_shape),
-    "Size": _of_size,
-    "Rank": _of_rank,
+    **dict.fromkeys(("Shape", "ShapeN"), lambda op: op.extents(op.output) or UNKNOWN),
+    "Size": lambda op: op.elements(0),
+    "Rank": _rank,
     "Sum": _sum,
     "Prod": _prod,
     **dict.fromkeys(("Max", "Min"), _extreme),
@@ -567,31 +521,37 @@ RULES: Mapping[str, Rule] = {
     "Cumsum": _cumulated,
     "Range": _range,
     **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _below_extent(0)),
-    "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _below_count(0)(op),
-    **dict.fromkeys(("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"), _unique),
-    "TopKV2": _best,
+    "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op),
+    **dict.fromkeys(
+        ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"),
+        lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op, int(op.output == 1)),
+    ),
+    "TopKV2": lambda op: op.of(0).over_all() if op.output == 0 else _below_extent(0)(op),
     **dict.fromkeys(("LowerBound", "UpperBound"), _below_extent(0, reach=1)),
     "Bucketize": lambda op: interval(0, len(op.node.attr["boundaries"].list.f)),
     **dict.fromkeys(_BOX_OPS, _boxes),
     "RandomUniformInt": _drawn(1),
     "StatelessRandomUniformInt": _drawn(2),
     "StatelessRandomUniformIntV2": _drawn(4),
-    "DenseBincount": _counted,
-    "OneHot": _among(2, 4),
+    "DenseBincount": lambda op: interval(0, op.elements(0).high) if (op.elements(2).high == 0).all() else UNKNOWN,
+    "OneHot": lambda op: union(op.all_of(2, 4)),
     **dict.fromkeys(("Fill", "Split"), _over_all(1)),
     "ZerosLike": lambda _: exactly(0),
     "OnesLike": lambda _: exactly(1),
     "BroadcastArgs": _broadcast_extents,
-    **dict.fromkeys(("Pad", "PadV2"), _padded),
+    "Pad": lambda op: union((op.of(0), exactly(0))),
+    "PadV2": lambda op: union((op.of(0), op.of(2))),
     "Merge": lambda op: interval(0, op.count - 1) if op.output else union(op.all_of()),
     "SparseReshape": _sparse_shape,
     "DynamicStitch": lambda op: union(op.all_of(op.count // 2)),
     "TensorScatterUpdate": lambda op: union((op.of(0), op.of(2))),
     "StringLength": lambda _: interval(0, np.inf),
     **dict.fromkeys(
-        ("Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual", "LogicalAnd", "LogicalOr", "LogicalNot"),
+        (
+            "Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual", "LogicalAnd", "LogicalOr",
+            "LogicalNot", "Any", "All",
+        ),
         lambda _: interval(0, 1),
     ),
-    **dict.fromkeys(("Any", "All"), lambda _: interval(0, 1)),
-}
-"""Op type -> rule from the intervals of the inputs to that of an output; None where there is none."""
+}  # fmt: skip
+"""Op type -> rule from the intervals of the inputs to that of an output."""

@@ -1,11 +1,13 @@
-"""Checks of a GraphDef file's bytes before TensorFlow is loaded: damage, number of nodes, and their names.
+"""Checks of a GraphDef file's bytes before TensorFlow is loaded: damage, number of nodes, and names to fetch.
 
 Counted before they are parsed, too: a parser turns 2 bytes into 100.
 """
 
+import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,25 +15,14 @@ import numpy.typing as npt
 from pesto.core.errors import InputError
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import shown
-from pesto.tf.nodes.fetches import checked_fetches, op_name
 from solvers.compiled.kernels import routine
-
-MAX_NODES = 5_000_000
-
-Bytes = npt.NDArray[np.uint8]
-
-_NODE, _LIBRARY = 1, 2
-_FUNCTION, _NODE_DEF = 1, 3
-_META_GRAPH = 2
-_TEXT_NODE = re.compile(rb"\bnode(_def)?\s*:?\s*[{<]")
-_TEXT_NAME = re.compile(rb"\bnode\s*:?\s*[{<]\s*name\s*:\s*[\"']([^\"']*)")
 
 
 def graph_def_bytes(path: Path) -> bytes:
-    """The GraphDef in a `.pb`, `.pbtxt` or `.meta` file (gzip is unpacked), as far as its bytes can say.
+    """Return the GraphDef in a `.pb`, `.pbtxt` or `.meta` file (gzip is unpacked), as far as its bytes can say.
 
-    FileError when it cannot be read; InputError, one line, for an empty, truncated or foreign file, one beyond the
-    limits (2 GiB, 5 million nodes, those of functions included), or one without nodes.
+    Raise FileError when it cannot be read; InputError, one line, for an empty, truncated or foreign file, one beyond
+    the limits (2 GiB, 5 million nodes, those of functions included), or one without nodes.
     """
     data = read_bytes(path)
     where = shown(path)
@@ -42,7 +33,18 @@ def graph_def_bytes(path: Path) -> bytes:
             "this is a SavedModel, not a GraphDef", where=where, remedy="give its folder as the SavedModel"
         )
     if path.suffix == ".meta":
-        data = _graph_of_meta(data, where)
+        buffer, at = np.frombuffer(data, dtype=np.uint8), 0
+        while 0 <= at < len(data):
+            field, start, at = _field(buffer, at, len(data))
+            if field == _META_GRAPH and start >= 0 and at >= 0:
+                data = data[start:at]
+                break
+        else:
+            raise InputError.build(
+                "not a MetaGraphDef in binary, which tf.compat.v1.train.export_meta_graph writes",
+                where=where,
+                remedy="export it again",
+            )
     text = path.suffix == ".pbtxt"
     count = sum(1 for _ in _TEXT_NODE.finditer(data)) if text else count_nodes(data, where)
     if count > MAX_NODES:
@@ -55,43 +57,25 @@ def graph_def_bytes(path: Path) -> bytes:
     return data
 
 
-def _graph_of_meta(data: bytes, where: str) -> bytes:
-    """The serialized GraphDef in a MetaGraphDef, which tf.compat.v1.train.export_meta_graph and Saver write."""
-    buffer, at = np.frombuffer(data, dtype=np.uint8), 0
-    while 0 <= at < len(data):
-        field, start, at = _field(buffer, at, len(data))
-        if field == _META_GRAPH and start >= 0 and at >= 0:
-            return data[start:at]
-    raise InputError.build(
-        "not a MetaGraphDef in binary, which tf.compat.v1.train.export_meta_graph writes",
-        where=where,
-        remedy="export it again",
-    )
-
-
 def look(path: Path, fetches: Iterable[str]) -> None:
-    """InputError for what is no GraphDef (`graph_def_bytes`), and for a fetch that no node is called."""
+    """Raise InputError for what is no GraphDef (`graph_def_bytes`), and for a fetch that no node is called."""
     data, text = graph_def_bytes(path), path.suffix == ".pbtxt"
     for fetch in fetches:
         name = op_name(fetch).encode()
-        # The name stands somewhere in the file, or no node has it: a search is quick, a list of names is not.
-        written = (b'"' + name + b'"', b"'" + name + b"'") if text else (_named(name),)
+        # The name stands somewhere in the file, or no node has it: a search is quick, a list of names is not. A node's
+        # name is encoded as field 1, its length in groups of seven bits, the bytes.
+        length, size = bytearray(), len(name)
+        while size > 127:
+            length.append(size & 127 | 128)
+            size >>= 7
+        written = (b'"' + name + b'"', b"'" + name + b"'") if text else (bytes([10, *length, size]) + name,)
         if not any(words in data for words in written):
             known = map(bytes.decode, _TEXT_NAME.findall(data)) if text else _names(data)
             checked_fetches([fetch], dict.fromkeys(known, 1), f"file {shown(path.name)}")
 
 
-def _named(name: bytes) -> bytes:
-    """Encode a node's name: field 1, its length in groups of seven bits, the bytes."""
-    length, size = bytearray(), len(name)
-    while size > 127:
-        length.append(size & 127 | 128)
-        size >>= 7
-    return bytes([10, *length, size]) + name
-
-
 def _names(data: bytes) -> Iterator[str]:
-    """Names of the nodes of a serialized GraphDef, in order, without those of its functions."""
+    """Yield the names of the nodes of a serialized GraphDef, in order, without those of its functions."""
     buffer, at = np.frombuffer(data, dtype=np.uint8), 0
     while at < len(data):
         field, inside, at = _field(buffer, at, len(data))
@@ -100,10 +84,51 @@ def _names(data: bytes) -> Iterator[str]:
             yield data[start:end].decode("utf-8", "replace") if first == 1 and start >= 0 else ""
 
 
-def count_nodes(data: bytes, where: str) -> int:
-    """Nodes of a serialized GraphDef and of its functions, from the field tags alone: 10 million in about 0.1 s.
+def op_name(tensor: str) -> str:
+    """Return the op of a tensor name `op:k`, a control input `^op`, or an op's own name."""
+    return tensor.removeprefix("^").partition(":")[0]
 
-    InputError, with the offset, when the bytes are not a whole message.
+
+def checked_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: str) -> tuple[str, ...]:
+    """Return the names of the ops to fetch, each once, from tensors, ops, variables or names of any.
+
+    `outputs` maps op names to their number of outputs. Raise InputError for a name that the graph lacks, with the
+    nearest.
+    """
+    names: dict[str, None] = {}
+    for fetch in fetches:
+        name = fetch if isinstance(fetch, str) else str(getattr(fetch, "name", fetch))
+        op = op_name(name)
+        if op not in outputs:
+            near = difflib.get_close_matches(op, outputs, n=1, cutoff=0.5)
+            remedy = f"did you mean {near[0]!r}?" if near else "name an op of the graph"
+            raise InputError.build(f"no op is named {op!r}", where=where, remedy=remedy)
+        index = name.partition(":")[2]
+        if index and not (index.isdigit() and int(index) < outputs[op]):
+            raise InputError.build(f"op {op!r} has no output {index!r}", where=where, remedy=f"it has {outputs[op]}")
+        names[op] = None
+    if not names:
+        raise InputError.build(
+            "nothing to fetch", where=where, remedy="name the training op and the loss as what to fetch"
+        )
+    return tuple(names)
+
+
+MAX_NODES = 5_000_000
+
+Bytes = npt.NDArray[np.uint8]
+
+_NODE, _LIBRARY = 1, 2
+_FUNCTION, _NODE_DEF = 1, 3
+_META_GRAPH = 2
+_TEXT_NODE = re.compile(rb"\bnode(_def)?\s*:?\s*[{<]")
+_TEXT_NAME = re.compile(rb"\bnode\s*:?\s*[{<]\s*name\s*:\s*[\"']([^\"']*)")
+
+
+def count_nodes(data: bytes, where: str) -> int:
+    """Count the nodes of a serialized GraphDef and of its functions, by field tags alone: 10 million in about 0.1 s.
+
+    Raise InputError, with the offset, when the bytes are not a whole message.
     """
     count = int(_count(np.frombuffer(data, dtype=np.uint8)))
     if count < 0:

@@ -1,30 +1,93 @@
-"""Function calls replaced by the functions' bodies, so that every op of the step is seen and can be placed."""
+"""Function calls replaced by the functions' bodies, so that every op of the step is seen and can be placed.
 
+Nested tf.functions are run inline where the step is traced; calls of a GraphDef are replaced in it.
+"""
+
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import quoted, shown
 from pesto.tf import private
 from pesto.tf.nodes.graph_def_bytes import MAX_NODES
-from pesto.tf.nodes.inline_tracing import CALLS
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.placement_refusals import xla_error
+from pesto.tf.private import TraceRequest, autograph_of
 
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+"""Types of the ops that run another function."""
 _MAX_DEPTH = 64
+
+_log = logging.getLogger("pesto")
+
+
+def with_inline_calls(python_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `python_function` call the tf.functions inside it as plain Python while it is traced.
+
+    Give it to `tf.function` in place of `python_function`: the trace then has no calls, and ops of nested functions
+    can be placed. A nested function's own autograph does not run; one that branches on a tensor in Python raises.
+    """
+
+    @functools.wraps(python_function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with _inline():
+            return python_function(*args, **kwargs)
+
+    return traced
+
+
+def called_functions(func_graph: Any) -> tuple[str, ...]:
+    """Return the names of functions, each once, that ops of a FuncGraph run and that could have been traced inline."""
+    return tuple({op.get_attr("f").name: None for op in func_graph.get_operations() if op.type in CALLS})
+
+
+def retrace_inline(function: Any, specs: Sequence[Any]) -> Any | None:
+    """Return the FuncGraph of a `tf.function` traced flat with `specs`; None where that fails or calls are left."""
+    again = tf.function(
+        with_inline_calls(function.python_function),
+        input_signature=function.input_signature,
+        autograph=autograph_of(function),
+    )
+    try:
+        graph = again.get_concrete_function(*specs).graph
+    except Exception as error:  # the user's code may rely on a nested function's own autograph
+        _log.debug("a flat trace failed: %s", error)
+        return None
+    return None if called_functions(graph) else graph
+
+
+@contextmanager
+def inline_keras_2(tracing: TraceRequest) -> Iterator[None]:
+    """Trace inline what a function of Keras 2 (tf_keras) calls: its recurrent layers are tf.functions of their own."""
+    with _inline() if tracing.module.startswith("tf_keras.") else nullcontext():
+        yield
+
+
+@contextmanager
+def _inline() -> Iterator[None]:
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def flatten(graph_def: Any) -> Any:
-    """`graph_def` with all calls inlined, recursively; itself when it has none.
+    """Return `graph_def` with all calls inlined, recursively; itself when it has none.
 
     A call's own name stays as a NoOp behind which its effects lie, so that control inputs and fetches of it hold. The
-    functions of loops and branches stay in the library. InputError for recursion, for functions that are missing, and
-    for ones that XLA must compile.
+    functions of loops and branches stay in the library. Raise InputError for recursion, for functions that are missing,
+    and for ones that XLA must compile.
     """
     library = {f.signature.name: f for f in graph_def.library.function}
     if not any(node.op in CALLS or node.op in library for node in graph_def.node):
@@ -46,7 +109,7 @@ class FlatFunction(NamedTuple):
 
 
 def flatten_function(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) -> FlatFunction:
-    """A flat GraphDef of one function.
+    """Return a flat GraphDef of one function.
 
     `arguments` are NodeDefs (placeholders or variable handles) that stand for its inputs; they are given their names.
     """
@@ -97,9 +160,17 @@ class _Inliner:
     counter: Iterator[int] = field(default_factory=itertools.count)
 
     def expand(self, nodes: Sequence[Any], depth: int) -> Iterator[Any]:
-        """All nodes, calls replaced by a NoOp and the nodes of their bodies."""
+        """Yield all nodes, calls replaced by a NoOp and the nodes of their bodies."""
         for node in nodes:
-            function = self._called(node)
+            name = node.attr["f"].func.name if node.op in CALLS else node.op
+            if name not in self.library and node.op in CALLS:
+                raise InputError.build(
+                    f"op {shown(node.name)}: the function {quoted(name)} that it calls is missing",
+                    remedy="the graph is damaged",
+                )
+            function = self.library.get(name)
+            if function is not None and (private.must_compile(node.attr) or private.must_compile(function.attr)):
+                raise xla_error(f"op {shown(node.name)}")
             # A file may contain functions that call each other in a circle or double in size at each level; both limits
             # stop before memory runs out.
             if depth > _MAX_DEPTH or next(self.counter) > MAX_NODES:
@@ -123,7 +194,7 @@ class _Inliner:
     def instantiate(
         self, function: Any, prefix: str, inputs: Sequence[str], attrs: Mapping[str, Any], controls: list[str]
     ) -> tuple[list[Any], list[str], list[str]]:
-        """(nodes, returned tensors, names of ops with effects) of one call's body, named below `prefix`."""
+        """Return (nodes, returned tensors, ops with effects) of one call's body, named below `prefix`."""
         where = {a.name: t for a, t in zip(function.signature.input_arg, inputs, strict=False)}
         local = {node.name: node for node in function.node_def}
         nodes = []
@@ -147,7 +218,7 @@ class _Inliner:
         return nodes, returned, [f"{prefix}/{n}" for n in function.control_ret.values()]
 
     def finish(self, nodes: Any, library: Mapping[str, Any]) -> Any:
-        """A GraphDef of `nodes` with every reference to a call's output led into its body, without stale shapes."""
+        """Make a GraphDef of `nodes` with references to calls' outputs led into the bodies, without stale shapes."""
         flat = graph_pb2.GraphDef()
         flat.library.function.extend(library.values())
         flat.node.extend(nodes)
@@ -157,7 +228,7 @@ class _Inliner:
         return flat
 
     def resolved(self, tensor: str) -> str:
-        """The tensor that `tensor` finally comes from."""
+        """Return the tensor that `tensor` finally comes from."""
         for _ in range(len(self.alias) + 1):
             source = self.alias.get(tensor if ":" in tensor else f"{tensor}:0")
             if source is None:
@@ -183,19 +254,6 @@ class _Inliner:
                 f"function behind {shown(prefix)}: its input {shown(text)} is no tensor", remedy="it is damaged"
             )
         return f"{prefix}/{name}:{self.signatures.output_offset(local[name], output) + int(k or 0)}"
-
-    def _called(self, node: Any) -> Any:
-        name = node.attr["f"].func.name if node.op in CALLS else node.op
-        if node.op not in CALLS and name not in self.library:
-            return None
-        if name not in self.library:
-            raise InputError.build(
-                f"op {shown(node.name)}: the function {quoted(name)} that it calls is missing",
-                remedy="the graph is damaged",
-            )
-        if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
-            raise xla_error(f"op {shown(node.name)}")
-        return self.library[name]
 
 
 def _controls(tensors: Sequence[str]) -> list[str]:

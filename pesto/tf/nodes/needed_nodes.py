@@ -1,4 +1,7 @@
-"""The part of a GraphDef that the fetches need, in a stable topological order, with its tensors' types and shapes."""
+"""The part of a GraphDef that the fetches need, in a stable topological order, with its tensors' types and shapes.
+
+Sizes of tensors are known before a step runs, bounded, or unknown. A bound is never the value of a size.
+"""
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,13 +11,49 @@ from typing import Any, NamedTuple
 from pesto.core.errors import InputError
 from pesto.core.files.json import quoted, shown
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.nodes.sizes import BoundedShape, KnownShape, Shape, TensorShape, UnknownShape, is_known, shape_from
 
 RECORDED = "_traced_shapes"
 """Attribute with the shapes that a function's op had when it was traced: inference loses those of tensor lists."""
-
 RELAY, COPY = "/pesto_send_", "/pesto_copy_"
 """Parts of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
+Shape = tuple[int, ...] | None
+"""Dimensions, -1 where unknown; None for an unknown rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownShape:
+    """A shape that the tensor has in every step; it may be used as a value."""
+
+    extents: tuple[int, ...]
+    """Size of each dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedShape:
+    """A shape that depends on the data, with an upper bound for its bytes and its work."""
+
+    upper_bound: tuple[int, ...]
+    """Largest extent of each dimension, as planned for; it may only be counted, not written into a graph."""
+    known: Shape
+    """The dimensions that do not depend on the data, the others -1; None where the rank depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownShape:
+    """A shape of which not even an upper bound is known."""
+
+
+TensorShape = KnownShape | BoundedShape | UnknownShape
+
+
+def is_known(shape: Shape) -> bool:
+    """Return True if every dimension of a shape is known."""
+    return shape is not None and -1 not in shape
+
+
+def shape_from(proto: Any) -> Shape:
+    """Return the shape that a TensorShapeProto states."""
+    return None if proto.unknown_rank else tuple([d.size for d in proto.dim])
 
 
 class UnlimitedSize(NamedTuple):
@@ -49,11 +88,11 @@ class StepNodes:
     """Function from (node, output) of an unbounded shape to the cause."""
 
     def input_shapes(self, node: int) -> list[Shape]:
-        """Shapes of a node's data inputs as far as they are known."""
+        """Return the shapes of a node's data inputs as far as they are known."""
         return [self.shapes[p][k] for p, k in self.inputs[node]]
 
     def size(self, node: int, output: int) -> TensorShape:
-        """The shape of an output: known, bounded, or unknown."""
+        """Return the shape of an output: known, bounded, or unknown."""
         shape = self.shapes[node][output]
         if shape is not None and is_known(shape):
             return KnownShape(shape)
@@ -62,35 +101,51 @@ class StepNodes:
         return UnknownShape()
 
     def upper_bound(self, node: int, output: int) -> Shape:
-        """The largest shape that an output is planned to have: for bytes and work, never for a value."""
+        """Return the largest shape that an output is planned to have: for bytes and work, never for a value."""
         return self.bounds.get((node, output), self.shapes[node][output])
 
     def upper_bounds(self, node: int) -> list[Shape]:
-        """Upper bounds of the shapes of a node's outputs."""
+        """Return upper bounds of the shapes of a node's outputs."""
         return [self.upper_bound(node, k) for k in range(len(self.shapes[node]))]
 
     def input_upper_bounds(self, node: int) -> list[Shape]:
-        """Upper bounds of the shapes of a node's data inputs."""
+        """Return upper bounds of the shapes of a node's data inputs."""
         return [self.upper_bound(p, k) for p, k in self.inputs[node]]
 
 
 def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
-    """The nodes of a flat GraphDef that `fetches` (op names) need.
+    """Return the nodes of a flat GraphDef that `fetches` (op names) need.
 
-    Of all topological orders it is the one that keeps closest to the GraphDef's own: FuncGraphs list a node before
-    its control inputs. InputError when names repeat, an input dangles, or the graph has a cycle outside v1 loops.
+    Of all topological orders it is the one that keeps closest to the GraphDef's own: FuncGraphs list a node before its
+    control inputs. Raise InputError when names repeat, an input dangles, or the graph has a cycle outside v1 loops.
     """
-    by_name = {node.name: node for node in graph_def.node}
-    if len(by_name) != len(graph_def.node):
-        raise InputError(f"graph: two ops are named {_repeated(graph_def)!r}")
+    by_name: dict[str, Any] = {}
+    for node in graph_def.node:
+        if node.name in by_name:
+            raise InputError(f"graph: two ops are named {node.name!r}")
+        by_name[node.name] = node
     wanted = needed_names(by_name, fetches)
     kept = [node for node in graph_def.node if node.name in wanted]
-    order = _stable_order(kept)
-    defs = [kept[i] for i in order]
+    defs = [kept[i] for i in _stable_order(kept)]
     index = {node.name: i for i, node in enumerate(defs)}
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
     dtypes = [signatures.output_types(node) for node in defs]
-    inputs, controls = _edges(defs, index, dtypes)
+    inputs, controls = [], []
+    for node in defs:
+        data, control = [], set()
+        for text in node.input:
+            if text[0] == "^":
+                control.add(index[text[1:]])
+                continue
+            at = text.rfind(":")
+            p, k = (index[text], 0) if at < 0 else (index[text[:at]], int(text[at + 1 :]))
+            if k >= len(dtypes[p]):
+                raise InputError.build(
+                    f"op {shown(node.name)}: its input {quoted(text)} does not exist", remedy="the graph is incomplete"
+                )
+            data.append((p, k))
+        inputs.append(data)
+        controls.append(sorted(control))
     shapes = [_shapes(node, len(types)) for node, types in zip(defs, dtypes, strict=True)]
     return StepNodes(
         defs=defs, dtypes=dtypes, shapes=shapes, inputs=inputs, controls=controls, signatures=signatures,
@@ -99,7 +154,7 @@ def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
 
 
 def producer(name: str) -> str:
-    """The node that an input names."""
+    """Return the name of the node that an input names."""
     if name[0] == "^":
         return name[1:]
     at = name.rfind(":")
@@ -112,14 +167,14 @@ def is_added_by_plan(name: str) -> bool:
 
 
 def sinks(graph_def: Any) -> tuple[str, ...]:
-    """The nodes of the program that nothing in it reads."""
+    """Return the names of the nodes of the program that nothing in it reads."""
     own = [node for node in graph_def.node if not is_added_by_plan(node.name)]
     read = {producer(text) for node in own for text in node.input}
     return tuple(node.name for node in own if node.name not in read)
 
 
 def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
-    """Names of the nodes that `fetches` need, and their own; InputError for a node that is missing."""
+    """Return the names of the nodes that `fetches` need, and their own. Raise InputError for a missing node."""
     names = set(fetches)
     for name in names:
         if name not in by_name:
@@ -163,44 +218,16 @@ def _stable_order(kept: list[Any]) -> list[int]:
             if waiting[j] == 0:
                 heapq.heappush(ready, j)
     if len(order) != len(kept):
-        raise InputError(f"graph: a cycle of ops: {_cycle(kept, index, waiting)}")
+        # Every stuck node has a stuck input, so walking backwards must come round.
+        at = next(i for i, count in enumerate(waiting) if count)
+        seen: dict[int, int] = {}
+        while at not in seen:
+            seen[at] = len(seen)
+            at = next(p for p in (index[producer(text)] for text in kept[at].input) if waiting[p])
+        names = [kept[i].name for i in reversed(list(seen)[seen[at] :])]
+        cycle = " -> ".join([*names[:8], *(["..."] if len(names) > 8 else []), names[0]])
+        raise InputError(f"graph: a cycle of ops: {cycle}")
     return order
-
-
-def _cycle(kept: list[Any], index: dict[str, int], waiting: list[int]) -> str:
-    at = next(i for i, count in enumerate(waiting) if count)
-    seen: dict[int, int] = {}
-    path: list[int] = []
-    # Every stuck node has a stuck input, so walking backwards must come round.
-    while at not in seen:
-        seen[at] = len(path)
-        path.append(at)
-        at = next(p for p in (index[producer(text)] for text in kept[at].input) if waiting[p])
-    names = [kept[i].name for i in reversed(path[seen[at] :])]
-    return " -> ".join([*names[:8], *(["..."] if len(names) > 8 else []), names[0]])
-
-
-def _edges(
-    defs: list[Any], index: dict[str, int], dtypes: list[tuple[int, ...]]
-) -> tuple[list[list[tuple[int, int]]], list[list[int]]]:
-    inputs: list[list[tuple[int, int]]] = []
-    controls: list[list[int]] = []
-    for node in defs:
-        data, control = [], set()
-        for text in node.input:
-            if text[0] == "^":
-                control.add(index[text[1:]])
-                continue
-            at = text.rfind(":")
-            p, k = (index[text], 0) if at < 0 else (index[text[:at]], int(text[at + 1 :]))
-            if k >= len(dtypes[p]):
-                raise InputError.build(
-                    f"op {shown(node.name)}: its input {quoted(text)} does not exist", remedy="the graph is incomplete"
-                )
-            data.append((p, k))
-        inputs.append(data)
-        controls.append(sorted(control))
-    return inputs, controls
 
 
 def _shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
@@ -216,12 +243,3 @@ def _shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
 
 def _listed(node: Any, attr: str) -> tuple[Shape, ...]:
     return tuple(map(shape_from, node.attr[attr].list.shape))
-
-
-def _repeated(graph_def: Any) -> str:
-    seen: set[str] = set()
-    for node in graph_def.node:
-        if node.name in seen:
-            break
-        seen.add(node.name)
-    return str(node.name)

@@ -24,7 +24,7 @@ class _LoopFunction(NamedTuple):
 
 
 def trip_count(nodes: StepNodes, loop: int, known: Mapping[int, int]) -> int | None:
-    """Most trips of the While node `loop`; None where they depend on the data.
+    """Return the most trips of the While node `loop`; None where they depend on the data.
 
     From each comparison of a counter with a limit in its condition: the counter starts at and steps by a constant, the
     limit is a constant (maximum_iterations is one), a dimension of known size (`tf.range(tf.shape(x)[1])`), the length
@@ -37,7 +37,14 @@ def trip_count(nodes: StepNodes, loop: int, known: Mapping[int, int]) -> int | N
         return None
     test, body = _opened(condition, library), _opened(step, library)
     # Each comparison of a conjunction can end the loop, so the smallest count bounds it.
-    counts = (_counted(nodes, loop, term, (test, body), known) for term in _terms(test.inside, test.outputs[0]))
+    stack, counts, seen = [test.outputs[0]], [], set()
+    while stack:
+        term = _source(test.inside, stack.pop())
+        if term is not None and term.op == "LogicalAnd" and term.name not in seen:
+            seen.add(term.name)
+            stack += term.input[:2]
+        elif term is not None and term.op in _COMPARISONS and len(term.input) >= 2:
+            counts.append(_counted(nodes, loop, term, (test, body), known))
     return min((count for count in counts if count is not None), default=None)
 
 
@@ -81,7 +88,7 @@ def _counted(
 
 
 def scalar_constant(node: Any) -> int | None:
-    """The value of a scalar integer Const, None for anything else."""
+    """Return the value of a scalar integer Const, None for anything else."""
     value = _integers(node)
     return int(value) if value is not None and value.ndim == 0 else None
 
@@ -138,19 +145,6 @@ def _dimension(nodes: StepNodes, node: int) -> int | None:
     if begin is None or len(begin) != 1 or shape is None or not -len(shape) <= begin[0] < len(shape):
         return None
     return shape[begin[0]] if shape[begin[0]] >= 0 else None
-
-
-def _terms(inside: Mapping[str, Any], text: str) -> list[Any]:
-    """The comparisons of which a condition is the conjunction, among others."""
-    stack, terms, seen = [text], [], set()
-    while stack:
-        node = _source(inside, stack.pop())
-        if node is not None and node.op == "LogicalAnd" and node.name not in seen:
-            seen.add(node.name)
-            stack += node.input[:2]
-        elif node is not None and node.op in _COMPARISONS and len(node.input) >= 2:
-            terms.append(node)
-    return terms
 
 
 def _source(inside: Mapping[str, Any], text: str) -> Any:

@@ -1,15 +1,14 @@
 """Ops of a step that have no place in a plan's order, and the reason: `Graph.loose`."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from pesto.core.graph import BOUND, BRANCHED, FREE, SHARED, Graph
 from pesto.tf.nodes.needed_nodes import StepNodes, producer
-from pesto.tf.nodes.v1_conditions import node_conditions
-from pesto.tf.nodes.v1_loops import outermost_loops
+from pesto.tf.nodes.v1_loops import node_conditions, outermost_loops
 from solvers.arrays import Bools, Ints
 
 UNCHAINED = frozenset(
@@ -34,7 +33,7 @@ _TINY_BYTES = 64
 
 
 def classify_loose(graph: Graph, nodes: StepNodes, program: Any) -> Ints:
-    """[n] `Graph.loose` of the ops of `graph`, which are the nodes of a step in `program` (a flat GraphDef)."""
+    """Return [n] `Graph.loose` of the ops of `graph`, which are the nodes of a step in `program` (a flat GraphDef)."""
     label, index = outermost_loops(nodes).tolist(), {name: i for i, name in enumerate(graph.names)}
     op = [index[nodes.defs[i if first < 0 else first].name] for i, first in enumerate(label)]
     looseness = np.where(shared_ops(program, graph), SHARED, BOUND)
@@ -48,7 +47,7 @@ def classify_loose(graph: Graph, nodes: StepNodes, program: Any) -> Ints:
 
 
 def shared_ops(program: Any, graph: Graph) -> Bools:
-    """[n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
+    """Return [n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
 
     A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
     real work of the step stay behind the chains: they are fetched with it (`pesto.tf.apply_placement.fetch_closure`).
@@ -56,14 +55,17 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     before: list[list[int]] = [[] for _ in range(graph.ops)]
     for a, b in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
         before[b].append(a)
-    light, steady = (_light_closures(graph, before, types) for types in (_LIGHT, _LIGHT - _DRAWN))
     index = {name: i for i, name in enumerate(graph.names)}
     shared = np.zeros(graph.ops, dtype=np.bool_)
     sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
     # Tiny cheap values such as the step number are read by reports and hooks at any time; a chain in front of them
     # would run half the step for a report.
+    steady = _light_closures(graph, before, _LIGHT - _DRAWN)
     stack = np.flatnonzero(steady & (sizes <= _TINY_BYTES)).tolist()
-    stack += [i for i in _read_outside(program, index) if light[i]]
+    graph_def = program.as_graph_def() if hasattr(program, "as_graph_def") else program
+    read = {producer(text) for node in graph_def.node if node.name not in index for text in node.input}
+    light = _light_closures(graph, before, _LIGHT)
+    stack += [index[name] for name in read if name in index and light[index[name]]]
     while stack:
         i = stack.pop()
         if not shared[i]:
@@ -83,10 +85,3 @@ def _light_closures(graph: Graph, before: list[list[int]], types: Collection[str
         if light[i] and not all(light[p] for p in needed):
             light[i] = False
     return light
-
-
-def _read_outside(program: Any, index: Mapping[str, int]) -> Collection[int]:
-    """Ops of the step that ops outside of it read or wait for."""
-    graph_def = program.as_graph_def() if hasattr(program, "as_graph_def") else program
-    read = {producer(text) for node in graph_def.node if node.name not in index for text in node.input}
-    return {index[name] for name in read if name in index}

@@ -1,35 +1,42 @@
-"""TensorFlow 1 loops (Enter, Merge, Switch, NextIteration, Exit): each outermost one becomes a single op."""
+"""TensorFlow 1 control flow: each outermost loop becomes a single op, and branches of conditionals have conditions.
+
+A loop is of Enter, Merge, Switch, NextIteration and Exit. When the branch of a conditional is not taken, its nodes are
+dead, and so is all that waits for them.
+"""
 
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from pesto.core.files.json import shown
 from pesto.core.graph import LOOP, Graph, kernel_counts
-from pesto.tf.nodes.colocation import number_groups
 from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.trip_counts import scalar_constant
-from solvers.arrays import Bools, Ints, rank_of
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 
 FOLDED = "WhileV1"
 """Type of the op that stands for a loop."""
 
-_ENTER, _EXIT, _MERGE = ("Enter", "RefEnter"), ("Exit", "RefExit"), ("Merge", "RefMerge")
+MERGES = ("Merge", "RefMerge")
+_ENTER, _EXIT = ("Enter", "RefEnter"), ("Exit", "RefExit")
 _NEXT = ("NextIteration", "RefNextIteration")
 _PASSES = ("Identity", *_ENTER)
+SWITCHES = ("Switch", "RefSwitch", "_SwitchN")
+Conditions = frozenset[tuple[int, int]]
+"""Conditions under which an op runs: pairs (node of a predicate, required outcome)."""
 _log = logging.getLogger("pesto")
 
 
 def closes_loop(nodes: StepNodes, producer: int, consumer: int) -> bool:
     """Return True if an edge leads from one iteration to the next."""
-    return nodes.defs[producer].op in _NEXT and nodes.defs[consumer].op in _MERGE
+    return nodes.defs[producer].op in _NEXT and nodes.defs[consumer].op in MERGES
 
 
 def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
-    """`graph` (made without the edges that close loops) with every outermost loop as one op.
+    """Return `graph` (made without the edges that close loops) with every outermost loop as one op.
 
     The op has the work of the body times the trips, which are 1 with a warning where they cannot be derived, and
     runs where all of the body can. It is named after the loop's first op. Its order inside is TensorFlow's.
@@ -46,31 +53,50 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
         times[loop == label] = known[label]
     label = np.where(loop >= 0, graph.ops + loop, np.arange(graph.ops))
     _, first, node_of = np.unique(label, return_index=True, return_inverse=True)
-    rank = _ranks(graph, node_of, len(first))
-    return _contracted(graph, rank[node_of], times, loop)
-
-
-def _ranks(graph: Graph, node_of: Ints, count: int) -> Ints:
+    count = len(first)
     src, dst = node_of[graph.edge_src], node_of[graph.edge_dst]
     order = topological_order(count, src[src != dst], dst[src != dst])
-    return rank_of(order) if len(order) == count else np.arange(count)  # a cycle is left for the Graph to print
+    rank = rank_of(order) if len(order) == count else np.arange(count)  # a cycle is left for the Graph to print
+    return _contracted(graph, rank[node_of], times, loop)
 
 
 def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
     count = int(node_of.max()) + 1
     leader = np.full(count, graph.ops)
     np.minimum.at(leader, node_of, np.arange(graph.ops))
+    folded = loop[leader] >= 0
     types = (*graph.types, FOLDED)
     kinds = np.ones((count, len(graph.kinds)), dtype=np.bool_)
     np.logical_and.at(kinds, node_of, graph.runs_on)
     kinds[~kinds.any(axis=1), graph.kinds.index("cpu")] = True
+    by_op = np.argsort(node_of[graph.tensor_op], kind="stable")
+    place = rank_of(by_op)
+    data = _distinct(np.stack([node_of[graph.src], node_of[graph.dst], place[graph.tensor]], axis=1))
+    control = _distinct(np.stack([node_of[graph.control_src], node_of[graph.control_dst]], axis=1))
+    # The kernels of a loop: how many launch, body and trips together.
+    kernels = np.zeros((count, graph.kernels.shape[1]), dtype=np.int64)
+    kernels[node_of] = graph.kernels
+    kernels[folded] = 0
+    kernels[folded, 0] = LOOP
+    kernels[folded, 1] = _sums(node_of, kernel_counts(graph.kernels, graph.launches) * times, count)[folded]
+    # The data type in which each folded op does most of its work; -1 where none is known, which the last column takes.
+    work = np.zeros((count, len(graph.dtypes) + 1))
+    np.add.at(work, (node_of, graph.dtype_of), graph.flops * times)
+    work_in = np.where(work.any(axis=1), (work.argmax(axis=1) + 1) % work.shape[1] - 1, -1)
     return replace(
         graph,
-        **_edges(graph, node_of),
         names=tuple(graph.names[i] for i in leader),
         types=types,
-        type_of=np.where(loop[leader] >= 0, len(types) - 1, graph.type_of[leader]),
-        group=_groups(graph.group, node_of, count),
+        type_of=np.where(folded, len(types) - 1, graph.type_of[leader]),
+        tensor_op=node_of[graph.tensor_op][by_op],
+        tensor_bytes=graph.tensor_bytes[by_op],
+        tensor_dtype=graph.tensor_dtype[by_op],
+        src=data[:, 0],
+        dst=data[:, 1],
+        tensor=data[:, 2],
+        control_src=control[:, 0],
+        control_dst=control[:, 1],
+        group=_joined_groups(graph.group, node_of, count),
         runs_on=kinds,
         param_bytes=_sums(node_of, graph.param_bytes, count),
         flops=np.bincount(node_of, weights=graph.flops * times, minlength=count).astype(np.float64),
@@ -79,44 +105,9 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         given_s=np.empty((count, 0)),
         loose=graph.loose[leader],
         variable_of=graph.variable_of[leader],
-        kernels=_kernels(graph, node_of, times, loop[leader] >= 0),
-        dtype_of=np.where(loop[leader] >= 0, _work_in(graph, node_of, times), graph.dtype_of[leader]),
+        kernels=kernels,
+        dtype_of=np.where(folded, work_in, graph.dtype_of[leader]),
     )
-
-
-def _kernels(graph: Graph, node_of: Ints, times: Ints, folded_: Bools) -> Ints:
-    """[count, 12] the kernels of ops outside of loops; of a loop how many launch, body and trips together."""
-    count = len(folded_)
-    rows = np.zeros((count, graph.kernels.shape[1]), dtype=np.int64)
-    rows[node_of] = graph.kernels
-    rows[folded_] = 0
-    rows[folded_, 0] = LOOP
-    rows[folded_, 1] = _sums(node_of, kernel_counts(graph.kernels, graph.launches) * times, count)[folded_]
-    return rows
-
-
-def _work_in(graph: Graph, node_of: Ints, times: Ints) -> Ints:
-    """[count] the data type in which each folded op does most of its work; -1 where none is known."""
-    work = np.zeros((int(node_of.max()) + 1, len(graph.dtypes) + 1))
-    np.add.at(work, (node_of, graph.dtype_of), graph.flops * times)  # the last column takes what is not known
-    return np.where(work.any(axis=1), (work.argmax(axis=1) + 1) % work.shape[1] - 1, -1)
-
-
-def _edges(graph: Graph, node_of: Ints) -> dict[str, Any]:
-    by_op = np.argsort(node_of[graph.tensor_op], kind="stable")
-    place = rank_of(by_op)
-    data = _distinct(np.stack([node_of[graph.src], node_of[graph.dst], place[graph.tensor]], axis=1))
-    control = _distinct(np.stack([node_of[graph.control_src], node_of[graph.control_dst]], axis=1))
-    return {
-        "tensor_op": node_of[graph.tensor_op][by_op],
-        "tensor_bytes": graph.tensor_bytes[by_op],
-        "tensor_dtype": graph.tensor_dtype[by_op],
-        "src": data[:, 0],
-        "dst": data[:, 1],
-        "tensor": data[:, 2],
-        "control_src": control[:, 0],
-        "control_dst": control[:, 1],
-    }
 
 
 def _distinct(rows: Ints) -> Ints:
@@ -131,8 +122,8 @@ def _sums(label: Ints, values: Ints, count: int) -> Ints:
     return total
 
 
-def _groups(group: Ints, node_of: Ints, count: int) -> Ints:
-    """Fine groups that meet in one folded op become one."""
+def _joined_groups(group: Ints, node_of: Ints, count: int) -> Ints:
+    """Return the group of each folded op; groups that meet in one become one."""
     root = np.arange(count + int(group.max(initial=-1)) + 1)
     for node, g in zip(node_of[group >= 0].tolist(), (count + group[group >= 0]).tolist(), strict=True):
         a, b = node, g
@@ -147,8 +138,17 @@ def _groups(group: Ints, node_of: Ints, count: int) -> Ints:
     return number_groups(ends[:count])
 
 
+def number_groups(root: Ints) -> Ints:
+    """Number groups 0, 1, … in order of their first member from any label per member; -1 where a label occurs once."""
+    label, first, inverse, count = np.unique(root, return_index=True, return_inverse=True, return_counts=True)
+    shared = count > 1
+    rank = np.full(len(label), -1, dtype=np.int64)
+    rank[np.flatnonzero(shared)[np.argsort(first[shared], kind="stable")]] = np.arange(int(shared.sum()))
+    return rank[inverse].astype(np.int64)
+
+
 def outermost_loops(nodes: StepNodes) -> Ints:
-    """[n] index of the first op of the outermost loop that each op runs in; -1 outside loops."""
+    """Return [n] index of the first op of the outermost loop that each op runs in; -1 outside loops."""
     n = len(nodes.defs)
     if not any(node.op in _ENTER for node in nodes.defs):
         return np.full(n, -1, dtype=np.int64)
@@ -170,7 +170,14 @@ def outermost_loops(nodes: StepNodes) -> Ints:
 def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> int:
     for i in np.flatnonzero(loop == label).tolist():
         if nodes.defs[i].op == "LoopCond":
-            counts = [c for c in (_compared(nodes, loop, j, known) for j in _terms(nodes, i)) if c is not None]
+            # Each comparison of the conjunction that is the loop's condition can end it.
+            stack, counts = [nodes.inputs[i][0][0]], []
+            while stack:
+                term = stack.pop()
+                if nodes.defs[term].op in ("LogicalAnd", "Identity"):
+                    stack += [p for p, _ in nodes.inputs[term]]
+                elif (count := _compared(nodes, loop, term, known)) is not None:
+                    counts.append(count)
             if counts:
                 return min(counts)
             break
@@ -182,25 +189,13 @@ def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> i
     return 1
 
 
-def _terms(nodes: StepNodes, condition: int) -> list[int]:
-    """The comparisons whose conjunction is the loop's condition."""
-    stack, terms = [nodes.inputs[condition][0][0]], []
-    while stack:
-        i = stack.pop()
-        if nodes.defs[i].op in ("LogicalAnd", "Identity"):
-            stack += [p for p, _ in nodes.inputs[i]]
-        else:
-            terms.append(i)
-    return terms
-
-
 def _compared(nodes: StepNodes, loop: Ints, i: int, known: dict[int, int]) -> int | None:
     """Trips of `counter < limit` from a constant start, or of the gradient's `counter >= 1` from a loop's counter."""
     if nodes.defs[i].op not in ("Less", "GreaterEqual") or len(nodes.inputs[i]) != 2:
         return None
     counter, limit = (_behind(nodes, p) for p, _ in nodes.inputs[i])
     end = scalar_constant(nodes.defs[limit])
-    if nodes.defs[counter].op not in _MERGE or end is None:
+    if nodes.defs[counter].op not in MERGES or end is None:
         return None
     start = _behind(nodes, nodes.inputs[counter][0][0])
     if nodes.defs[i].op == "GreaterEqual":
@@ -213,3 +208,28 @@ def _behind(nodes: StepNodes, i: int) -> int:
     while nodes.defs[i].op in _PASSES:
         i = nodes.inputs[i][0][0]
     return i
+
+
+def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]) -> list[Conditions]:
+    """Return [ops] the conditions that each op runs under; none for what always runs.
+
+    op: [n] the op that each node is, or is a part of. looped: nodes of loops, which are one op each.
+    """
+    of_node: list[Conditions] = [frozenset()] * len(nodes.defs)
+    conditions: list[Conditions] = [frozenset()] * (max(op, default=-1) + 1)
+    if not any(node.op in SWITCHES and i not in looped for i, node in enumerate(nodes.defs)):
+        return conditions
+    for i, node in enumerate(nodes.defs):
+        data = [of_node[p] | output_conditions(nodes, p, k, looped) for p, k in nodes.inputs[i]]
+        if node.op in MERGES and i not in looped:
+            data = [frozenset.intersection(*data)]
+        # A loop is one op: what its first nodes wait for, the others do.
+        conditions[op[i]] = of_node[i] = conditions[op[i]].union(*data, *(of_node[c] for c in nodes.controls[i]))
+    return conditions
+
+
+def output_conditions(nodes: StepNodes, producer: int, output: int, looped: Collection[int]) -> Conditions:
+    """Return the condition under which an output of a node is alive, beyond those of the node."""
+    if nodes.defs[producer].op not in SWITCHES or producer in looped:
+        return frozenset()
+    return frozenset(((nodes.inputs[producer][1][0], output),))

@@ -18,7 +18,7 @@ from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.tf.enforce.partitions import is_duplicate_device
-from pesto.tf.nodes.fetches import op_name
+from pesto.tf.nodes.graph_def_bytes import op_name
 from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, counting_batches, explain_failure, start_batch
 from pesto.tf.session_config import disable_optimizers
 from solvers.arrays import Floats

@@ -16,11 +16,10 @@ from pesto.core.files.batch_file import read_batch
 from pesto.core.files.json import shown
 from pesto.core.quantities import plural
 from pesto.tf.feed_values import FeedValues
-from pesto.tf.nodes.batch_dimension import READ_ITERATOR
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import StepNodes, needed_names, producer
+from pesto.tf.nodes.needed_nodes import Shape, StepNodes, needed_names, producer
+from pesto.tf.nodes.shape_inference import READ_ITERATOR
 from pesto.tf.nodes.signatures import RESOURCE
-from pesto.tf.nodes.sizes import Shape
 from pesto.tf.run.implied_values import ImpliedValues
 from pesto.tf.run.run_options import Batch
 from pesto.tf.variables.variables import declared_shape
@@ -234,7 +233,7 @@ def _repeatable(nodes: StepNodes) -> Any:
             node.attr["seed2"].i = k + 1
         node.attr.pop("_output_shapes", None)
         node.device = ""
-        # `_class` stays where it binds ops with references, as in `pesto.tf.nodes.colocation`: the graph is the planned
+        # `_class` stays where it binds ops with references, as in `colocation_groups`: the graph is the planned
         # one.
         if "_class" in node.attr:
             kept = [c for c in node.attr["_class"].list.s if c.removeprefix(_LOCATION) in names]

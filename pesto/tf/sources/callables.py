@@ -4,7 +4,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
@@ -26,7 +25,7 @@ _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *sp
 def capture_callable(
     reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
 ) -> CapturedStep:
-    """The step of what `step_object` finds; errors of both."""
+    """Return the step of what `step_object` finds. Raise what it and `capture_object` raise."""
     return capture_object(step_object(reference), reference, batch, open_batch=open_batch, cut=cut)
 
 
@@ -35,12 +34,34 @@ def step_object(reference: str) -> Any:
 
     The object may be a `tf.function` with an input signature, a concrete function or a compiled Keras model; anything
     else is called without arguments and must return one of those, `(model, (x, y))` with an example batch,
-    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. UsageError for an unknown name, InputError for
-    what the user's code raises and for arguments of which nothing says types and shapes.
+    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. Raise UsageError for an unknown name,
+    InputError for what the user's code raises and for arguments of which nothing says types and shapes.
     """
     module_name, _, attribute = reference.partition(":")
     report_phase(f"importing {shown(module_name)}")
-    step = _lookup(reference, module_name, attribute)
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        with _one_line_errors(reference, "importing it"):
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError.build(
+            f"function {shown(reference)}: no module {error.name!r}", remedy="check the name, or set PYTHONPATH"
+        ) from error
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+    step: Any = module
+    for part in attribute.split("."):
+        near = get_close_matches(part, dir(step), n=1)
+        step = getattr(step, part, None)
+        if step is None:
+            raise UsageError(
+                f"function {shown(reference)}: module {module_name} has no {shown(attribute)} - "
+                + (f"did you mean {near[0]}?" if near else "give a name that is defined there")
+            )
     if not _is_step(step):
         if not callable(step):
             raise UsageError.build(
@@ -56,57 +77,60 @@ def step_object(reference: str) -> Any:
 def capture_object(
     value: Any, reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
 ) -> CapturedStep:
-    """The step of what a reference names.
+    """Return the step of what a reference names.
 
     With `open_batch` a Keras model needs no batch size, which building its graph does. `cut` is how a model or a
-    function is to cut its batch.
+    function is to cut its batch. Raise InputError for what is no step, and what capturing it raises.
     """
+    where = f"function {shown(reference)}"
     if _is_model(value):
         check_compiled(value)
-    if _is_model(value) and batch is None and not open_batch:
-        raise InputError.build(
-            f"function {shown(reference)}: a Keras model has no batch size", remedy="give one (batch=32)"
-        )
+        if batch is None and not open_batch:
+            raise InputError.build(f"{where}: a Keras model has no batch size", remedy="give one (batch=32)")
     report_phase(f"tracing {shown(reference)}")
     source = function_source(reference, batch, cut)
-    return _capture(value, _CaptureRequest(reference=reference, batch=batch, cut=cut, source=source))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CaptureRequest:
-    """A named object and the options of its capture."""
-
-    reference: str
-    batch: int | None
-    cut: Cut | None
-    source: str
-
-
-def _lookup(reference: str, module_name: str, attribute: str) -> Any:
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
-    try:
-        with _one_line_errors(reference, "importing it"):
-            module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UsageError.build(
-            f"function {shown(reference)}: no module {error.name!r}", remedy="check the name, or set PYTHONPATH"
-        ) from error
-    finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
-    value: Any = module
-    for part in attribute.split("."):
-        near = get_close_matches(part, dir(value), n=1)
-        value = getattr(value, part, None)
-        if value is None:
-            raise UsageError(
-                f"function {shown(reference)}: module {module_name} has no {shown(attribute)} - "
-                + (f"did you mean {near[0]}?" if near else "give a name that is defined there")
+    if _is_model(value):
+        return capture_keras(value, batch, source=source, cut=cut)
+    first, *rest = value if isinstance(value, tuple) and value else (value,)
+    if _is_model(first):
+        if len(rest) != 1:
+            raise InputError.build(f"{where}: it gave a model and {len(rest)} more", remedy="return (model, (x, y))")
+        (data,) = rest
+        try:
+            return _capture_example(first, data, batch, source, cut)
+        except InputError as error:
+            # A model with a loss and data without targets: these are asked for.
+            if first.loss is None or is_keras_2(first) or (isinstance(data, tuple | list) and len(data) > 1):
+                raise
+            raise InputError.build(
+                "it has a loss, and the example no targets", where=source, remedy="return (model, (x, y))"
+            ) from error
+    if isinstance(first, tf.Graph) and len(rest) == 1:
+        if cut is not None:
+            raise InputError.build(
+                f"{where}: a tf.Graph is made already, and cannot be done with pieces of its batch",
+                remedy="leave out the micro-batches, or plan its GraphDef, which they repeat",
             )
-    return value
+        return capture_v1(first, rest[0], source=source)
+    if _is_step(first) or (isinstance(value, tuple) and callable(first)):
+        if not rest and not hasattr(first, "structured_outputs"):
+            _check_arguments(first, reference)
+        if cut is not None:
+            return capture_pieces(first, *rest, batch=batch, cut=cut, source=source)
+        return capture_function(first, *rest, batch=batch, source=source)
+    raise InputError.build(f"{where}: it gave a {type(value).__name__}", remedy=f"return {_TAKES}")
+
+
+def _capture_example(model: Any, data: Any, batch: int | None, source: str, cut: Cut | None) -> CapturedStep:
+    """Capture a model with an example batch: of open size where a batch is given, else of the example's own."""
+    if batch is not None:
+        return capture_keras(model, batch, data=data, source=source, cut=cut)
+    sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
+    if len(sizes) != 1:
+        raise InputError.build(
+            f"the example data have {len(sizes)} batch sizes", where=source, remedy="give arrays of one length"
+        )
+    return capture_keras(model, sizes.pop(), static=True, data=data, source=source, cut=cut)
 
 
 def _is_step(value: Any) -> bool:
@@ -118,7 +142,7 @@ def _is_model(value: Any) -> bool:
 
 
 def _check_arguments(function: Any, reference: str) -> None:
-    """InputError for a function that needs arguments of which nothing says types and shapes."""
+    """Raise InputError for a function that needs arguments of which nothing says types and shapes."""
     try:
         taken = (getattr(function, "function_type", None) or signature(function)).parameters.values()
     except (TypeError, ValueError):  # some built-in callables have no signature
@@ -131,61 +155,6 @@ def _check_arguments(function: Any, reference: str) -> None:
             "- decorate it with @tf.function(input_signature=[...]), of a tf.TensorSpec([None, 8], tf.float32) or the "
             "like for each, or name a function without arguments that returns (function, *specs)"
         )
-
-
-def _capture_example(model: Any, data: Any, request: _CaptureRequest) -> CapturedStep:
-    """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
-    batch, source, cut = request.batch, request.source, request.cut
-    if batch is not None:
-        return capture_keras(model, batch, data=data, source=source, cut=cut)
-    sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
-    if len(sizes) != 1:
-        raise InputError.build(
-            f"the example data have {len(sizes)} batch sizes", where=source, remedy="give arrays of one length"
-        )
-    return capture_keras(model, sizes.pop(), static=True, data=data, source=source, cut=cut)
-
-
-def _capture(value: Any, request: _CaptureRequest) -> CapturedStep:
-    reference, batch, source, cut = request.reference, request.batch, request.source, request.cut
-    if _is_model(value):
-        return capture_keras(value, batch, source=source, cut=cut)
-    first, *rest = value if isinstance(value, tuple) and value else (value,)
-    if _is_model(first) and len(rest) != 1:
-        raise InputError.build(
-            f"function {shown(reference)}: it gave a model and {len(rest)} more", remedy="return (model, (x, y))"
-        )
-    if _is_model(first):
-        # `_capture_example`; where that fails of a model with a loss and data without targets, these are asked for.
-        data = rest[0]
-        try:
-            return _capture_example(first, data, request)
-        except InputError as error:
-            if first.loss is None or is_keras_2(first) or (isinstance(data, tuple | list) and len(data) > 1):
-                raise
-            raise InputError.build(
-                "it has a loss, and the example no targets", where=request.source, remedy="return (model, (x, y))"
-            ) from error
-    if isinstance(first, tf.Graph) and len(rest) == 1:
-        return _capture_graph(first, rest[0], request)
-    if _is_step(first) or (isinstance(value, tuple) and callable(first)):
-        if not rest and not hasattr(first, "structured_outputs"):
-            _check_arguments(first, reference)
-        if cut is not None:
-            return capture_pieces(first, *rest, batch=batch, cut=cut, source=source)
-        return capture_function(first, *rest, batch=batch, source=source)
-    raise InputError.build(f"function {shown(reference)}: it gave a {type(value).__name__}", remedy=f"return {_TAKES}")
-
-
-def _capture_graph(graph: Any, fetches: Any, request: _CaptureRequest) -> CapturedStep:
-    if request.cut is not None:
-        raise InputError.build(
-            f"function {shown(request.reference)}: a tf.Graph is made already, and cannot be done with "
-            "pieces of its "
-            "batch",
-            remedy="leave out the micro-batches, or plan its GraphDef, which they repeat",
-        )
-    return capture_v1(graph, fetches, source=request.source)
 
 
 @contextmanager

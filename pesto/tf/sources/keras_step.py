@@ -10,21 +10,21 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.core.source import Cut
-from pesto.tf.nodes.ragged_inputs import is_ragged_or_sparse, ragged_input_error
 from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
+from pesto.tf.placement_refusals import is_ragged_or_sparse, ragged_input_error
 
 
 def keras_step(
     model: Any, batch: int | None, data: Any = None, *, cut: Cut | None = None
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """(step, specs): `step((x, y))` runs `model.train_step` as `fit` does, whose graph the trace of it has.
+    """Return (step, specs): `step((x, y))` runs `model.train_step` as `fit` does, whose graph the trace of it has.
 
     The step of a Keras 2 (tf_keras) model is its train function, which takes an iterator over batches.
 
     A `batch` of None leaves the first dimension open. The specs follow the model's inputs, outputs and losses: targets
     have the outputs' shapes and types, but one class index (int32) an example where a loss is sparse. `data`, a batch
     or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. `cut` is how the step cuts
-    the batch (`pesto.tf.pipelined`). InputError when the model is not compiled or not built.
+    the batch (`pesto.tf.pipelined`). Raise InputError when the model is not compiled or not built.
     """
     check_compiled(model)
     name = _name(model)
@@ -35,9 +35,23 @@ def keras_step(
         )
     given = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
     if is_keras_2(model):
-        return _train_function(model, cut), (tf.data.IteratorSpec(given),)
+        where = f"keras {model.name}"
+        if cut is not None:
+            raise InputError.build(
+                "a Keras 2 (tf_keras) model cannot be cut into micro-batches",
+                where=where,
+                remedy="build it in Keras 3, or plan its whole batch",
+            )
+        function = model.make_train_function()  # what `fit` calls with an iterator for each step
+        if not hasattr(function, "get_concrete_function"):
+            raise InputError.build(
+                f"its make_train_function returns a {type(function).__name__}, not a tf.function",
+                where=where,
+                remedy="record the step as it runs: with pesto.record(batch=32) as step: model.fit(x, y); "
+                "pesto.solve(step.graph, ...) plans it",
+            )
+        return function, (tf.data.IteratorSpec(given),)
     build_variables(model, given)
-
     train = model.train_step if cut is None else train_in_micro_batches(model, cut)
 
     @tf.autograph.experimental.do_not_convert
@@ -49,7 +63,7 @@ def keras_step(
 
 
 def check_compiled(model: Any) -> None:
-    """InputError for a model that is not compiled."""
+    """Raise InputError for a model that is not compiled."""
     if not getattr(model, "_is_compiled" if is_keras_2(model) else "compiled", False):
         raise InputError.build(
             f"keras {_name(model)}: the model is not compiled", remedy="call model.compile(optimizer, loss) first"
@@ -61,31 +75,8 @@ def _name(model: Any) -> str:
 
 
 def is_keras_2(model: Any) -> bool:
-    """Return whether a model is made of the classes of tf_keras."""
+    """Return True if a model is made of the classes of tf_keras."""
     return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__)
-
-
-def _train_function(model: Any, cut: Cut | None) -> Callable[..., Any]:
-    """Return what `fit` of a Keras 2 model calls with an iterator for each step."""
-    name = f"keras {model.name}"
-    if cut is not None:
-        raise InputError.build(
-            "a Keras 2 (tf_keras) model cannot be cut into micro-batches",
-            where=name,
-            remedy="build it in Keras 3, or plan its whole batch",
-        )
-    train = model.make_train_function()
-    if not hasattr(train, "get_concrete_function"):
-        raise InputError.build(
-            f"its make_train_function returns a {type(train).__name__}, not a tf.function",
-            where=name,
-            remedy=(
-                "record the step as "
-                "it runs: with pesto.record(batch=32) as step: model.fit(x, y); "
-                "pesto.solve(step.graph, ...) plans it"
-            ),
-        )
-    return train
 
 
 def _fitted_specs(model: Any, batch: int | None) -> Any:
@@ -106,8 +97,11 @@ def _fitted_specs(model: Any, batch: int | None) -> Any:
         raise InputError.build(
             f"keras {model.name}: {len(losses)} losses for {len(flat)} outputs", remedy="name one per output"
         )
-    targets = tf.nest.pack_sequence_as(outputs, [_target(o, one) for o, one in zip(flat, losses, strict=True)])
-    return inputs, targets
+    targets = []
+    for output, one in zip(flat, losses, strict=True):
+        text = one if isinstance(one, str) else getattr(one, "name", None) or getattr(one, "__name__", "")
+        targets.append(tf.TensorSpec(output.shape[:-1], tf.int32) if "sparse" in str(text).lower() else output)
+    return inputs, tf.nest.pack_sequence_as(outputs, targets)
 
 
 def build_variables(model: Any, data: Any) -> None:
@@ -155,10 +149,3 @@ def _like(model: Any, which: str, batch: int | None) -> Any:
     except AttributeError:  # a Sequential has no structure
         tensors = flat[0] if len(flat) == 1 else flat
     return tf.nest.map_structure(lambda t: tf.TensorSpec([batch, *t.shape[1:]], t.dtype), tensors)
-
-
-def _target(output: Any, loss: Any) -> Any:
-    name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", "")
-    if "sparse" in str(name).lower():
-        return tf.TensorSpec(output.shape[:-1], tf.int32)
-    return output

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import node_def_pb2
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.protobuf import saved_model_pb2
 
 from pesto.core.errors import InputError, PestoError
+from pesto.core.files.disk import is_confined
 from pesto.core.files.json import quoted, shown
 from pesto.core.graph import Graph, unique_name
 from pesto.core.source import EVERYTHING, Cut, file_source, saved_model_source
 from pesto.tf.importer.importer import build_graph
-from pesto.tf.nodes.batch_dimension import READ_ITERATOR
-from pesto.tf.nodes.branch_division import redirect_names, replace_branches
-from pesto.tf.nodes.captured import CapturedStep, capture_step
-from pesto.tf.nodes.fetches import checked_fetches
-from pesto.tf.nodes.inline_tracing import called_functions, retrace_inline
+from pesto.tf.nodes.captured import CapturedStep, capture_step, redirect_names, replace_branches
+from pesto.tf.nodes.graph_def_bytes import checked_fetches, graph_def_bytes
+from pesto.tf.nodes.inline import called_functions, retrace_inline
 from pesto.tf.nodes.needed_nodes import needed_names, producer, sinks
-from pesto.tf.nodes.ragged_inputs import refuse_ragged_arguments
-from pesto.tf.nodes.shape_inference import infer_shapes
+from pesto.tf.nodes.shape_inference import READ_ITERATOR, infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches
 from pesto.tf.placement_refusals import (
@@ -30,13 +31,22 @@ from pesto.tf.placement_refusals import (
     check_model,
     check_process,
     concrete_function_error,
+    refuse_ragged_arguments,
     xla_error,
 )
 from pesto.tf.private import handle_shape, jit_of, must_compile, step_label, variable_name
-from pesto.tf.sources.graphdefs import read_graph_def, saved_program
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.variables.divided_branches import divide_branches, divide_program
 
+EXTERNAL = frozenset(
+    {
+        "CacheDataset", "Copy", "CopyHost", "DebugIdentity", "DebugNanCount", "DebugNumericSummary",
+        "GenerateVocabRemapping", "ImmutableConst", "InitializeTableFromTextFile", "MatchingFiles", "ReadFile",
+        "RegisterDataset", "RegisterDatasetV2", "SnapshotChunkDataset", "SnapshotDataset", "SnapshotDatasetReader",
+        "SnapshotDatasetV2",
+    }
+)  # fmt: skip
+"""Stateless op types that access files or hosts as soon as shapes are inferred; stateful ones do not run then."""
 _RANKED = 64
 """Ops that nothing reads whose needs are counted, to name the greatest."""
 _LISTED = 5
@@ -48,17 +58,17 @@ _log = logging.getLogger("pesto")
 
 
 def from_v1(graph: Any, fetches: Iterable[Any], *, batch: int | None = None, source: str = "tf.Graph") -> Graph:
-    """The step that fetching `fetches` (tensors, ops, variables or their names) from a v1 `tf.Graph` runs."""
+    """Return the step that fetching `fetches` (tensors, ops, variables or their names) from a v1 `tf.Graph` runs."""
     return build_graph(capture_v1(graph, fetches, source=source), batch=batch)
 
 
 def from_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Graph:
-    """The step of a `tf.function`, a concrete function, or a plain function of tensors, called with `specs`."""
+    """Return the step of a `tf.function`, a concrete function, or a plain function of tensors, called with `specs`."""
     return build_graph(capture_function(fn, *specs, batch=batch, source=source), batch=batch)
 
 
 def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None) -> Graph:
-    """The train step (forward, loss, gradients, optimizer, metrics) of a compiled model of Keras 3 or 2 (tf_keras).
+    """Return the train step (forward, loss, gradients, optimizer, metrics) of a compiled Keras 3 or 2 (tf_keras) model.
 
     TensorFlow builds another graph when it knows the batch size. By default it does not, as for arrays or datasets
     with a last batch that is smaller; `batch` then only gives the sizes, and `pesto.apply` runs batches of up to that
@@ -75,20 +85,21 @@ def from_saved_model(folder: Path, signature: str | None = None, batch: int | No
 
 
 def from_graph_def_file(path: Path, fetches: Sequence[str] = (), batch: int | None = None) -> Graph:
-    """A `.pb` or `.pbtxt` GraphDef; without `fetches`, what leads to the one op that nothing reads."""
+    """Return the step of a `.pb` or `.pbtxt` GraphDef; without `fetches`, that of the one op that nothing reads."""
     return build_graph(capture_file(path, fetches), batch=batch)
 
 
 def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") -> CapturedStep:
-    """`from_v1` before it becomes a `Graph`. InputError for a fetch that the graph lacks."""
+    """Return `from_v1` before it becomes a `Graph`. Raise InputError for a fetch that the graph lacks."""
     names = checked_fetches(fetches, {op.name: len(op.outputs) for op in graph.get_operations()}, source)
     return capture_step(graph.as_graph_def(add_shapes=True), names, source)
 
 
 def capture_pieces(fn: Any, *specs: Any, batch: int | None, cut: Cut, source: str) -> CapturedStep:
-    """`capture_function` of a step that knows nothing of micro-batches, done with equal pieces of its batch.
+    """Return `capture_function` of a step that knows nothing of micro-batches, done with equal pieces of its batch.
 
-    UsageError for a step that is traced already; what `pesto.tf.pipelined` raises of one that cannot be done so.
+    Raise UsageError for a step that is traced already, and what `pesto.tf.pipelined` raises for one that cannot be done
+    so.
     """
     if hasattr(fn, "structured_outputs"):
         raise concrete_function_error(source)
@@ -101,10 +112,11 @@ def capture_pieces(fn: Any, *specs: Any, batch: int | None, cut: Cut, source: st
 
 
 def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> CapturedStep:
-    """`from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
+    """Return `from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
 
-    Nested functions become part of the one graph (`pesto.tf.nodes.inline_tracing`); where they cannot, their bodies
-    take the place of the calls. InputError when tracing fails, with the function's error, and for XLA compilation.
+    Nested functions become part of the one graph (`pesto.tf.nodes.inline`); where they cannot, their bodies
+    take the place of the calls. Raise InputError when tracing fails, with the function's error, and for XLA
+    compilation.
     """
     label = source or step_label(fn)
     if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):
@@ -115,7 +127,14 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
         raise xla_error(label)
     check_process()
     traceable = fn if hasattr(fn, "get_concrete_function") else tf.function(fn, autograph=True)
-    given = tf.nest.map_structure(lambda spec: _with_batch(spec, batch), list(specs))
+
+    def with_batch(spec: Any) -> Any:
+        if batch is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
+            return spec
+        first, *rest = spec.shape.as_list()
+        return tf.TensorSpec([batch if first is None else first, *rest], spec.dtype, spec.name)
+
+    given = tf.nest.map_structure(with_batch, list(specs))
     try:
         graph = traceable.get_concrete_function(*given).graph
     except PestoError:
@@ -137,20 +156,24 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
 
 
 def capture_func_graph(graph: Any, source: str) -> CapturedStep:
-    """A FuncGraph's outputs and side effects.
+    """Return the step of a FuncGraph's outputs and side effects.
 
     Captured variables become VarHandleOps that are shared under their own names, and iterators that only
-    IteratorGetNext reads IteratorV2s, as they are in a graph of a session.
-
-    InputError for ragged and sparse arguments.
+    IteratorGetNext reads IteratorV2s, as they are in a graph of a session. Raise InputError for ragged and sparse
+    arguments.
     """
     refuse_ragged_arguments(graph, source)
     values = {inner.op.name: outer for outer, inner in graph.captures}
     graph_def = graph.as_graph_def(add_shapes=True)
     taken: dict[str, int] = {}
     for node in graph_def.node:
-        if node.name in values and node.op == "Placeholder":
-            _as_variable(node, values[node.name], taken)
+        value = values.get(node.name) if node.op == "Placeholder" else None
+        known = handle_shape(value) if hasattr(value, "numpy") and value.dtype == tf.resource else None
+        if known is not None:
+            handle = _handle(node.name, "VarHandleOp", unique_name(variable_name(value) or node.name, taken))
+            handle.attr["dtype"].type = known[0]
+            handle.attr["shape"].shape.CopyFrom(known[1])
+            node.CopyFrom(handle)
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
@@ -159,18 +182,39 @@ def capture_func_graph(graph: Any, source: str) -> CapturedStep:
         replace_branches(graph_def, divided)
         names = redirect_names(names, divided)
     step = capture_step(graph_def, names, source, values)
-    _make_iterators(step.graph_def)
+    handles = (n for n in step.graph_def.node if n.op == "Placeholder" and n.attr["dtype"].type == RESOURCE)
+    readers: dict[str, list[Any]] = {node.name: [] for node in handles}
+    for node in step.graph_def.node:
+        for name in (producer(text.partition(":")[0]) for text in node.input):
+            if name in readers:
+                readers[name].append(node)
+    for node in step.graph_def.node:
+        reads = readers.get(node.name)
+        if reads and all(reader.op in READ_ITERATOR for reader in reads):
+            handle = _handle(node.name, "IteratorV2", node.name)
+            for name in ("output_types", "output_shapes"):
+                handle.attr[name].CopyFrom(reads[0].attr[name])
+            node.CopyFrom(handle)
     return replace(step, function=True, divisions=divided)
+
+
+def _handle(name: str, op: str, shared_name: str) -> Any:
+    handle = node_def_pb2.NodeDef(name=name, op=op)
+    handle.attr["shared_name"].s = shared_name.encode()
+    handle.attr["container"].s = b""
+    handle.attr["_output_shapes"].list.shape.add()
+    return handle
 
 
 def capture_keras(
     model: Any, batch: int | None, *, static: bool = False, data: Any = None, source: str | None = None,
     cut: Cut | None = None,
 ) -> CapturedStep:  # fmt: skip
-    """`from_keras` before it becomes a `Graph`. InputError for one that is not compiled, has no known inputs, or runs
-    by no plan (see `pesto.tf.placement_refusals`), UsageError for one that runs eagerly.
+    """Return `from_keras` before it becomes a `Graph`.
 
-    cut: how its train step cuts the batch, whose size is then fixed.
+    Raise InputError for one that is not compiled, has no known inputs, or runs by no plan (see
+    `pesto.tf.placement_refusals`), UsageError for one that runs eagerly. cut: how its train step cuts the batch, whose
+    size is then fixed.
     """
     label = source or f"keras {model.name}"
     check_model(model, label)
@@ -180,7 +224,7 @@ def capture_keras(
 
 
 def capture_saved_model(folder: Path, signature: str | None = None) -> CapturedStep:
-    """`from_saved_model` before it becomes a `Graph`. InputError when it does not load or lacks the signature.
+    """Return `from_saved_model` before it becomes a `Graph`. Raise InputError when it fails to load the signature.
 
     Of one that TensorFlow does not load, such as one of TensorFlow 0 or without its variables, the graph is read.
     """
@@ -203,7 +247,7 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> CapturedS
 
 
 def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
-    """The signature to plan: the wanted one, the only one, or the default one, with a warning of the others."""
+    """Return the signature to plan: the wanted one, the only one, or the default one, with a warning of the others."""
     default, listed = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY, ", ".join(map(shown, names))
     if not names:
         raise InputError.build("it has no signatures", where=where, remedy="save it with signatures=")
@@ -222,15 +266,15 @@ def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
 
 
 def capture_file(path: Path, fetches: Sequence[str] = ()) -> CapturedStep:
-    """`from_graph_def_file` before it becomes a `Graph`."""
+    """Return `from_graph_def_file` before it becomes a `Graph`."""
     return capture_graph_def(read_graph_def(path), fetches, file_source(shown(path.name)))
 
 
 def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> CapturedStep:
-    """A GraphDef of unknown origin; without `fetches`, what leads to the one op that nothing reads.
+    """Return the step of a GraphDef; without `fetches`, what leads to the one op that nothing reads.
 
-    With `EVERYTHING` to all of them. Branch ops are divided, but those that are fetched. InputError, which names them,
-    for several where none is fetched.
+    With `EVERYTHING` to all of them. Branch ops are divided, but those that are fetched. Raise InputError, which names
+    them, for several where none is fetched.
     """
     whole = infer_shapes(graph_def)
     if not fetches:
@@ -245,7 +289,7 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
 
 
 def check_sinks(graph_def: Any, source: str) -> None:
-    """InputError for several ops that nothing reads; names them with the greatest first, those of savers last."""
+    """Raise InputError for several ops that nothing reads; name them with the greatest first, those of savers last."""
     unread, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
     if len(unread) > 1:
         leads = {name: needed_names(by_name, [name]) for name in unread[:_RANKED]}
@@ -260,50 +304,56 @@ def check_sinks(graph_def: Any, source: str) -> None:
         )
 
 
-def _as_variable(node: Any, value: Any, taken: dict[str, int]) -> None:
-    """Turn the placeholder of a captured variable into its handle; `taken` counts the variables of each name so far."""
-    known = handle_shape(value) if value.dtype == tf.resource and hasattr(value, "numpy") else None
-    if known is None:
-        return
-    handle = node_def_pb2.NodeDef(name=node.name, op="VarHandleOp")
-    handle.attr["dtype"].type = known[0]
-    handle.attr["shape"].shape.CopyFrom(known[1])
-    handle.attr["shared_name"].s = unique_name(variable_name(value) or node.name, taken).encode()
-    handle.attr["container"].s = b""
-    handle.attr["_output_shapes"].list.shape.add()
-    node.CopyFrom(handle)
-
-
-def _make_iterators(graph_def: Any) -> None:
-    """Turn the placeholders of iterators whose batches the step reads into their handles."""
-    readers: dict[str, list[Any]] = {
-        node.name: [] for node in graph_def.node if (node.op == "Placeholder" and node.attr["dtype"].type == RESOURCE)
-    }
-    for node in graph_def.node:
-        for text in node.input:
-            name = producer(text.partition(":")[0])
-            if name in readers:
-                readers[name].append(node)
-    for node in graph_def.node:
-        reads = readers.get(node.name)
-        if reads and all(reader.op in READ_ITERATOR for reader in reads):
-            handle = node_def_pb2.NodeDef(name=node.name, op="IteratorV2")
-            for name in ("output_types", "output_shapes"):
-                handle.attr[name].CopyFrom(reads[0].attr[name])
-            handle.attr["shared_name"].s = node.name.encode()
-            handle.attr["container"].s = b""
-            handle.attr["_output_shapes"].list.shape.add()
-            node.CopyFrom(handle)
-
-
-def _with_batch(spec: Any, batch: int | None) -> Any:
-    if batch is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
-        return spec
-    first, *rest = spec.shape.as_list()
-    return tf.TensorSpec([batch if first is None else first, *rest], spec.dtype, spec.name)
-
-
 def describe_exception(error: BaseException) -> str:
-    """The type and last line of an exception, for a message."""
+    """Return the type and last line of an exception, for a message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {shown(lines[-1] if lines else '')}"
+
+
+def refuse_external_ops(graph_def: Any, where: str) -> None:
+    """Raise InputError for a graph, or a function in it, with an op that accesses files or hosts."""
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            if node.op in EXTERNAL:
+                raise InputError.build(
+                    f"the op {node.op} reads files or calls other hosts, which no job may",
+                    where=where,
+                    remedy="export the graph with a placeholder in its place",
+                )
+
+
+def saved_program(folder: Path) -> Any:
+    """Return the MetaGraphDef of a SavedModel that is served, or its only one; None where there is none."""
+    for name in ("saved_model.pb", "saved_model.pbtxt"):
+        model = saved_model_pb2.SavedModel()
+        try:
+            data = (folder / name).read_bytes()
+            programs = (text_format.Parse(data, model) if name.endswith("txt") else model.FromString(data)).meta_graphs
+        except (OSError, text_format.ParseError, DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+            continue
+        served = [program for program in programs if "serve" in program.meta_info_def.tags]
+        if served or len(programs) == 1:
+            return (served or programs)[0]
+    return None
+
+
+def read_graph_def(path: Path) -> Any:
+    """Return the GraphDef in a `.pb` or `.pbtxt` file. Raise what `graph_def_bytes` raises.
+
+    Raise InputError where parsing fails, and in a job for ops that read files (`refuse_external_ops`).
+    """
+    data, where = graph_def_bytes(path), shown(path)
+    graph_def = graph_pb2.GraphDef()
+    try:
+        if path.suffix == ".pbtxt":
+            text_format.Parse(data, graph_def)
+        else:
+            graph_def.ParseFromString(data)
+    except (text_format.ParseError, DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        kind = "a GraphDef in text" if path.suffix == ".pbtxt" else "a GraphDef"
+        raise InputError.build(f"not {kind}: {shown(error)}", where=where, remedy="export the graph again") from error
+    if not graph_def.node:
+        raise InputError.build("the graph has no ops", where=where, remedy="export the graph again")
+    if is_confined():
+        refuse_external_ops(graph_def, where)
+    return graph_def

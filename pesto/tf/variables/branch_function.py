@@ -5,8 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pesto.tf.nodes.inline import called_names, reachable_functions
-from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.nodes.inline import CALLS, called_names, reachable_functions
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import RESOURCE, Signatures
 from pesto.tf.private import op_def

@@ -15,7 +15,7 @@ from typing import Any
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.core.plans.graph_differences import PART
-from pesto.tf.nodes.branch_division import BranchDivision, copy_node, redirect_inputs, replace_branches
+from pesto.tf.nodes.captured import BranchDivision, copy_node, redirect_inputs, replace_branches
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes

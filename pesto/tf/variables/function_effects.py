@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pesto.tf.nodes.inline import called_names
-from pesto.tf.nodes.inline_tracing import CALLS
+from pesto.tf.nodes.inline import CALLS, called_names
 from pesto.tf.nodes.signatures import Signatures
 
 READS = frozenset(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.tf.nodes.branch_division import copy_node
+from pesto.tf.nodes.captured import copy_node
 from pesto.tf.variables.branch_function import BranchFunction, data_inputs, source_node
 from pesto.tf.variables.variable_parts import VariableParts
 

@@ -7,9 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.core.graph import Variable, unique_name
-from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.needed_nodes import Shape, StepNodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
-from pesto.tf.nodes.sizes import Shape
 
 _REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")
 NAMED = ("VarHandleOp", "VariableV2", "Variable")

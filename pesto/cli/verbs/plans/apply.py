@@ -128,7 +128,7 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
     load_tensorflow()
     from pesto.tf.enforce.apply_options import ApplyOptions
     from pesto.tf.enforce.rewrite import rewrite_with_report, serialized
-    from pesto.tf.sources.graphdefs import read_graph_def
+    from pesto.tf.sources.sources import read_graph_def
 
     options = ApplyOptions(devices=wanted.devices, order=wanted.order)
     done = rewrite_with_report(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pesto.tf.emulate.clocks import WallClock
-from pesto.tf.emulate.reservations import EmulatedWork, PendingInputs
+from pesto.tf.emulate.clocks import EmulatedWork, PendingInputs, WallClock
 
 LINK, OTHER = 9, 8
 

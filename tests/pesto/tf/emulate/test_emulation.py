@@ -31,11 +31,16 @@ tf = load_tensorflow()
 from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
 from pesto.tf.apply_placement.placement import place_trace  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
-from pesto.tf.emulate import emulation, executor_run  # noqa: E402
+from pesto.tf.emulate import emulation  # noqa: E402
 from pesto.tf.emulate.clocks import NominalClock, WallClock  # noqa: E402
-from pesto.tf.emulate.enforced_graph import EnforcedStep, PlannedStep, enforce_step, partition_step  # noqa: E402
-from pesto.tf.emulate.executor_run import execute  # noqa: E402
-from pesto.tf.emulate.partition_work import build_work  # noqa: E402
+from pesto.tf.emulate.emulation import execute  # noqa: E402
+from pesto.tf.emulate.enforced_graph import (  # noqa: E402
+    EnforcedStep,
+    PlannedStep,
+    build_work,
+    enforce_step,
+    partition_step,
+)
 from pesto.tf.enforce.edits import compute_edits, write_edits  # noqa: E402
 from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.nodes.shape_inference import copy_graph_def  # noqa: E402
@@ -258,7 +263,7 @@ def test_ctrl_c_ends_it_at_once(stage, laid: EnforcedStep, monkeypatch, clock: s
         raise KeyboardInterrupt
 
     monkeypatch.setattr(made, "pass_by", pass_by)
-    monkeypatch.setattr(executor_run, "wait", interrupted)
+    monkeypatch.setattr(emulation, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         execute(work, made, threads=64)
 

@@ -3,9 +3,8 @@
 import pytest
 
 from pesto.core.problem import TICK_S
-from pesto.tf.emulate.clocks import handover_ticks
+from pesto.tf.emulate.clocks import EmulatedWork, handover_ticks
 from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, PROBE_S, SHARE, WALL, EmulationOptions
-from pesto.tf.emulate.reservations import EmulatedWork
 from pesto.tf.tensorflow_start import load_tensorflow
 
 load_tensorflow()

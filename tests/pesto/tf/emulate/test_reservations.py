@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pesto.core.errors import VerificationError
 from pesto.core.simulator import simulate
+from pesto.tf.emulate.clocks import EmulatedWork, EventClock, Reservations
 from pesto.tf.emulate.emulate_options import REACHED
-from pesto.tf.emulate.reservations import EmulatedWork, EventClock, Reservations
 from solvers.instances.random import generate, random_order
 from solvers.problem import Problem
 

@@ -10,7 +10,7 @@ import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
 from pesto.tf.importer import branch_shapes, opcosts  # noqa: E402
-from pesto.tf.importer.function_keys import FunctionKeys  # noqa: E402
+from pesto.tf.importer.branch_shapes import FunctionKeys  # noqa: E402
 from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 

@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 from pesto.tf import private  # noqa: E402
 from pesto.tf.importer import importer, kernels  # noqa: E402
-from pesto.tf.nodes.colocation import number_groups  # noqa: E402
+from pesto.tf.nodes.v1_loops import number_groups  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 

@@ -9,11 +9,13 @@ from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.importer.size_remedies import ENSURED, REMEDIES  # noqa: E402
+from pesto.tf.importer.shapes import (  # noqa: E402
+    ENSURED,
+    REMEDIES,
+    known_nodes,
+)
 from pesto.tf.importer.size_rules import AT_MOST, GROWING  # noqa: E402
-from pesto.tf.nodes.captured import CapturedStep  # noqa: E402
-from pesto.tf.sources.feed_shapes import set_feed_shapes  # noqa: E402
+from pesto.tf.nodes.captured import CapturedStep, set_feed_shapes  # noqa: E402
 from tests.oracles.registered_op_calls import CALLS, stand_in  # noqa: E402
 from tests.oracles.registered_ops import (  # noqa: E402
     LIMIT,

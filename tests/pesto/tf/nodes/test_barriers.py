@@ -6,7 +6,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.enforce.edits import GraphEdits, apply_edits  # noqa: E402
-from pesto.tf.nodes.barriers import bypass_barriers, find_barriers, source_tensor  # noqa: E402
+from pesto.tf.nodes.captured import bypass_barriers, find_barriers, source_tensor  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 

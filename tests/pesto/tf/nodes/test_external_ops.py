@@ -9,7 +9,7 @@ from tensorflow.python.client import pywrap_tf_session
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import confine_to
-from pesto.tf.sources.graphdefs import EXTERNAL, read_graph_def
+from pesto.tf.sources.sources import EXTERNAL, read_graph_def
 
 TELLS = re.compile(r"file(name)?s?$|^path$|^debug_(urls|ops_spec)$|memory_region|shard_dir|^address$")
 

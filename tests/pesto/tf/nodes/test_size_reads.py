@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from pesto.tf.nodes.batch_dimension import count_size_reads
+from pesto.tf.nodes.shape_inference import count_size_reads
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import models  # noqa: E402
-from pesto.tf.optimize import grappler  # noqa: E402
+from pesto.tf import grappler, models  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 X = np.random.default_rng(0).standard_normal(1000).astype(np.float32)

@@ -19,7 +19,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.nodes.sizes import BoundedShape, KnownShape  # noqa: E402
+from pesto.tf.nodes.needed_nodes import BoundedShape, KnownShape  # noqa: E402
 from pesto.tf.partition.partition_run import run_parts  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402

@@ -13,9 +13,14 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.nodes.needed_nodes import producer  # noqa: E402
-from pesto.tf.partition import part_nodes  # noqa: E402
-from pesto.tf.partition.part_nodes import AHEAD, GAP, delayed_sends, levels  # noqa: E402
-from pesto.tf.partition.partitioned import partition  # noqa: E402
+from pesto.tf.partition import partitioned  # noqa: E402
+from pesto.tf.partition.partitioned import (  # noqa: E402
+    AHEAD,
+    GAP,
+    delayed_sends,
+    levels,
+    partition,
+)
 from pesto.tf.shaping.shaping import shape  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -81,7 +86,7 @@ def ancestors(before, part):
 def test_graphs_have_no_circle(long, monkeypatch):
     """Also where nearly all that is sent waits, the graph has an order."""
     captured, shaped, division = long
-    monkeypatch.setattr(part_nodes, "delayed_sends", lambda parts: delayed_sends(parts, gap=2, ahead=1))
+    monkeypatch.setattr(partitioned, "delayed_sends", lambda parts: delayed_sends(parts, gap=2, ahead=1))
     made = partition(captured.graph_def, shaped, division, captured.fetches)
     assert made.late >= len(delayed_sends(made.parts)) > 0
     given = {node.name: {producer(text) for text in node.input} for node in made.graph_def.node}

@@ -11,7 +11,7 @@ from pesto.core.graph import Graph
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
 from pesto.tf.importer.shapes import known_nodes
-from pesto.tf.nodes.sizes import KnownShape
+from pesto.tf.nodes.needed_nodes import KnownShape
 from pesto.tf.sources.sources import capture_file
 from pesto.tf.tensorflow_start import load_tensorflow
 

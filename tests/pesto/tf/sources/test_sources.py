@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.importer.importer import build_graph  # noqa: E402
-from pesto.tf.nodes.inline_tracing import has_calls, with_inline_calls  # noqa: E402
+from pesto.tf.nodes.inline import called_functions, with_inline_calls  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.verbs import api  # noqa: E402
 
@@ -130,7 +130,7 @@ def test_nested_functions_are_traced_flat_where_that_works() -> None:
         assert not tf.config.functions_run_eagerly()
     spec = tf.TensorSpec([4, 8])
     by_hand = tf.function(with_inline_calls(calling(module).python_function)).get_concrete_function(spec).graph
-    assert not has_calls(by_hand)
+    assert not called_functions(by_hand)
     expected = sources.from_function(calling(module), spec)
     assert build_graph(sources.capture_func_graph(by_hand, "x")).layout() == expected.layout()
 

@@ -15,8 +15,8 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.nodes.captured import set_feed_shapes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
-from pesto.tf.sources.feed_shapes import set_feed_shapes  # noqa: E402
 
 v1 = tf.compat.v1
 raw = tf.raw_ops

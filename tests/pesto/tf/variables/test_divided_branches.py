@@ -11,7 +11,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
 
-from pesto.tf.nodes.branch_division import redirect_names, replace_branches  # noqa: E402  # after the quiet load
+from pesto.tf.nodes.captured import redirect_names, replace_branches  # noqa: E402  # after the quiet load
 from pesto.tf.sources import sources  # noqa: E402
 from pesto.tf.variables.divided_branches import divide_branches  # noqa: E402
 from pesto.tf.variables.function_effects import BRANCHES  # noqa: E402
