@@ -13,7 +13,7 @@ from pesto.tf.variables.handles import captured_by_dataset, find_holders
 v1 = tf.compat.v1
 
 _CHECKS: list[tuple[str, Callable[[], bool]]] = []
-"""What each check is of, and the check."""
+"""The name that each check tests, and the check."""
 _REMEDY = "install tensorflow>=2.21,<2.22"
 _FUNCTIONS = "tf.function (transform, function_context, ConcreteFunction, resource handles)"
 

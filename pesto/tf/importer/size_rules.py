@@ -113,6 +113,12 @@ def apply_rule(rules: Mapping[str, Rule], op: OpSizes) -> Interval | None:
     return Interval(np.where(known >= 0, known, extents.low), np.where(known >= 0, known, extents.high))
 
 
+_NUMBERED_SEGMENTS = (
+    *(f"UnsortedSegment{how}" for how in ("Sum", "Max", "Min", "Prod")),
+    *(f"Segment{how}V2" for how in ("Sum", "Max", "Min", "Prod")),
+    *(f"SparseSegment{how}{end}" for how in ("Sum", "Mean", "SqrtN") for end in ("WithNumSegments", "Grad")),
+)
+"""Op types whose last argument is the number of segments."""
 BOUND_ATTRIBUTE = "_pesto_bound"
 """Attribute of the placeholder that stands for a function's argument: the upper bound that its shape has outside."""
 
@@ -122,52 +128,6 @@ EXACT: Mapping[str, Rule] = dict.fromkeys(
     lambda op: exactly([int((~np.isin(op.value(0), op.value(1))).sum())]),
 )
 """Sizes that hold whatever the data are."""
-
-
-def _unique(op: OpSizes) -> Interval:
-    """Unique along an axis: values as the input, counts as many as there are along the axis."""
-    shape = op.largest(0)
-    if op.output == 0:
-        return at_most(*shape)
-    axis = _or_none(op.value, 1)
-    along = None if axis is None or np.size(axis) == 0 else int(np.ravel(axis)[0])
-    return at_most(max(shape, default=1) if along is None else shape[along])
-
-
-def _stitch(op: OpSizes) -> Interval:
-    """Rows up to the largest index; where that is unknown, as many as there are indices, each being used once."""
-    half = op.arguments // 2
-    indices, data = op.largest(0), op.largest(half)
-    rows = sum(op.elements(at) for at in range(half))
-    limits = [n for n in (_or_none(op.most, at) for at in range(half)) if n is not None]
-    return at_most(min(rows, max(limits) + 1) if len(limits) == half else rows, *data[len(indices) :])
-
-
-def _selected_boxes(op: OpSizes) -> Interval:
-    boxes, most = op.largest(0)[0], _or_none(op.most, 2)
-    return at_most(boxes if most is None else min(boxes, max(most, 0)))
-
-
-def _decoded(op: OpSizes) -> Interval:
-    """Bound a CTC decoder's output by one label per time step of each sequence; inputs are [time, batch, classes]."""
-    inputs, paths = op.largest(0), op.attribute("top_paths") or 1
-    if op.output >= 2 * paths:
-        raise UnboundedError
-    labels = inputs[0] * inputs[1]
-    return at_most(labels, 2) if op.output < paths else at_most(labels)
-
-
-def _reserve_space(op: OpSizes) -> Interval:
-    """Bound the reserve space of batch normalization by one element.
-
-    On a CPU TensorFlow allocates none (oneDNN) or a scalar (Eigen). On a GPU it allocates a scalar, or in training what
-    cudnnGetBatchNormalizationTrainingExReserveSpaceSize returns (CudnnBatchNormAllocatorInOutput in its
-    fused_batch_norm_op.cc): 0 bytes where nothing is added to the output, as this op adds nothing, for float32,
-    float16 and bfloat16, NCHW and NHWC, spatial and spatial persistent mode (asked of cuDNN 9.19 on an H200).
-    """
-    if op.output != 5:
-        raise UnboundedError
-    return at_most(1)
 
 
 def _values_of(op: OpSizes, values: int) -> Interval:
@@ -187,133 +147,9 @@ def _values_of_both(first: int, second: int) -> Rule:
     return lambda op: _values_of(op, op.elements(first) + op.elements(second))
 
 
-def _sparse_split(op: OpSizes) -> Interval:
-    parts, indices = op.attribute("num_split"), op.largest(1)
-    if op.output >= 2 * parts:
-        raise UnboundedError
-    return at_most(*indices) if op.output < parts else at_most(*indices[:1])
-
-
-def _crossed(op: OpSizes) -> Interval:
-    """Bound all combinations, in a row, of a value from each input, as if all values were in one row."""
-    many = op.attribute("N")
-    counts = [op.elements(at) for at in range(many, 2 * many)]
-    shapes = [op.largest(3 * many + at) for at in range(len(op.node.attr["dense_types"].list.type))]
-    if op.output > 1 or any(len(shape) != 2 for shape in shapes):
-        raise UnboundedError
-    rows = math.prod(counts) if many else max((shape[0] for shape in shapes), default=0)
-    crossed = rows * math.prod(shape[1] for shape in shapes)
-    return at_most(crossed, 2) if op.output == 0 else at_most(crossed)
-
-
-def _filled_rows(op: OpSizes) -> Interval:
-    """A value more for each row without one."""
-    values = op.elements(1)
-    if op.output == 3:
-        return at_most(values)
-    shape = op.vector(2)
-    if not shape.high.size or not np.isfinite(shape.high[0]):
-        raise UnboundedError
-    rows = int(shape.high[0])
-    return at_most(rows) if op.output == 2 else _values_of(op, values + rows)
-
-
-def _filled_ragged_rows(op: OpSizes) -> Interval:
-    """Add one value for each empty row; output 2 marks these rows."""
-    values = op.elements(1)
-    if op.output == 3:
-        return at_most(values)
-    rows = op.most(2)
-    return at_most(rows if op.output == 2 else values + rows)
-
-
-def _gradient_rows(op: OpSizes) -> Interval:
-    gradient, indices = op.largest(0), op.largest(1)
-    return at_most(*indices, *(gradient[1:] if op.output == 0 else ()))
-
-
 def _segments(ids: int) -> Rule:
     """Make the rule of ops that give segments up to the largest id, where that is limited by the graph."""
     return lambda op: at_most(op.most(ids) + 1, *op.largest(0)[1:])
-
-
-def _range(op: OpSizes) -> Interval:
-    """Bound the number of steps; from 0 to a multiple of the step it is that multiple, whatever the step."""
-    start, limit, step = (op.values(at).over_all() for at in range(3))
-    times = op.factor(1, 2) if start.low == start.high == 0 else None
-    if times is not None and times.limited:
-        return interval(*(np.maximum(bound, 0).reshape(1) for bound in (times.over_all().low, times.over_all().high)))
-    if not (step.low > 0 or step.high < 0):
-        raise UnboundedError
-    ends = (limit.low - start.high, limit.high - start.low)
-    count = at_corners(lambda way, by: np.ceil(way / by), ends, (step.low, step.high))
-    return interval(np.maximum(count.low, 0).reshape(1), np.maximum(count.high, 0).reshape(1))
-
-
-def _ragged_range(op: OpSizes) -> Interval:
-    """A split more than there are rows; as many values as if each row were the longest."""
-    if op.output == 0:
-        return at_most(max(op.elements(at) for at in range(3)) + 1)
-    rows = max(_or_none(op.elements, at) or 0 for at in range(3))
-    longest = _range(op).sizes()
-    if longest is None:
-        raise UnboundedError
-    return at_most(rows * float(longest[0]))
-
-
-def _counts(op: OpSizes) -> Interval:
-    most, shape = op.most(1), _or_none(op.largest, 0)
-    return at_most(most) if op.node.op == "Bincount" or shape is None or len(shape) < 2 else at_most(shape[0], most)
-
-
-DATA_DEPENDENT: Mapping[str, Rule] = {
-    "DenseToDenseSetOperation": _values_of_both(0, 1),
-    "DenseToSparseSetOperation": _values_of_both(0, 2),
-    **dict.fromkeys(
-        ("SparseToSparseSetOperation", "SparseAdd", "SparseSparseMaximum", "SparseSparseMinimum"), _values_of_both(1, 4)
-    ),
-    **dict.fromkeys(
-        ("Unique", "UniqueWithCounts", "ListDiff", "SetDiff1D", "ComputeAccidentalHits"),
-        lambda op: at_most(op.elements(0)),
-    ),
-    **dict.fromkeys(("UniqueV2", "UniqueWithCountsV2"), _unique),
-    "Where": lambda op: at_most(op.elements(0), len(op.largest(0))),
-    "DynamicPartition": lambda op: at_most(op.elements(1), *op.largest(0)[len(op.largest(1)) :]),
-    **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitch),
-    **dict.fromkeys(
-        (*(f"NonMaxSuppression{v}" for v in ("", "V2", "V3", "V4", "V5")), "NonMaxSuppressionWithOverlaps"),
-        _selected_boxes,
-    ),
-    **dict.fromkeys(("CTCGreedyDecoder", "CTCBeamSearchDecoder"), _decoded),
-    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), lambda op: at_most(*op.largest(1), *op.largest(2))),
-    "FusedBatchNormV3": _reserve_space,
-    "SparseSplit": _sparse_split,
-    "SparseFillEmptyRows": _filled_rows,
-    **dict.fromkeys(("SparseSegmentSumGradV2", "SparseSegmentMeanGradV2", "SparseSegmentSqrtNGradV2"), _gradient_rows),
-    **dict.fromkeys(("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"), _segments(1)),
-    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _segments(2)),
-    "Range": _range,
-    "RaggedRange": _ragged_range,
-    **dict.fromkeys(("SparseCross", "SparseCrossV2", "SparseCrossHashed"), _crossed),
-    "RaggedFillEmptyRows": _filled_ragged_rows,
-    # Each distinct value of a row has a count: as many indices and counts as values.
-    "DenseCountSparseOutput": lambda op: _values_of(op, op.elements(0)),
-    **dict.fromkeys(
-        ("SparseSlice", "SparseCountSparseOutput", "RaggedCountSparseOutput"),
-        lambda op: _values_of(op, op.elements(1)),
-    ),
-    **dict.fromkeys(("Bincount", "DenseBincount"), _counts),
-}
-"""Extents of outputs whose size depends on the data."""
-
-
-def _sparse_product(op: OpSizes) -> Interval:
-    """Rows of the sparse factor, whose shape is input 2, by columns of the dense one; adjoint, the other dimension."""
-    sizes, dense = op.vector(2), op.largest(3)
-    if len(sizes.high) != 2 or len(dense) != 2:
-        raise UnboundedError
-    rows = float(sizes.high[int(op.node.attr["adjoint_a"].b)])
-    return at_most(rows, dense[int(not op.node.attr["adjoint_b"].b)])
 
 
 def _leading_sizes(*shapes: int) -> Rule:
@@ -328,6 +164,210 @@ def _leading_sizes(*shapes: int) -> Rule:
     return rule
 
 
+DATA_DEPENDENT: dict[str, Rule] = {
+    "DenseToDenseSetOperation": _values_of_both(0, 1),
+    "DenseToSparseSetOperation": _values_of_both(0, 2),
+    **dict.fromkeys(
+        ("SparseToSparseSetOperation", "SparseAdd", "SparseSparseMaximum", "SparseSparseMinimum"), _values_of_both(1, 4)
+    ),
+    **dict.fromkeys(
+        ("Unique", "UniqueWithCounts", "ListDiff", "SetDiff1D", "ComputeAccidentalHits"),
+        lambda op: at_most(op.elements(0)),
+    ),
+    "Where": lambda op: at_most(op.elements(0), len(op.largest(0))),
+    "DynamicPartition": lambda op: at_most(op.elements(1), *op.largest(0)[len(op.largest(1)) :]),
+    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), lambda op: at_most(*op.largest(1), *op.largest(2))),
+    **dict.fromkeys(("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"), _segments(1)),
+    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _segments(2)),
+    # Each distinct value of a row has a count: as many indices and counts as values.
+    "DenseCountSparseOutput": lambda op: _values_of(op, op.elements(0)),
+    **dict.fromkeys(
+        ("SparseSlice", "SparseCountSparseOutput", "RaggedCountSparseOutput"),
+        lambda op: _values_of(op, op.elements(1)),
+    ),
+}
+"""Extents of outputs whose size depends on the data."""
+
+
+FOLLOWING: dict[str, Rule] = {
+    "BroadcastGradientArgs": lambda op: at_most(*op.largest(0)[:1]),
+    # The operand's sizes: bounds of indices and updates that must agree may differ, which inference refuses.
+    "ScatterNd": lambda op: Interval(np.maximum(op.vector(2).low, 0), op.vector(2).high),
+    "StridedSlice": lambda op: strided_slice(op.node, op.extents(0), op.vector(1), op.vector(2), op.vector(3)),
+    # Over axes that are not known: at most all that there is.
+    **dict.fromkeys(
+        (
+            "Sum", "Mean", "Prod", "Max", "Min", "Any", "All", "EuclideanNorm", "MaxPoolV2", "MaxPoolGradGradV2",
+            "MirrorPadGrad",
+        ),
+        lambda op: at_most(*op.largest(0)),
+    ),
+    # As many elements of each string as its fixed length holds.
+    "DecodePaddedRaw": lambda op: at_most(
+        *op.largest(0), op.most(1) // tf.as_dtype(op.node.attr["out_type"].type).size
+    ),
+    "EditDistance": _leading_sizes(2, 5),
+    "SetSize": _leading_sizes(2),
+}  # fmt: skip
+"""Extents of what is made of such outputs, where TensorFlow infers none from their bounds."""
+
+
+def _rule(rules: dict[str, Rule], *op_types: str) -> Callable[[Rule], Rule]:
+    """Add the rule below to a table, under its op types; rules of one expression stand in the tables themselves."""
+
+    def register(rule: Rule) -> Rule:
+        rules.update(dict.fromkeys(op_types, rule))
+        return rule
+
+    return register
+
+
+@_rule(DATA_DEPENDENT, "UniqueV2", "UniqueWithCountsV2")
+def _unique(op: OpSizes) -> Interval:
+    """Unique along an axis: values as the input, counts as many as there are along the axis."""
+    shape = op.largest(0)
+    if op.output == 0:
+        return at_most(*shape)
+    axis = _or_none(op.value, 1)
+    along = None if axis is None or np.size(axis) == 0 else int(np.ravel(axis)[0])
+    return at_most(max(shape, default=1) if along is None else shape[along])
+
+
+@_rule(DATA_DEPENDENT, "DynamicStitch", "ParallelDynamicStitch")
+def _stitch(op: OpSizes) -> Interval:
+    """Rows up to the largest index; where that is unknown, as many as there are indices, each being used once."""
+    half = op.arguments // 2
+    indices, data = op.largest(0), op.largest(half)
+    rows = sum(op.elements(at) for at in range(half))
+    limits = [n for n in (_or_none(op.most, at) for at in range(half)) if n is not None]
+    return at_most(min(rows, max(limits) + 1) if len(limits) == half else rows, *data[len(indices) :])
+
+
+@_rule(
+    DATA_DEPENDENT, *(f"NonMaxSuppression{v}" for v in ("", "V2", "V3", "V4", "V5")), "NonMaxSuppressionWithOverlaps"
+)
+def _selected_boxes(op: OpSizes) -> Interval:
+    boxes, most = op.largest(0)[0], _or_none(op.most, 2)
+    return at_most(boxes if most is None else min(boxes, max(most, 0)))
+
+
+@_rule(DATA_DEPENDENT, "CTCGreedyDecoder", "CTCBeamSearchDecoder")
+def _decoded(op: OpSizes) -> Interval:
+    """Bound a CTC decoder's output by one label per time step of each sequence; inputs are [time, batch, classes]."""
+    inputs, paths = op.largest(0), op.attribute("top_paths") or 1
+    if op.output >= 2 * paths:
+        raise UnboundedError
+    labels = inputs[0] * inputs[1]
+    return at_most(labels, 2) if op.output < paths else at_most(labels)
+
+
+@_rule(DATA_DEPENDENT, "FusedBatchNormV3")
+def _reserve_space(op: OpSizes) -> Interval:
+    """Bound the reserve space of batch normalization by one element.
+
+    On a CPU TensorFlow allocates none (oneDNN) or a scalar (Eigen). On a GPU it allocates a scalar, or in training what
+    cudnnGetBatchNormalizationTrainingExReserveSpaceSize returns (CudnnBatchNormAllocatorInOutput in its
+    fused_batch_norm_op.cc): 0 bytes where nothing is added to the output, as this op adds nothing, for float32,
+    float16 and bfloat16, NCHW and NHWC, spatial and spatial persistent mode (asked of cuDNN 9.19 on an H200).
+    """
+    if op.output != 5:
+        raise UnboundedError
+    return at_most(1)
+
+
+@_rule(DATA_DEPENDENT, "SparseSplit")
+def _sparse_split(op: OpSizes) -> Interval:
+    parts, indices = op.attribute("num_split"), op.largest(1)
+    if op.output >= 2 * parts:
+        raise UnboundedError
+    return at_most(*indices) if op.output < parts else at_most(*indices[:1])
+
+
+@_rule(DATA_DEPENDENT, "SparseCross", "SparseCrossV2", "SparseCrossHashed")
+def _crossed(op: OpSizes) -> Interval:
+    """Bound all combinations, in a row, of a value from each input, as if all values were in one row."""
+    many = op.attribute("N")
+    counts = [op.elements(at) for at in range(many, 2 * many)]
+    shapes = [op.largest(3 * many + at) for at in range(len(op.node.attr["dense_types"].list.type))]
+    if op.output > 1 or any(len(shape) != 2 for shape in shapes):
+        raise UnboundedError
+    rows = math.prod(counts) if many else max((shape[0] for shape in shapes), default=0)
+    crossed = rows * math.prod(shape[1] for shape in shapes)
+    return at_most(crossed, 2) if op.output == 0 else at_most(crossed)
+
+
+@_rule(DATA_DEPENDENT, "SparseFillEmptyRows")
+def _filled_rows(op: OpSizes) -> Interval:
+    """A value more for each row without one."""
+    values = op.elements(1)
+    if op.output == 3:
+        return at_most(values)
+    shape = op.vector(2)
+    if not shape.high.size or not np.isfinite(shape.high[0]):
+        raise UnboundedError
+    rows = int(shape.high[0])
+    return at_most(rows) if op.output == 2 else _values_of(op, values + rows)
+
+
+@_rule(DATA_DEPENDENT, "RaggedFillEmptyRows")
+def _filled_ragged_rows(op: OpSizes) -> Interval:
+    """Add one value for each empty row; output 2 marks these rows."""
+    values = op.elements(1)
+    if op.output == 3:
+        return at_most(values)
+    rows = op.most(2)
+    return at_most(rows if op.output == 2 else values + rows)
+
+
+@_rule(DATA_DEPENDENT, "SparseSegmentSumGradV2", "SparseSegmentMeanGradV2", "SparseSegmentSqrtNGradV2")
+def _gradient_rows(op: OpSizes) -> Interval:
+    gradient, indices = op.largest(0), op.largest(1)
+    return at_most(*indices, *(gradient[1:] if op.output == 0 else ()))
+
+
+@_rule(DATA_DEPENDENT, "Range")
+def _range(op: OpSizes) -> Interval:
+    """Bound the number of steps; from 0 to a multiple of the step it is that multiple, whatever the step."""
+    start, limit, step = (op.values(at).over_all() for at in range(3))
+    times = op.factor(1, 2) if start.low == start.high == 0 else None
+    if times is not None and times.limited:
+        return interval(*(np.maximum(bound, 0).reshape(1) for bound in (times.over_all().low, times.over_all().high)))
+    if not (step.low > 0 or step.high < 0):
+        raise UnboundedError
+    ends = (limit.low - start.high, limit.high - start.low)
+    count = at_corners(lambda way, by: np.ceil(way / by), ends, (step.low, step.high))
+    return interval(np.maximum(count.low, 0).reshape(1), np.maximum(count.high, 0).reshape(1))
+
+
+@_rule(DATA_DEPENDENT, "RaggedRange")
+def _ragged_range(op: OpSizes) -> Interval:
+    """A split more than there are rows; as many values as if each row were the longest."""
+    if op.output == 0:
+        return at_most(max(op.elements(at) for at in range(3)) + 1)
+    rows = max(_or_none(op.elements, at) or 0 for at in range(3))
+    longest = _range(op).sizes()
+    if longest is None:
+        raise UnboundedError
+    return at_most(rows * float(longest[0]))
+
+
+@_rule(DATA_DEPENDENT, "Bincount", "DenseBincount")
+def _counts(op: OpSizes) -> Interval:
+    most, shape = op.most(1), _or_none(op.largest, 0)
+    return at_most(most) if op.node.op == "Bincount" or shape is None or len(shape) < 2 else at_most(shape[0], most)
+
+
+@_rule(FOLLOWING, "SparseTensorDenseMatMul")
+def _sparse_product(op: OpSizes) -> Interval:
+    """Rows of the sparse factor, whose shape is input 2, by columns of the dense one; adjoint, the other dimension."""
+    sizes, dense = op.vector(2), op.largest(3)
+    if len(sizes.high) != 2 or len(dense) != 2:
+        raise UnboundedError
+    rows = float(sizes.high[int(op.node.attr["adjoint_a"].b)])
+    return at_most(rows, dense[int(not op.node.attr["adjoint_b"].b)])
+
+
+@_rule(FOLLOWING, *_NUMBERED_SEGMENTS)
 def _numbered_segments(op: OpSizes) -> Interval:
     data, rest, number = op.extents(0), len(op.largest(1)), op.values(op.arguments - 1)
     if not number.limited or data.sizes() is None:
@@ -338,11 +378,13 @@ def _numbered_segments(op: OpSizes) -> Interval:
     )
 
 
+@_rule(FOLLOWING, "RandomPoissonV2", "RandomGamma")
 def _rates(op: OpSizes) -> Interval:
     sizes, rates = op.vector(0), op.extents(op.arguments - 1)
     return interval(np.concatenate([sizes.low, rates.low]), np.concatenate([sizes.high, rates.high]))
 
 
+@_rule(FOLLOWING, "Reshape")
 def _reshaped(op: OpSizes) -> Interval:
     """Every size is that of the operand; one that is -1 is what the others leave of the elements."""
     extents, sizes = op.input_extents(0), _or_none(op.vector, 1)
@@ -361,6 +403,7 @@ def _reshaped(op: OpSizes) -> Interval:
     return Interval(low, high)
 
 
+@_rule(FOLLOWING, "Slice")
 def _sliced(op: OpSizes) -> Interval:
     """Bound a slice of `size` elements from `begin`, or of all for -1; both lie within the tensor."""
     extents, begin, size = op.extents(0), op.values(1), op.values(2)
@@ -369,6 +412,7 @@ def _sliced(op: OpSizes) -> Interval:
     return Interval(low, np.where(size.low >= 0, np.minimum(size.high, rest.high), rest.high))
 
 
+@_rule(FOLLOWING, "Tile")
 def _tiled(op: OpSizes) -> Interval:
     extents, times = op.extents(0), op.vector(1)
     if len(times.low) != len(extents.low):
@@ -376,12 +420,14 @@ def _tiled(op: OpSizes) -> Interval:
     return at_corners(np.multiply, (extents.low, extents.high), (np.maximum(times.low, 0), np.maximum(times.high, 0)))
 
 
+@_rule(FOLLOWING, "Pad", "PadV2", "MirrorPad")
 def _padded(op: OpSizes) -> Interval:
     extents, by = op.extents(0), op.values(1)
     low, high = (bound.sum(axis=1) if bound.ndim == 2 else 2 * bound for bound in (by.low, by.high))
     return interval(extents.low + np.maximum(low, 0), extents.high + high)
 
 
+@_rule(FOLLOWING, "SplitV")
 def _split(op: OpSizes) -> Interval:
     """Along the axis what `size_splits` says, but at most all."""
     extents, sizes, at = op.extents(0), op.vector(1), int(op.value(2))
@@ -393,6 +439,7 @@ def _split(op: OpSizes) -> Interval:
     return Interval(low, high)
 
 
+@_rule(FOLLOWING, "TensorListStack")
 def _listed(op: OpSizes) -> Interval:
     """A dimension a list element; what an element has is inferred."""
     number = op.attribute("num_elements")
@@ -401,6 +448,7 @@ def _listed(op: OpSizes) -> Interval:
     return interval([number, *op.inferred[1:]], [number, *(n if n >= 0 else np.inf for n in op.inferred[1:])])
 
 
+@_rule(FOLLOWING, "Merge", "RefMerge")
 def _merged(op: OpSizes) -> Interval:
     """Take the larger of the branches of a v1 conditional."""
     shapes = [op.largest(at) for at in range(op.arguments)]
@@ -409,55 +457,16 @@ def _merged(op: OpSizes) -> Interval:
     return at_most(*(max(sizes) for sizes in zip(*shapes, strict=True)))
 
 
+@_rule(FOLLOWING, "Placeholder")
 def _bounded_argument(op: OpSizes) -> Interval:
     if BOUND_ATTRIBUTE not in op.node.attr:
         raise UnboundedError
     return at_most(*(d.size for d in op.node.attr[BOUND_ATTRIBUTE].shape.dim))
 
 
-FOLLOWING: Mapping[str, Rule] = {
-    "BroadcastGradientArgs": lambda op: at_most(*op.largest(0)[:1]),
-    **dict.fromkeys(
-        (
-            "UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "SegmentSumV2",
-            "SegmentProdV2", "SegmentMaxV2", "SegmentMinV2", "SparseSegmentSumWithNumSegments",
-            "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtNWithNumSegments", "SparseSegmentSumGrad",
-            "SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad",
-        ),
-        _numbered_segments,
-    ),
-    **dict.fromkeys(("RandomPoissonV2", "RandomGamma"), _rates),
-    "Reshape": _reshaped,
-    # The operand's sizes: bounds of indices and updates that must agree may differ, which inference refuses.
-    "ScatterNd": lambda op: Interval(np.maximum(op.vector(2).low, 0), op.vector(2).high),
-    "Slice": _sliced,
-    "StridedSlice": lambda op: strided_slice(op.node, op.extents(0), op.vector(1), op.vector(2), op.vector(3)),
-    # Over axes that are not known: at most all that there is.
-    **dict.fromkeys(
-        (
-            "Sum", "Mean", "Prod", "Max", "Min", "Any", "All", "EuclideanNorm", "MaxPoolV2", "MaxPoolGradGradV2",
-            "MirrorPadGrad",
-        ),
-        lambda op: at_most(*op.largest(0)),
-    ),
-    "SparseTensorDenseMatMul": _sparse_product,
-    # As many elements of each string as its fixed length holds.
-    "DecodePaddedRaw": lambda op: at_most(
-        *op.largest(0), op.most(1) // tf.as_dtype(op.node.attr["out_type"].type).size
-    ),
-    "EditDistance": _leading_sizes(2, 5),
-    "SetSize": _leading_sizes(2),
-    "Tile": _tiled,
-    **dict.fromkeys(("Pad", "PadV2", "MirrorPad"), _padded),
-    "SplitV": _split,
-    "TensorListStack": _listed,
-    **dict.fromkeys(("Merge", "RefMerge"), _merged),
-    "Placeholder": _bounded_argument,
-}  # fmt: skip
-"""Extents of what is made of such outputs, where TensorFlow infers none from their bounds."""
-
 AT_MOST: Mapping[str, Rule] = {**DATA_DEPENDENT, **FOLLOWING}
 """All rules for upper bounds."""
+
 
 GROWING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(

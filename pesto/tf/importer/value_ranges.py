@@ -34,6 +34,16 @@ _MOST = 64
 _NARROW = frozenset(t.as_datatype_enum for t in (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16))
 """Data types whose limits are worth planning for."""
 _FLOATS = frozenset(t.as_datatype_enum for t in (tf.float16, tf.bfloat16, tf.float32, tf.float64))
+_FIRST = slice(0, 1)
+_SAME = (
+    "Identity", "StopGradient", "Snapshot", "PreventGradient", "EnsureShape", "CheckNumerics", "Switch", "RefSwitch",
+    "RefIdentity", "Exit", "RefExit",
+)  # fmt: skip
+_FROM_FIRST = (
+    "DynamicPartition", "GatherNd", "Tile", "BroadcastTo", "ReverseV2", "MirrorPad", "Roll", "SplitV",
+    "RandomShuffle",
+)  # fmt: skip
+_BOX_OPS = ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,73 +239,6 @@ def _quotient(rounded: Callable[[Any], Any]) -> Rule:
     return rule
 
 
-def _floor_mod(op: Operands) -> Interval:
-    """Between 0 and the divisor; of what is less than the divisor already, itself."""
-    a, b = op.of(0), op.of(1)
-    step = 0 if op.dtype in _FLOATS else 1
-    low, high = np.where(b.low < 0, b.low + step, 0), np.where(b.high > 0, b.high - step, 0)
-    plain = (a.low >= 0) & (b.low > 0)
-    high = np.where(plain, np.minimum(high, a.high), high)
-    low = np.where(plain & (a.high < b.low), a.low, low)
-    return interval(low, high)
-
-
-def _truncated_mod(op: Operands) -> Interval:
-    """Bound a remainder with the sign of the dividend: nearer to 0 than dividend and divisor."""
-    a, b = op.of(0), op.of(1)
-    most = np.maximum(np.abs(b.low), np.abs(b.high)) - (0 if op.dtype in _FLOATS else 1)
-    low = np.where(a.low < 0, np.maximum(a.low, -most), 0)
-    return interval(low, np.where(a.high > 0, np.minimum(a.high, most), 0))
-
-
-def _absolute(op: Operands) -> Interval:
-    x = op.of(0)
-    spans = (x.low < 0) & (x.high > 0)
-    ends = np.abs(x.low), np.abs(x.high)
-    return interval(np.where(spans, 0, np.minimum(*ends)), np.maximum(*ends))
-
-
-def _power(op: Operands) -> Interval:
-    """Bound powers of whole numbers >= 1 with exponents >= 0."""
-    a, b = op.of(0), op.of(1)
-    if op.dtype in _FLOATS or not ((a.low >= 1).all() and (b.low >= 0).all()):
-        return UNKNOWN
-    with np.errstate(over="ignore"):
-        return interval(np.power(a.low, b.low), np.power(a.high, b.high))
-
-
-def _shifted(op: Operands) -> Interval:
-    a, b = op.of(0), op.of(1)
-    if not (b.low >= 0).all():
-        return UNKNOWN
-    return _between_corners(
-        (lambda x, y: np.floor(x / 2.0**y)) if op.node.op == "RightShift" else (lambda x, y: x * 2.0**y), a, b
-    )
-
-
-def _both_bits(op: Operands) -> Interval:
-    """At most each operand that is not negative."""
-    high = np.minimum(*(np.where(x.low >= 0, x.high, np.inf) for x in op.all_of()))
-    return interval(np.where(np.isfinite(high), 0, -np.inf), high)
-
-
-def _cast(op: Operands) -> Interval:
-    x = op.of(0)
-    if op.dtype == tf.bool.as_datatype_enum:
-        return interval(0, 1)
-    return x.each(np.trunc) if op.dtype not in _FLOATS and op.dtype_of(0) in _FLOATS else x
-
-
-def _selected(op: Operands) -> Interval:
-    a, b = op.of(1), op.of(2)
-    with suppress(UnboundedError):
-        for at in (1, 2):
-            op.each_of(at)  # raises where not both are known element by element
-        op.output_shape()
-        return interval(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
-    return union((a, b))
-
-
 def _over_all(at: int) -> Rule:
     """Make the rule of ops each element of whose output is one of input `at`."""
     return lambda op: op.of(at).over_all()
@@ -312,10 +255,15 @@ def _below_extent(at: int, *, reach: int = 0) -> Rule:
     return rule
 
 
-def _moved(data: slice, move: Callable[[Operands], Callable[[Sequence[Any]], Any]]) -> Rule:
+def _below_count(op: Operands, less: int = 1) -> Interval:
+    """Bound numbers of the elements of input 0, from 0."""
+    return interval(0, np.maximum(op.elements(0).high - less, 0))
+
+
+def _moved(data: slice, move: Callable[[Operands, Sequence[Any]], Any]) -> Rule:
     """Make the rule of an op that moves elements: as NumPy does it for the bounds, or one interval for all alike.
 
-    data: the inputs whose elements move. move: makes the function of the bounds of these inputs.
+    data: the inputs whose elements move. move: function of the op and of one bound of each of these inputs.
     """
 
     def rule(op: Operands) -> Interval:
@@ -323,45 +271,190 @@ def _moved(data: slice, move: Callable[[Operands], Callable[[Sequence[Any]], Any
         try:
             each = [op.each_of(at) for at in places]
             op.output_shape()
-            function = move(op)
+            return interval(move(op, [x.low for x in each]), move(op, [x.high for x in each]))
         except UnboundedError:
             return union([op.of(at) for at in places])
-        return interval(function([x.low for x in each]), function([x.high for x in each]))
 
     return rule
 
 
-def _concatenated(op: Operands) -> Callable[[Sequence[Any]], Any]:
-    axis = int(op.constant(0 if op.node.op == "Concat" else op.count - 1))
-    return lambda parts: np.concatenate(parts, axis=axis)
-
-
-def _reshaped(op: Operands) -> Callable[[Sequence[Any]], Any]:
-    shape = op.output_shape()
-    return lambda parts: np.reshape(parts[0], shape)
-
-
-def _transposed(op: Operands) -> Callable[[Sequence[Any]], Any]:
-    axes = op.constant(1)
-    return lambda parts: np.transpose(parts[0], axes)
-
-
-def _gathered(op: Operands) -> Callable[[Sequence[Any]], Any]:
+def _gathered(op: Operands, parts: Sequence[Any]) -> Any:
     at, axis = op.constant(1), int(op.constant(2)) if op.node.op == "GatherV2" else 0
     if "batch_dims" in op.node.attr and op.node.attr["batch_dims"].i:
         raise UnboundedError
-    return lambda parts: np.take(parts[0], at, axis=axis, mode="clip")
+    return np.take(parts[0], at, axis=axis, mode="clip")
 
 
-def _cut(op: Operands) -> Callable[[Sequence[Any]], Any]:
+def _cut(op: Operands, parts: Sequence[Any]) -> Any:
     begin, end = op.constant(1), op.constant(2)
-    if op.node.op == "Slice":
-        index = tuple(slice(b, None if n < 0 else b + n) for b, n in zip(begin.tolist(), end.tolist(), strict=True))
-    else:
-        index = slice_index(op.node, begin, end, op.constant(3))
-    return lambda parts: parts[0][index]
+    if op.node.op == "StridedSlice":
+        return parts[0][slice_index(op.node, begin, end, op.constant(3))]
+    bounds = zip(begin.tolist(), end.tolist(), strict=True)
+    return parts[0][tuple(slice(b, None if n < 0 else b + n) for b, n in bounds)]
 
 
+def _drawn(first: int) -> Rule:
+    """Make the rule of ops that draw from input `first` up to the next."""
+    return lambda op: interval(op.of(first).over_all().low, op.of(first + 1).over_all().high - 1)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_SAME, lambda op: op.of(0)),
+    "IdentityN": lambda op: op.of(op.output),
+    **dict.fromkeys(_FROM_FIRST, _over_all(0)),
+    **dict.fromkeys(
+        ("Reshape", "Squeeze", "ExpandDims"),
+        _moved(_FIRST, lambda op, parts: np.reshape(parts[0], op.output_shape())),
+    ),
+    "Pack": _moved(slice(None), lambda op, parts: np.stack(parts, axis=op.node.attr["axis"].i)),
+    "ConcatV2": _moved(
+        slice(None, -1), lambda op, parts: np.concatenate(parts, axis=int(op.constant(op.count - 1)))
+    ),
+    "Concat": _moved(slice(1, None), lambda op, parts: np.concatenate(parts, axis=int(op.constant(0)))),
+    "Transpose": _moved(_FIRST, lambda op, parts: np.transpose(parts[0], op.constant(1))),
+    **dict.fromkeys(("Gather", "GatherV2"), _moved(_FIRST, _gathered)),
+    **dict.fromkeys(("Slice", "StridedSlice"), _moved(_FIRST, _cut)),
+    "Unpack": _moved(_FIRST, lambda op, parts: np.take(parts[0], op.output, axis=op.node.attr["axis"].i)),
+    **dict.fromkeys(("Add", "AddV2", "AddN"), _rising(lambda *terms: sum(terms))),
+    "Sub": lambda op: interval(op.of(0).low - op.of(1).high, op.of(0).high - op.of(1).low),
+    "Mul": lambda op: _between_corners(np.multiply, op.of(0), op.of(1)),
+    "Maximum": _rising(np.maximum),
+    "Minimum": _rising(np.minimum),
+    "ClipByValue": _rising(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
+    "Neg": lambda op: interval(-op.of(0).high, -op.of(0).low),
+    "Square": lambda op: _absolute(op).each(np.square),
+    "Sign": _rising(np.sign),
+    "Relu": _rising(lambda x: np.maximum(x, 0)),
+    "Sqrt": lambda op: _rising(np.sqrt)(op) if (op.of(0).low >= 0).all() else UNKNOWN,
+    "Floor": _rising(np.floor),
+    "Ceil": _rising(np.ceil),
+    **dict.fromkeys(("Round", "Rint"), _rising(np.rint)),
+    "FloorDiv": _quotient(np.floor),
+    "TruncateDiv": _quotient(np.trunc),
+    **dict.fromkeys(("Div", "RealDiv"), _quotient(np.asarray)),
+    **dict.fromkeys(("Shape", "ShapeN"), lambda op: op.extents(op.output) or UNKNOWN),
+    "Size": lambda op: op.elements(0),
+    "Mean": lambda op: _widen_for_rounding(op, union((op.of(0), exactly(0)))),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _below_extent(0)),
+    "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op),
+    **dict.fromkeys(
+        ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"),
+        lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op, int(op.output == 1)),
+    ),
+    "TopKV2": lambda op: op.of(0).over_all() if op.output == 0 else _below_extent(0)(op),
+    **dict.fromkeys(("LowerBound", "UpperBound"), _below_extent(0, reach=1)),
+    "Bucketize": lambda op: interval(0, len(op.node.attr["boundaries"].list.f)),
+    "RandomUniformInt": _drawn(1),
+    "StatelessRandomUniformInt": _drawn(2),
+    "StatelessRandomUniformIntV2": _drawn(4),
+    "DenseBincount": lambda op: interval(0, op.elements(0).high) if (op.elements(2).high == 0).all() else UNKNOWN,
+    "OneHot": lambda op: union(op.all_of(2, 4)),
+    **dict.fromkeys(("Fill", "Split"), _over_all(1)),
+    "ZerosLike": lambda _: exactly(0),
+    "OnesLike": lambda _: exactly(1),
+    "Pad": lambda op: union((op.of(0), exactly(0))),
+    "PadV2": lambda op: union((op.of(0), op.of(2))),
+    "Merge": lambda op: interval(0, op.count - 1) if op.output else union(op.all_of()),
+    "DynamicStitch": lambda op: union(op.all_of(op.count // 2)),
+    "TensorScatterUpdate": lambda op: union((op.of(0), op.of(2))),
+    "StringLength": lambda _: interval(0, np.inf),
+    **dict.fromkeys(
+        (
+            "Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual", "LogicalAnd", "LogicalOr",
+            "LogicalNot", "Any", "All",
+        ),
+        lambda _: interval(0, 1),
+    ),
+}  # fmt: skip
+"""Op type -> rule from the intervals of the inputs to that of an output."""
+
+
+def _rule(*op_types: str) -> Callable[[Rule], Rule]:
+    """Add the rule below to `RULES` under its op types; rules of one expression stand in the table itself."""
+
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(op_types, rule))
+        return rule
+
+    return register
+
+
+@_rule("FloorMod")
+def _floor_mod(op: Operands) -> Interval:
+    """Between 0 and the divisor; of what is less than the divisor already, itself."""
+    a, b = op.of(0), op.of(1)
+    step = 0 if op.dtype in _FLOATS else 1
+    low, high = np.where(b.low < 0, b.low + step, 0), np.where(b.high > 0, b.high - step, 0)
+    plain = (a.low >= 0) & (b.low > 0)
+    high = np.where(plain, np.minimum(high, a.high), high)
+    low = np.where(plain & (a.high < b.low), a.low, low)
+    return interval(low, high)
+
+
+@_rule("Mod", "TruncateMod")
+def _truncated_mod(op: Operands) -> Interval:
+    """Bound a remainder with the sign of the dividend: nearer to 0 than dividend and divisor."""
+    a, b = op.of(0), op.of(1)
+    most = np.maximum(np.abs(b.low), np.abs(b.high)) - (0 if op.dtype in _FLOATS else 1)
+    low = np.where(a.low < 0, np.maximum(a.low, -most), 0)
+    return interval(low, np.where(a.high > 0, np.minimum(a.high, most), 0))
+
+
+@_rule("Abs")
+def _absolute(op: Operands) -> Interval:
+    x = op.of(0)
+    spans = (x.low < 0) & (x.high > 0)
+    ends = np.abs(x.low), np.abs(x.high)
+    return interval(np.where(spans, 0, np.minimum(*ends)), np.maximum(*ends))
+
+
+@_rule("Pow")
+def _power(op: Operands) -> Interval:
+    """Bound powers of whole numbers >= 1 with exponents >= 0."""
+    a, b = op.of(0), op.of(1)
+    if op.dtype in _FLOATS or not ((a.low >= 1).all() and (b.low >= 0).all()):
+        return UNKNOWN
+    with np.errstate(over="ignore"):
+        return interval(np.power(a.low, b.low), np.power(a.high, b.high))
+
+
+@_rule("LeftShift", "RightShift")
+def _shifted(op: Operands) -> Interval:
+    a, b = op.of(0), op.of(1)
+    if not (b.low >= 0).all():
+        return UNKNOWN
+    return _between_corners(
+        (lambda x, y: np.floor(x / 2.0**y)) if op.node.op == "RightShift" else (lambda x, y: x * 2.0**y), a, b
+    )
+
+
+@_rule("BitwiseAnd")
+def _both_bits(op: Operands) -> Interval:
+    """At most each operand that is not negative."""
+    high = np.minimum(*(np.where(x.low >= 0, x.high, np.inf) for x in op.all_of()))
+    return interval(np.where(np.isfinite(high), 0, -np.inf), high)
+
+
+@_rule("Cast")
+def _cast(op: Operands) -> Interval:
+    x = op.of(0)
+    if op.dtype == tf.bool.as_datatype_enum:
+        return interval(0, 1)
+    return x.each(np.trunc) if op.dtype not in _FLOATS and op.dtype_of(0) in _FLOATS else x
+
+
+@_rule("Select", "SelectV2")
+def _selected(op: Operands) -> Interval:
+    a, b = op.of(1), op.of(2)
+    with suppress(UnboundedError):
+        for at in (1, 2):
+            op.each_of(at)  # raises where not both are known element by element
+        op.output_shape()
+        return interval(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
+    return union((a, b))
+
+
+@_rule("Rank")
 def _rank(op: Operands) -> Interval:
     extents = op.extents(0)
     return UNKNOWN if extents is None else exactly(len(extents.low))
@@ -374,6 +467,7 @@ def _reduced(op: Operands, function: Callable[..., Any]) -> Interval:
     return each.each(lambda bound: function(bound, axis=axes, keepdims=op.node.attr["keep_dims"].b))
 
 
+@_rule("Sum")
 def _sum(op: Operands) -> Interval:
     with suppress(UnboundedError):
         return _widen_for_rounding(op, _reduced(op, np.sum))
@@ -390,6 +484,7 @@ def _widen_for_rounding(op: Operands, values: Interval) -> Interval:
     return interval(values.low - by * np.abs(values.low), values.high + by * np.abs(values.high))
 
 
+@_rule("Prod")
 def _prod(op: Operands) -> Interval:
     each, axes = op.each_of(0), op.constant(1)
     if each.low.ndim != 1 or not axes.size:
@@ -398,6 +493,7 @@ def _prod(op: Operands) -> Interval:
     return result.each(np.atleast_1d) if op.node.attr["keep_dims"].b else result
 
 
+@_rule("Max", "Min")
 def _extreme(op: Operands) -> Interval:
     """Bound the largest or least element; of an empty tensor, that is the end of the data type's range."""
     most = op.node.op == "Max"
@@ -409,12 +505,14 @@ def _extreme(op: Operands) -> Interval:
     return Interval(np.where(empty & most, -np.inf, x.low), np.where(empty & (not most), np.inf, x.high))
 
 
+@_rule("Cumsum")
 def _cumulated(op: Operands) -> Interval:
     x, extents = op.of(0).over_all(), op.extents(0)
     longest = np.inf if extents is None else max([*extents.high.tolist(), 1.0])
     return _widen_for_rounding(op, at_corners(np.multiply, (x.low, x.high), (0.0, longest)))
 
 
+@_rule("Range")
 def _range(op: Operands) -> Interval:
     start, limit, step = (x.over_all() for x in op.all_of())
     if step.low > 0:
@@ -424,6 +522,7 @@ def _range(op: Operands) -> Interval:
     return UNKNOWN
 
 
+@_rule(*_BOX_OPS)
 def _boxes(op: Operands) -> Interval:
     boxes, most = op.extents(0), op.of(2).over_all()
     last = {"NonMaxSuppressionV4": 1, "NonMaxSuppressionV5": 2}.get(op.node.op)
@@ -433,11 +532,7 @@ def _boxes(op: Operands) -> Interval:
     return interval(0, max(min(count, float(most.high)), 0.0) if op.output else max(count - 1, 0.0))
 
 
-def _drawn(first: int) -> Rule:
-    """Make the rule of ops that draw from input `first` up to the next."""
-    return lambda op: interval(op.of(first).over_all().low, op.of(first + 1).over_all().high - 1)
-
-
+@_rule("BroadcastArgs")
 def _broadcast_extents(op: Operands) -> Interval:
     one, other = op.each_of(0), op.each_of(1)
     rank = max(one.low.size, other.low.size)
@@ -450,108 +545,10 @@ def _broadcast_extents(op: Operands) -> Interval:
     return interval(low, np.maximum(a.high, b.high))
 
 
+@_rule("SparseReshape")
 def _sparse_shape(op: Operands) -> Interval:
     sizes, before = op.of(2), op.each_of(1)
     if op.output == 0:
         return UNKNOWN
     rest = np.floor(before.high.prod() / np.maximum(sizes.low, 1).prod())
     return interval(np.maximum(sizes.low, 0), np.where(sizes.low < 0, np.maximum(sizes.high, rest), sizes.high))
-
-
-def _below_count(op: Operands, less: int = 1) -> Interval:
-    """Bound numbers of the elements of input 0, from 0."""
-    return interval(0, np.maximum(op.elements(0).high - less, 0))
-
-
-_FIRST = slice(0, 1)
-_SAME = (
-    "Identity", "StopGradient", "Snapshot", "PreventGradient", "EnsureShape", "CheckNumerics", "Switch", "RefSwitch",
-    "RefIdentity", "Exit", "RefExit",
-)  # fmt: skip
-_FROM_FIRST = (
-    "DynamicPartition", "GatherNd", "Tile", "BroadcastTo", "ReverseV2", "MirrorPad", "Roll", "SplitV",
-    "RandomShuffle",
-)  # fmt: skip
-_BOX_OPS = ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5")
-
-RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_SAME, lambda op: op.of(0)),
-    "IdentityN": lambda op: op.of(op.output),
-    **dict.fromkeys(_FROM_FIRST, _over_all(0)),
-    **dict.fromkeys(("Reshape", "Squeeze", "ExpandDims"), _moved(_FIRST, _reshaped)),
-    "Pack": _moved(slice(None), lambda op: lambda parts: np.stack(parts, axis=op.node.attr["axis"].i)),
-    "ConcatV2": _moved(slice(None, -1), _concatenated),
-    "Concat": _moved(slice(1, None), _concatenated),
-    "Transpose": _moved(_FIRST, _transposed),
-    **dict.fromkeys(("Gather", "GatherV2"), _moved(_FIRST, _gathered)),
-    **dict.fromkeys(("Slice", "StridedSlice"), _moved(_FIRST, _cut)),
-    "Unpack": _moved(_FIRST, lambda op: lambda parts: np.take(parts[0], op.output, axis=op.node.attr["axis"].i)),
-    **dict.fromkeys(("Add", "AddV2", "AddN"), _rising(lambda *terms: sum(terms))),
-    "Sub": lambda op: interval(op.of(0).low - op.of(1).high, op.of(0).high - op.of(1).low),
-    "Mul": lambda op: _between_corners(np.multiply, op.of(0), op.of(1)),
-    "Maximum": _rising(np.maximum),
-    "Minimum": _rising(np.minimum),
-    "ClipByValue": _rising(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
-    "Neg": lambda op: interval(-op.of(0).high, -op.of(0).low),
-    "Abs": _absolute,
-    "Square": lambda op: _absolute(op).each(np.square),
-    "Sign": _rising(np.sign),
-    "Relu": _rising(lambda x: np.maximum(x, 0)),
-    "Sqrt": lambda op: _rising(np.sqrt)(op) if (op.of(0).low >= 0).all() else UNKNOWN,
-    "Floor": _rising(np.floor),
-    "Ceil": _rising(np.ceil),
-    **dict.fromkeys(("Round", "Rint"), _rising(np.rint)),
-    "Pow": _power,
-    **dict.fromkeys(("LeftShift", "RightShift"), _shifted),
-    "BitwiseAnd": _both_bits,
-    "FloorDiv": _quotient(np.floor),
-    "TruncateDiv": _quotient(np.trunc),
-    **dict.fromkeys(("Div", "RealDiv"), _quotient(np.asarray)),
-    "FloorMod": _floor_mod,
-    **dict.fromkeys(("Mod", "TruncateMod"), _truncated_mod),
-    "Cast": _cast,
-    **dict.fromkeys(("Select", "SelectV2"), _selected),
-    **dict.fromkeys(("Shape", "ShapeN"), lambda op: op.extents(op.output) or UNKNOWN),
-    "Size": lambda op: op.elements(0),
-    "Rank": _rank,
-    "Sum": _sum,
-    "Prod": _prod,
-    **dict.fromkeys(("Max", "Min"), _extreme),
-    "Mean": lambda op: _widen_for_rounding(op, union((op.of(0), exactly(0)))),
-    "Cumsum": _cumulated,
-    "Range": _range,
-    **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _below_extent(0)),
-    "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op),
-    **dict.fromkeys(
-        ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"),
-        lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op, int(op.output == 1)),
-    ),
-    "TopKV2": lambda op: op.of(0).over_all() if op.output == 0 else _below_extent(0)(op),
-    **dict.fromkeys(("LowerBound", "UpperBound"), _below_extent(0, reach=1)),
-    "Bucketize": lambda op: interval(0, len(op.node.attr["boundaries"].list.f)),
-    **dict.fromkeys(_BOX_OPS, _boxes),
-    "RandomUniformInt": _drawn(1),
-    "StatelessRandomUniformInt": _drawn(2),
-    "StatelessRandomUniformIntV2": _drawn(4),
-    "DenseBincount": lambda op: interval(0, op.elements(0).high) if (op.elements(2).high == 0).all() else UNKNOWN,
-    "OneHot": lambda op: union(op.all_of(2, 4)),
-    **dict.fromkeys(("Fill", "Split"), _over_all(1)),
-    "ZerosLike": lambda _: exactly(0),
-    "OnesLike": lambda _: exactly(1),
-    "BroadcastArgs": _broadcast_extents,
-    "Pad": lambda op: union((op.of(0), exactly(0))),
-    "PadV2": lambda op: union((op.of(0), op.of(2))),
-    "Merge": lambda op: interval(0, op.count - 1) if op.output else union(op.all_of()),
-    "SparseReshape": _sparse_shape,
-    "DynamicStitch": lambda op: union(op.all_of(op.count // 2)),
-    "TensorScatterUpdate": lambda op: union((op.of(0), op.of(2))),
-    "StringLength": lambda _: interval(0, np.inf),
-    **dict.fromkeys(
-        (
-            "Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual", "LogicalAnd", "LogicalOr",
-            "LogicalNot", "Any", "All",
-        ),
-        lambda _: interval(0, 1),
-    ),
-}  # fmt: skip
-"""Op type -> rule from the intervals of the inputs to that of an output."""
