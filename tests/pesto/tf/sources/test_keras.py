@@ -20,7 +20,6 @@ import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
-from pesto.tf.importer import shapes  # noqa: E402
 from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.nodes import shape_inference  # noqa: E402
 from pesto.tf.nodes.shape_inference import infer_shapes  # noqa: E402
@@ -207,10 +206,9 @@ def test_a_step_is_traced_once(built_so: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_shapes_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only axes to sum over stay open, their bound is all that is to be learnt."""
     passes = []
-    for module in (shape_inference, shapes):
-        monkeypatch.setattr(
-            module, "infer_shapes", lambda graph_def: passes.append(graph_def) or infer_shapes(graph_def)
-        )
+    monkeypatch.setattr(
+        shape_inference, "infer_shapes", lambda graph_def: passes.append(graph_def) or infer_shapes(graph_def)
+    )
     found = sources.from_keras(compiled("attention"), BATCH)
     assert len(passes) == 1
     axes = np.flatnonzero(found.type_of[found.tensor_op] == found.types.index("BroadcastGradientArgs"))
