@@ -167,7 +167,7 @@ def capture_func_graph(graph: Any, source: str) -> CapturedStep:
     graph_def = graph.as_graph_def(add_shapes=True)
     taken: dict[str, int] = {}
     for node in graph_def.node:
-        value = values.get(node.name) if node.op == "Placeholder" else None
+        value: Any = values.get(node.name) if node.op == "Placeholder" else None
         known = handle_shape(value) if hasattr(value, "numpy") and value.dtype == tf.resource else None
         if known is not None:
             handle = _handle(node.name, "VarHandleOp", unique_name(variable_name(value) or node.name, taken))

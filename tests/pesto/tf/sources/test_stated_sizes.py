@@ -8,7 +8,7 @@ import pytest
 
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
-from pesto.core.source import Source
+from pesto.core.source import Cut, Source, function_source, saved_model_source
 from pesto.inputs.load import load_graph
 from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -165,11 +165,14 @@ def program(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("function module:step", r"tf.range\(tf.minimum\(n, 100\)\); or give the largest .* \(shape range=N\)$"),
-        ("function module:step, 4 micro-batches", r"tf.range\(tf.minimum\(n, 100\)\)$"),
+        (
+            function_source("module:step", None, None),
+            r"tf.range\(tf.minimum\(n, 100\)\); or give the largest .* \(shape range=N\)$",
+        ),
+        (function_source("module:step", None, Cut(4)), r"tf.range\(tf.minimum\(n, 100\)\)$"),
         ("function step", r"tf.range\(tf.minimum\(n, 100\)\)$"),
         ("keras model", r"tf.range\(tf.minimum\(n, 100\)\)$"),
-        ("SavedModel there serving_default", r"- give the largest that it can have \(shape range=N\)$"),
+        (saved_model_source("there", "serving_default"), r"- give the largest that it can have \(shape range=N\)$"),
     ],
 )
 def test_a_shape_is_asked_for_where_one_can_be_given(source: str, says: str) -> None:
