@@ -38,9 +38,12 @@ v1 = tf.compat.v1
 
 from pesto.tf import grappler, models  # noqa: E402
 from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
-from pesto.tf.apply_placement.placement import StepPlacement, place_trace  # noqa: E402
+from pesto.tf.apply_placement.placement import (  # noqa: E402
+    StepPlacement,
+    place_trace,
+    trace_step,
+)
 from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
-from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
 from pesto.tf.enforce import context  # noqa: E402
 from pesto.tf.enforce import sessions as steps  # noqa: E402

@@ -15,7 +15,7 @@ from pesto.inputs.cluster_file import cluster_names, describe_cluster, load_clus
 from pesto.reporting.show.facts import clusters_object, models_object, solvers_object
 from pesto.reporting.show.input_pages import cluster_object, cluster_page
 from pesto.reporting.show.lines import align_rows, paragraph
-from pesto.tf.models.published_batches import GPUS
+from pesto.tf.models.counts import GPUS
 
 
 @click.command("models")

@@ -13,7 +13,7 @@ from pesto.core.quantities import duration, durations, percent, plural
 from pesto.inputs.cluster_file import cluster_names, load_cluster
 from pesto.planning.solving.trust import Trust
 from pesto.reporting.show.lines import align_rows, fact
-from pesto.tf.models.published_batches import PUBLISHED
+from pesto.tf.models.counts import PUBLISHED
 
 PLAN, SPLIT, PATTERN = "plan", "split", "pattern"
 """Kinds of artifacts."""

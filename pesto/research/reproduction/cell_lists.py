@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pesto.research.reproduction.cached_cells import PAPER, WorkCell
 from pesto.research.reproduction.work import pardnn_runs, solves, tofu_runs, toys
-from pesto.tf.models.published_batches import PUBLISHED
+from pesto.tf.models.counts import PUBLISHED
 
 TWO, PCIE, SIXTEEN = "v100x2-nvlink", "v100x2-pcie", "v100x16"
 COUNTED = ("transformer/6x16x2048", "rnnlm/2x2048", "nasnet/4x212", "nmt/2x1024")

@@ -3,7 +3,7 @@
 from pesto.reporting.show.lines import geometric, ms
 from pesto.research.reproduction.cell_lists import LARGE, RATIOS, SMALL, at, batches, sized
 from pesto.research.reproduction.grids import LACKS, PaperNumbers, Results, TextGrid, grid, plain, share
-from pesto.tf.models.published_batches import GPUS
+from pesto.tf.models.counts import GPUS
 
 SEVERAL = GPUS[1:]
 """Numbers of GPUs on which a model is divided."""

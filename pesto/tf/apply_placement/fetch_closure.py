@@ -1,4 +1,4 @@
-"""The ops that a fetch of a v1 graph needs, and the ops kept out of the chains because fetches run without them."""
+"""Ops that a fetch of a v1 graph needs, and ops that stay out of the chains because other fetches need them alone."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -6,14 +6,13 @@ from typing import Any
 
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
-from pesto.tf.apply_placement.branches import conditional_ops
-from pesto.tf.apply_placement.step_graph import StepTrace
+from pesto.tf.apply_placement.placement import StepTrace, conditional_ops
 from pesto.tf.nodes.unordered_ops import shared_ops
 from solvers.arrays import Bools, bools
 
 
 def ops_outside_chains(program: Any, trace: StepTrace) -> Bools:
-    """[n] ops that stay out of the chains of a step in a v1 program, a tf.Graph or flat GraphDef.
+    """Return [n] True for ops outside of the chains of a step in a v1 program, a tf.Graph or flat GraphDef.
 
     Other fetches need them without the step's rest (`pesto.tf.nodes.unordered_ops`), or they are in branches.
     """
@@ -23,7 +22,7 @@ def ops_outside_chains(program: Any, trace: StepTrace) -> Bools:
 _HARMLESS = frozenset((
     "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "VarIsInitializedOp",
 ))  # fmt: skip
-"""Stateful by their definition, but running them changes nothing."""
+"""Op types that are stateful by their definition, but change nothing."""
 _FEEDS = ("Placeholder", "PlaceholderV2")
 _UPDATES = re.compile(r"Apply|^Assign(Add|Sub)|^(Resource)?Scatter")
 _ASSIGNS = ("Assign", "AssignVariableOp")
@@ -37,36 +36,37 @@ _NO_VALUE = frozenset((
 
 
 def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    """Names of the ops that a run needs, without the chains' edges `added` (node -> the nodes that it waits for).
+    """Return the names of the ops that a run needs without the chains' edges `added` (node -> nodes it waits for).
 
-    `fed` are names of tensors. UsageError when the chains would make the run change state that it leaves alone, or
-    need a feed that it does not give: it fetches a part of the step.
+    fed: names of tensors. Raise UsageError for a fetch of a part of the step, where the chains would make the run
+    change state that it leaves alone, or need a feed that it does not give.
     """
     first = list(fetched)
     # The run without the chains' edges is what the program asked for; everything else that the full closure contains is
     # there only because of the order.
     own = _closure(first, fed, added)
-    dragged = [op for name, op in _closure(first, fed, {}).items() if name not in own and _changes(op)]
+    dragged = []
+    for name, op in _closure(first, fed, {}).items():
+        if name in own or op.type in _HARMLESS:
+            continue
+        if op.type in _FEEDS or op.op_def.is_stateful or any(a.is_ref for a in op.op_def.input_arg):
+            dragged.append(op)
     if dragged:
         raise UsageError.build(
             f"fetching {shown(first[0].name)} runs a part of the ordered step, and its order would run "
-            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state or "
-            "feeds too",
-            remedy=(
-                "fetch it together with the training op, or evaluate in a graph or session of its own "
-                "outside pesto.apply"
-            ),
+            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state or feeds too",
+            remedy="fetch it together with the training op, or evaluate in a graph or session of its own outside "
+            "pesto.apply",
         )
     return frozenset(own)
 
 
 def closure(ops: Iterable[Any]) -> frozenset[str]:
-    """Names of all ops that running `ops` would run, chains included."""
+    """Return the names of all ops that running `ops` would run, chains included."""
     return frozenset(_closure(list(ops), (), {}))
 
 
 def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return the ops that run, by name: a fed tensor needs no op, but a control input runs even where it is fed."""
     closure = {op.name: op for op in first}
     stack = list(first)
     while stack:
@@ -89,26 +89,22 @@ def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple
 def find_update(
     fetched: Iterable[Any], fed: Collection[str], variables: Collection[str], planned: Collection[str] = ()
 ) -> Any | None:
-    """An op of a run, not of `planned`, that updates one of `variables` by what it held; None when none does.
+    """Return an op of a run, not of `planned`, that updates one of `variables` by its own value; None without one.
 
-    `variables` and `planned` are names of ops. Initialisers and restores assign what they did not read.
+    variables, planned: names of ops.
     """
     for op in _closure(list(fetched), fed, {}).values():
         if op.name in planned or not (_UPDATES.search(op.type) or op.type in _ASSIGNS) or not len(op.inputs):
             continue
         # Initialisers and restores assign values that do not depend on the variable; training updates read what they
         # write.
-        variable = _source(op.inputs[0])
+        reference = op.inputs[0]
+        while reference.op.type in _PASSED:
+            reference = reference.op.inputs[0]
+        variable = reference.op
         if variable.name in variables and (op.type not in _ASSIGNS or _depends(op.inputs[1], variable, fed)):
             return op
     return None
-
-
-def _source(tensor: Any) -> Any:
-    """The op that makes a variable's handle or reference."""
-    while tensor.op.type in _PASSED:
-        tensor = tensor.op.inputs[0]
-    return tensor.op
 
 
 def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
@@ -123,12 +119,3 @@ def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
             seen.add(current.op.name)
             stack += current.op.inputs
     return False
-
-
-def _changes(op: Any) -> bool:
-    if op.type in _FEEDS:
-        return True
-    if op.type in _HARMLESS:
-        return False
-    definition = op.op_def
-    return bool(definition.is_stateful) or any(a.is_ref for a in definition.input_arg)

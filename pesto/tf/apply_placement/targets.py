@@ -12,17 +12,16 @@ from pesto.core.plans.plan import Plan
 Devices = Mapping[str, str] | str | None
 """None: by name (gpu:1 is /device:GPU:1). "cpu": the plan's k-th device is logical CPU k, but the one that reads the
 step's iterator comes first, as iterators are on CPU 0. Or a mapping by name."""
-
 _READS_ITERATOR = re.compile(r"(^|/)IteratorGetNext(Sync)?(_\d+)?$")
-
 _NAMED = re.compile(r"^(cpu|gpu):(\d+)$")
+_PARTS = ("job", "replica", "task", "device_type", "device_index")
 
 
 def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
-    """TensorFlow's name for each device of `plan`, in the plan's order.
+    """Return TensorFlow's name for each device of `plan`, in the plan's order.
 
-    UsageError for a mapping that lacks a device of the plan or a name that TensorFlow cannot read, and for devices
-    whose names say no number when there is no mapping.
+    Raise UsageError for a mapping that lacks a device of the plan or has a name that TensorFlow cannot read, and,
+    without a mapping, for devices whose names have no number.
     """
     names = list(dict.fromkeys(plan.lane_device))
     if isinstance(devices, Mapping):
@@ -36,7 +35,7 @@ def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
             raise UsageError.build(
                 f"devices: {quoted(strange[0])} is no device of the plan", remedy=f"it has {', '.join(names)}"
             )
-        return {n: _readable(devices[n]) for n in names}
+        return {n: _parse_target(devices[n]) for n in names}
     if devices == "cpu":
         # The device of the plan that reads the step's batch from an iterator; None where nothing does.
         reads = [i for i, name in enumerate(plan.names) if _READS_ITERATOR.search(name)]
@@ -47,47 +46,39 @@ def device_targets(plan: Plan, devices: Devices) -> dict[str, str]:
         raise UsageError.build(
             f"devices: {quoted(devices)} is not known", remedy="give 'cpu', 'gpu', or a mapping by device name"
         )
-    return {n: _by_name(n) for n in names}
+    targets = {}
+    for name in names:
+        match = _NAMED.match(name)
+        if not match:
+            raise UsageError.build(
+                f"the plan's device {shown(name)} does not say which of TensorFlow's it is",
+                remedy="give devices={name: device}",
+            )
+        targets[name] = f"/device:{match.group(1).upper()}:{match.group(2)}"
+    return targets
 
 
 def check_devices_exist(wanted: Mapping[str, str], available: Iterable[str]) -> None:
-    """InputError naming the first target that the program does not have."""
+    """Raise InputError with the first target that the program does not have."""
     have = [tf.DeviceSpec.from_string(name) for name in available]
     for name, target in wanted.items():
         if not any(covers(target, h) for h in have):
             listed = ", ".join(f"{h.device_type}:{h.device_index}" for h in have if h.device_type in ("CPU", "GPU"))
             raise InputError.build(
                 f"the plan's device {shown(name)} is {target}, which this program does not have (it has {listed})",
-                remedy=(
-                    "plan for the devices at hand, map them with devices={...}, or try devices='cpu' on logical CPUs"
-                ),
+                remedy="plan for the devices at hand, map them with devices={...}, or try devices='cpu' on logical "
+                "CPUs",
             )
 
 
 def covers(target: str, device: tf.DeviceSpec) -> bool:
     """Return True if `device` satisfies every part of the device name `target`."""
     want = tf.DeviceSpec.from_string(target)
-    pairs = (
-        (want.job, device.job),
-        (want.replica, device.replica),
-        (want.task, device.task),
-        (want.device_type, device.device_type),
-        (want.device_index, device.device_index),
-    )
-    return all(a is None or a == b for a, b in pairs)
+    parts = ((getattr(want, part), getattr(device, part)) for part in _PARTS)
+    return all(a is None or a == b for a, b in parts)
 
 
-def _by_name(name: str) -> str:
-    match = _NAMED.match(name)
-    if not match:
-        raise UsageError.build(
-            f"the plan's device {shown(name)} does not say which of TensorFlow's it is",
-            remedy="give devices={name: device}",
-        )
-    return f"/device:{match.group(1).upper()}:{match.group(2)}"
-
-
-def _readable(target: str) -> str:
+def _parse_target(target: str) -> str:
     try:
         spec = tf.DeviceSpec.from_string(target)
     except (ValueError, TypeError, AttributeError) as error:

@@ -18,9 +18,8 @@ from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import payloads
 from pesto.core.simulator import Timeline
-from pesto.tf.apply_placement.placement import FED, StepPlacement
+from pesto.tf.apply_placement.placement import FED, StepPlacement, StepTrace, trace_step
 from pesto.tf.apply_placement.relays import place_with_relays
-from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
 from pesto.tf.apply_placement.targets import device_targets
 from pesto.tf.emulate.clocks import EmulatedWork
 from pesto.tf.enforce.apply_options import ApplyOptions

@@ -9,13 +9,21 @@ from typing import Any
 import numpy as np
 
 from pesto.tf import private
-from pesto.tf.apply_placement.branches import MERGES, conditional_ops, reroute_branch_edges
-from pesto.tf.apply_placement.chain_places import ChainPlace, places_of
-from pesto.tf.apply_placement.placement import FED, ConstantCopy, SendRelay, StepPlacement
-from pesto.tf.apply_placement.step_graph import StepTrace
+from pesto.tf.apply_placement.placement import (
+    FED,
+    ChainPlace,
+    ConstantCopy,
+    SendRelay,
+    StepPlacement,
+    StepTrace,
+    conditional_ops,
+    places_of,
+    reroute_branch_edges,
+)
 from pesto.tf.nodes.captured import BranchDivision, bypass_barriers
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.v1_loops import MERGES
 from pesto.tf.session_config import MERGED
 
 

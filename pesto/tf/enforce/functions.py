@@ -15,9 +15,8 @@ from pesto.core.plans.plan import Plan
 from pesto.core.source import SAVED_MODEL
 from pesto.tf import placement_refusals, private
 from pesto.tf.apply_placement.fetch_closure import closure
-from pesto.tf.apply_placement.placement import StepPlacement
+from pesto.tf.apply_placement.placement import StepPlacement, StepTrace, trace_step
 from pesto.tf.apply_placement.relays import place_with_relays
-from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
 from pesto.tf.apply_placement.targets import check_devices_exist, device_targets
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import ApplyOptions, check_settings

@@ -15,12 +15,11 @@ import tensorflow as tf
 from pesto.core.errors import VerificationError
 from pesto.core.plans.orders import neighbours
 from pesto.core.quantities import plural
-from pesto.tf.apply_placement.branches import MERGES
-from pesto.tf.apply_placement.chain_places import places_of
-from pesto.tf.apply_placement.placement import CARRIED, FED, StepPlacement
-from pesto.tf.apply_placement.step_graph import Loop
+from pesto.tf.apply_placement.placement import FED, Loop, StepPlacement, places_of
 from pesto.tf.apply_placement.targets import covers
 from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.unordered_ops import CARRIED
+from pesto.tf.nodes.v1_loops import MERGES
 
 _NEXT = ("NextIteration", "RefNextIteration")
 

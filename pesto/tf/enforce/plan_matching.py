@@ -23,7 +23,7 @@ from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.private import TraceRequest
 from pesto.tf.sources.sources import capture_func_graph
-from pesto.tf.variables.function_effects import READS
+from pesto.tf.variables.variables import READS
 
 Change = Callable[[str, Any], Any]
 """Function from an argument's name and TensorSpec to another TensorSpec."""

@@ -19,9 +19,8 @@ from pesto.core.errors import MismatchError, UsageError, VerificationError
 from pesto.core.files.json import quoted, shown
 from pesto.core.plans.plan import Plan
 from pesto.tf.apply_placement.fetch_closure import ops_outside_chains
-from pesto.tf.apply_placement.placement import StepPlacement, refuse_older
+from pesto.tf.apply_placement.placement import StepPlacement, StepTrace, refuse_older, trace_step
 from pesto.tf.apply_placement.relays import count_sends, place_with_relays, small_constants
-from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
 from pesto.tf.apply_placement.targets import covers, device_targets
 from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.edits import GraphEdits, compute_edits, write_edits

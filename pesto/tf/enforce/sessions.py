@@ -13,9 +13,8 @@ from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.apply_placement.fetch_closure import closure, find_update, ops_needed, ops_outside_chains
-from pesto.tf.apply_placement.placement import FED
+from pesto.tf.apply_placement.placement import FED, StepTrace, trace_step
 from pesto.tf.apply_placement.relays import place_with_relays
-from pesto.tf.apply_placement.step_graph import StepTrace, trace_step
 from pesto.tf.apply_placement.targets import check_devices_exist, device_targets
 from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.edits import GraphEdits, apply_edits, compute_edits, merge_edits

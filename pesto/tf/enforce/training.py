@@ -13,8 +13,8 @@ from pesto.core.files.json import shown
 from pesto.tf.nodes.inline import CALLS, called_names
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.placement_refusals import EAGERLY, nested_function_error
-from pesto.tf.variables.function_effects import FLOW, READS, FunctionEffects, plain_effect
 from pesto.tf.variables.handles import find_holders
+from pesto.tf.variables.variables import FLOW, READS, FunctionEffects, plain_effect
 
 _DERIVING: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """FuncGraphs in which gradients of trainable variables are taken, or in one that is traced within them."""

@@ -16,8 +16,7 @@ from pesto.tf.nodes.inline import called_names, flatten_function
 from pesto.tf.nodes.needed_nodes import Shape, StepNodes, is_known, needed_names, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
-from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import Roots, resource_origins
+from pesto.tf.variables.variables import BRANCHES, Roots, resource_origins
 
 Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], StepNodes]
 _NAMES = ("_class", "container", "debug_name", "shared_name")

@@ -22,8 +22,7 @@ from pesto.tf.nodes.shape_inference import has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.nodes.unordered_ops import classify_loose
 from pesto.tf.variables.program_order import hazard_edges
-from pesto.tf.variables.uses import Touch, touches
-from pesto.tf.variables.variables import bytes_of, named_variables
+from pesto.tf.variables.variables import Touch, bytes_of, named_variables, touches
 from solvers.arrays import Ints
 
 _MAX_NAME = 4096

@@ -16,9 +16,7 @@ from pesto.tf.nodes.shape_inference import count_size_reads, has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.step_facts import ColocationTie, StepFacts, StepFeed
-from pesto.tf.variables.function_effects import FLOW
-from pesto.tf.variables.uses import touches
-from pesto.tf.variables.variables import resource_origins, value_bytes
+from pesto.tf.variables.variables import FLOW, resource_origins, touches, value_bytes
 
 STAND_IN = 32
 """Examples in a batch where none is given: whether a step is refused seldom depends on how many there are."""

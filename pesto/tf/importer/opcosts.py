@@ -22,8 +22,7 @@ from pesto.tf.nodes.needed_nodes import StepNodes, is_known
 from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.trip_counts import LOOPS, trip_count
-from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, resource_origins, value_bytes
+from pesto.tf.variables.variables import BRANCHES, Roots, bytes_of, declared_shape, resource_origins, value_bytes
 from solvers.arrays import Bools, Floats, Ints
 
 _COMPUTES_IN = ("T", "dtype", "Ta", "T1", "Tinput")

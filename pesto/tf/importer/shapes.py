@@ -24,8 +24,7 @@ from pesto.tf.nodes.signatures import TRAVELS_NOT
 from pesto.tf.nodes.trip_counts import LOOPS, scalar_constant
 from pesto.tf.nodes.v1_loops import outermost_loops
 from pesto.tf.placement_refusals import refuse_ragged_feeds
-from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import resource_origins
+from pesto.tf.variables.variables import BRANCHES, resource_origins
 
 _PASSES = frozenset(("Enter", "RefEnter", "Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge"))
 """Ops that hand on a queue or a table."""

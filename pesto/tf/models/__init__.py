@@ -24,107 +24,33 @@ class ModelFamily:
     name: str
     module: str
     variants: tuple[str, ...]
-    default: str
+
+    @property
+    def default(self) -> str:
+        """Name of the variant that is built unless another is named."""
+        return self.variants[0]
 
 
-FAMILIES: tuple[ModelFamily, ...] = (
-    ModelFamily(
-        name="rnnlm",
-        module="pesto.tf.models.rnnlm",
-        variants=("2x2048", "4x2048", "16x1024", "tiny"),
-        default="2x2048",
-    ),
-    ModelFamily(
-        name="nmt",
-        module="pesto.tf.models.nmt",
-        variants=("2x1024", "4x1024", "tiny"),
-        default="2x1024",
-    ),
-    ModelFamily(
-        name="transformer",
-        module="pesto.tf.models.transformer",
-        variants=("10x8x1024", "12x8x1024", "6x16x2048", "tiny"),
-        default="10x8x1024",
-    ),
-    ModelFamily(
-        name="nasnet",
-        module="pesto.tf.models.nasnet",
-        variants=("4x212", "6x148", "6x168", "tiny"),
-        default="4x212",
-    ),
-    ModelFamily(
-        name="word-rnn",
-        module="pesto.tf.models.word_rnn",
-        variants=("8x2048", "8x4096", "tiny"),
-        default="8x2048",
-    ),
-    ModelFamily(
-        name="char-crn",
-        module="pesto.tf.models.char_crn",
-        variants=("8x2048", "32x2048", "tiny"),
-        default="8x2048",
-    ),
-    ModelFamily(
-        name="wrn",
-        module="pesto.tf.models.wrn",
-        variants=("610x14", "304x28", "tiny"),
-        default="610x14",
-    ),
-    ModelFamily(
-        name="pardnn-transformer",
-        module="pesto.tf.models.pardnn_transformer",
-        variants=("24x5120", "48x8192", "tiny"),
-        default="24x5120",
-    ),
-    ModelFamily(
-        name="e3d",
-        module="pesto.tf.models.e3d",
-        variants=("320", "512", "tiny"),
-        default="320",
-    ),
-    ModelFamily(
-        name="tofu-rnn",
-        module="pesto.tf.models.tofu.tofu_rnn",
-        variants=(
-            "6x4096",
-            "6x6144",
-            "6x8192",
-            "8x4096",
-            "8x6144",
-            "8x8192",
-            "10x4096",
-            "10x6144",
-            "10x8192",
-            "4x8192",
-            "tiny",
-        ),
-        default="6x4096",
-    ),
-    ModelFamily(
-        name="tofu-wrn",
-        module="pesto.tf.models.tofu.tofu_wrn",
-        variants=(
-            "50x4",
-            "50x6",
-            "50x8",
-            "50x10",
-            "101x4",
-            "101x6",
-            "101x8",
-            "101x10",
-            "152x4",
-            "152x6",
-            "152x8",
-            "152x10",
-            "tiny",
-        ),
-        default="50x4",
-    ),
+FAMILIES: tuple[ModelFamily, ...] = tuple(
+    ModelFamily(name=name, module=f"pesto.tf.models.{name.replace('-', '_')}", variants=(*variants.split(), "tiny"))
+    for name, variants in (
+        ("rnnlm", "2x2048 4x2048 16x1024"),
+        ("nmt", "2x1024 4x1024"),
+        ("transformer", "10x8x1024 12x8x1024 6x16x2048"),
+        ("nasnet", "4x212 6x148 6x168"),
+        ("word-rnn", "8x2048 8x4096"),
+        ("char-crn", "8x2048 32x2048"),
+        ("wrn", "610x14 304x28"),
+        ("pardnn-transformer", "24x5120 48x8192"),
+        ("e3d", "320 512"),
+        ("tofu-rnn", "6x4096 6x6144 6x8192 8x4096 8x6144 8x8192 10x4096 10x6144 10x8192 4x8192"),
+        ("tofu-wrn", "50x4 50x6 50x8 50x10 101x4 101x6 101x8 101x10 152x4 152x6 152x8 152x10"),
+    )
 )
 
 
 def find(name: str, variant: str | None = None) -> tuple[ModelFamily, str]:
-    """The family `name` and its variant (the default if None); ValueError says what exists."""
+    """Return the family `name` and its variant (the default if None); raise ValueError for an unknown one."""
     named = {family.name: family for family in FAMILIES}
     if name not in named:
         raise ValueError(_unknown("model", name, tuple(named)))
@@ -136,7 +62,7 @@ def find(name: str, variant: str | None = None) -> tuple[ModelFamily, str]:
 
 
 def build(name: str, variant: str | None = None, batch: int | None = None) -> ModelStep:
-    """Build one training step; `batch` replaces the variant's batch size. ValueError for what does not exist."""
+    """Build one training step; `batch` replaces the variant's batch size. Raise ValueError for an unknown one."""
     family, chosen = find(name, variant)
     if batch is not None and batch < 1:
         raise ValueError(f"a batch holds at least one example, not {batch}")

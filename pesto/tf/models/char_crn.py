@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope, weight
-from pesto.tf.models.lstm import Stack, unroll_carried
+from pesto.tf.models.layers import Stack, dense, dropout, embedding, placeholders, scope, unroll_carried, weight
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
@@ -62,10 +61,14 @@ CONFIGS: dict[str, CharCrnConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
+    """Build one step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
-    feeds = _feeds(config)
+    shape = (config.batch, config.steps)
+    feeds = (
+        ModelFeed(name="letters", shape=(*shape, config.letters), dtype="int32", low=0, high=config.alphabet),
+        ModelFeed(name="targets", shape=shape, dtype="int32", low=0, high=config.vocabulary),
+    )
     with new_graph().as_default():
         letters, targets = placeholders(feeds)
         features = _highway(config, _convolved(config, letters))
@@ -77,14 +80,6 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         loss = _loss(config, outputs, targets)
         optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
-
-
-def _feeds(config: CharCrnConfig) -> tuple[ModelFeed, ...]:
-    shape = (config.batch, config.steps)
-    return (
-        ModelFeed(name="letters", shape=(*shape, config.letters), dtype="int32", low=0, high=config.alphabet),
-        ModelFeed(name="targets", shape=shape, dtype="int32", low=0, high=config.vocabulary),
-    )
 
 
 def _convolved(config: CharCrnConfig, letters: tf.Tensor) -> tf.Tensor:

@@ -10,11 +10,135 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.convolution import batch_norm, convolve, relu
-from pesto.tf.models.layers import dense, dropout, placeholders, scope
-from pesto.tf.models.nasnet_cells import NORMAL, REDUCTION, CellSite, cell
+from pesto.tf.models.layers import (
+    batch_norm,
+    channels,
+    convolve,
+    dense,
+    dropout,
+    halve,
+    placeholders,
+    relu,
+    scope,
+    separable,
+)
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph, step_counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOperation:
+    """One operation of a branch: its kind, its size, and which state it reads (0, 1: inputs; 2 + j: branch j)."""
+
+    kind: str
+    size: int = 1
+    source: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPattern:
+    """The branches of a cell in order, and the states that make up its output."""
+
+    branches: tuple[tuple[CellOperation, CellOperation], ...]
+    joined: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSite:
+    """Position of a cell: its scope, filters and stride, and the probability that drop path keeps an operation."""
+
+    path: str
+    filters: int
+    stride: int
+    keep: tf.Tensor
+
+    def inside(self, name: str) -> CellSite:
+        """Return the same site one scope further in."""
+        return replace(self, path=f"{self.path}/{name}")
+
+
+NORMAL = CellPattern(
+    branches=(
+        (CellOperation(kind="separable", size=5, source=0), CellOperation(kind="separable", size=3, source=1)),
+        (CellOperation(kind="separable", size=5, source=1), CellOperation(kind="separable", size=3, source=1)),
+        (CellOperation(kind="average", size=3, source=0), CellOperation(kind="identity", source=1)),
+        (CellOperation(kind="average", size=3, source=1), CellOperation(kind="average", size=3, source=1)),
+        (CellOperation(kind="separable", size=3, source=0), CellOperation(kind="identity", source=0)),
+    ),
+    joined=(1, 2, 3, 4, 5, 6),
+)
+REDUCTION = CellPattern(
+    branches=(
+        (CellOperation(kind="separable", size=5, source=0), CellOperation(kind="separable", size=7, source=1)),
+        (CellOperation(kind="max", size=3, source=0), CellOperation(kind="separable", size=7, source=1)),
+        (CellOperation(kind="average", size=3, source=0), CellOperation(kind="separable", size=5, source=1)),
+        (CellOperation(kind="identity", source=3), CellOperation(kind="average", size=3, source=2)),
+        (CellOperation(kind="separable", size=3, source=2), CellOperation(kind="max", size=3, source=0)),
+    ),
+    joined=(3, 4, 5, 6),
+)
+
+
+def cell(pattern: CellPattern, site: CellSite, now: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    """Return the cell's output from those of the last two cells."""
+    base = f"{site.path}/base"
+    # The output of the cell before last gets the shape of the last one's.
+    if before.shape[1] != now.shape[1]:
+        fitted = halve(f"{base}/before", relu(f"{base}/before", before), site.filters)
+    else:
+        fitted = before
+        if channels(before) != site.filters:
+            fitted = convolve(f"{base}/before", relu(f"{base}/before", before), site.filters, 1)
+            fitted = batch_norm(f"{base}/before/norm", fitted)
+    squeezed = convolve(f"{base}/now", relu(f"{base}/now", now), site.filters, 1)
+    states = [batch_norm(f"{base}/now/norm", squeezed), fitted]
+    for j, halves in enumerate(pattern.branches):
+        branch = site.inside(f"branch_{j}")
+        sides = [
+            _half(half, branch.inside(name), states[half.source])
+            for half, name in zip(halves, ("left", "right"), strict=True)
+        ]
+        with scope(branch.path):
+            states.append(tf.add(*sides))
+    height = int(states[-1].shape[1])
+    joined = [_reduced(f"{site.path}/output/{i}", states[i], site.filters, height) for i in pattern.joined]
+    with scope(f"{site.path}/output"):
+        return tf.concat(joined, axis=3)
+
+
+def _half(half: CellOperation, site: CellSite, x: tf.Tensor) -> tf.Tensor:
+    """One operation; only those that read the cell's inputs have a stride."""
+    stride = site.stride if half.source < 2 else 1
+    if half.kind == "identity":
+        if stride == 1 and channels(x) == site.filters:
+            return x
+        y = convolve(site.path, relu(site.path, x), site.filters, 1, stride=stride)
+        return batch_norm(f"{site.path}/norm", y)
+    if half.kind == "separable":
+        y = x
+        for i in range(2):
+            path = f"{site.path}/separable_{i}"
+            y = separable(path, relu(path, y), site.filters, half.size, stride if i == 0 else 1)
+            y = batch_norm(f"{path}/norm", y)
+    else:
+        pool = tf.nn.avg_pool2d if half.kind == "average" else tf.nn.max_pool2d
+        with scope(site.path):
+            y = pool(x, half.size, stride, "SAME")
+        if channels(y) != site.filters:
+            y = batch_norm(f"{site.path}/norm", convolve(site.path, y, site.filters, 1))
+    # Drop the operation for whole examples at random (`scheduled drop path`).
+    with scope(f"{site.path}/drop_path"):
+        chosen = tf.floor(site.keep + tf.random_uniform([int(y.shape[0]), 1, 1, 1]))
+        return y / site.keep * chosen
+
+
+def _reduced(path: str, x: tf.Tensor, filters: int, height: int) -> tf.Tensor:
+    """x with the height and the filters of the cell's other outputs."""
+    if int(x.shape[1]) != height:
+        return halve(path, x, filters)
+    if channels(x) == filters:
+        return x
+    return batch_norm(f"{path}/norm", convolve(path, x, filters, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +190,19 @@ CONFIGS: dict[str, NasnetConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of RMSProp on a batch of images."""
+    """Build one step of RMSProp on a batch of images."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
-    feeds = _feeds(config)
+    shape = (config.batch, config.image, config.image, 3)
+    feeds = (
+        ModelFeed(name="images", shape=shape, dtype="float32", low=-1.0, high=1.0),
+        ModelFeed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
+    )
     with new_graph().as_default():
         images, labels = placeholders(feeds)
         counter = step_counter()
-        progress = _progress(config, counter)
+        with scope("schedule"):
+            progress = tf.minimum(1.0, tf.cast(counter.read_value(), tf.float32) / config.training_steps)
         # The last output, and that before the last reduction.
         before, net = _stem(config, images, progress)
         middle, k = net, 0
@@ -89,24 +218,14 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
                 after = cell(REDUCTION if reduces else NORMAL, site, net, before)
                 # The cell after a reduction reads what that read, not its input, as in NASNet-A large.
                 before, net, k = (before if reduces else net), after, k + 1
-        loss = _loss(config, labels, _head(config, net), _auxiliary(config, middle))
+        net = relu("head", net)
+        with scope("head"):
+            pooled = dropout(tf.reduce_mean(net, axis=[1, 2]), config.dropout)
+        logits = dense("head/logits", pooled, config.classes, bias=True)
+        loss = _loss(config, labels, logits, _auxiliary(config, middle))
         optimizer = tf.train.RMSPropOptimizer(config.learning_rate, decay=0.9, momentum=0.9, epsilon=1.0)
         train = minimize(loss, optimizer, norm=config.norm, counter=counter)
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
-
-
-def _feeds(config: NasnetConfig) -> tuple[ModelFeed, ...]:
-    shape = (config.batch, config.image, config.image, 3)
-    return (
-        ModelFeed(name="images", shape=shape, dtype="float32", low=-1.0, high=1.0),
-        ModelFeed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
-    )
-
-
-def _progress(config: NasnetConfig, counter: tf.Variable) -> tf.Tensor:
-    """The share of the training that is done."""
-    with scope("schedule"):
-        return tf.minimum(1.0, tf.cast(counter.read_value(), tf.float32) / config.training_steps)
 
 
 def _keep(config: NasnetConfig, path: str, index: int, progress: tf.Tensor) -> tf.Tensor:
@@ -129,14 +248,6 @@ def _stem(config: NasnetConfig, images: tf.Tensor, progress: tf.Tensor) -> list[
         site = CellSite(path=path, filters=filters, stride=2, keep=_keep(config, path, k, progress))
         outputs = [outputs[1], cell(REDUCTION, site, outputs[1], outputs[0])]
     return outputs
-
-
-def _head(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:
-    """Logits [batch, classes]."""
-    net = relu("head", net)
-    with scope("head"):
-        pooled = dropout(tf.reduce_mean(net, axis=[1, 2]), config.dropout)
-    return dense("head/logits", pooled, config.classes, bias=True)
 
 
 def _auxiliary(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:

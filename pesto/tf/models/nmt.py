@@ -12,8 +12,19 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, embedding, placeholders, scope, weight
-from pesto.tf.models.lstm import Lstm, State, advance, lstm, unroll_masked, zero_state
+from pesto.tf.models.layers import (
+    Lstm,
+    State,
+    advance,
+    dense,
+    embedding,
+    lstm,
+    placeholders,
+    scope,
+    unroll_masked,
+    weight,
+    zero_state,
+)
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
@@ -45,36 +56,27 @@ def memorise(path: str, outputs: Sequence[tf.Tensor], mask: tf.Tensor, initializ
     keys = dense(f"{path}/memory", flat, hidden, bias=False, initializer=initializer)
     query_kernel = weight(f"{path}/query/kernel", [hidden, hidden], initializer)
     offset = weight(f"{path}/query/bias", [hidden], tf.zeros_initializer())
-    direction = _unit(path, hidden, initializer)
+    # The score's weight vector: a learnt length times a direction normalised to one.
+    vector = weight(f"{path}/score/direction", [hidden], initializer)
+    length = weight(f"{path}/score/length", [], tf.constant_initializer(math.sqrt(1.0 / hidden)))
+    with scope(f"{path}/score"):
+        direction = length * vector * tf.rsqrt(tf.reduce_sum(tf.square(vector)))
     with scope(path):
         keys = tf.reshape(keys, [batch, -1, hidden])
     return AttentionMemory(
-        path=path,
-        values=values,
-        keys=keys,
-        padding=padding,
-        query_kernel=query_kernel,
-        direction=direction,
+        path=path, values=values, keys=keys, padding=padding, query_kernel=query_kernel, direction=direction,
         offset=offset,
-    )
+    )  # fmt: skip
 
 
 def attend(memory: AttentionMemory, t: int, query: tf.Tensor) -> tf.Tensor:
-    """The context [batch, hidden] for the query [batch, hidden] of step t."""
+    """Return the context [batch, hidden] for the query [batch, hidden] of step t."""
     with scope(f"{memory.path}/step_{t}"):
         projected = tf.expand_dims(tf.matmul(query, memory.query_kernel), 1)
         hidden = tf.tanh(memory.keys + projected + memory.offset)
         score = tf.reduce_sum(memory.direction * hidden, axis=2) + memory.padding
         share = tf.expand_dims(tf.nn.softmax(score), 1)
         return tf.squeeze(tf.matmul(share, memory.values), axis=1)
-
-
-def _unit(path: str, hidden: int, initializer: object) -> tf.Tensor:
-    """The score's weight vector: a learnt length times a direction normalised to one."""
-    vector = weight(f"{path}/score/direction", [hidden], initializer)
-    length = weight(f"{path}/score/length", [], tf.constant_initializer(math.sqrt(1.0 / hidden)))
-    with scope(f"{path}/score"):
-        return length * vector * tf.rsqrt(tf.reduce_sum(tf.square(vector)))
 
 
 RESIDUAL_FROM = 2  # the first layer with a residual connection, in encoder and decoder
@@ -113,10 +115,13 @@ CONFIGS: dict[str, NmtConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of stochastic gradient descent on a batch of sentence pairs, with a full softmax."""
+    """Build one step of stochastic gradient descent on a batch of sentence pairs, with a full softmax."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
-    feeds = _feeds(config)
+    ids = ModelFeed(name="source", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.vocabulary)
+    length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.steps + 1)
+    targets = (replace(ids, name="target_in"), replace(ids, name="target_out"), replace(length, name="target_length"))
+    feeds = (ids, length, *targets)
     with new_graph().as_default():
         source, source_length, target_in, target_out, target_length = placeholders(feeds)
         memory, states = _encoder(config, source, source_length)

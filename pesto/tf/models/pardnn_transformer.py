@@ -18,6 +18,6 @@ CONFIGS: dict[str, TransformerConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of Adam on a batch of sentence pairs."""
+    """Build one step of Adam on a batch of sentence pairs."""
     config = CONFIGS[variant]
     return construct(replace(config, batch=batch or config.batch))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope
-from pesto.tf.models.lstm import Stack, unroll_carried
+from pesto.tf.models.layers import Stack, dense, dropout, embedding, placeholders, scope, unroll_carried
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
@@ -36,7 +35,7 @@ CONFIGS: dict[str, RnnlmConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
+    """Build one step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
     shape = (config.steps, config.batch)
@@ -45,22 +44,16 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
     )
     with new_graph().as_default():
         words, targets = placeholders(feeds)
-        outputs, carried = _layers(config, words)
+        uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
+        looked_up = embedding("embedding", words, (config.vocabulary, config.hidden), uniform)
+        with scope("embedding"):
+            inputs = tf.unstack(looked_up)
+        rates = {"rate": config.dropout, "first_rate": config.dropout}
+        stack = Stack(layers=config.layers, hidden=config.hidden, initializer=uniform, **rates)
+        outputs, carried = unroll_carried(stack, inputs)
         loss = _loss(config, outputs, targets)
         optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
-
-
-def _layers(config: RnnlmConfig, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Operation]]:
-    """Outputs [batch, hidden] of the last layer by step, and the ops that carry the states to the next batch."""
-    uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
-    table = (config.vocabulary, config.hidden)
-    looked_up = embedding("embedding", words, table, uniform)
-    with scope("embedding"):
-        outputs = tf.unstack(looked_up)
-    rates = {"rate": config.dropout, "first_rate": config.dropout}
-    stack = Stack(layers=config.layers, hidden=config.hidden, initializer=uniform, **rates)
-    return unroll_carried(stack, outputs)
 
 
 def _loss(config: RnnlmConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:

@@ -25,13 +25,13 @@ class ModelFeed:
     high: float
 
     def draw(self, rng: np.random.Generator) -> NDArray[Any]:
-        """An array of this shape and type; integers for an integer type."""
+        """Return a random array of this shape and type; integers for an integer type."""
         if np.issubdtype(np.dtype(self.dtype), np.integer):
             return rng.integers(int(self.low), int(self.high), self.shape, dtype=self.dtype)
         return rng.uniform(self.low, self.high, self.shape).astype(self.dtype)
 
     def values(self) -> FeedValues:
-        """The range for people, whose whole numbers include the last."""
+        """Return the range for messages, where whole numbers include the last."""
         whole = bool(np.issubdtype(np.dtype(self.dtype), np.integer))
         return FeedValues(
             name=self.name, shape=self.shape, dtype=self.dtype, low=self.low, high=self.high - whole, whole=whole,
@@ -54,7 +54,7 @@ class ModelStep:
     feeds: tuple[ModelFeed, ...]
 
     def feed(self, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """A random valid batch, by tensor name."""
+        """Return a random valid batch, by tensor name."""
         return {f"{feed.name}:0": feed.draw(rng) for feed in self.feeds}
 
     @property

@@ -60,13 +60,13 @@ CONFIGS: dict[str, TransformerConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of Adam on a batch of sentence pairs."""
+    """Build one step of Adam on a batch of sentence pairs."""
     config = CONFIGS[variant]
     return construct(replace(config, batch=batch or config.batch))
 
 
 def construct(config: TransformerConfig) -> ModelStep:
-    """The step of `config`."""
+    """Build the step of `config`."""
     ids = ModelFeed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
     length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
     feeds = ids, length, replace(ids, name="target"), replace(length, name="target_length")
@@ -84,7 +84,11 @@ def construct(config: TransformerConfig) -> ModelStep:
         output = _decoder(config, target, memory, padding)
         loss = _loss(config, output, target, target_length)
         counter = step_counter()
-        optimizer = tf.train.AdamOptimizer(_noam(config, counter), beta1=0.9, beta2=0.98, epsilon=1e-9)
+        # Linear warm-up, then decay with the square root of the step (Vaswani et al. 2017, section 5.3).
+        with scope("learning_rate"):
+            done = tf.cast(counter.read_value(), tf.float32) + 1.0
+            rate = config.hidden**-0.5 * tf.minimum(tf.rsqrt(done), done * config.warmup**-1.5)
+        optimizer = tf.train.AdamOptimizer(rate, beta1=0.9, beta2=0.98, epsilon=1e-9)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True, counter=counter)], feeds)
 
 
@@ -96,7 +100,8 @@ def _decoder(config: TransformerConfig, target: tf.Tensor, memory: tf.Tensor, pa
     x = _embed(config, "decoder/embedding", shifted)
     for k in range(config.layers):
         x = _self_attention(config, f"decoder/layer_{k}/attention", x, causal)
-        x = _cross_attention(config, f"decoder/layer_{k}/cross_attention", (x, memory), padding)
+        path = f"decoder/layer_{k}/cross_attention"
+        x = _residual(config, path, x, _attention(config, path, (layer_norm(f"{path}/norm", x), memory), padding))
         x = _feed_forward(config, f"decoder/layer_{k}/feed_forward", x)
     return layer_norm("decoder/norm", x)
 
@@ -118,14 +123,6 @@ def _embed(config: TransformerConfig, path: str, ids: tf.Tensor) -> tf.Tensor:
 def _self_attention(config: TransformerConfig, path: str, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     y = layer_norm(f"{path}/norm", x)
     return _residual(config, path, x, _attention(config, path, (y, y), bias))
-
-
-def _cross_attention(
-    config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor
-) -> tf.Tensor:
-    x, memory = inputs
-    y = layer_norm(f"{path}/norm", x)
-    return _residual(config, path, x, _attention(config, path, (y, memory), bias))
 
 
 def _feed_forward(config: TransformerConfig, path: str, x: tf.Tensor) -> tf.Tensor:
@@ -191,10 +188,3 @@ def _loss(config: TransformerConfig, output: tf.Tensor, target: tf.Tensor, lengt
     with scope("loss"):
         counted = tf.reshape(tf.sequence_mask(length, config.length, tf.float32), [-1])
         return tf.reduce_sum(entropy * counted) / tf.reduce_sum(counted)
-
-
-def _noam(config: TransformerConfig, counter: tf.Variable) -> tf.Tensor:
-    """Linear warm-up, then decay with the square root of the step (Vaswani et al. 2017, section 5.3)."""
-    with scope("learning_rate"):
-        done = tf.cast(counter.read_value(), tf.float32) + 1.0
-        return config.hidden**-0.5 * tf.minimum(tf.rsqrt(done), done * config.warmup**-1.5)

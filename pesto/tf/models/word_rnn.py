@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, embedding, placeholders, scope
-from pesto.tf.models.lstm import Stack, unroll_carried
+from pesto.tf.models.layers import Stack, dense, embedding, placeholders, scope, unroll_carried
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
@@ -34,10 +33,13 @@ CONFIGS: dict[str, WordRnnConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of Adam on a batch of `steps` words, from the state the last one left."""
+    """Build one step of Adam on a batch of `steps` words, from the state the last one left."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
-    feeds = tuple(_feed(config, name) for name in ("words", "targets"))
+    shape = (config.batch, config.steps)
+    feeds = tuple(
+        ModelFeed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
+    )
     with new_graph().as_default():
         words, targets = placeholders(feeds)
         looked_up = embedding("embedding", words, (config.vocabulary, config.hidden))
@@ -47,10 +49,6 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         loss = _loss(config, outputs, targets)
         optimizer = tf.train.AdamOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True), *carried], feeds)
-
-
-def _feed(config: WordRnnConfig, name: str) -> ModelFeed:
-    return ModelFeed(name=name, shape=(config.batch, config.steps), dtype="int32", low=0, high=config.vocabulary)
 
 
 def _loss(config: WordRnnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:

@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.convolution import channels, convolve, follow, norm_variables, relu
-from pesto.tf.models.layers import dense, dropout, placeholders, scope
-from pesto.tf.models.optimizers import Nesterov
+from pesto.tf.models.layers import channels, convolve, dense, dropout, follow, norm_variables, placeholders, relu, scope
 from pesto.tf.models.step import ModelFeed, ModelStep
-from pesto.tf.models.update_step import finish, minimize, new_graph
+from pesto.tf.models.update_step import Nesterov, finish, minimize, new_graph
 
 GROUPS = 3
 NORM_DECAY = 0.9  # of the moving averages of batch normalisation
@@ -45,13 +43,13 @@ CONFIGS: dict[str, WrnConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of Nesterov's momentum on a batch of images."""
+    """Build one step of Nesterov's momentum on a batch of images."""
     config = CONFIGS[variant]
     return construct(replace(config, batch=batch or config.batch))
 
 
 def construct(config: WrnConfig) -> ModelStep:
-    """The step of any configuration."""
+    """Build the step of any configuration."""
     images = (config.batch, config.image, config.image, 3)
     feeds = (
         ModelFeed(name="images", shape=images, dtype="float32", low=-1.0, high=1.0),
@@ -85,7 +83,7 @@ def _unit(config: WrnConfig, k: int, x: tf.Tensor) -> tf.Tensor:
 
 
 def batch_norm(path: str, x: tf.Tensor) -> tf.Tensor:
-    """Batch normalisation (Ioffe and Szegedy 2015) from elementary ops; the moving averages join the update ops."""
+    """Apply batch normalisation (Ioffe and Szegedy 2015) of elementary ops; moving averages join the update ops."""
     scale, offset, moving = norm_variables(path, channels(x))
     with scope(path):
         moments = tf.nn.moments(x, [0, 1, 2])

@@ -26,8 +26,7 @@ from pesto.tf.nodes.shape_inference import READ_ITERATOR
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.trip_counts import LOOPS
 from pesto.tf.private import op_def
-from pesto.tf.variables.function_effects import BRANCHES
-from pesto.tf.variables.variables import Roots, declared_shape, resource_origins
+from pesto.tf.variables.variables import BRANCHES, Roots, declared_shape, resource_origins
 from solvers.arrays import bools, ints
 
 MOST = 64

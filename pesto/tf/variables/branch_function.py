@@ -1,39 +1,44 @@
-"""Analysis of one function of an `If`: nodes that change or read variables, and their dependencies."""
+"""Analysis of the functions of an `If`: variables that must stay together, and the functions of the parts."""
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+
+from pesto.tf.nodes.captured import copy_node
 from pesto.tf.nodes.inline import CALLS, called_names, reachable_functions
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import RESOURCE, Signatures
 from pesto.tf.private import op_def
-from pesto.tf.variables.function_effects import FLOW, READS, FunctionEffects
+from pesto.tf.variables.variables import FLOW, READS, FunctionEffects
 
 SMALL = 64
 """Elements of a tensor up to which it costs little to send or to make it twice."""
 Sizes = Sequence[int | None]
-"""Elements of each argument of an `If`, of a variable those that it holds; None where they are not known."""
+"""Elements of each argument of an `If` (of a variable, of its value); None where they are not known."""
 _TOGETHER = "IdentityN"
 
 
 class UndividableError(Exception):
-    """A branch has something of which it is not known that it may be divided."""
+    """A branch has an op that may not be divided as far as is known."""
 
 
 def source_node(text: str) -> str:
-    """The node or argument that an input of a function's node names."""
+    """Return the node or argument that an input of a function's node names."""
     return text.removeprefix("^").partition(":")[0]
 
 
 def data_inputs(node: Any) -> list[str]:
-    """Return the inputs of a node without those that it only waits for."""
+    """Return the inputs of a node without its control inputs."""
     return [text for text in node.input if text[0] != "^"]
 
 
 def elements_of(node: Any, text: str) -> int | None:
-    """Return the elements of a tensor, of a variable those that it holds; None where they are not known."""
+    """Return the elements of a tensor (of a variable, of its value); None where they are not known."""
     if node.op == "VarHandleOp":
         shape = node.attr["shape"].shape
     else:
@@ -48,7 +53,7 @@ def elements_of(node: Any, text: str) -> int | None:
 
 
 def output_number(text: str, node: Any, signatures: Signatures) -> int:
-    """Return the number of the output that a tensor is called by in a function (node:output:k)."""
+    """Return the output number of a tensor that a function names node:output:k."""
     _, output, k = text.split(":")
     return signatures.output_offset(node, output) + int(k)
 
@@ -60,9 +65,9 @@ class BranchFunction:
     function: Any
     signatures: Signatures
     nodes: Mapping[str, Any]
-    """Nodes by name, in topological order; without ops that only pass several tensors on."""
+    """Nodes by name, in topological order, without IdentityN."""
     results: tuple[str, ...]
-    """The tensors that the function returns."""
+    """Tensors that the function returns."""
     slot: Mapping[str, int]
     """Argument -> its number."""
     held: Mapping[str, frozenset[int]]
@@ -77,7 +82,7 @@ class BranchFunction:
     """Op -> two of the large tensors that it is computed from, or all if there are fewer."""
 
     def cone(self, roots: Iterable[str], without: Container[str] = ()) -> set[str]:
-        """All nodes whose values the nodes `roots` need, and themselves; none behind those `without`."""
+        """Return the nodes whose values the nodes `roots` need, and themselves; none behind those `without`."""
         inside = {root for root in roots if root in self.nodes and root not in without}
         stack = list(inside)
         while stack:
@@ -96,24 +101,24 @@ class BranchFunction:
         return self.signatures.output_types(node)[output_number(text, node, self.signatures)]
 
     def shape(self, text: str) -> Any:
-        """Return the TensorShapeProto of what a node makes."""
+        """Return the TensorShapeProto of a node's output."""
         node = self.nodes[source_node(text)]
         return node.attr["_output_shapes"].list.shape[output_number(text, node, self.signatures)]
 
     def elements(self, text: str) -> int | None:
-        """Return the elements of what a node makes; None where they are not known."""
+        """Return the number of elements of a node's output; None where it is not known."""
         node = self.nodes[source_node(text)]
         return elements_of(node, f"{node.name}:{output_number(text, node, self.signatures)}")
 
     def before(self, name: str) -> Iterator[str]:
-        """The changes of variables that a node waits for, the nearest ones; itself if it is one."""
+        """Yield the nearest changes of variables that a node waits for; itself if it is one."""
         seen, stack = {name}, [name]
         while stack:
-            at = stack.pop()
-            if at in self.effects:
-                yield at
+            current = stack.pop()
+            if current in self.effects:
+                yield current
                 continue
-            for other in map(source_node, self.nodes[at].input):
+            for other in map(source_node, self.nodes[current].input):
                 if other in self.nodes and other not in seen:
                     seen.add(other)
                     stack.append(other)
@@ -122,10 +127,10 @@ class BranchFunction:
 def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionEffects) -> BranchFunction:
     """Analyse the nodes of a function; `slots` are the numbers of its arguments, of which some may be one tensor.
 
-    UndividableError for state other than that of variables, and for what gives variables away.
+    Raise UndividableError for state other than that of variables, and for ops that return a variable's handle.
     """
     slot = dict(zip((a.name for a in function.signature.input_arg), slots, strict=True))
-    nodes, results = _ordered(*_without_passes(function))
+    nodes, results = _without_passes(function)
     held: dict[str, frozenset[int]] = {}
     plain: dict[str, int] = {}
     effects = set()
@@ -142,13 +147,13 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
                        any(bodies.fate(node, k).written for k in taken))  # fmt: skip
             if written:
                 effects.add(name)
-    made = BranchFunction(function, bodies.signatures, nodes, results, slot, held, frozenset(effects), plain)
+    branch = BranchFunction(function, bodies.signatures, nodes, results, slot, held, frozenset(effects), plain)
     behind: dict[int, list[set[str]]] = {}
     for change in effects:
         ancestors, stack = {change}, [change]
         while stack:
-            for other in map(source_node, made.nodes[stack.pop()].input):
-                if other in made.nodes and other not in ancestors:
+            for other in map(source_node, nodes[stack.pop()].input):
+                if other in nodes and other not in ancestors:
                     ancestors.add(other)
                     stack.append(other)
         for variable in held[change]:
@@ -157,24 +162,16 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
     # with the variable; all others read the value from before the branch and can move.
     late = {name for name, of in plain.items() if not all(name in ancestors_of for ancestors_of in behind.get(of, ()))}
     held |= {name: frozenset([plain.pop(name)]) for name in late}
-    _follow(made, sizes)
-    return made
-
-
-def _follow(made: BranchFunction, sizes: Sizes) -> None:
-    """Fill in what each node depends on, in topological order."""
-    for name, node in made.nodes.items():
+    for name, node in nodes.items():
         inputs = [source_node(text) for text in node.input if text[0] != "^"]
-        own = made.held.get(name, frozenset[int]())
-        made.needs[name] = own.union(*(made.needs[i] for i in inputs if i in made.needs))
-        large = [f"{made.slot[i]}" for i in inputs if i in made.slot and not _is_small(sizes[made.slot[i]])]
-        both = sorted({*large, *(s for i in inputs if i in made.sources for s in made.sources[i])})
+        own = held.get(name, frozenset[int]())
+        branch.needs[name] = own.union(*(branch.needs[i] for i in inputs if i in branch.needs))
+        given = {f"{slot[i]}": sizes[slot[i]] for i in inputs if i in slot}
+        large = [number for number, elements in given.items() if elements is None or elements > SMALL]
+        both = sorted({*large, *(s for i in inputs if i in branch.sources for s in branch.sources[i])})
         # Two large sources are enough to know that a node combines several; the full sets would be quadratic.
-        made.sources[name] = frozenset(both[:2])
-
-
-def _is_small(elements: int | None) -> bool:
-    return elements is not None and elements <= SMALL
+        branch.sources[name] = frozenset(both[:2])
+    return branch
 
 
 def _refuse(node: Any, bodies: FunctionEffects) -> None:
@@ -187,17 +184,13 @@ def _refuse(node: Any, bodies: FunctionEffects) -> None:
                 raise UndividableError(node.name)
             continue
         definition = op_def(inner.op)
-        if definition is None or (definition.is_stateful and not _of_resource(definition)):
+        # A stateful op without a resource among its inputs has state of its own.
+        if definition is None or (definition.is_stateful and all(a.type != RESOURCE for a in definition.input_arg)):
             raise UndividableError(node.name)
 
 
-def _of_resource(definition: Any) -> bool:
-    """Return True if an op's state is that of a resource that it is given."""
-    return any(argument.type == RESOURCE for argument in definition.input_arg)
-
-
-def _without_passes(function: Any) -> tuple[list[Any], tuple[str, ...]]:
-    """The function's nodes and results, with what an IdentityN hands on read from where it comes from."""
+def _without_passes(function: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the function's nodes by name, each behind its inputs, and its results; IdentityN is bypassed."""
     passes = {n.name: n for n in function.node_def if n.op == _TOGETHER}
     if any(text[0] == "^" for node in passes.values() for text in node.input):
         raise UndividableError(function.signature.name)
@@ -207,7 +200,7 @@ def _without_passes(function: Any) -> tuple[list[Any], tuple[str, ...]]:
             text = passes[source_node(text)].input[int(text.rpartition(":")[2])]
         return text
 
-    nodes = []
+    by_name: dict[str, Any] = {}
     for node in function.node_def:
         if node.name not in passes:
             copy = type(node)()
@@ -220,13 +213,7 @@ def _without_passes(function: Any) -> tuple[list[Any], tuple[str, ...]]:
             arguments = {a.name for a in function.signature.input_arg}
             data = [behind(text) for text in node.input if text[0] != "^"]
             copy.input[:] = [*data, *dict.fromkeys(c for c in controls if c[1:] not in arguments)]
-            nodes.append(copy)
-    return nodes, tuple(behind(function.ret[a.name]) for a in function.signature.output_arg)
-
-
-def _ordered(nodes: Sequence[Any], results: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Nodes by name, each behind what it needs."""
-    by_name = {node.name: node for node in nodes}
+            by_name[copy.name] = copy
     ordered: dict[str, Any] = {}
     for first in by_name:
         stack = [(first, False)]
@@ -238,4 +225,262 @@ def _ordered(nodes: Sequence[Any], results: tuple[str, ...]) -> tuple[dict[str, 
                 stack.append((name, True))
                 needs = dict.fromkeys(map(source_node, by_name[name].input))
                 stack += [(other, False) for other in needs if other in by_name and other not in ordered]
-    return ordered, results
+    return ordered, tuple(behind(function.ret[a.name]) for a in function.signature.output_arg)
+
+
+RESULT = -1
+"""Number that stands for the outputs of an `If` beside the numbers of variables."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariableParts:
+    """A partition of the variables of an `If` into parts that stay together."""
+
+    node: Any
+    branches: tuple[BranchFunction, ...]
+    sizes: Sizes
+    above: dict[int, int] = field(default_factory=dict)
+    """Union-find: variable -> one that it is together with."""
+    parts: list[int] = field(default_factory=list)
+    """The first variable of each part, or that of the results, in ascending order."""
+    kept: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    """(part, branch) -> its nodes."""
+    order: set[tuple[int, int]] = field(default_factory=set)
+    """(before, after) of parts whose changes are ordered."""
+    users: list[dict[str, set[int]]] = field(default_factory=list)
+    """[branch] tensor that is computed once for several parts -> those that read it."""
+
+    def find(self, variable: int) -> int:
+        """Return the part of a variable."""
+        while self.above.get(variable, variable) != variable:
+            variable = self.above[variable]
+        return variable
+
+    def join(self, variables: Sequence[int]) -> None:
+        """Put variables into one part, named by its first variable."""
+        roots = sorted({self.find(v) for v in variables}, key=lambda v: (v < 0, v))
+        for root in roots:
+            self.above[root] = roots[0]
+
+    def settle(self) -> bool:
+        """Find the parts; return False where there is only one."""
+        changed: set[int] = set()
+        for branch in self.branches:
+            for effect in branch.effects:
+                self.join(list(branch.needs[effect]))
+                changed |= branch.held[effect]
+        for k in range(len(self.node.attr["Tout"].list.type)):
+            needed = [v for b in self.branches for v in b.needs.get(source_node(b.results[k]), ())]
+            self.join([RESULT, *needed])
+        # Counters and scales alone are worth no op of their own.
+        large = {self.find(v) for v in self.above if self.sizes[v] != 1}
+        self.join([v for v in changed if self.sizes[v] == 1 and self.find(v) not in large])
+        # Joining parts can create new cycles or make another shared tensor local, so everything is derived anew until
+        # nothing changes. Each round joins at least two parts, so it ends.
+        while True:
+            count = len({self.find(v) for v in changed})
+            if count < 2:
+                return False
+            results = {self.find(RESULT)} if self.branches[0].results else set()
+            self.parts[:] = sorted({self.find(v) for v in changed} | results)
+            self._keep()
+            if not self._merge_cycles() and not self._merge_large() and not self._merge_slots():
+                return True
+
+    def _keep(self) -> None:
+        """Find the nodes of each part, the tensors that several parts share, and the order among parts."""
+        self.kept.clear()
+        self.order.clear()
+        self.users[:] = [{} for _ in self.branches]
+        for b, branch in enumerate(self.branches):
+            # The nodes for whose sake each part exists.
+            roots: dict[int, list[str]] = {part: [] for part in self.parts}
+            for effect in branch.effects:
+                roots[self.part_of(branch, effect)].append(effect)
+            if branch.results:
+                roots[self.find(RESULT)] += [source_node(text) for text in branch.results]
+            users: dict[str, set[int]] = {}
+            for part in self.parts:
+                for name in branch.cone(roots[part]):
+                    if len(branch.sources[name]) > 1 and not branch.needs[name]:
+                        users.setdefault(name, set()).add(part)
+            # A node that one part needs is computed there. One that several need and that depends on no changed
+            # variable is computed once, in the shared branch op.
+            several = {name for name, parts in users.items() if len(parts) > 1}
+            for part in self.parts:
+                kept = self.kept[part, b] = branch.cone(roots[part], several)
+                read = [text for name in branch.nodes if name in kept for text in data_inputs(branch.nodes[name])]
+                if branch.results and part == self.find(RESULT):
+                    read += branch.results
+                for text in read:
+                    if source_node(text) in several:
+                        self.users[b].setdefault(text, set()).add(part)
+                for name in kept:
+                    for text in branch.nodes[name].input:
+                        if text[0] == "^" and text[1:] not in kept:
+                            others = {self.part_of(branch, earlier) for earlier in branch.before(text[1:])}
+                            self.order.update((other, part) for other in others if other != part)
+
+    def part_of(self, branch: BranchFunction, effect: str) -> int:
+        """Return the part that has an op which changes a variable."""
+        return self.find(min(branch.held[effect]))
+
+    def _merge_cycles(self) -> bool:
+        """Join parts that would wait for each other; return True if there were any."""
+        after: dict[int, set[int]] = {part: set() for part in self.parts}
+        for a, b in self.order:
+            after[a].add(b)
+        reach = {part: _reached(after, part) for part in self.parts} if self.order else {}
+        joined = False
+        for a, b in list(self.order):
+            if a in reach[b]:
+                self.join([a, b])
+                joined = True
+        return joined
+
+    def _merge_large(self) -> bool:
+        """Join parts that share a large tensor, or one of unknown size; return True if there were any."""
+        joined = False
+        for b, branch in enumerate(self.branches):
+            for text, parts in self.users[b].items():
+                elements = branch.elements(text)
+                if elements is None or elements > SMALL:
+                    self.join(sorted(parts))
+                    joined |= len(parts) > 1
+        return joined
+
+    def _merge_slots(self) -> bool:
+        """Join a variable's part with the one other part that reads it; return True if there was any."""
+        readers: dict[int, set[int]] = {}
+        for (part, b), kept in self.kept.items():
+            for name, variable in self.branches[b].reads.items():
+                if name in kept and self.sizes[variable] != 1 and self.find(variable) in self.parts:
+                    readers.setdefault(variable, set()).add(part)
+        joined = False
+        for variable, parts in readers.items():
+            others = {self.find(part) for part in parts} - {self.find(variable)}
+            if len(others) == 1:
+                self.join([variable, *others])
+                joined = True
+        return joined
+
+
+def _reached(after: Mapping[int, set[int]], start: int) -> set[int]:
+    seen: set[int] = set()
+    stack = [start]
+    while stack:
+        for other in after[stack.pop()]:
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return seen
+
+
+SHARED, READ = "pesto_shared", "pesto_read"
+"""Parts of the names of tensors that several parts share, and of reads in front of the parts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartFunction:
+    """Builder of one function of a part of a divided `If`, from nodes of the whole branch."""
+
+    branch: BranchFunction
+    number: int
+    """Number of the branch."""
+    outside: Mapping[str, int]
+    """Op of the branch -> the variable whose value, read in front of the parts, replaces it."""
+    shared: Mapping[str, int]
+    """Tensor that several parts share -> its number."""
+    nodes: list[Any] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
+    """Nodes that have changed or read a variable when the function is done."""
+    slots: set[int] = field(default_factory=set)
+    """Numbers of the arguments of the whole `If` that it takes."""
+    reads: dict[int, Any] = field(default_factory=dict)
+    """Variable whose value it takes -> an op that reads it in the branch."""
+    values: set[int] = field(default_factory=set)
+    """Numbers of the shared tensors that it takes."""
+    results: list[tuple[str, int]] = field(default_factory=list)
+    """(tensor, data type) of each result."""
+
+    @classmethod
+    def of(
+        cls, parts: VariableParts, number: int, kept: set[str], part: int | None, shared: Mapping[str, int]
+    ) -> "PartFunction":
+        """Return the function of a part (None for the shared one) with the nodes `kept`; others make `shared`."""
+        branch = parts.branches[number]
+        own = {v for v in parts.above if parts.find(v) == part} if part is not None else set[int]()
+        outside = {name: v for name, v in branch.reads.items() if name in kept and v not in own}
+        built = cls(branch, number, outside, shared)
+        for name in branch.nodes:
+            if name in outside and name in kept:
+                built.reads[outside[name]] = branch.nodes[name]
+            elif name in kept:
+                node = copy_node(branch.nodes[name])
+                data, waits = [built.renamed(text) for text in data_inputs(node)], set[str]()
+                controls = [text[1:] for text in node.input if text[0] == "^"] if part is not None else []
+                for control in controls:
+                    if control in kept:
+                        waits |= set() if control in outside else {control}
+                    elif control not in outside:
+                        # A node of another part stands for the changes of this part that it waits for.
+                        waits.update(c for c in branch.before(control) if parts.part_of(branch, c) == part)
+                node.input[:] = [*data, *sorted(f"^{w}" for w in waits)]
+                built.nodes.append(node)
+                built.ends.extend([name] if name in branch.held or name in branch.reads else [])
+        return built
+
+    def renamed(self, text: str) -> str:
+        """Return the name of a tensor of the branch in the part."""
+        name = source_node(text)
+        if name in self.outside:
+            return f"{READ}_{self.outside[name]}"
+        if text in self.shared:
+            self.values.add(self.shared[text])
+            return f"{SHARED}_{self.shared[text]}"
+        if name in self.branch.slot:
+            self.slots.add(self.branch.slot[name])
+            return f"argument_{self.branch.slot[name]}"
+        return text
+
+    def add_result(self, k: int, text: str, of: BranchFunction) -> None:
+        """Add a tensor of a branch to the results; zeros like it if the branch is the other one."""
+        dtype = of.dtype(text)
+        if of is not self.branch:
+            sizes = [d.size for d in of.shape(text).dim]
+            zeros = node_def_pb2.NodeDef(name=f"pesto_zeros_{k}", op="Const")
+            zeros.attr["dtype"].type = dtype
+            value = np.zeros(sizes, tf.as_dtype(dtype).as_numpy_dtype)
+            zeros.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype, sizes))
+            self.nodes.append(zeros)
+            text = f"{zeros.name}:output:0"
+        self.results.append((self.renamed(text), dtype))
+
+    def finish(
+        self, name: str, slots: Sequence[int], reads: Sequence[tuple[int, int]], values: Sequence[tuple[int, int]]
+    ) -> Any:
+        """Return the FunctionDef with these arguments: numbers of slots, (number, data type) of reads and values."""
+        old = self.branch.function
+        made = type(old)()
+        made.signature.name = name
+        for key, attr in old.attr.items():
+            if key != "_input_shapes":
+                made.attr[key].CopyFrom(attr)
+        place = {slot: k for k, slot in reversed(list(enumerate(self.branch.slot.values())))}
+        for k, slot in enumerate(slots):
+            made.signature.input_arg.add(name=f"argument_{slot}", type=old.signature.input_arg[place[slot]].type)
+            if place[slot] in old.arg_attr:
+                made.arg_attr[k].CopyFrom(old.arg_attr[place[slot]])
+        for variable, dtype in reads:
+            made.signature.input_arg.add(name=f"{READ}_{variable}", type=dtype)
+        for k, dtype in values:
+            made.signature.input_arg.add(name=f"{SHARED}_{k}", type=dtype)
+        for k, (text, dtype) in enumerate(self.results):
+            made.signature.output_arg.add(name=f"output_{k}", type=dtype)
+            made.ret[f"output_{k}"] = text
+        made.node_def.extend(self.nodes)
+        for end in self.ends:
+            made.signature.control_output.append(end)
+            made.control_ret[end] = end
+        made.signature.is_stateful = bool(self.ends)
+        return made

@@ -1,4 +1,4 @@
-"""An `If` or `Case` that updates several variables as one for each, with what an optimizer keeps for the variable.
+"""Division of an `If` or `Case` that updates several variables into one for each variable and its optimizer slots.
 
 An op that takes a variable's handle runs where the variable is, so one `If` around an optimizer holds all variables on
 one device: loss scaling and gradient accumulation of Keras are such. Each part has the nodes of all branches that its
@@ -21,17 +21,20 @@ from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.variables.branch_function import (
+    READ,
+    RESULT,
+    SHARED,
+    PartFunction,
     Sizes,
     UndividableError,
+    VariableParts,
     analyse,
     data_inputs,
     elements_of,
     output_number,
     source_node,
 )
-from pesto.tf.variables.function_effects import FunctionEffects
-from pesto.tf.variables.part_function import READ, SHARED, PartFunction
-from pesto.tf.variables.variable_parts import RESULT, VariableParts
+from pesto.tf.variables.variables import FunctionEffects
 
 _BRANCHES = ("then_branch", "else_branch")
 _STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
@@ -39,7 +42,7 @@ _STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
 
 
 def divide_branches(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, BranchDivision]:
-    """Divide the branch ops of a flat GraphDef with `_output_shapes`, but those in `whole`; the results by name."""
+    """Divide the branch ops of a flat GraphDef with `_output_shapes`, except those in `whole`; return them by name."""
     divided: dict[str, BranchDivision] = {}
     if not any(node.op in _STATELESS for node in graph_def.node):
         return divided
@@ -59,7 +62,7 @@ def divide_branches(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Bran
 def divide_program(
     graph_def: Any, divides: Callable[[str, BranchDivision], bool]
 ) -> tuple[Any, dict[str, BranchDivision]]:
-    """A program with `_output_shapes` whose branch ops are divided where `divides` says so, and the divisions by name.
+    """Return a program with `_output_shapes` whose branch ops are divided where `divides` is true, and the divisions.
 
     Calls are inlined then; a program in which nothing is divided is returned as it is.
     """
@@ -80,7 +83,7 @@ def divide_program(
 def divide_branch(
     node: Any, sizes: Sizes, bodies: FunctionEffects, library: dict[str, Any], *, in_function: bool
 ) -> BranchDivision | None:
-    """Divide one branch op; None if it stays whole. The functions made are added to `library`, which `bodies` has."""
+    """Divide one branch op; return None if it stays whole. New functions are added to `library`, which `bodies` has."""
     made: list[Any] = []
     try:
         # Number of each argument: the first place at which its tensor is given.
@@ -116,13 +119,20 @@ def _functions(node: Any) -> list[str]:
 def _with_divided(
     function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionEffects, library: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
-    """A function with the branch ops in it divided, under another name, and the functions made; itself without any."""
+    """Return a function with its inner branch ops divided, renamed, and new functions; itself without any."""
     inner: dict[str, BranchDivision] = {}
     by_name = {node.name: node for node in function.node_def}
     given = {a.name: sizes[s] for a, s in zip(function.signature.input_arg, slots, strict=True)}
     for node in function.node_def:
         if node.op in _STATELESS:
-            own = [_inner_elements(t, by_name, given, bodies.signatures) for t in data_inputs(node)[1:]]
+            own: list[int | None] = []
+            for text in data_inputs(node)[1:]:
+                name = source_node(text)
+                if name in given:
+                    own.append(given[name])
+                else:
+                    k = output_number(text, by_name[name], bodies.signatures)
+                    own.append(elements_of(by_name[name], f"{name}:{k}"))
             division = divide_branch(node, own, bodies, library, in_function=True)
             if division is not None:
                 inner[node.name] = division
@@ -147,40 +157,28 @@ def _with_divided(
 
 
 def _redirected(inputs: Sequence[str], inner: Mapping[str, BranchDivision]) -> list[str]:
-    """`redirect_inputs` for inputs as a function names them (node:output:k)."""
-    plain = [_flat(t) if t[0] != "^" and source_node(t) in inner else t for t in inputs]
+    """Return as `redirect_inputs`, for inputs as a function names them (node:output:k)."""
+    plain = [
+        f"{source_node(t)}:{t.rpartition(':')[2]}" if t[0] != "^" and source_node(t) in inner else t for t in inputs
+    ]
     data = [t for t in plain if t[0] != "^"]
     data = [inner[producer(t)].outputs[int(t.rpartition(":")[2])] if producer(t) in inner else t for t in data]
     return [*data, *redirect_inputs([t for t in plain if t[0] == "^"], inner)]
 
 
-def _flat(text: str) -> str:
-    return f"{source_node(text)}:{text.rpartition(':')[2]}"
-
-
-def _inner_elements(
-    text: str, by_name: Mapping[str, Any], given: Mapping[str, int | None], signatures: Signatures
-) -> int | None:
-    name = source_node(text)
-    if name in given:
-        return given[name]
-    node = by_name[name]
-    return elements_of(node, f"{name}:{output_number(text, node, signatures)}")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _DivisionWriter:
-    """The nodes and functions of a divided branch op."""
+    """Builder of the nodes and functions of a divided branch op."""
 
     parts: VariableParts
     in_function: bool
-    """The branch op is a node of a function, where tensors have other names."""
+    """True if the branch op is a node of a function, where tensors have other names."""
     reads: dict[int, Any] = field(default_factory=dict)
-    """Variable -> the op in front of the parts that reads it for others than its own part."""
+    """Variable -> the op in front of the parts that reads it for other parts than its own."""
     functions: list[Any] = field(default_factory=list)
 
     def division(self) -> BranchDivision:
-        """The nodes and functions that replace the branch op."""
+        """Return the nodes and functions that replace the branch op."""
         node, parts = self.parts.node, self.parts
         nodes = [self._shared()] if any(parts.users) else []
         ends = {part: self._part(number, part) for number, part in enumerate(parts.parts)}
@@ -191,15 +189,28 @@ class _DivisionWriter:
             if variable in parts.above and parts.find(variable) in ends:
                 ends[parts.find(variable)].input.append(f"^{read.name}")
         nodes += ends.values()
-        for made in nodes:
-            waits = {text for text in (*made.input, *node.input) if text[0] == "^"}
-            made.input[:] = [*data_inputs(made), *sorted(waits)]
+        for new in nodes:
+            waits = {text for text in (*new.input, *node.input) if text[0] == "^"}
+            new.input[:] = [*data_inputs(new), *sorted(waits)]
+        by_name, ordered = {new.name: new for new in nodes}, dict[str, Any]()
+
+        def add(new: Any) -> None:
+            for text in new.input:
+                name = source_node(text)
+                if name in by_name and name not in ordered:
+                    add(by_name[name])
+            ordered[new.name] = new
+
+        # Readers of the division expect each node behind those that it needs.
+        for new in nodes:
+            if new.name not in ordered:
+                add(new)
         results = ends[parts.find(RESULT)].name if parts.branches[0].results else ""
         return BranchDivision(
-            nodes=(*self.reads.values(), *_after(nodes)),
+            nodes=(*self.reads.values(), *ordered.values()),
             functions=tuple(self.functions),
             outputs=tuple(self._tensor(results, "output", k) for k in range(len(parts.branches[0].results))),
-            # A branch that TensorFlow takes apart is done before what it was given need be there: later changes of a
+            # A branch that TensorFlow takes apart may be done before its inputs are there, so later changes of a
             # variable wait for the reads themselves.
             ends=tuple(end.name for end in (*ends.values(), *self.reads.values())),
         )
@@ -208,7 +219,7 @@ class _DivisionWriter:
         return f"{node}:{output}:{k}" if self.in_function else f"{node}:{k}"
 
     def _shared(self) -> Any:
-        """The branch op that computes what several parts need; of other branches' it returns zeros."""
+        """Return the branch op that computes tensors for several parts, zeros for those of other branches."""
         branches = self.parts.branches
         functions, shapes = [], []
         for b, branch in enumerate(branches):
@@ -219,13 +230,12 @@ class _DivisionWriter:
                 shapes.append(branch.shape(text))
                 for function in functions:
                     function.add_result(len(shapes), text, branch)
-        made = self._node(SHARED, functions, {})
+        op = self._node(SHARED, functions, {})
         for attr in ("output_shapes", "_output_shapes"):
-            made.attr[attr].list.shape.extend(shapes)
-        return made
+            op.attr[attr].list.shape.extend(shapes)
+        return op
 
     def _part(self, number: int, part: int) -> Any:
-        """The branch op of a part."""
         parts, number_of = self.parts, itertools.count()
         texts = [{text: next(number_of) for text in users} for users in parts.users]
         functions = [PartFunction.of(parts, b, parts.kept[part, b], part, of) for b, of in enumerate(texts)]
@@ -234,21 +244,28 @@ class _DivisionWriter:
             for k, text in enumerate(function.branch.results):
                 function.add_result(k, text, function.branch)
         dtypes = {k: branch.dtype(t) for branch, of in zip(parts.branches, texts, strict=True) for t, k in of.items()}
-        made = self._node(f"{PART}_{number}", functions, dtypes)
+        op = self._node(f"{PART}_{number}", functions, dtypes)
         for attr in ("output_shapes", "_output_shapes"):
             if has_results and attr in parts.node.attr:
-                made.attr[attr].CopyFrom(parts.node.attr[attr])
-        return made
+                op.attr[attr].CopyFrom(parts.node.attr[attr])
+        return op
 
     def _node(self, name: str, functions: list["PartFunction"], dtypes: Mapping[int, int]) -> Any:
-        """A branch op that calls the functions, one a branch; `dtypes` are those of the shared tensors."""
+        """Return a branch op that calls the functions, one a branch; `dtypes` are those of the shared tensors."""
         node, inputs = self.parts.node, data_inputs(self.parts.node)
         slots = sorted({s for f in functions for s in f.slots})
         reads = {v: read for f in functions for v, read in f.reads.items()}
         values = sorted({v for f in functions for v in f.values})
         made = node_def_pb2.NodeDef(name=f"{node.name}/{name}", op=_STATELESS[node.op] if name == SHARED else node.op)
         made.input.extend([inputs[0], *(inputs[1 + s] for s in slots)])
-        made.input.extend(self._read(v, reads[v]) for v in sorted(reads))
+        for v in sorted(reads):
+            # One op in front of the parts reads the variable for all of them.
+            if v not in self.reads:
+                read = copy_node(reads[v])
+                read.name = f"{node.name}/{READ}_{v}"
+                read.input[:] = [inputs[1 + v], *(text for text in node.input if text[0] == "^")]
+                self.reads[v] = read
+            made.input.append(self._tensor(self.reads[v].name, "value", 0))
         made.input.extend(self._tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
         taken = [(v, reads[v].attr["dtype"].type) for v in sorted(reads)]
         targets = [made.attr[attr].func for attr in _BRANCHES] if node.op == "If" else None
@@ -267,30 +284,3 @@ class _DivisionWriter:
         made.attr["Tin"].list.type.extend(a.type for a in definition.signature.input_arg)
         made.attr["Tout"].list.type.extend(a.type for a in definition.signature.output_arg)
         return made
-
-    def _read(self, variable: int, like: Any) -> str:
-        """The value of a variable before the parts, read by one op for all."""
-        node = self.parts.node
-        if variable not in self.reads:
-            read = copy_node(like)
-            read.name = f"{node.name}/{READ}_{variable}"
-            read.input[:] = [data_inputs(node)[1 + variable], *(text for text in node.input if text[0] == "^")]
-            self.reads[variable] = read
-        return self._tensor(self.reads[variable].name, "value", 0)
-
-
-def _after(nodes: Sequence[Any]) -> list[Any]:
-    """Nodes in an order in which each is behind those that it needs."""
-    by_name, ordered = {node.name: node for node in nodes}, dict[str, Any]()
-
-    def add(node: Any) -> None:
-        for text in node.input:
-            name = source_node(text)
-            if name in by_name and name not in ordered:
-                add(by_name[name])
-        ordered[node.name] = node
-
-    for node in nodes:
-        if node.name not in ordered:
-            add(node)
-    return list(ordered.values())

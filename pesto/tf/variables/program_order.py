@@ -1,4 +1,4 @@
-"""Program order of what touches a variable, as control edges where a graph leaves it open.
+"""Program order of the ops that touch a variable, as control edges where a graph leaves it open.
 
 A graph may leave a read and an update of one variable unordered; then a plan that keeps every edge could still change
 what the step computes. Two ops of which one writes stand in a hazard; one of the two orders is fixed here:
@@ -7,8 +7,9 @@ what the step computes. Two ops of which one writes stand in a hazard; one of th
 - Else program order: the position in `StepNodes`, which is that of the GraphDef (the order in which a v1 program made
   its ops) but for ops listed before their own inputs. Unlike the GraphDef's it is a topological order, so that edges
   along it never close a cycle.
-- What reads a reference variable through a view (`pesto.tf.variables.uses`) counts as placed where the view was taken:
-  a value read before an update is used before it, however late its user was made, unless the graph wants it otherwise.
+- A read of a reference variable through a view (`pesto.tf.variables.variables`) counts as placed where the view was
+  taken: a value read before an update is used before it, however late its user was made, unless the graph's edges say
+  otherwise.
 """
 
 import heapq
@@ -19,7 +20,7 @@ import numpy as np
 
 from pesto.tf.nodes.needed_nodes import StepNodes
 from pesto.tf.nodes.v1_loops import closes_loop, outermost_loops
-from pesto.tf.variables.uses import Touch, touches
+from pesto.tf.variables.variables import Touch, touches
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.kernels import routine
@@ -28,11 +29,11 @@ _WORD = 62
 
 
 def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None) -> list[tuple[int, int]]:
-    """(before, after) of the control edges, as indices, that order all touches of each variable; none is redundant.
+    """Return (before, after) indices of the control edges that order all touches of each variable; none is redundant.
 
     A v1 loop is one step here, as in `v1_loops.fold_loops`: ops of one loop get no edge, and an edge into or out of a
-    loop names the loop's last or first op. `uses` are the touches, where they are known. O(nodes + edges) for each 62
-    ops that need an edge.
+    loop names the loop's last or first op. uses: the touches, if they are known. O(nodes + edges) for each 62 ops that
+    need an edge.
     """
     uses = touches(nodes) if uses is None else uses
     # Reads alone commute; a variable with one touch has nothing to order.
@@ -41,7 +42,14 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
         return []
     loop = outermost_loops(nodes)
     leader, step_of = np.unique(np.where(loop >= 0, loop, np.arange(len(loop))), return_inverse=True)
-    src, dst = _edges(nodes, step_of)
+    tails: list[int] = []
+    heads: list[int] = []
+    for i, inputs in enumerate(nodes.inputs):
+        sources = {p for p, _ in inputs if p < i or not closes_loop(nodes, p, i)}.union(nodes.controls[i])
+        tails += sources
+        heads += [i] * len(sources)
+    src, dst = step_of[np.array(tails, dtype=np.int64)], step_of[np.array(heads, dtype=np.int64)]
+    src, dst = src[src != dst], dst[src != dst]
     step = step_of.tolist()
     order = _order(len(leader), src, dst, [w for accesses in touched for w in _view_reads_first(accesses, step)])
     if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
@@ -49,27 +57,21 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     rank = rank_of(order)
     # In ranks every edge leads upwards, so edges along the ranks cannot close a cycle.
     place = rank[step_of].tolist()
-    pairs = sorted({pair for accesses in touched for pair in _pairs(accesses, place)})
+    hazards = sorted({pair for accesses in touched for pair in _hazard_pairs(accesses, place)})
+    pairs = np.array(hazards, dtype=np.int64).reshape(-1, 2)
+    # Of the pairs, those remain that no other path of edges and pairs implies.
+    tail, head = np.concatenate([rank[src], pairs[:, 0]]), np.concatenate([rank[dst], pairs[:, 1]])
+    offset, edge = adjacency(len(leader), tail)
+    ours = edge >= len(src)
+    implied = _implied(offset, head[edge], ours, np.unique(pairs[:, 1]))
+    kept = pairs[np.sort(edge[ours & ~implied]) - len(src)]
     last = np.zeros(len(leader), dtype=np.int64)
     np.maximum.at(last, step_of, np.arange(len(loop)))
-    kept = _irreducible(rank[src], rank[dst], np.array(pairs, dtype=np.int64).reshape(-1, 2), len(leader))
     return [(int(leader[order[a]]), int(last[order[b]])) for a, b in kept.tolist()]
 
 
-def _edges(nodes: StepNodes, step_of: Ints) -> tuple[Ints, Ints]:
-    """The graph's edges between steps."""
-    src: list[int] = []
-    dst: list[int] = []
-    for i, inputs in enumerate(nodes.inputs):
-        before = {p for p, _ in inputs if p < i or not closes_loop(nodes, p, i)}.union(nodes.controls[i])
-        src += before
-        dst += [i] * len(before)
-    tail, head = step_of[np.array(src, dtype=np.int64)], step_of[np.array(dst, dtype=np.int64)]
-    return tail[tail != head], head[tail != head]
-
-
 def _view_reads_first(accesses: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
-    """(reader, writer): the steps that read a view, each before the first update that follows the taking of it."""
+    """Yield (reader, writer): steps that read a view, each before the first update after the view was taken."""
     writers = sorted({step_of[t.op] for t in accesses if t.writes})
     for t in accesses:
         if not t.writes and t.since != t.op:
@@ -80,7 +82,7 @@ def _view_reads_first(accesses: list[Touch], step_of: list[int]) -> Iterator[tup
 
 
 def _order(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> Ints:
-    """The topological order nearest to the steps' own in which wishes hold too, but for those that block all steps."""
+    """Return the topological order nearest to the steps' own in which wishes hold, unless they block all steps."""
     if not wishes and (src < dst).all():
         return np.arange(count)
     after: list[list[int]] = [[] for _ in range(count)]
@@ -111,36 +113,25 @@ def _order(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> I
     return np.array(order, dtype=np.int64)
 
 
-def _pairs(accesses: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
-    """(before, after) by rank: reads between two updates after the one and before the other."""
+def _hazard_pairs(accesses: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield (before, after) ranks: reads between two updates are after the one and before the other."""
     writes: dict[int, bool] = {}
     for t in accesses:
         writes[place[t.op]] = writes.get(place[t.op], False) or t.writes
     update, reads = -1, list[int]()
-    for at in sorted(writes):
-        if writes[at]:
-            yield from ((r, at) for r in reads or ([update] if update >= 0 else []))
-            update, reads = at, []
+    for rank in sorted(writes):
+        if writes[rank]:
+            yield from ((read, rank) for read in reads or ([update] if update >= 0 else []))
+            update, reads = rank, []
         else:
-            reads.append(at)
+            reads.append(rank)
             if update >= 0:
-                yield update, at
-
-
-def _irreducible(src: Ints, dst: Ints, pairs: Ints, count: int) -> Ints:
-    """The pairs that no other path of edges and pairs implies. All lead from a lower to a higher number."""
-    tail, head = np.concatenate([src, pairs[:, 0]]), np.concatenate([dst, pairs[:, 1]])
-    offset, edge = adjacency(count, tail)
-    ours = edge >= len(src)
-    targets = np.unique(pairs[:, 1])
-    implied = _implied(offset, head[edge], ours, targets)
-    kept = np.sort(edge[ours & ~implied]) - len(src)
-    return pairs[kept]
+                yield update, rank
 
 
 @routine
 def _implied(offset: Ints, head: Ints, ours: Bools, targets: Ints) -> Bools:
-    """[edges] whether one of ours is implied; reachability of 62 targets at a time, a bit each."""
+    """Return [edges] True for implied edges of ours; reachability of 62 targets at a time, a bit each."""
     implied = np.zeros(len(head), dtype=np.bool_)
     bit = np.zeros(len(offset) - 1, dtype=np.int64)
     # One bit a target in a 64-bit word (62, to stay clear of the sign): a pass over the graph answers reachability for

@@ -9,8 +9,8 @@ from pesto.verbs import api
 
 tf = load_tensorflow()
 
+from pesto.tf.apply_placement.placement import trace_step  # noqa: E402
 from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
-from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
 from pesto.tf.enforce.edits import (  # noqa: E402
     apply_edits,

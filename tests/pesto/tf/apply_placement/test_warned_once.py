@@ -11,7 +11,7 @@ tf = load_tensorflow()
 
 from pesto.core.source import Source  # noqa: E402
 from pesto.inputs.load import load_both, load_graph  # noqa: E402
-from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
+from pesto.tf.apply_placement.placement import trace_step  # noqa: E402
 from pesto.tf.sources.sources import capture_saved_model  # noqa: E402
 
 

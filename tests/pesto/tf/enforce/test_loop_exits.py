@@ -9,8 +9,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 
 v1 = load_tensorflow().compat.v1
 
-from pesto.tf.apply_placement.placement import StepPlacement  # noqa: E402
-from pesto.tf.apply_placement.step_graph import Loop  # noqa: E402  # after the quiet load
+from pesto.tf.apply_placement.placement import Loop, StepPlacement  # noqa: E402  # after the quiet load
 from pesto.tf.enforce.partitions import unordered_neighbours  # noqa: E402
 
 

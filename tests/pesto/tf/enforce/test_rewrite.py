@@ -23,7 +23,7 @@ from pesto.verbs import api
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.apply_placement.step_graph import trace_step  # noqa: E402
+from pesto.tf.apply_placement.placement import trace_step  # noqa: E402
 from pesto.tf.enforce import rewrite  # noqa: E402
 from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement  # noqa: E402

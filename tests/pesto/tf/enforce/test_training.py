@@ -17,7 +17,7 @@ from pesto.tf.enforce import context as recorder  # noqa: E402
 from pesto.tf.enforce import training  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.variables.uses import touches  # noqa: E402
+from pesto.tf.variables.variables import touches  # noqa: E402
 
 X = tf.TensorSpec([3, 4])
 Function = Callable[..., Any]

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.tf.models import FAMILIES, ModelStep, build, find
-from pesto.tf.models.published_batches import PUBLISHED
+from pesto.tf.models.counts import PUBLISHED
 
 NAMES = [family.name for family in FAMILIES]
 REPRESENTATIVES = ("rnnlm", "transformer")
@@ -209,7 +209,7 @@ def test_words_past_the_end_of_a_sentence_do_not_change_the_loss(tf, monkeypatch
 
 def test_an_lstm_step_is_the_published_recurrence(tf):
     """c' = s(f + 1) c + s(i) tanh(j), h' = s(o) tanh(c'), with gates i, j, f, o from one kernel."""
-    lstm = importlib.import_module("pesto.tf.models.lstm")
+    lstm = importlib.import_module("pesto.tf.models.layers")
     rng = np.random.default_rng(0)
     x, c, h = rng.normal(size=(3, 2, 4)).astype(np.float32)
     kernel = rng.normal(size=(8, 16)).astype(np.float32)

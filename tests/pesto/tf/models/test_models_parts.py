@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pesto.tf.models import char_crn, eidetic, optimizers, transformer, wrn
+from pesto.tf.models import char_crn, e3d, transformer, update_step, wrn
 from pesto.tf.models.layers import variable
 
 tf = importlib.import_module("tensorflow.compat.v1")
@@ -35,8 +35,8 @@ def softmax(x: Values) -> Values:
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (lambda: optimizers.Adam(0.1, beta1=0.95, beta2=0.99), lambda: tf.train.AdamOptimizer(0.1, 0.95, 0.99)),
-        (lambda: optimizers.Nesterov(0.1), lambda: tf.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True)),
+        (lambda: update_step.Adam(0.1, beta1=0.95, beta2=0.99), lambda: tf.train.AdamOptimizer(0.1, 0.95, 0.99)),
+        (lambda: update_step.Nesterov(0.1), lambda: tf.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True)),
     ],
 )
 def test_elementary_updates_are_those_of_the_fused_ops(ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
@@ -58,7 +58,7 @@ def test_the_moving_average_follows_the_updated_weights() -> None:
     """From zero, with decay 3/4: a quarter of the weights as they are after the first update."""
     with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
         w = variable("w", [2], tf.constant_initializer([1.0, -2.0]))
-        train = optimizers.Adam(0.5, average=0.75).apply_gradients([(w.read_value(), w)])
+        train = update_step.Adam(0.5, average=0.75).apply_gradients([(w.read_value(), w)])
         session.run(tf.global_variables_initializer())
         session.run(train)
         average = next(v for v in tf.global_variables() if v.op.name == "w/average")
@@ -87,9 +87,9 @@ def test_an_eidetic_step_is_the_published_recurrence() -> None:
     x, hidden, cell, memory = rng.normal(size=(4, 1, 2, 2, 2, 3)).astype(np.float32)
     past = rng.normal(size=(1, 4, 2, 2, 3)).astype(np.float32)
     with tf.Graph().as_default() as graph:
-        layer = eidetic.eidetic("layer_0", 3, 3, (1, 1, 1))
-        before = eidetic.EideticState(hidden=tf.constant(hidden), cell=tf.constant(cell), history=tf.constant(past))
-        after, mixed = eidetic.advance(layer, 0, tf.constant(x), before, tf.constant(memory))
+        layer = e3d.eidetic("layer_0", 3, 3, (1, 1, 1))
+        before = e3d.EideticState(hidden=tf.constant(hidden), cell=tf.constant(cell), history=tf.constant(past))
+        after, mixed = e3d.advance(layer, 0, tf.constant(x), before, tf.constant(memory))
         names = ("hidden", "inputs", "memory", "cell_gate", "memory_gate", "joined")
         kernels = {name: getattr(layer, name).kernel for name in names}
         got, kernel = run(graph, ([after.hidden, after.cell, after.history, mixed], kernels))

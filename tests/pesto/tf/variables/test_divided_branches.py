@@ -14,7 +14,7 @@ tf = load_tensorflow()
 from pesto.tf.nodes.captured import redirect_names, replace_branches  # noqa: E402  # after the quiet load
 from pesto.tf.sources import sources  # noqa: E402
 from pesto.tf.variables.divided_branches import divide_branches  # noqa: E402
-from pesto.tf.variables.function_effects import BRANCHES  # noqa: E402
+from pesto.tf.variables.variables import BRANCHES  # noqa: E402
 
 v1 = tf.compat.v1
 SIZE = 70

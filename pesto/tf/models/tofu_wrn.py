@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.convolution import channels, convolve, relu
-from pesto.tf.models.layers import dense, placeholders, scope
+from pesto.tf.models.layers import channels, convolve, dense, placeholders, relu, scope
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import descend, finish, new_graph
 from pesto.tf.models.wrn import batch_norm
@@ -43,7 +42,7 @@ CONFIGS: dict[str, TofuWrnConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of momentum on a batch of images."""
+    """Build one step of momentum on a batch of images."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
     feeds = (
@@ -54,22 +53,17 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
     )
     with new_graph().as_default():
         pixels, labels = placeholders(feeds)
-        loss = _loss(config, _units(config, pixels), labels)
+        width, number = config.filters * config.widening, 0
+        net = relu("stem", batch_norm("stem/norm", convolve("stem", pixels, width, 7, stride=2)))
+        with scope("stem"):
+            net = tf.nn.max_pool2d(net, 3, 2, "SAME")
+        for stage, units in enumerate(config.units):
+            for place in range(units):
+                net = _unit(f"block_{number}", net, width * 2**stage, 2 if stage and not place else 1)
+                number += 1
+        loss = _loss(config, net, labels)
         train = descend(loss, config.learning_rate)
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
-
-
-def _units(config: TofuWrnConfig, pixels: tf.Tensor) -> tf.Tensor:
-    width = config.filters * config.widening
-    net = relu("stem", batch_norm("stem/norm", convolve("stem", pixels, width, 7, stride=2)))
-    with scope("stem"):
-        net = tf.nn.max_pool2d(net, 3, 2, "SAME")
-    number = 0
-    for stage, units in enumerate(config.units):
-        for place in range(units):
-            net = _unit(f"block_{number}", net, width * 2**stage, 2 if stage and not place else 1)
-            number += 1
-    return net
 
 
 def _unit(path: str, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, placeholders, scope
-from pesto.tf.models.lstm import lstm, unroll, zero_state
+from pesto.tf.models.layers import dense, lstm, placeholders, scope, unroll, zero_state
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import descend, finish, new_graph
 
@@ -36,7 +35,7 @@ CONFIGS: dict[str, TofuRnnConfig] = {
 
 
 def build(variant: str, batch: int | None = None) -> ModelStep:
-    """One step of momentum, from a state of zeros."""
+    """Build one step of momentum, from a state of zeros."""
     config = CONFIGS[variant]
     config = replace(config, batch=batch or config.batch)
     feeds = (

@@ -1,1 +1,0 @@
-"""Training steps of the two families that Tofu is measured on."""
