@@ -39,6 +39,12 @@ PARTS = (
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",
 )  # fmt: skip
 """What is met inside exported values."""
+_DECLARED = {
+    "Unpack[SettingsOptions]": ("pesto.core.settings", "Settings"),
+    "Unpack[CompareKeywords]": ("pesto.verbs.verb_options", "CompareOptions"),
+    "Unpack[SweepKeywords]": ("pesto.verbs.verb_options", "SweepOptions"),
+}
+"""Keyword arguments -> module and class that declares them."""
 INSIDE = "Inside: "
 """How the docstring of an attribute or method begins that is no part of the face."""
 
@@ -184,11 +190,12 @@ def _parameters(args: ast.arguments) -> Iterator[str]:
 
 
 def _declared_options(arg: ast.arg) -> Iterator[str]:
-    """The options by name that stand behind `**settings: Unpack[SettingsOptions]`: the fields of `Settings`."""
-    if arg.annotation is None or ast.unparse(arg.annotation) != "Unpack[SettingsOptions]":
+    """Yield the options that stand behind keyword arguments: the fields of the class that declares them."""
+    declaration = _DECLARED.get("" if arg.annotation is None else ast.unparse(arg.annotation))
+    if declaration is None:
         yield f"**{ast.unparse(arg)}"
         return
-    declared = defined("pesto.core.settings", "Settings", "").node
+    declared = defined(*declaration, "").node
     fields = declared.body if isinstance(declared, ast.ClassDef) else []
     yield from (_declared(item) for item in fields if isinstance(item, ast.AnnAssign))
 

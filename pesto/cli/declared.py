@@ -1,7 +1,7 @@
 """Options of the command line made from the fields that a request declares, and help in groups."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from pesto.cli import completion
-from pesto.cli.options import SOURCE_NAMES, Duration, Existing
+from pesto.cli.options import SOURCE_NAMES, Duration, Existing, NumberList
 from pesto.core.option import REQUIRED, Group, Option, options_of
 
 _GROUPS: dict[str, Group] = {
@@ -17,8 +17,8 @@ _GROUPS: dict[str, Group] = {
     **dict.fromkeys(("cluster", "server", "token"), "Machine"),
 }
 """Groups of options that several verbs share; all others without a declaration are of the output."""
-_SECONDS = "_s"
-"""End of the names of fields that hold seconds; the option is called without it."""
+_SECONDS, _GIB = "_s", "_gib"
+"""Ends of the names of fields that hold seconds or GiB; the option is called without it."""
 
 
 class GroupedCommand(click.Command):
@@ -46,10 +46,13 @@ class _Declared(click.Option):
         self.group = group
 
 
-def request_options(declared: type[msgspec.Struct]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def request_options(
+    declared: type[msgspec.Struct], *, late: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for each that a request declares, those of its settings too; the verb gets one `request`.
 
-    Fields that are not declared as options are taken from parameters of their names.
+    Fields that are not declared as options are taken from parameters of their names. late: the verb gets
+    `make_request` instead, which takes the fields that the verb has to find out, and makes the request.
     """
     hints = get_type_hints(declared)
     nested: dict[str, Any] = {
@@ -59,10 +62,16 @@ def request_options(declared: type[msgspec.Struct]) -> Callable[[Callable[..., N
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
         def with_request(**given: Any) -> None:
-            values = {name: given.pop(name) for name in hints if name not in nested and name in given}
-            for name, kind in nested.items():
-                values[name] = kind(**{each.name: given.pop(each.name) for each in options_of(kind)})
-            verb(request=declared(**values), **given)
+            own = {each.name: given.pop(each.name) for each in options_of(declared)}
+            parts = {name: {each.name: given.pop(each.name) for each in options_of(nested[name])} for name in nested}
+
+            def make(**more: Any) -> msgspec.Struct:
+                return declared(**own, **{name: nested[name](**part) for name, part in parts.items()}, **more)
+
+            if late:
+                verb(make_request=make, **given)
+            else:
+                verb(request=make(**{name: given.pop(name) for name in hints if name in given}), **given)
 
         kinds: list[Any] = [*reversed(nested.values()), declared]
         for kind in kinds:
@@ -75,7 +84,7 @@ def request_options(declared: type[msgspec.Struct]) -> Callable[[Callable[..., N
 
 def _click_option(each: Option, *, checked: bool) -> Callable[..., Any]:
     """Return the option of one field; `checked`: the value's own type refuses what is out of bounds."""
-    flag = each.note("flag") or "--" + each.name.removesuffix(_SECONDS).replace("_", "-")
+    flag = each.note("flag") or "--" + each.name.removesuffix(_SECONDS).removesuffix(_GIB).replace("_", "-")
     kind, default = each.values, each.default
     how: dict[str, Any] = {"help": each.text, "group": each.note("group"), "cls": _Declared}
     if kind is bool:
@@ -100,11 +109,13 @@ def _click_type(each: Option, kind: Any, *, checked: bool) -> Any:
         return Existing()
     if _is_duration(each):
         return Duration()
+    if kind == Iterable[float]:
+        return NumberList()
     if kind in (int, float) and not checked:
         ranged = click.IntRange if kind is int else click.FloatRange
         least, most = (meta.ge if meta.gt is None else meta.gt), (meta.le if meta.lt is None else meta.lt)
         return ranged(least, most, min_open=meta.gt is not None, max_open=meta.lt is not None)  # type: ignore[arg-type]
-    return kind
+    return kind if isinstance(kind, type) else str
 
 
 def _is_duration(each: Option) -> bool:

@@ -7,7 +7,8 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from typing import Any
@@ -16,12 +17,43 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
-from pesto.cli.startup import note_start
 from pesto.core.distribution import VERSION
 from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
 from pesto.planning.solving.interrupt import install, received
 from pesto.planning.solving.watchdog import watch_signals
 from pesto.reporting.show.screen import one_line, screens
+
+# MERGED from pesto.cli.startup: Seconds that a verb's process takes to start and to end, which count in its time
+# limit on a busy machine.
+
+CLOCK: Callable[[], float] = time.perf_counter
+"""Returns the seconds that starting is counted in."""
+FREE_S = 1.0
+"""Seconds of starting and ending that no time limit counts: on a machine with nothing else to do they take less."""
+END = 0.5
+"""Seconds of ending, printing included, as a share of those of starting."""
+MOST = 0.5
+"""Share of a time limit that starting and ending may use up."""
+_STARTED = "started"
+"""Key of the context's object: when the command line was begun, by CLOCK."""
+
+
+def note_start(said: dict[str, Any]) -> None:
+    """Write down in the object of a context that the command line begins now."""
+    said[_STARTED] = CLOCK()
+
+
+def startup_s() -> float:
+    """Return seconds since the command line was begun; 0 for a verb that Python calls."""
+    context = click.get_current_context(silent=True)
+    said = None if context is None else context.find_root().obj
+    return CLOCK() - said[_STARTED] if isinstance(said, dict) and _STARTED in said else 0.0
+
+
+def counted_s(started_s: float, limit_s: float, *, deterministic: bool) -> float:
+    """Return seconds of a time limit that starting has used and ending will; none where it is a measure of work."""
+    return 0.0 if deterministic else min(max((1 + END) * started_s - FREE_S, 0.0), MOST * limit_s)
+
 
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),

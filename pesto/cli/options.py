@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from pesto.choosing.whatif.grid import parse_values
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
 from pesto.core.costs.analytical import LaunchCost
@@ -40,6 +41,17 @@ class Duration(click.ParamType[float]):
         if not found:
             self.fail(f"{value!r} is no duration - write 60, 90s, 10m or 2h", param, ctx)
         return float(found.group(1)) * _FACTOR[found.group(2)]
+
+
+class NumberList(click.ParamType[tuple[float, ...]]):
+    """Values of an axis of a sweep, as 0.5,1,2."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Return the values, ascending; UsageError for none, and for one out of range."""
+        del ctx
+        return parse_values(param.name or "", value) if isinstance(value, str) and param is not None else value
 
 
 class LaunchTime(click.ParamType[LaunchCost]):

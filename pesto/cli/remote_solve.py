@@ -22,7 +22,7 @@ from pesto.reporting.show.split_page import split_closing
 from pesto.service.client.asking import failed
 from pesto.service.client.solve_request import Solve, solve_request
 from pesto.service.client.sync_client import Client
-from pesto.verbs.jobs.result_names import ANSWER, PAGE, PLAN, REPORT, SPLIT
+from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.verbs.requests import SolveRequest
 
 

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pesto.cli.main import counted_s, startup_s
 from pesto.cli.printed import aside
-from pesto.cli.startup import counted_s, startup_s
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
 from pesto.core.settings import Settings

@@ -50,7 +50,13 @@ class Option:
     def values(self) -> Any:
         """Type of the values that can be given: `kind` without None."""
         some = [one for one in get_args(self.kind) if one is not type(None)]
-        return some[0] if len(some) == 1 and get_origin(self.kind) is not Literal else self.kind
+        return some[0] if len(some) == 1 and type(None) in get_args(self.kind) else self.kind
+
+    @property
+    def checked_kind(self) -> Any:
+        """Type of the field with its bounds and text, for msgspec, which takes bounds of numbers alone."""
+        optional = self.values is not self.kind
+        return Annotated[self.values, self.meta] | None if optional else Annotated[self.kind, self.meta]
 
     def note(self, name: str) -> Any:
         """Return what the declaration says beside bounds, None where it says nothing."""

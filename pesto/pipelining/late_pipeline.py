@@ -127,13 +127,13 @@ def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: 
     # Where an update has several batches, no more than these may be in flight, so that two versions do.
     served = [each for each in fitting if staged.every == 1 or flight(each) <= staged.every]
     if not served:
-        least = min(fitting, key=flight)
-        other = f"or {STAR}, " if least.name == EXACT else ""
+        fewest = min(fitting, key=flight)
+        other = f"or {STAR}, " if fewest.name == EXACT else ""
         raise UsageError.build(
-            f"an update behind every {staged.every} micro-batches: {least.name} has {flight(least)} in flight, which "
+            f"an update behind every {staged.every} micro-batches: {fewest.name} has {flight(fewest)} in flight, which "
             "two versions of the weights do not serve",
             remedy=(
-                f"give {flight(least)} or more micro-batches an update, and "
+                f"give {flight(fewest)} or more micro-batches an update, and "
                 f"twice as many in all, {other}or fewer devices"
             ),
         )

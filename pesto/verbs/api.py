@@ -7,10 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators, chosen_values
-from pesto.choosing.whatif.points import Sweep, SweepTask
-from pesto.choosing.whatif.points import sweep as swept
+from pesto.choosing.comparison.contest import Comparison, MethodEntry
+from pesto.choosing.whatif.points import Sweep
 from pesto.choosing.whatif.rerun import Simulation, add_trust, rerun
 from pesto.core.cluster import Cluster
 from pesto.core.costs import measured as measured_costs
@@ -33,14 +31,16 @@ from pesto.core.settings import Settings, SettingsOptions
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.from_networkx import graph_from_networkx
-from pesto.inputs.load import GRAPH, as_cluster, as_cluster_and_costs, as_costs, as_plan
+from pesto.inputs.load import GRAPH, as_cluster, as_cluster_and_costs, as_plan
 from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import ErrorModel
 from pesto.reporting.explaining.explanation import ExplainContext, explain
+from pesto.verbs.many_plans import compare_step, sweep_step
 from pesto.verbs.plan_step import plan_step
-from pesto.verbs.requests import Context, SolveRequest
+from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SweepRequest
 from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite
+from pesto.verbs.verb_options import CompareKeywords, CompareOptions, SweepKeywords, SweepOptions
 
 __all__ = [
     "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
@@ -195,17 +195,14 @@ def simulate(
     return add_trust(rerun(found, graph, machine, op_costs), errors)
 
 
+@with_options_of(CompareOptions)
 def compare(
     graph: Graph,
     *,
     cluster: str | Path | Cluster = "v100x2-nvlink",
     costs: str | Path | Profile | None = None,
-    methods: str | Iterable[str] = "all",
     on_entry: Callable[[MethodEntry], None] | None = None,
-    time_limit_s: float = 30.0,
-    solver: str = "cpsat",
-    headroom: float = 0.1,
-    seed: int = 0,
+    **options: Unpack[CompareKeywords],
 ) -> Comparison:
     """Every method on one step (docs/guides/compare.md): placed, repaired where it knows memory, simulated, verified.
 
@@ -215,25 +212,20 @@ def compare(
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """
-    names, hear = chosen_methods(methods), expect_listener("on_entry", on_entry)
-    settings = Settings(time_limit_s=time_limit_s, solver=solver, headroom=headroom, seed=seed)
-    machine, op_costs = as_cluster_and_costs(graph, cluster, costs)
-    return compete(graph, machine, op_costs, settings, hear, entrants=Entrants(names))
+    hear = expect_listener("on_entry", on_entry)
+    expect("graph", graph, Graph, GRAPH)
+    request = CompareRequest(source=graph, cluster=cluster, costs=costs, options=CompareOptions(**options))
+    return compare_step(request, Context(), hear)
 
 
+@with_options_of(SweepOptions)
 def sweep(
     graph: Graph,
     *,
     cluster: str | Path | Cluster = "v100x2-nvlink",
     costs: str | Path | Profile | None = None,
-    compute: Iterable[float] = (),
-    links: Iterable[float] = (),
-    devices: Iterable[int] = (),
-    memory: Iterable[float] = (),
-    cross: bool = False,
     on_point: Callable[[Sweep], None] | None = None,
-    time_limit_s: float = 20.0,
-    seed: int = 0,
+    **options: Unpack[SweepKeywords],
 ) -> Sweep:
     """One step solved on a grid of changed clusters (Pesto, Fig 8): what if devices or links were faster?
 
@@ -242,16 +234,10 @@ def sweep(
 
     A point without a plan is a row that says why. UsageError when no axis has a value, or one is out of range.
     """
-    expect("cross", cross, bool, "True or False")
     hear = expect_listener("on_point", on_point)
-    values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
-    settings = Settings(time_limit_s=time_limit_s, seed=seed)
-    machine, _ = as_cluster_and_costs(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
-    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=values, cross=cross)
-    task = SweepTask(
-        graph=graph, cluster=machine, costs=lambda at: as_costs(graph, at, costs), settings=settings, grid=grid
-    )
-    return swept(task, hear)
+    expect("graph", graph, Graph, GRAPH)
+    request = SweepRequest(source=graph, cluster=cluster, costs=costs, options=SweepOptions(**options))
+    return sweep_step(request, Context(), hear)
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:

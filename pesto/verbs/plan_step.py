@@ -11,7 +11,7 @@ from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps, save
 from pesto.core.source import Source
-from pesto.inputs.load import as_costs, load_both, load_graph
+from pesto.inputs.load import as_costs, load_both
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.html_report import html_report, report_solve
@@ -19,7 +19,7 @@ from pesto.reporting.show.solve_report import following_command, solve_object, s
 from pesto.reporting.show.split_page import choice_object, choice_page
 from pesto.split.files.split_file import dumps_split, save_split
 from pesto.split.typed_graph import TypedGraph
-from pesto.verbs.requests import Context, SolveRequest
+from pesto.verbs.requests import Context, SolveRequest, read_step
 from solvers import FAILED
 
 
@@ -159,7 +159,7 @@ def plan_step(request: SolveRequest, context: Context) -> Solved:
     """
     request, started_s = request.opened(), context.startup_s()
     began = time.perf_counter()
-    graph = request.source if isinstance(request.source, Graph) else _read(request.source, context)
+    graph = read_step(request.source, context)
     loaded = time.perf_counter()
     cluster = _cluster(request)
     costs = as_costs(graph, cluster, request.costs)
@@ -198,11 +198,6 @@ def choose_kind(request: SolveRequest, context: Context) -> Chosen:
         found = Chosen(request=request, graph=graph, shapes=shapes, choice=choice)
         context.keep_result(found)
     return found
-
-
-def _read(source: Source, context: Context) -> Graph:
-    context.begin_reading()
-    return context.accept(load_graph(source, quiet=context.quiet))
 
 
 def _cluster(request: SolveRequest) -> Cluster:

@@ -14,21 +14,27 @@ from pesto.core.option import option
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import as_cluster, as_plan
+from pesto.inputs.load import as_cluster, as_plan, load_graph
 from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.planning.solving.flow import EarlierPlans
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.split.typed_graph import TypedGraph
+from pesto.verbs.verb_options import CompareOptions, SplitOptions, SweepOptions
 
 Step = TypeVar("Step", Graph, TypedGraph)
 
 
-class SolveRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A solve: the step, the machine, and the options of the search (`settings`)."""
+class StepRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A step, and the machine that it is to run on."""
 
     source: Source | Graph
     cluster: str | Path | Cluster = "v100x2-nvlink"
     costs: str | Path | Profile | None = None
+
+
+class SolveRequest(StepRequest, frozen=True, kw_only=True):
+    """A solve: the step, the machine, and the options of the search (`settings`)."""
+
     start: Annotated[
         Path | str | Plan | None,
         option(
@@ -66,6 +72,32 @@ class SolveRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class CompareRequest(StepRequest, frozen=True, kw_only=True):
+    """A comparison of methods on one step."""
+
+    options: CompareOptions = CompareOptions()
+
+
+class SweepRequest(StepRequest, frozen=True, kw_only=True):
+    """Solves of one step on a grid of changed clusters."""
+
+    options: SweepOptions
+
+
+class SplitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Cuts of a step's tensors for several workers."""
+
+    source: Source
+    cluster: Annotated[
+        str | None,
+        option(
+            "Also time its step there: a preset (pesto clusters) or a file.", "Machine", metavar="NAME|FILE",
+            completes="clusters",
+        ),
+    ] = None  # fmt: skip
+    options: SplitOptions
+
+
 class Context:
     """Where a use case runs; this one is silent and keeps nothing. The command line and jobs override its methods."""
 
@@ -75,6 +107,9 @@ class Context:
     def begin_reading(self) -> None:
         """Report that the step is being read; meanwhile compile what its solve needs."""
         shared_compiler()
+
+    def begin_search(self, stage: str) -> None:
+        """Report that the step is read, and that a stage of the search begins."""
 
     def accept(self, step: Step) -> Step:
         """Return the step that was read; PestoError where it may not be planned here."""
@@ -95,6 +130,14 @@ class Context:
     def counted_s(self, started_s: float, settings: Settings) -> float:  # noqa: ARG002
         """Return the seconds of the time limit that `started_s` seconds of starting use up."""
         return 0.0
+
+
+def read_step(source: Source | Graph, context: Context) -> Graph:
+    """Return the graph of a step, read with what the context says of that; errors as of `load_graph`."""
+    if isinstance(source, Graph):
+        return source
+    context.begin_reading()
+    return context.accept(load_graph(source, quiet=context.quiet))
 
 
 def _nobody(incumbent: Incumbent) -> None:

@@ -21,6 +21,7 @@ from pesto.cli.verbs.sweep import sweep_command
 from pesto.core.costs.measured import save_profile
 from pesto.core.settings import SettingsOptions
 from pesto.core.source import Origin, Source
+from pesto.verbs.verb_options import CompareKeywords, CompareOptions, SweepKeywords, SweepOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 TOWERS = ROOT / "tests/data/two-towers.graph.json"
@@ -106,6 +107,8 @@ def test_solve_has_the_settings_as_they_are() -> None:
     for name, field in fields.items():
         assert (found[name].default, found[name].annotation) == (field.default, types[name])
     assert typing.get_type_hints(SettingsOptions) == types  # what type checkers know of them
+    for keywords, options in ((CompareKeywords, CompareOptions), (SweepKeywords, SweepOptions)):
+        assert typing.get_type_hints(keywords) == typing.get_type_hints(options)
     for other in ("sweep", "compare"):
         shared = set(parameters(other)) & set(fields)
         assert all(parameters(other)[name].annotation == types[name] for name in shared)

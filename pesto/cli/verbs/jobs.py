@@ -20,8 +20,7 @@ from pesto.service.client.asking import failed
 from pesto.service.client.sync_client import Client
 from pesto.service.protocol.job_states import FINAL, State
 from pesto.service.protocol.replies import JobReply
-from pesto.verbs.jobs.request import Kind
-from pesto.verbs.jobs.result_names import PAGE, PLAN, SPLIT
+from pesto.verbs.jobs.request import PAGE, PLAN, SPLIT, Kind
 
 
 @click.group("jobs")

@@ -1,91 +1,51 @@
 """pesto split: a step cut into parts for several workers, and the op types that can be cut."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from math import isfinite, prod
 from pathlib import Path
 
 import click
 
-from pesto.choosing.strategy_choice.timed_split import (
-    TimedSplit,
-    accelerators_for,
-    check_objective,
-    refuse_short,
-    rules_for,
-    time_split,
-)
+from pesto.cli.declared import GroupedCommand, request_options
 from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import check_exists, write_atomic
-from pesto.core.settings import Settings
+from pesto.core.option import options_of
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_shaped, load_shapes
+from pesto.inputs.load import load_shapes
 from pesto.reporting.show.split_page import (
     coverage_object,
     coverage_page,
     draw_split,
     op_object,
     op_page,
-    split_object,
-    split_page,
 )
 from pesto.split.exports import EXPORTS
-from pesto.split.files.split_file import save_split
-from pesto.split.methods.cut_methods import METHODS
-from pesto.split.op_explanation import ExplainedOp, explain_op, find_op
+from pesto.split.op_explanation import explain_op, find_op
 from pesto.split.ops.op_types import coverage, described_types
-from pesto.split.program import Rules
-from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors, undescribed_types
-from pesto.split.typed_graph import TypedGraph
-from pesto.split.undescribed_ops import refuse_undescribed
+from pesto.verbs.cut_step import split_step
+from pesto.verbs.requests import Context, SplitRequest, Step
+from pesto.verbs.verb_options import SplitOptions
 
-_OF_SPLITS = (
-    "workers",
-    "method",
-    "objective",
-    "replicate",
-    "halo",
-    "memory",
-    "time_limit",
-    "cluster",
-    "explain",
-    "picture",
-    "export",
-    "whole",
-    "out",
-)
+_OF_SPLITS = (*(each.name for each in options_of(SplitOptions)), "cluster", "explain", "picture", "export", "out")
 
 
-@click.command("split")
+@click.command("split", cls=GroupedCommand)
 @click.argument("what", metavar="[ops|FILE]", required=False)
 @source_options
-@click.option("--workers", help="How many: 8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other.")
-@click.option("--method", type=click.Choice(list(METHODS)), metavar="NAME", default="exact", show_default=True,
-              help="exact, joint, tofu, rows, spartan, ...: docs/guides/split.md has all.")  # fmt: skip
-@click.option("--objective", type=click.Choice(["bytes", "seconds"]), default="bytes", show_default=True,
-              help="What is made least: bytes sent, or modelled seconds of ops and messages on --cluster.")  # fmt: skip
-@click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
-@click.option(
-    "--halo", is_flag=True, help="Windows may be cut, where that saves bytes: parts fetch the rim from neighbours."
-)
-@click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GIB",
-              help="Most that one worker may hold of variables, with slots.")  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds for all cuts.")
-@click.option("--cluster", metavar="NAME|FILE", help="Also time its step there: a preset (pesto clusters) or a file.")
+@request_options(SplitRequest, late=True)
 @click.option("--explain", metavar="OP", help="Of one op: strategies, refusals, its tensors, who has which part.")
 @click.option("--draw", "picture", type=click.Path(path_type=Path), help="Draw the largest variables (.png or .svg).")
 @click.option("--export", type=click.Choice(list(EXPORTS)), help="Print where variables lie, as a program for these.")
-@click.option("--whole", is_flag=True, help="Accept op types without a description: every worker does them whole.")
 @click.option("--uncovered", "missing", is_flag=True, help="With ops: those without a description alone.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but warnings and errors.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the split here (.json, .json.gz).")
 @json_option()
 def split_command(
-    *, what: str | None, source: Source, workers: str | None, method: str, objective: str, replicate: bool,
-    halo: bool, memory: float | None, time_limit: float, cluster: str | None, explain: str | None, picture: Path | None,
-    export: str | None, whole: bool, missing: bool, quiet: bool, out: Path | None, as_json: bool,
+    *, what: str | None, make_request: Callable[..., SplitRequest], source: Source, explain: str | None,
+    picture: Path | None, export: str | None, missing: bool, quiet: bool, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut every tensor of a step into parts for several workers, so that they send each other least (Tofu).
 
@@ -109,71 +69,39 @@ def split_command(
         raise UsageError.build("--export prints a program alone", remedy="leave out --explain and --json")
     if missing:
         raise UsageError("--uncovered goes with ops: pesto split ops --uncovered")
-    if workers is None:
-        raise UsageError.build("how many workers?", remedy="give --workers, such as 8 or 2x2x2")
-    source = _named(what, source).checked()
-    factors, form = parse_factors(workers), picture_format(picture)
-    rules = Rules(replicate=replicate, memory_bytes=_bytes(memory), halo=halo)
+    source, form = _named(what, source).checked(), picture_format(picture)
+    request = make_request(source=source)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
-    machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
-    check_objective(objective, rules, machine)
-    graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
-    _check(shaped, explain, whole=whole)
-    rules = rules_for(rules, objective, (graph, machine), prod(factors))
-    found = divide_with_or_without_halo(shaped, factors, method, rules, seconds=time_limit)
-    clocked = (
-        time_split(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
-    )
-    _write(shaped, found, (out, time_limit), (picture, form))
-    if export:
-        click.echo(EXPORTS[export](shaped, found.division), nl=False)
-    elif as_json or not quiet:
-        op = explain_op(shaped, found.division, explain, halo=halo) if explain is not None else None
-        _say(shaped, found, out, clocked, op, as_json=as_json)
-    if clocked is not None and machine is not None and not clocked.candidate.fits:
-        refuse_short(clocked, machine)
-
-
-def _write(shaped: TypedGraph, found: Split, file: tuple[Path | None, float], drawing: tuple[Path | None, str]) -> None:
-    """The split, and the largest variables as a picture, where they are asked for."""
-    (out, time_limit_s), (picture, form) = file, drawing
+    cut = split_step(request, _Explaining(explain))
     if out is not None:
-        save_split(shaped, found, out, time_limit_s=time_limit_s)
+        cut.save(out)
     if picture is not None:
-        write_atomic(picture, draw_split(shaped, found.division, form))
+        write_atomic(picture, draw_split(cut.shaped, cut.split.division, form))
+    op = None if explain is None else explain_op(cut.shaped, cut.split.division, explain, halo=request.options.halo)
+    if export:
+        click.echo(EXPORTS[export](cut.shaped, cut.split.division), nl=False)
+    elif as_json:
+        answer(cut.as_object(out) | ({"op": op_object(op)} if op else {}))
+    elif not quiet:
+        click.echo(op_page(op, cut.split.division.factors) if op else cut.page(out))
+    cut.check_fits()
 
 
-def _bytes(gib: float | None) -> int | None:
-    """Whole bytes of what --memory allows."""
-    if gib is not None and not isfinite(gib):
-        raise UsageError.build(f"--memory {gib}", remedy="give a number of GiB, such as 4")
-    return None if gib is None else int(min(gib, 2**23) * 2**30)
+class _Explaining(Context):
+    """Refuses, before anything is cut, an op to be explained that the step does not have."""
 
+    def __init__(self, op: str | None) -> None:
+        self._op = op
 
-def _check(shaped: TypedGraph, explain: str | None, *, whole: bool) -> None:
-    """UsageError, before the cuts, for ops that nobody described and for an op that is not there."""
-    if not whole:
-        refuse_undescribed(shaped, "accept that with --whole")
-    if explain is not None:
-        find_op(shaped.names, explain)
+    def begin_reading(self) -> None:
+        """Read without a line of progress; a split compiles nothing."""
 
-
-def _say(
-    shaped: TypedGraph,
-    found: Split,
-    out: Path | None,
-    clocked: TimedSplit | None,
-    op: ExplainedOp | None,
-    *,
-    as_json: bool,
-) -> None:
-    """The split, or one op of it."""
-    left = undescribed_types(shaped)
-    if as_json:
-        answer(split_object(shaped, found, left, out, clocked) | ({"op": op_object(op)} if op else {}))
-    else:
-        click.echo(op_page(op, found.division.factors) if op else split_page(shaped, found, left, out, clocked))
+    def accept(self, step: Step) -> Step:
+        """UsageError where the step does not have the op."""
+        if self._op is not None:
+            find_op(step.names, self._op)
+        return step
 
 
 def _named(file: str | None, source: Source) -> Source:

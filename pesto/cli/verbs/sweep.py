@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.whatif.grid import AXES, ClusterPoint, SweepGrid, accelerators, parse_values
-from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
+from pesto.choosing.whatif.points import Sweep, no_plan_error
+from pesto.cli.declared import GroupedCommand, request_options
 from pesto.cli.options import (
-    Duration,
     chart_option,
     cluster_option,
     costs_option,
@@ -18,45 +17,27 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
-from pesto.cli.terminal import read_step
+from pesto.cli.terminal import Terminal, checked_step
 from pesto.core.errors import Exit
 from pesto.core.files.disk import write_atomic
-from pesto.core.settings import Settings
-from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.sweep_page import draw_sweep, progress_line, sweep_object, sweep_page
+from pesto.verbs.many_plans import sweep_step
+from pesto.verbs.requests import SweepRequest
 
 
-@click.command("sweep")
+@click.command("sweep", cls=GroupedCommand)
 @source_options
 @cluster_option()
 @costs_option()
-@click.option("--compute", metavar="X,...", help="Speed of every device, times the cluster's: 0.5,1,2.")
-@click.option("--links", metavar="X,...", help="Speed of every link, times the cluster's: 0.1,1.")
-@click.option("--devices", metavar="N,...", help="Number of accelerators: 2,4,8.")
-@click.option("--memory", metavar="X,...", help="Memory of every accelerator, times the cluster's: 0.5,1.")
-@click.option("--cross", is_flag=True, help="All combinations, in place of one axis at a time.")
-@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each point's search.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@request_options(SweepRequest)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Keep the results here (JSON), after each point.")
 @chart_option("Also draw them here")
 @json_option()
 @quiet_option()
 def sweep_command(
-    *,
-    source: Source,
-    cluster: str,
-    costs: Path | None,
-    cross: bool,
-    time_limit: float,
-    seed: int,
-    out: Path | None,
-    picture: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **axes: str | None,
-) -> None:
+    *, request: SweepRequest, out: Path | None, picture: Path | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
     """Solve a step on a grid of changed clusters (Pesto's Fig 8): what if devices or links were faster?
 
     \b
@@ -66,20 +47,10 @@ def sweep_command(
     Each point starts from its neighbour's plan. A point without a plan is a row that says why; ends with 4, 5 or 3 when
     no point has one. Ctrl-C keeps the rows that are done.
     """
-    source.checked()
-    settings = Settings(time_limit_s=time_limit, seed=seed)
-    values = {axis: parse_values(axis, text) for axis in AXES if (text := axes[axis]) is not None}
-    machine = load_cluster(cluster)
-    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=values, cross=cross)
-    form = picture_format(picture)
+    source, form = checked_step(request.source), picture_format(picture)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
-    graph = read_step(source, quiet=quiet)
-    load_costs(graph, machine, costs)  # a profile that is refused ends it here, not in every row
-    task = SweepTask(
-        graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, costs), settings=settings, grid=grid
-    )
-    found = sweep(task, _hearing(out, quiet=quiet))
+    found = sweep_step(request, Terminal(quiet=quiet), _hearing(out, quiet=quiet))
     hold()
     if out is not None:
         write_atomic(out, to_json(sweep_object(found)).encode())

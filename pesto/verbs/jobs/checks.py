@@ -1,22 +1,22 @@
 """What is refused of a request before it is a job: at once, from names alone, without a file and without TensorFlow."""
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from pesto.choosing.comparison.contest import chosen_methods
+from msgspec.structs import asdict
+
 from pesto.choosing.strategy_choice.timed_split import RUNS_ALONE, named_cuts
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, chosen_values
 from pesto.core.errors import UsageError
 from pesto.core.files.json import quoted
 from pesto.core.files.toml import suggest
+from pesto.core.option import options_of
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import precheck
-from pesto.split.methods.cut_methods import METHODS
-from pesto.split.split_search import parse_factors
-from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, SweepOptions, plans_of
+from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, plans_of
+from pesto.verbs.verb_options import CompareOptions, SplitOptions, SweepOptions
 from solvers.api import SOLVERS
 
 PRESET = "v100x2-nvlink"
@@ -31,14 +31,12 @@ _GO_WITH: dict[Kind, tuple[str, ...]] = {
     "report": (*_STEP, "plan", "against"),
 }
 """Fields of a request beside those of any kind."""
-_SETTINGS: dict[Kind, tuple[str, ...]] = {
-    "compare": ("time_limit_s", "solver", "headroom", "seed"),
-    "sweep": ("time_limit_s", "seed"),
-    "split": ("time_limit_s",),
+_OPTIONS: dict[Kind, type] = {"compare": CompareOptions, "sweep": SweepOptions, "split": SplitOptions}
+_SETTINGS = {
+    kind: tuple(each.name for each in options_of(Settings) if each.name in (its.name for its in options_of(declared)))
+    for kind, declared in _OPTIONS.items()
 }
 """Settings of kinds that do not have all."""
-_TIME_LIMITS: dict[Kind, float] = {"compare": 30.0, "sweep": 20.0}
-"""Seconds where they differ from a solve's."""
 _OF_ALL = ("kind", "out", "priority", "label", "limits", "notify")
 _NEEDED: dict[Kind, tuple[str, ...]] = {
     "sweep": ("source", "sweep"),
@@ -46,8 +44,6 @@ _NEEDED: dict[Kind, tuple[str, ...]] = {
     **dict.fromkeys(("check", "report"), ("plan",)),
 }
 """Fields without which nothing is done; a source of the others."""
-LEAST_S = 0.1
-"""Least seconds of a split."""
 _ROOM = 200
 """Bytes that a file's name may have."""
 
@@ -72,9 +68,18 @@ def checked(request: JobRequest) -> None:
         raise UsageError.build(
             f"no cluster is named {quoted(name)}", remedy=f"{suggest(name, _presets())}; or upload a file"
         )
-    asked_settings(request)
-    if request.kind in _WHAT:
-        _WHAT[request.kind](request)
+    match request.kind:
+        case "solve":
+            Settings(**given_settings(request))
+            _check_cuts(request)
+        case "compare":
+            compare_options(request)
+        case "sweep":
+            sweep_options(request)
+        case "split":
+            split_options(request)
+        case _ if request.plan is None:
+            raise UsageError.build(f"the kind {request.kind} is of a plan", remedy="give one")
 
 
 def fields_of(kind: Kind) -> tuple[str, ...]:
@@ -106,8 +111,8 @@ def named_source(source: JobSource, file: Path | None = None) -> Source:
     ).checked()
 
 
-def asked_settings(request: JobRequest) -> Settings:
-    """The settings of a solve, a comparison or a sweep; UsageError where one does not go with the kind."""
+def given_settings(request: JobRequest) -> dict[str, Any]:
+    """Return the settings that a request gives; UsageError for one that does not go with its kind."""
     given, have = request.settings.given(), _SETTINGS.get(request.kind)
     for name in given:
         if have is not None and name not in have:
@@ -117,8 +122,26 @@ def asked_settings(request: JobRequest) -> Settings:
     solver = given.get("solver")
     if solver is not None and solver not in SOLVERS:
         raise UsageError.build(f"no solver is called {quoted(solver)}", remedy=suggest(str(solver), SOLVERS))
-    usual = {"time_limit_s": _TIME_LIMITS[request.kind]} if request.kind in _TIME_LIMITS else {}
-    return Settings(**{**usual, **given})  # type: ignore[arg-type]  # checked by the type itself
+    return given
+
+
+def compare_options(request: JobRequest) -> CompareOptions:
+    """Return the options of a comparison; UsageError for one that is out of range."""
+    return CompareOptions(methods=request.methods or "all", **given_settings(request))
+
+
+def sweep_options(request: JobRequest) -> SweepOptions:
+    """Return the options of a sweep; UsageError for one that is out of range."""
+    if request.sweep is None:
+        raise UsageError.build("no axis is swept", remedy='give sweep, such as {"links": [0.1, 1]}')
+    return SweepOptions(**asdict(request.sweep), **given_settings(request))
+
+
+def split_options(request: JobRequest) -> SplitOptions:
+    """Return the options of a split; UsageError for one that is out of range."""
+    if request.split is None:
+        raise UsageError.build("how many workers?", remedy='give split, such as {"workers": "2x2"}')
+    return SplitOptions(**asdict(request.split), **given_settings(request))
 
 
 def first_look_at(source: JobSource) -> None:
@@ -163,7 +186,8 @@ def _presets() -> tuple[str, ...]:
     return cluster_names()
 
 
-def _solve(request: JobRequest) -> None:
+def _check_cuts(request: JobRequest) -> None:
+    """Raise UsageError for cuts that cannot be, and for what does not go with cuts."""
     if request.cuts is None:
         return
     if request.beside is not None:
@@ -179,44 +203,3 @@ def _solve(request: JobRequest) -> None:
         raise UsageError.build(
             "a graph file has no shapes to cut by", remedy="give a model or a GraphDef, or leave out cuts"
         )
-
-
-def _compare(request: JobRequest) -> None:
-    names = chosen_methods(request.methods or "all")
-    if "pesto" not in names and "solver" in request.settings.given():
-        raise UsageError.build(
-            "only the method pesto has an exact solver, and it is not among them", remedy="leave out solver"
-        )
-
-
-def _sweep(request: JobRequest) -> None:
-    axes = request.sweep
-    if axes is None:
-        raise UsageError.build("no axis is swept", remedy='give sweep, such as {"links": [0.1, 1]}')
-    SweepGrid(base=ClusterPoint(devices=1), values=axes_of(axes), cross=axes.cross)
-
-
-def axes_of(axes: SweepOptions) -> dict[str, tuple[float, ...]]:
-    """The values of each axis that has some; UsageError when one is out of range."""
-    return chosen_values({name: getattr(axes, name) for name in axes.__struct_fields__ if name != "cross"})
-
-
-def _split(request: JobRequest) -> None:
-    options = request.split
-    if options is None:
-        raise UsageError.build("how many workers?", remedy='give split, such as {"workers": "2x2"}')
-    parse_factors(options.workers)
-    if options.method not in METHODS:
-        raise UsageError.build(f"no method is called {quoted(options.method)}", remedy=suggest(options.method, METHODS))
-    if asked_settings(request).time_limit_s < LEAST_S:
-        raise UsageError.build("cuts need time", remedy=f"give a time_limit_s of {LEAST_S} or more")
-
-
-def _of_plan(request: JobRequest) -> None:
-    if request.plan is None:
-        raise UsageError.build(f"the kind {request.kind} is of a plan", remedy="give one")
-
-
-_WHAT: dict[Kind, Callable[[JobRequest], None]] = {
-    "solve": _solve, "compare": _compare, "sweep": _sweep, "split": _split, "check": _of_plan, "report": _of_plan,
-}  # fmt: skip

@@ -15,7 +15,7 @@ from pesto.core.files.disk import read_bytes, write_atomic
 from pesto.core.files.json import encode_json
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import dumps
-from pesto.verbs.jobs.result_names import PLAN, SPLIT
+from pesto.verbs.jobs.request import PLAN, SPLIT
 
 SUMMARY = ".incumbent.json"
 """A file that says how long the step of the plan or split beside it is."""

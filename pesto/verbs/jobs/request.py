@@ -1,14 +1,22 @@
 """What a job is: the JSON object that is submitted. Files are named by their SHA-256; nothing in it names a path."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import msgspec
 from msgspec import Meta
 
-from pesto.core.option import options_of
+from pesto.choosing.whatif.grid import AXES
+from pesto.core.option import REQUIRED, Option, options_of
 from pesto.core.settings import Settings, SettingsOptions
+from pesto.verbs import verb_options
 
+PLAN, SPLIT, REPORT = "plan.json", "split.json", "report.html"
+"""Files that jobs leave."""
+ANSWER = "answer.json"
+"""The one object of the verb's --json."""
+PAGE = "page.txt"
+"""What the verb prints for people."""
 Kind = Literal["solve", "compare", "sweep", "split", "check", "report"]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256 of a file that was uploaded.")]
 FileName = Annotated[
@@ -89,27 +97,29 @@ else:
     )  # fmt: skip
 
 
-class SplitOptions(_Asked, frozen=True):
-    """The options of `pesto split`."""
-
-    workers: Name
-    """8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other."""
-    method: Name = "exact"
-    objective: Literal["bytes", "seconds"] = "bytes"
-    replicate: bool = False
-    halo: bool = False
-    memory_gib: Annotated[float, Meta(gt=0, le=2**23)] | None = None
-    whole: bool = False
+def _kind(each: Option) -> Any:
+    """Return the type of a field in JSON: numbers of an axis are a list."""
+    return tuple[float, ...] if each.kind == Iterable[float] else each.checked_kind
 
 
-class SweepOptions(_Asked, frozen=True):
-    """The axes of `pesto sweep`: factors of the cluster's own, and numbers of accelerators."""
+def _options(name: str, declared: type, some: tuple[str, ...], doc: str) -> Any:
+    """Return the type of an object with some of a verb's options, from their declarations."""
+    fields = [
+        (each.name, _kind(each), *([] if each.default is REQUIRED else [each.default]))
+        for each in options_of(declared)
+        if each.name in some
+    ]
+    return msgspec.defstruct(
+        name, fields, bases=(_Asked,), module=__name__, frozen=True, kw_only=True, namespace={"__doc__": doc}
+    )
 
-    compute: tuple[float, ...] = ()
-    links: tuple[float, ...] = ()
-    devices: tuple[float, ...] = ()
-    memory: tuple[float, ...] = ()
-    cross: bool = False
+
+_OF_SPLITS = ("workers", "method", "objective", "replicate", "halo", "memory_gib", "whole")
+SplitOptions: Any = _options("SplitOptions", verb_options.SplitOptions, _OF_SPLITS, "The options of `pesto split`.")
+SweepOptions: Any = _options(
+    "SweepOptions", verb_options.SweepOptions, (*AXES, "cross"),
+    "The axes of `pesto sweep`: factors of the cluster's own, and numbers of accelerators.",
+)  # fmt: skip
 
 
 class JobLimits(_Asked, frozen=True):

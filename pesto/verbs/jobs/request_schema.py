@@ -2,7 +2,7 @@
 
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -33,7 +33,7 @@ def _of(kind: Kind) -> Any:
 def _settings(name: str, some: tuple[str, ...]) -> Any:
     """A type of some options of a solve, with their bounds and texts; each may be left out, or null."""
     options = [option for option in options_of(Settings) if option.name in some]
-    fields = [(option.name, Annotated[option.kind, option.meta] | None, None) for option in options]
+    fields = [(option.name, option.checked_kind | None, None) for option in options]
     return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 

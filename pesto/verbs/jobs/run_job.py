@@ -1,92 +1,54 @@
 """A job done from begin to end in the process that calls it: whatever happens, it ends in one `Done`."""
 
 from collections.abc import Callable
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from pesto.choosing.strategy_choice.timed_split import (
-    accelerators_for,
-    check_objective,
-    refuse_short,
-    rules_for,
-    time_split,
-)
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators
-from pesto.choosing.whatif.points import Sweep, SweepTask, no_plan_error, sweep
+from pesto.choosing.comparison.contest import MethodEntry
+from pesto.choosing.whatif.points import Sweep, no_plan_error
 from pesto.core.errors import Exit, UsageError, describe_error
 from pesto.core.files.disk import confine_to, make_folder
 from pesto.core.files.json import encode_json
 from pesto.core.graph import Graph
+from pesto.core.plans.plan_file import dumps
+from pesto.core.quantities import duration
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_shaped, load_shapes
+from pesto.inputs.load import load_shapes
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.explaining.explanation_text import explanation_object
 from pesto.reporting.show import drawing
+from pesto.reporting.show.comparison_page import comparison_object, comparison_page, draw_comparison
 from pesto.reporting.show.facts import PATTERN
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.split_page import split_object, split_page
 from pesto.reporting.show.sweep_page import draw_sweep, progress_line, sweep_object, sweep_page
 from pesto.reporting.show.trace import gzip_bytes, trace
-from pesto.split.files.split_file import dumps_split
-from pesto.split.program import Rules
-from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors, undescribed_types
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.undescribed_ops import refuse_undescribed
 from pesto.verbs.api import explain, simulate
 from pesto.verbs.artifacts import UNUSED, GivenStep, kind_of, load_artifact, load_plan, report, verify
-from pesto.verbs.jobs.checks import asked_settings, axes_of, checked
-from pesto.verbs.jobs.compare_job import compare_job
+from pesto.verbs.cut_step import split_step
+from pesto.verbs.jobs.checks import checked, compare_options, given_settings, split_options, sweep_options
 from pesto.verbs.jobs.given_files import Given, given
 from pesto.verbs.jobs.job_events import Done
-from pesto.verbs.jobs.request import JobRequest, Kind
-from pesto.verbs.jobs.result_names import PLAN, REPORT, SPLIT
+from pesto.verbs.jobs.request import PLAN, REPORT, SPLIT, JobRequest, Kind
 from pesto.verbs.jobs.telling import Tell, Telling, logged
 from pesto.verbs.jobs.work import Work
+from pesto.verbs.many_plans import compare_step, sweep_step
 from pesto.verbs.plan_step import Solved, choose_kind, plan_step
-from pesto.verbs.requests import SolveRequest
-
-# A split as a job: what `pesto split` does.
+from pesto.verbs.requests import CompareRequest, SolveRequest, SplitRequest, SweepRequest, read_step
 
 
 def split_job(work: Work) -> dict[str, Any]:
-    """Cut every tensor of a step, and time that where a cluster is named; errors as of the verb."""
-    options, source, cluster = work.request.split, work.given.source, work.given.cluster
-    if options is None:
-        raise UsageError.build("how many workers?", remedy="give split")
-    factors = parse_factors(options.workers)
-    machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
-    memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
-    rules, seconds = (
-        Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo),
-        asked_settings(work.request).time_limit_s,
-    )
-    check_objective(options.objective, rules, machine)
-    work.begin_reading()
-    graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
-    work.accept(shaped)
-    if not options.whole:
-        refuse_undescribed(shaped, "accept that with whole")
-    work.telling.begins("cuts")
-    rules = rules_for(rules, options.objective, (graph, machine), prod(factors))
-
-    def save(split: Split) -> None:
-        """Write a split: the worker may be killed while a shorter one is looked for, or this one is timed."""
-        work.keep(SPLIT, dumps_split(shaped, split, time_limit_s=seconds))
-
-    found = divide_with_or_without_halo(shaped, factors, options.method, rules, seconds=seconds, on_split=save)
-    save(found)
-    clocked = (
-        time_split(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
-    )
+    """Do what `pesto split` does: cut every tensor of a step, and time that where a cluster is named."""
+    given = work.given
+    cut = split_step(
+        SplitRequest(source=given.source, cluster=given.cluster, options=split_options(work.request)), work
+    )  # fmt: skip
     hold()
-    left, out = undescribed_types(shaped), work.shown_out(SPLIT)
-    said = split_object(shaped, found, left, out, clocked)
-    work.answer(said, split_page(shaped, found, left, out, clocked))
-    if clocked is not None and machine is not None and not clocked.candidate.fits:
-        refuse_short(clocked, machine)
-    return {"ops": shaped.ops, "bytes": found.moved_bytes, "method": found.method, "interrupted": False}
+    out = work.shown_out(SPLIT)
+    work.answer(cut.as_object(out), cut.page(out))
+    cut.check_fits()
+    return cut.summary()
 
 
 # Jobs of an artifact: what `pesto check` and `pesto report` do.
@@ -119,7 +81,7 @@ def _given_step(work: Work, stage: str) -> GivenStep:
     """Return what the request names beside the artifact; the stage begins once the step is read."""
 
     def read_graph(source: Source) -> Graph:
-        graph = work.graph(source)
+        graph = read_step(source, work)
         work.telling.begins(stage)
         return graph
 
@@ -154,7 +116,7 @@ def solve_job(work: Work) -> dict[str, Any]:
     given = work.given
     request = SolveRequest(
         source=given.source, cluster=given.cluster or "", costs=given.costs, start=given.start, beside=given.beside,
-        split=work.request.cuts, settings=asked_settings(work.request),
+        split=work.request.cuts, settings=Settings(**given_settings(work.request)),
     )  # fmt: skip
     if request.split is not None:
         chosen = choose_kind(request, work)
@@ -185,38 +147,60 @@ def _say(work: Work, solved: Solved) -> None:
     work.keep(REPORT, solved.html(out.name))
 
 
-# A sweep as a job: what `pesto sweep` does.
-
-
 def sweep_job(work: Work) -> dict[str, Any]:
-    """Solve every point; after each what there is so far is written."""
-    axes, given, machine = work.request.sweep, work.given, load_cluster(work.given.cluster or "")
-    if axes is None:
-        raise UsageError.build("no axis is swept", remedy="give one")
-    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(machine))), values=axes_of(axes), cross=axes.cross)
-    graph = work.graph()
-    load_costs(graph, machine, given.costs)  # a profile that is refused ends it here, not in every row
-    task = SweepTask(
-        graph=graph,
-        cluster=machine,
-        costs=lambda at: load_costs(graph, at, given.costs),
-        settings=asked_settings(work.request),
-        grid=grid,
-    )
+    """Do what `pesto sweep` does: solve every point; after each what there is so far is written."""
+    given = work.given
+    request = SweepRequest(
+        source=given.source, cluster=given.cluster or "", costs=given.costs, options=sweep_options(work.request)
+    )  # fmt: skip
 
-    def hear(found: Sweep) -> None:
-        work.answer(sweep_object(found), sweep_page(found))
-        work.telling.log(progress_line(found))
+    def hear(points: Sweep) -> None:
+        work.answer(sweep_object(points), sweep_page(points))
+        work.telling.log(progress_line(points))
 
-    work.telling.begins("points")
-    found = sweep(task, hear)
+    points = sweep_step(request, work, hear)
     hold()
-    work.answer(sweep_object(found), sweep_page(found))
-    if drawing.available() and found.rows:
-        work.keep("chart.svg", draw_sweep(found, "svg"))
-    if not found.interrupted and all(row.plan is None for row in found.rows):
-        raise no_plan_error(found)
-    return {"points": len(found.rows), "ops": graph.ops, "interrupted": found.interrupted}
+    work.answer(sweep_object(points), sweep_page(points))
+    if drawing.available() and points.rows:
+        work.keep("chart.svg", draw_sweep(points, "svg"))
+    if not points.interrupted and all(row.plan is None for row in points.rows):
+        raise no_plan_error(points)
+    return {"points": len(points.rows), "ops": points.graph.ops, "interrupted": points.interrupted}
+
+
+def compare_job(work: Work) -> dict[str, Any]:
+    """Do what `pesto compare` does; each plan is written as it comes, and the best as plan.json at the end."""
+    given, saved = work.given, dict[str, Path]()
+    request = CompareRequest(
+        source=given.source, cluster=given.cluster or "", costs=given.costs, options=compare_options(work.request)
+    )  # fmt: skip
+
+    def hear(entry: MethodEntry) -> None:
+        if entry.plan is not None and entry.split is None:
+            name = f"{entry.method}.plan.json"
+            work.keep(name, dumps(entry.plan))
+            saved[entry.method] = Path(name)
+        step = f"{entry.status}: {entry.detail}" if entry.makespan_s is None else duration(entry.makespan_s)
+        work.telling.log(f"{entry.method}: {step}")
+
+    contest = compare_step(request, work, hear)
+    hold()
+    shown = comparison_page(contest, Path("plans") if saved else None)
+    work.answer(comparison_object(contest, saved), shown)
+    if drawing.available():
+        work.keep("chart.svg", draw_comparison(contest, "svg"))
+    ranked = [entry for entry in contest.ranked() if entry.plan is not None]
+    if not contest.interrupted or ranked:
+        work.keep(PLAN, dumps(contest.best()))
+    best = ranked[0] if ranked else None
+    return {
+        "method": best and best.method,
+        "makespan_s": best and best.makespan_s,
+        "lower_bound_s": contest.lower_bound_s,
+        "ops": contest.graph.ops,
+        "methods": len(contest.entries),
+        "interrupted": contest.interrupted,
+    }
 
 
 _DO: dict[Kind, Callable[[Work], dict[str, Any]]] = {

@@ -9,15 +9,12 @@ from typing import Any
 from pesto.core.errors import InputError
 from pesto.core.files.disk import write_atomic
 from pesto.core.files.json import encode_json
-from pesto.core.graph import Graph
 from pesto.core.quantities import plural
-from pesto.core.source import Source
-from pesto.inputs.load import load_graph
 from pesto.planning.solving.background_compiler import shared_compiler
+from pesto.verbs.cut_step import CutStep
 from pesto.verbs.jobs.given_files import Given
 from pesto.verbs.jobs.incumbent_file import IncumbentFile
-from pesto.verbs.jobs.request import BlobFile, JobRequest
-from pesto.verbs.jobs.result_names import ANSWER, PAGE, PLAN, SPLIT
+from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, SPLIT, BlobFile, JobRequest
 from pesto.verbs.jobs.telling import Telling
 from pesto.verbs.plan_step import Chosen, Named, Solved
 from pesto.verbs.requests import Context, Step
@@ -39,10 +36,9 @@ class Work(Context):
         self.telling.begins("reading the graph")
         shared_compiler()
 
-    def graph(self, source: Source | None = None) -> Graph:
-        """The step's graph, or that of another source; InputError for one of more ops than the job may have."""
-        self.begin_reading()
-        return self.accept(load_graph(source or self.given.source, quiet=True))
+    def begin_search(self, stage: str) -> None:
+        """Tell of the stage."""
+        self.telling.begins(stage)
 
     def accept(self, graph: Step) -> Step:
         """The graph, or what its ops are, itself; InputError where it has more ops than the job may have."""
@@ -72,7 +68,7 @@ class Work(Context):
             file.close()
             file.forget(self.written)
 
-    def keep_result(self, result: Solved | Chosen) -> None:
+    def keep_result(self, result: Solved | Chosen | CutStep) -> None:
         """Write the plan or split that was found, in place of the best so far."""
         if self.telling.incumbents is not None:
             self.telling.incumbents.close()

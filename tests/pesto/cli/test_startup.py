@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pesto.cli import main, startup
+from pesto.cli import main
 from pesto.verbs import plan_step
 
 
@@ -13,12 +13,12 @@ from pesto.verbs import plan_step
 )
 def test_what_starting_and_ending_take_beyond_a_second_is_counted(started_s, limit_s, counted):
     """Half of the limit at most; where the limit is a measure of work, nothing."""
-    assert startup.counted_s(started_s, limit_s, deterministic=False) == counted
-    assert startup.counted_s(started_s, limit_s, deterministic=True) == 0.0
+    assert main.counted_s(started_s, limit_s, deterministic=False) == counted
+    assert main.counted_s(started_s, limit_s, deterministic=True) == 0.0
 
 
 def test_a_verb_that_python_calls_has_not_started_late():
-    assert startup.startup_s() == 0.0
+    assert main.startup_s() == 0.0
 
 
 def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, capfd):
@@ -27,7 +27,7 @@ def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, ca
     graph = {"format": "pesto-graph", "format_version": 1, "source": "one op", "ops": [{"name": "a", "flops": 1e9}]}
     (tmp_path / "g.json").write_text(json.dumps(graph))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(startup, "CLOCK", lambda: clock[0])
+    monkeypatch.setattr(main, "CLOCK", lambda: clock[0])
     real, note = plan_step.solve, main.note_start
 
     def noted(said):

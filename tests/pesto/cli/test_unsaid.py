@@ -23,7 +23,7 @@ CASES = [
     (("simulate", "plan.json", "--cdep", "s.json"), "leave out --cdep"),
     (("simulate", "plan.json", "--seed", "3"), "--seed says how errors are drawn"),
     (("simulate", "plan.json", "--draws", "3"), "--draws says how errors are drawn"),
-    (("compare", "--model", "nmt", "--methods", "expert,list", "--solver", "cbc"), "leave out --solver"),
+    (("compare", "--model", "nmt", "--methods", "expert,list", "--solver", "cbc"), "leave out solver"),
     (("calibrate", "--samples", "s.json", "--cluster", "v100x4", "--passes", "9"), "leave out --passes"),
     (("calibrate", "--samples", "s.json", "--cluster", "v100x4", "--keep-disturbed"), "leave out --keep-disturbed"),
     (("run", "plan.json", "--emulate", "--placement-only"), "--placement-only is for a run"),

@@ -12,8 +12,8 @@ from pesto.core.errors import VerificationError
 from pesto.core.plans.plan_file import loads
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import solve
-from pesto.verbs import plan_step
-from pesto.verbs.jobs import incumbent_file, run_job
+from pesto.verbs import cut_step, plan_step
+from pesto.verbs.jobs import incumbent_file
 from pesto.verbs.jobs.incumbent_file import SUMMARY, IncumbentFile, left_summary
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import run
@@ -120,7 +120,7 @@ def test_a_split_is_there_before_it_is_timed(tmp_path, monkeypatch):
         raise VerificationError("the worker ends here - no more")
 
     asked = {"kind": "split", "source": {"model": "rnnlm", "variant": "tiny"}, "cluster": "v100x2-nvlink"}
-    monkeypatch.setattr(run_job, "time_split", killed)
+    monkeypatch.setattr(cut_step, "time_split", killed)
     request = msgspec.convert(asked | {"split": {"workers": "2", "method": "greedy"}}, JobRequest)
     assert run(request, tmp_path, tmp_path / "out", lambda _: None).files == ("split.json",)
     assert seen == [b"{"]

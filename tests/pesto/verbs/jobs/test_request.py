@@ -9,7 +9,7 @@ import pytest
 
 from pesto.core.errors import PestoError
 from pesto.core.settings import Settings
-from pesto.verbs.jobs.checks import asked_settings, checked
+from pesto.verbs.jobs.checks import checked, compare_options, given_settings, split_options, sweep_options
 from pesto.verbs.jobs.request import JobRequest, JobSettings, blobs_of, jobs_of, resolved
 
 SHA, OTHER = "a" * 64, "b" * 64
@@ -101,9 +101,9 @@ def test_what_is_no_request_is_refused_when_it_is_read(fields) -> None:
 def test_settings_are_those_of_a_solve() -> None:
     """Every one, under its name, and with the time limits that the verbs have."""
     assert JobSettings.__struct_fields__ == tuple(f.name for f in fields(Settings))
-    assert asked_settings(msgspec.convert(FINE[0], JobRequest)) == Settings()
-    for row, seconds in ((5, 30), (6, 20), (7, 60)):
-        assert asked_settings(msgspec.convert(FINE[row], JobRequest)).time_limit_s == seconds
+    assert Settings(**given_settings(msgspec.convert(FINE[0], JobRequest))) == Settings()
+    for row, options_of_kind, seconds in ((5, compare_options, 30), (6, sweep_options, 20), (7, split_options, 60)):
+        assert options_of_kind(msgspec.convert(FINE[row], JobRequest)).time_limit_s == seconds
 
 
 def test_files_and_jobs_that_are_needed() -> None:
