@@ -152,7 +152,7 @@ class Graph:
     device_of: Ints = field(default_factory=_none)
     """[n] index into `devices` of the one device that each op must run on; -1 for none, as everywhere when left out."""
     variables: tuple[Variable, ...] = ()
-    """Internal: variables of the step, as far as their names are known. Not part of the fingerprint."""
+    """Inside: variables of the step, as far as their names are known. Not part of the fingerprint."""
     variable_of: Ints = field(default_factory=_none)
     """[n] index into `variables` of the variable that each op stands for; -1 for none, as everywhere when left out."""
 

@@ -185,7 +185,7 @@ class Origin:
     """Where a cluster or times of ops come from."""
 
     kind: str = ""
-    """preset or file for a cluster, PROFILE or TIMES for costs; empty: not known."""
+    """preset or file of a cluster; profile or times (a file of the user's own) of costs; empty: not known."""
     name: str = ""
     """Name of the preset or the file; of a profile the source of its graph."""
     digest: str = ""
@@ -228,14 +228,14 @@ class GraphOrigin:
 
     @property
     def model(self) -> Source | None:
-        """The built-in model that the graph is of, or None when it came from elsewhere."""
+        """Inside: the built-in model that the graph is of, or None when it came from elsewhere."""
         if self.kind != "model":
             return None
         return Source(model=self.name, variant=self.variant, batch=self.batch, micro_batches=self.micro_batches)
 
     @property
     def cut_function(self) -> Source | None:
-        """The function whose batch is cut; None for any other graph."""
+        """Inside: the function whose batch is cut; None for any other graph."""
         if self.kind != "function" or self.micro_batches is None:
             return None
         return Source(

@@ -147,13 +147,13 @@ class Plan:
     provenance: Provenance
     """Where the plan comes from, and what it claims."""
     held: StepVariables = field(default_factory=StepVariables)
-    """Internal: variables of the step, as far as their names are known."""
+    """Inside: variables of the step, as far as their names are known."""
     beside: CompanionPlan | None = None
-    """Internal: the other step's plan whose variables it leaves in place; None where it was made alone."""
+    """Inside: the other step's plan whose variables it leaves in place; None where it was made alone."""
     feed_shapes: tuple[str, ...] = ()
     """Shapes given for feeds and ops whose sizes the step's program leaves open, as `Graph.feed_shapes`."""
     reader: PlanContext | None = None
-    """Internal: graph, cluster and costs of the step; given for a plan of `pesto.solve` and `pesto.load_plan`."""
+    """Inside: graph, cluster and costs of the step; given for a plan of `pesto.solve` and `pesto.load_plan`."""
 
     def __repr__(self) -> str:
         """Return one line, without arrays."""

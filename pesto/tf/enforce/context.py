@@ -91,9 +91,9 @@ class AppliedPlans:
     """Record of applied plans; it grows while the context is open."""
 
     functions: FunctionEnforcement
-    """Hooks for tf.functions, and the functions that run by the plans."""
+    """Inside: hooks for tf.functions, and the functions that run by the plans."""
     sessions: SessionEnforcement
-    """Hooks for v1 sessions, and the sessions that run by the plans."""
+    """Inside: hooks for v1 sessions, and the sessions that run by the plans."""
     token: str
     """Key that separates traces made for these plans from all others."""
 
@@ -243,7 +243,7 @@ class RecordedSteps:
     batch: int | None
     """Examples in a batch where the program leaves the first dimension open; None where it does not."""
     captured: list[CapturedStep] = field(default_factory=list)
-    """Captured traces in their order; a function may be traced more than once."""
+    """Inside: captured traces in their order; a function may be traced more than once."""
 
     @property
     def graph(self) -> Graph:
