@@ -108,7 +108,7 @@ def _backward(b: TaskBuilder, above: list[int], cells: list[int], weight: int, u
 
 
 def measured(tasks: int, target: int = 200) -> tuple[int, float, float, Coarsening]:
-    """(tasks, seconds to coarsen, seconds to contract, result) for an LSTM of about that many tasks."""
+    """(tasks, seconds to coarsen, seconds to coarsening, result) for an LSTM of about that many tasks."""
     layers = max(1, round((tasks / 50 / 4) ** 0.5))
     problem = unrolled(layers, max(1, tasks // (50 * layers)))
     began = time.perf_counter()

@@ -33,8 +33,8 @@ from pesto.core.simulator import Timeline
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.planning.solving import flow
-from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.quick_candidates import baselines
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.planning.solving.tracker import Tracker
 from solvers.arrays import Ints

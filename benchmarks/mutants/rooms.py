@@ -32,7 +32,7 @@ ROOMS = {
         modules=("solvers/checker.py",), tests=("tests/solvers/test_check.py", "tests/solvers/test_check_neutral.py")
     ),
     "expansion": Room(
-        modules=("pesto/planning/solving/candidates.py", "pesto/planning/solving/multilevel.py"),
+        modules=("pesto/planning/solving/candidates.py", "pesto/planning/solving/quick_candidates.py"),
         tests=(
             "tests/pesto/planning/solving/test_expansion.py",
             "tests/pesto/planning/solving/test_nearest.py",

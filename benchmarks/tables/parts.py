@@ -11,8 +11,8 @@ from pesto.research.reproduction.cached_cells import PAPER, CellResult, CellSett
 
 ALONG, HALF, EXACT = "no graphs along plans", "no methods on half of the GPUs", "CP-SAT on 200 nodes, by the clock"
 SWITCHES = {
-    ALONG: ("pesto.planning.solving.search_graphs._LONGER", float("inf")),
-    HALF: ("pesto.planning.solving.baselines._MANY", 10**9),
+    ALONG: ("pesto.planning.solving.search._LONGER", float("inf")),
+    HALF: ("pesto.planning.solving.quick_candidates._MANY", 10**9),
 }
 """By what is changed: a constant of the solve, and the value at which what it stands for never holds."""
 CASES = (

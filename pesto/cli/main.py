@@ -19,8 +19,7 @@ from click.exceptions import NoArgsIsHelpError
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.core.distribution import VERSION
 from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
-from pesto.planning.solving.interrupt import install, received
-from pesto.planning.solving.watchdog import watch_signals
+from pesto.planning.solving.interrupt import install, received, watch_signals
 from pesto.reporting.show.screen import one_line, screens
 
 # MERGED from pesto.cli.startup: Seconds that a verb's process takes to start and to end, which count in its time

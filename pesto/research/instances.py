@@ -8,10 +8,9 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.planning.coarsen import coarsen, contract
-from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.multilevel import multilevel
+from pesto.planning.solving.quick_candidates import baselines, multilevel
 from pesto.planning.solving.tracker import Tracker
 from solvers import Problem
 from solvers.files.problem_json import Instance
@@ -31,7 +30,7 @@ def coarsened(
     """The problem that `pesto solve` gives its solver: of at most `settings.coarsen_to` nodes, where that is feasible.
 
     Ticks are `pesto.core.problem.TICK_S`; memory is what baselines plan with. Of the two coarse graphs of that size it
-    is the one with the better list schedule, simulated on the full graph (see `pesto.planning.solving.multilevel`).
+    is the one with the better list schedule, simulated on the full graph (`pesto.planning.solving.quick_candidates`).
     `cluster` is a preset or a file, `costs` a profile. launch: launches are tasks of their own (Pesto, 3.2.1), and it
     is the coarse graph that is reached at once. PestoError for what is wrong with any of them.
     """

@@ -16,10 +16,20 @@ import numpy as np
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
-from pesto.split import geometry, pieces
 from pesto.split.division import Division, cut_though_small, item_bytes, readers
-from pesto.split.geometry import Layouts, Need, Shape
-from pesto.split.layouts import ONE, WHOLE
+from pesto.split.geometry import (
+    ONE,
+    WHOLE,
+    Layouts,
+    Need,
+    Shape,
+    divides,
+    elements_to_fetch,
+    elements_to_store,
+    fetching_blocks,
+    keeping_blocks,
+    largest_extents,
+)
 from pesto.split.op_strategy import (
     ONCE_WAY,
     WHOLE_WAY,
@@ -29,23 +39,50 @@ from pesto.split.op_strategy import (
     single_worker_strategy,
     uncut_strategy,
 )
-from pesto.split.ops.replicated_ops import FED
-from pesto.split.prices import Prices
-from pesto.split.signature import RANK, Signature
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.ops.op_types import FED
+from pesto.split.typed_graph import RANK, Signature, TypedGraph
 from solvers.arrays import Bools, bools
 from solvers.labels.labelling import FORBIDDEN, Builder, Labelling
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prices:
+    """Seconds of ops and messages on a cluster, as the bytes that links send meanwhile.
+
+    K workers have K (K - 1) links between them, which all send at once: a second of an accelerator is worth as many
+    bytes as K - 1 of them send in it.
+    """
+
+    unit_s: float
+    """Seconds that a byte takes of the mean link."""
+    message: int
+    """Bytes that its latency would let through: what each block that is sent costs."""
+    kernel: int
+    """Bytes sent while a kernel starts, which a part takes as long for as the whole op."""
+    ops: tuple[int, ...]
+    """[n] bytes sent while one worker does all of each op."""
+    feed: float = 0.0
+    """Bytes sent while the host feeds each worker one."""
+    cut_out: float = 0.0
+    """Bytes sent while the host copies one of a block that is not consecutive rows of what is fed."""
+
+    def of_part(self, op: int, parts: int) -> int:
+        """Return the price in bytes of one part of an op that is cut in `parts` equal parts."""
+        whole = self.ops[op]
+        start = min(whole, self.kernel)
+        return start + (whole - start) // parts
+
+
 TINY_BYTES, TINY_SHARE = 1 << 16, 1 << 10
-"""Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps, of less
-than such a part of the largest tensor."""
+"""Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps the limit
+is the largest tensor's bytes divided by TINY_SHARE."""
 SMALL_SHARE = 0.02
 """Maximum share of all variables' bytes that may stay whole for being tiny; beyond it the largest of them are cut."""
 _NOT_DIVIDED = ("VarHandleOp", "NoOp")
 CUT_PRICE = 4096
-"""Bytes that it must save to cut one more op, where ops need not be cut: each worker has one more kernel to start."""
+"""Bytes that cutting one more op must save in a partial split: each worker has one more kernel to start."""
 REACH = 6
-"""How many edges from ops that are worth it others may be cut with them."""
+"""Maximum number of edges from an op whose cut pays to ops that may be cut with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +96,14 @@ class Rules:
     partial: bool = False
     """True if an op may be done whole by one worker alone; of one cut."""
     memory_bytes: int | None = None
-    """Most that one worker may hold of variables with slots; the exact method alone keeps to it."""
+    """Maximum bytes of variables with slots on one worker; the exact method alone keeps to it."""
     halo: bool = False
     """True if parts may read a little more than their share of an input, which their neighbours have (windows)."""
     prices: Prices | None = None
     """Prices of ops and messages; None counts bytes alone."""
 
     def before(self, later: Shape) -> "Rules":
-        """The same of cuts that others, `later`, come after: they can take the rest of the variables apart."""
+        """Return the rules of cuts before `later` ones, which can take the rest of the variables apart."""
         return self if self.memory_bytes is None else replace(self, memory_bytes=self.memory_bytes * prod(later))
 
 
@@ -75,9 +112,9 @@ class CutGain:
     """Gain of cutting an op, as the bytes that may be sent for it; for partial splits."""
 
     worth: Sequence[int] = ()
-    """[n] of each op; () where only what sends less is cut."""
+    """[n] bytes that cutting each op is worth; () if only what sends less is cut."""
     transfer: int = 0
-    """Bytes that each transfer costs besides what it sends; ops of tensors of less than half of it are not cut."""
+    """Bytes that each transfer costs besides those it sends; ops of tensors of less than half of it are not cut."""
     feed: float = 0.0
     """Bytes sent while the host feeds each worker one, as of `Prices`."""
     cut_out: float = 0.0
@@ -93,13 +130,13 @@ class CutProgram:
 
     problem: Labelling
     ways: Sequence[tuple[OpStrategy, ...]]
-    """[n] of each op."""
+    """[n] the strategies of each op."""
     op: Sequence[int]
-    """[n] its variable of the problem; -1 where there is no choice to make."""
+    """[n] its variable of the problem; -1 if there is no choice to make."""
     layouts: Sequence[tuple[tuple[Layouts, ...], ...]]
     """[n] of each output the layouts that it can be kept in."""
     tensor: Sequence[tuple[int, ...]]
-    """[n] of each output its variable of the problem; -1 where nothing reads it."""
+    """[n] of each output its variable of the problem; -1 if nothing reads it."""
     tied: Sequence[tuple[Layouts, ...]]
     """[v] the layouts of each variable of the network."""
     tie: Sequence[int]
@@ -110,35 +147,29 @@ class CutProgram:
         """Translate labels to a division."""
         return Division(
             factors=self.factors,
-            ways=tuple(
-                result[labels[at]] if at >= 0 else result[0] for result, at in zip(self.ways, self.op, strict=True)
-            ),
+            ways=tuple(ways[labels[v] if v >= 0 else 0] for ways, v in zip(self.ways, self.op, strict=True)),
             kept=tuple(
-                tuple(result[labels[v]] if v >= 0 else result[0] for result, v in zip(options, at, strict=True))
-                for options, at in zip(self.layouts, self.tensor, strict=True)
+                tuple(layouts[labels[v] if v >= 0 else 0] for layouts, v in zip(outputs, variables, strict=True))
+                for outputs, variables in zip(self.layouts, self.tensor, strict=True)
             ),
-            variables=tuple(result[labels[at]] for result, at in zip(self.tied, self.tie, strict=True)),
+            variables=tuple(layouts[labels[v]] for layouts, v in zip(self.tied, self.tie, strict=True)),
         )
 
 
 def build_program(shaped: TypedGraph, division: Division | None, k: int, rules: Rules) -> CutProgram:
-    """The problem of cutting each group of workers in k more."""
+    """Return the problem of cutting each group of workers in k more."""
     return build_joint_program(shaped, division, (k,), rules)
 
 
 def build_joint_program(
-    shaped: TypedGraph,
-    division: Division | None,
-    more: Shape,
-    rules: Rules,
-    *,
-    each: bool = False,
+    shaped: TypedGraph, division: Division | None, more: Shape, rules: Rules, *, each: bool = False,
     gain: CutGain | None = None,
-) -> CutProgram:
-    """The problem of several more cuts at once, whose labels are products of the cuts' labels.
+) -> CutProgram:  # fmt: skip
+    """Return the problem of several more cuts at once, whose labels are products of the cuts' labels.
 
-    each: every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the numbers of
-    all other variables are the same. gain: of partial rules; what its value counts is then more than bytes.
+    With `each` every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the
+    numbers of all other variables are the same. `gain` is for partial rules; the problem's value counts more than bytes
+    then. Raise UsageError for partial rules with several cuts, InputError if bytes cannot be summed exactly.
     """
     if rules.partial and (division is not None or len(more) > 1):
         raise UsageError.build("a partial split is of one cut", remedy="give one number of workers")
@@ -161,12 +192,8 @@ class _ProgramBuilder:
         self.factors: Shape = (*(division.factors if division else ()), *more)
         self.cuts = range(len(self.factors) - len(more), len(self.factors))
         self.readers = readers(shaped)
-        self.taken = {
-            (op, at): int(shaped.tie[v])
-            for op, at, v in zip(
-                shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
-            )
-        }
+        uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
+        self.taken = {(op, at): int(shaped.tie[v]) for op, at, v in uses}
         """(op, input) -> the tie of the variable whose handle it takes."""
         self.tie_of = {op: tie for (op, _), tie in self.taken.items()}
         """op -> the tie of a variable whose handle it takes."""
@@ -174,138 +201,133 @@ class _ProgramBuilder:
         self.lies_whole: frozenset[int] = frozenset()
         """Ties that no layout fits which is cut wherever it can be: they may be whole, and so may what takes them."""
         self.ways = [self._ways(op) for op in range(shaped.ops)]
-        self.lies_whole = frozenset(v for v, result in self._possible().items() if not set.intersection(*result))
+        self.lies_whole = frozenset(v for v, needs in self._needs_of_ties().items() if not set.intersection(*needs))
         for op in {op for (op, _), v in self.taken.items() if v in self.lies_whole}:
             self.ways[op] = self._ways(op)
         self.tied = self._tied()
-        self.tie = {v: self.builder.variable([0] * len(result)) for v, result in self.tied.items()}
-        for op in self.handles if rules.partial else ():
-            self.ways[op] = self._of_handle(op)
+        self.tie = {v: self.builder.variable([0] * len(layouts)) for v, layouts in self.tied.items()}
+        for op, tie in self.handles.items() if rules.partial else ():
+            # Where a handle is follows from its variable: on the worker that has it, or on all with their parts.
+            signature, uncut = shaped.signature(op), uncut_strategy(shaped.signature(op))
+            self.ways[op] = tuple(
+                (single_worker_strategy if ONE in layouts else replicated_strategy)(signature, uncut)
+                for layouts in self.tied[tie]
+            )
         self.layouts = [self._layouts(op) for op in range(shaped.ops)]
         self.tensor = [self._tensors(op) for op in range(shaped.ops)]
         self.op = [self._variable(op) for op in range(shaped.ops)]
 
     def make(self) -> CutProgram:
-        """The problem, with all costs."""
         for op in range(self.shaped.ops):
-            if self._hands_on(op) < 0 and self._handle(op) < 0:
-                self._keep(op)
-        for (op, output), result in self.readers.items():
+            if self._read_tie(op) >= 0 or self._handle(op) >= 0:
+                continue
+            for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
+                if self.tensor[op][output] >= 0 and shape is not None:
+                    price, gives = (item_bytes(dtype), self.transfer), tuple(way.gives[output] for way in self.ways[op])
+                    table = _keeping(shape, price, gives, self.layouts[op][output], self.factors)
+                    self.builder.edge(self.op[op], self.tensor[op][output], table)
+        for (op, output), read_by in self.readers.items():
             if self.tensor[op][output] >= 0:
-                self._fetch(op, output, result)
+                self._fetch(op, output, read_by)
         for (op, at), v in self.taken.items():
-            table = [[0 if way.needs[at] == result else FORBIDDEN for result in self.tied[v]] for way in self.ways[op]]
+            table = [
+                [0 if way.needs[at] == layouts else FORBIDDEN for layouts in self.tied[v]] for way in self.ways[op]
+            ]
             self.builder.edge(self.op[op], self.tie[v], table)
-        ties = self.shaped.tie.tolist()
-        return CutProgram(
-            problem=self._built(), ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
-            tied=[self.tied[v] for v in ties], tie=[self.tie[v] for v in ties], factors=self.factors,
-        )  # fmt: skip
-
-    def _built(self) -> Labelling:
-        """InputError where there are more bytes than can be summed exactly."""
         try:
-            return self.builder.build()
+            problem = self.builder.build()
         except ValueError as error:
             raise InputError.build(
                 f"{self.factors[-1]} parts of so much data would send more bytes than can be counted exactly (2**53)",
                 where=shown(self.shaped.source),
                 remedy="give fewer workers",
             ) from error
+        ties = self.shaped.tie.tolist()
+        return CutProgram(
+            problem=problem, ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
+            tied=[self.tied[v] for v in ties], tie=[self.tie[v] for v in ties], factors=self.factors,
+        )  # fmt: skip
 
     def _ways(self, op: int) -> tuple[OpStrategy, ...]:
-        result = [self.made.ways[op] if self.made else uncut_strategy(self.shaped.signature(op))]
+        ways = [self.made.ways[op] if self.made else uncut_strategy(self.shaped.signature(op))]
         for at in self.cuts:
-            result = [way for before in result for way in self._once_more(op, before, self.factors[: at + 1])]
-        return tuple(result)
+            ways = [way for before in ways for way in self._extensions(op, before, self.factors[: at + 1])]
+        return tuple(ways)
 
-    def _once_more(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
+    def _extensions(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
+        """Strategies of an op with one more cut."""
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
-        tiny = _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small
-        if tiny and not once and not rules.partial:
-            return (replicated_strategy(signature, before),)
-        if rules.partial and not once:
-            return self._if_it_pays(op, before, factors)
-        update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
-        whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
-        return admissible_strategies(signature, before, factors, whole=whole, once=once, halo=rules.halo)
-
-    def _if_it_pays(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
-        """Once, or cut; what is fed all have."""
-        signature = self.shaped.signature(op)
+        if not rules.partial or once:
+            if not once and _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small:
+                return (replicated_strategy(signature, before),)
+            update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
+            whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
+            return admissible_strategies(signature, before, factors, whole=whole, once=once, halo=rules.halo)
         if signature.type in FED:
             return (replicated_strategy(signature, before),)
-        alone, result = single_worker_strategy(signature, before), list[OpStrategy]()
+        alone, cut = single_worker_strategy(signature, before), list[OpStrategy]()
         if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
             options = admissible_strategies(signature, before, factors, whole=False, once=False)
-            result = [way for way in options if way.names[-1] != WHOLE_WAY]
-        return (alone, *result)
+            cut = [way for way in options if way.names[-1] != WHOLE_WAY]
+        return (alone, *cut)
 
     def _handle(self, op: int) -> int:
         """The tie of the variable whose handle an op makes, where that may be on one worker alone; else -1."""
         return self.handles.get(op, -1) if self.rules.partial else -1
 
-    def _of_handle(self, op: int) -> tuple[OpStrategy, ...]:
-        """For each layout of its variable, where a handle is: on the worker that has it, or on all with their parts."""
-        signature, before = self.shaped.signature(op), uncut_strategy(self.shaped.signature(op))
-        return tuple(
-            (single_worker_strategy if ONE in at else replicated_strategy)(signature, before)
-            for at in self.tied[self.handles[op]]
-        )
-
-    def _hands_on(self, op: int) -> int:
-        """The tie of the variable whose value an op hands on; -1 for any other op."""
+    def _read_tie(self, op: int) -> int:
+        """The tie of the variable whose value an op reads; -1 for any other op."""
         return self.taken.get((op, 0), -1) if self.shaped.signature(op).type == "ReadVariableOp" else -1
+
+    def _needs_of_ties(self) -> dict[int, list[set[Layouts]]]:
+        """Tie -> for each op that takes one of its variables the layouts that the op can do with."""
+        needs: dict[int, list[set[Layouts]]] = defaultdict(list)
+        for (op, at), v in self.taken.items():
+            needs[v].append({way.needs[at] for way in self.ways[op]})
+        return needs
 
     def _tied(self) -> dict[int, tuple[Layouts, ...]]:
         """Layouts that all ops on a variable and its slots can do with."""
-        possible, tied = self._possible(), {}
+        needs, tied, rules = self._needs_of_ties(), {}, self.rules
         for v in sorted(set(self.shaped.tie.tolist())):
+            common = set.intersection(*needs[v]) if needs[v] else set()
+            for at in self.cuts:
+                # Whole in a cut only if none with the same cuts before is cut, or replication is asked for.
+                cut = {layouts[:at] for layouts in common if layouts[at] >= 0}
+                common = {
+                    layouts
+                    for layouts in common
+                    if layouts[at] >= 0
+                    or (layouts[at] == WHOLE and (rules.replicate or layouts[:at] not in cut))
+                    or (layouts[at] == ONE and rules.partial)
+                }
             before = self.made.variables[v] if self.made else ()
-            common = self._cut_if_possible(set.intersection(*possible[v]) if possible[v] else set())
-            otherwise = ONE if self.rules.partial else WHOLE
-            tied[v] = tuple(sorted(common)) or ((*before, *([otherwise] * len(self.cuts))),)
+            uncut = (*before, *([ONE if rules.partial else WHOLE] * len(self.cuts)))
+            tied[v] = tuple(sorted(common)) or (uncut,)
         return tied
 
-    def _possible(self) -> dict[int, list[set[Layouts]]]:
-        """Tie -> for each op that takes one of its variables the layouts that the op can do with."""
-        possible: dict[int, list[set[Layouts]]] = defaultdict(list)
-        for (op, at), v in self.taken.items():
-            possible[v].append({way.needs[at] for way in self.ways[op]})
-        return possible
-
-    def _cut_if_possible(self, found: set[Layouts]) -> set[Layouts]:
-        """Those that are whole in a cut only where none with the same cuts before is cut, or replication is asked."""
-        for at in self.cuts:
-            cut = {layouts[:at] for layouts in found if layouts[at] >= 0}
-            found = {
-                layouts
-                for layouts in found
-                if layouts[at] >= 0
-                or (layouts[at] == WHOLE and (self.rules.replicate or layouts[:at] not in cut))
-                or (layouts[at] == ONE and self.rules.partial)
-            }
-        return found
-
     def _layouts(self, op: int) -> tuple[tuple[Layouts, ...], ...]:
-        outputs, v = self.shaped.signature(op).outputs, self._hands_on(op)
+        """Layouts to keep each output in: all even cuts; whole too if it is tiny, cannot be cut, or all have it."""
+        outputs, v = self.shaped.signature(op).outputs, self._read_tie(op)
         if self._handle(op) >= 0:
             return tuple(tuple(way.gives[output] for way in self.ways[op]) for output in range(len(outputs)))
-        return tuple(self.tied[v] if v >= 0 else self._options(op, output) for output in range(len(outputs)))
-
-    def _options(self, op: int, output: int) -> tuple[Layouts, ...]:
-        """Where a tensor can be kept: cut where that is even; whole where it is tiny, cannot be cut, or all have it."""
-        shape, dtype = self.shaped.signature(op).outputs[output]
-        if self.rules.partial and shape is not None and item_bytes(dtype) and not self._free(op, output, 0):
-            return ((ONE,), *(at for at in self._longer(op, output, (), whole=False) if at != (WHOLE,)))
-        result: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
-        for at in self.cuts:
-            whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
-            whole = whole or self._free(op, output, at)
-            result = [layouts for before in result for layouts in self._longer(op, output, before, whole=whole)]
+        if v >= 0:
+            return (self.tied[v],) * len(outputs)
+        result = []
+        for output, (shape, dtype) in enumerate(outputs):
+            if self.rules.partial and shape is not None and item_bytes(dtype) and not self._all_have(op, output, 0):
+                cut = (layouts for layouts in self._longer(op, output, (), whole=False) if layouts != (WHOLE,))
+                result.append(((ONE,), *cut))
+                continue
+            layouts: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
+            for at in self.cuts:
+                whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
+                whole = whole or self._all_have(op, output, at)
+                layouts = [longer for before in layouts for longer in self._longer(op, output, before, whole=whole)]
+            result.append(tuple(layouts))
         return tuple(result)
 
-    def _free(self, op: int, output: int, at: int) -> bool:
+    def _all_have(self, op: int, output: int, at: int) -> bool:
         """Return True if all workers have a tensor, however the op is divided after some cuts before this."""
         given = defaultdict[tuple[str, ...], set[int]](set)
         for way in self.ways[op]:
@@ -319,12 +341,12 @@ class _ProgramBuilder:
         (shape, dtype), bounded = signature.outputs[output], signature.bounded_output(output)
         if shape is not None and prod(shape) * item_bytes(dtype) >= self.tiny and RANK not in bounded:
             along = [d for d in range(len(shape)) if d not in bounded]
-            cut = [(*before, d) for d in along if geometry.divides(shape, (*before, d), factors)]
+            cut = [(*before, d) for d in along if divides(shape, (*before, d), factors)]
         return [*cut, *([(*before, WHOLE)] if whole or not cut else [])]
 
     def _tensors(self, op: int) -> tuple[int, ...]:
         """A variable for each output that is read and can be sent."""
-        v, result = max(self._hands_on(op), self._handle(op)), []
+        v, result = max(self._read_tie(op), self._handle(op)), []
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             read = (op, output) in self.readers and shape is not None and item_bytes(dtype) > 0
             options = [0] * len(self.layouts[op][output])
@@ -332,56 +354,37 @@ class _ProgramBuilder:
         return tuple(result)
 
     def _variable(self, op: int) -> int:
-        """A choice among ways; none for what is not divided."""
+        """A choice among strategies, with the prices of an op on all workers; none for what is not divided."""
+        ways, prices, costs = self.ways[op], self.rules.prices, []
         if self._handle(op) >= 0:
             return self.tie[self._handle(op)]
-        divided = self.shaped.signature(op).type not in _NOT_DIVIDED
-        if not divided:
+        if self.shaped.signature(op).type in _NOT_DIVIDED:
             return -1
-        if self.rules.prices is not None:
-            return self.builder.variable([self._work(op, way, self.rules.prices) for way in self.ways[op]])
-        if not self.rules.partial or len(self.ways[op]) == 1:
-            return self.builder.variable([0] * len(self.ways[op]))
-        return self.builder.variable([int(self.worth[op]), *([CUT_PRICE] * (len(self.ways[op]) - 1))])
+        if prices is not None:
+            for way in ways:
+                named = list(zip(way.names, self.factors, strict=True))
+                parts = prod(k for name, k in named if name not in (WHOLE_WAY, ONCE_WAY))
+                idle = prod(k for name, k in named if name == ONCE_WAY)
+                costs.append(prod(self.factors) // idle * prices.of_part(op, parts))
+        elif not self.rules.partial or len(ways) == 1:
+            costs = [0] * len(ways)
+        else:
+            costs = [int(self.worth[op]), *([CUT_PRICE] * (len(ways) - 1))]
+        return self.builder.variable(costs)
 
-    def _work(self, op: int, way: OpStrategy, prices: Prices) -> int:
-        """Price of an op on all workers together."""
-        cut = [k for name, k in zip(way.names, self.factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
-        alone = [k for name, k in zip(way.names, self.factors, strict=True) if name == ONCE_WAY]
-        return prod(self.factors) // prod(alone) * prices.of_part(op, prod(cut))
-
-    def _keep(self, op: int) -> None:
-        for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
-            if self.tensor[op][output] >= 0 and shape is not None:
-                gives = tuple(way.gives[output] for way in self.ways[op])
-                table = _keeping(shape, self._price(dtype), gives, self.layouts[op][output], self.factors)
-                self.builder.edge(self.op[op], self.tensor[op][output], table)
-
-    def _price(self, dtype: str) -> tuple[int, int]:
-        """Price in bytes of one element, and of sending one block of elements."""
-        return item_bytes(dtype), self.transfer
-
-    def _feed(self, op: int) -> tuple[float, float]:
-        """Price of a byte that the host feeds to every worker, in rows and in other blocks; 0 where it feeds none."""
-        return self.feed if self.shaped.signature(op).type in FED else (0.0, 0.0)
-
-    def _fetch(self, op: int, output: int, result: Sequence[tuple[int, int]]) -> None:
-        shape, dtype = self.shaped.signature(op).outputs[output]
-        needs = sorted({way.need(at) for i, at in result for way in self.ways[i]})
-        classes = {need: c for c, need in enumerate(needs)}
-        cost = _fetching(
-            shape or (),
-            self._price(dtype),
-            self.layouts[op][output],
-            tuple(needs),
-            self.factors,
-            self._feed(op),
-        )
+    def _fetch(self, op: int, output: int, read_by: Sequence[tuple[int, int]]) -> None:
+        signature = self.shaped.signature(op)
+        shape, dtype = signature.outputs[output]
+        needs = sorted({way.need(at) for i, at in read_by for way in self.ways[i]})
+        numbers = {need: number for number, need in enumerate(needs)}
+        feed = self.feed if signature.type in FED else (0.0, 0.0)
+        price, kept = (item_bytes(dtype), self.transfer), self.layouts[op][output]
+        cost = _fetching(shape or (), price, kept, tuple(needs), self.factors, feed)
         together = defaultdict[int, list[tuple[int, int]]](list)
-        for i, at in result:
+        for i, at in read_by:
             together[i if self.each else -1].append((i, at))
         for some in together.values():
-            needed = [[classes[way.need(at)] for way in self.ways[i]] for i, at in some]
+            needed = [[numbers[way.need(at)] for way in self.ways[i]] for i, at in some]
             self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
 
 
@@ -401,15 +404,19 @@ def _largest(signature: Signature) -> int:
     return max((prod(shape) * item_bytes(dtype) for shape, dtype in tensors if shape is not None), default=0)
 
 
+# Thousands of ops have few shapes: the tables of costs are shared among steps and cuts.
+
+
 @lru_cache(maxsize=1 << 16)
 def _keeping(
     shape: Shape, price: tuple[int, int], gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
 ) -> list[list[int]]:
+    """Cost of each layout that is computed, kept in each layout; price: bytes of an element, and of one block sent."""
     item, block = price
     return [
         [
-            item * geometry.elements_to_store(shape, g, at, factors)
-            + (block * pieces.keeping_blocks(shape, g, at, factors) if block else 0)
+            item * elements_to_store(shape, g, at, factors)
+            + (block * keeping_blocks(shape, g, at, factors) if block else 0)
             for at in kept
         ]
         for g in gives
@@ -421,18 +428,18 @@ def _fetching(
     shape: Shape, price: tuple[int, int], kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape,
     feed: tuple[float, float],
 ) -> list[list[int]]:  # fmt: skip
+    """Cost of each need for each layout kept; feed: the host's price of a byte, in whole rows and in other blocks."""
     item, block = price
+    feeding = dict.fromkeys(needs, 0)
+    for need in needs if any(feed) else ():
+        part = largest_extents(shape, need, factors)
+        feeding[need] = round(feed[part[1:] != shape[1:]] * item * prod(part))
     return [
         [
-            item * geometry.elements_to_fetch(shape, at, need.layouts, factors, need.rims)
-            + (block * pieces.fetching_blocks(shape, at, need, factors) if block else 0)
-            + (_feeding(shape, item, need, factors, feed) if any(feed) else 0)
+            item * elements_to_fetch(shape, at, need.layouts, factors, need.rims)
+            + (block * fetching_blocks(shape, at, need, factors) if block else 0)
+            + feeding[need]
             for need in needs
         ]
         for at in kept
     ]
-
-
-def _feeding(shape: Shape, item: int, need: Need, factors: Shape, feed: tuple[float, float]) -> int:
-    part = geometry.largest_extents(shape, need, factors)
-    return round(feed[part[1:] != shape[1:]] * item * prod(part))

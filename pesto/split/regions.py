@@ -5,7 +5,7 @@ operation reduces over, and they are reduced. A part must be the op itself on pa
 parts, the index of each dimension of each input must not depend on v, or move by just a k-th of the dimension from part
 to part, and stay within it. What is not exact is refused with its reason: windows that overlap, strides, shifts.
 
-With a halo a part may also read what its neighbours have: of the dimension a window that moves by a whole number of
+With a halo a part may also read what its neighbours have: along a dimension a window that moves by a whole number of
 elements from part to part, the same for all, by at least half of its length.
 """
 
@@ -14,16 +14,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pesto.split.layouts import PARTIAL, WHOLE, Layout, Refusal, Rim, Strategies, Strategy
-from pesto.split.signature import Signature
+from pesto.split.geometry import PARTIAL, WHOLE, Layout, Rim, Rims
 from pesto.split.tdl import Description, ElementRead, Index, Value, trace
+from pesto.split.typed_graph import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to divide an op among k workers: partition-n-reduce with the op's own kernel (Tofu, section 2.1)."""
+
+    name: str
+    """The index variable that is cut, such as b, co or ci; "whole" where none is."""
+    needs: tuple[Layout, ...]
+    """The layout that each data input must have."""
+    gives: tuple[Layout, ...]
+    """The layout in which each output comes."""
+    reducer: str = ""
+    """Reduction that combines PARTIAL results: sum, max, min or prod; empty without them."""
+    scaled: bool = False
+    """True if the parts are means, which add up to k times the mean of all."""
+    rims: tuple[Rims, ...] = ()
+    """Rims of each data input whose parts read beyond their shares; empty if none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An index variable that cannot be cut, and why."""
+
+    variable: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """Every way to divide an op, and why there are no others."""
+
+    found: tuple[Strategy, ...]
+    refused: tuple[Refusal, ...]
 
 
 class ReadsBeyondError(Exception):
     """A description that reads elements that its input does not have."""
-
-
-Traced = Sequence[tuple[tuple[str, ...], Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +62,14 @@ class _DivisionRequest:
     """An op that is to be cut in k parts."""
 
     k: int
-    traced: Traced
+    traced: Sequence[tuple[tuple[str, ...], Value]]
     extents: Mapping[str, int]
     signature: Signature
     halo: bool
+
+    def part_range(self, index: Index, name: str, *, spaced: bool) -> tuple[int, int]:
+        """The first and the last element at an index in the first part of a variable."""
+        return _range(index, {**self.extents, name: self.extents[name] // self.k}, spaced=spaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,43 +84,37 @@ class _InputCut:
 
     @property
     def rim(self) -> Rim | None:
-        """The window of each part, where it is not its share."""
         return self.read if self.windows else None
 
 
 def analyse(description: Description, signature: Signature, k: int, *, halo: bool = False) -> Strategies:
-    """Every way to divide an op among k workers by its description; NotDescribedError where it says nothing of it.
+    """Return every way to divide an op among k workers by its description; with `halo` parts may be windows.
 
-    halo: whether parts may read what their neighbours have, too.
+    Raise NotDescribedError if the description says nothing of the op, ReadsBeyondError if an index leaves its
+    dimension.
     """
     if signature.outputs and all(0 in (shape or ()) for shape, _ in signature.outputs):
         return Strategies((), (Refusal("*", "it makes no elements"),))
     traced = trace(description, signature, halo=halo)
     extents = _extents(traced, signature)
-    # ReadsBeyondError where an index leaves its dimension, of variables whose extents are known.
     for read in (read for _, value in traced for read in value.reads if not read.padded):
         for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
             if index is None or any(name not in extents for name, _ in index.terms):
                 continue
             low, high = _range(index, extents, spaced=read.spaced)
             if low < 0 or high >= extent:
-                span = f"{low} to {high}"
-                raise ReadsBeyondError(f"input {read.tensor}, dimension {d} of {extent}: it reads {span}")
-    asked = _DivisionRequest(k, traced, extents, signature, halo)
-    made = [_cut(name, asked) for name in _variables(traced)]
+                raise ReadsBeyondError(f"input {read.tensor}, dimension {d} of {extent}: it reads {low} to {high}")
+    request = _DivisionRequest(k, traced, extents, signature, halo)
+    outputs = [name for variables, _ in traced for name in variables]
+    names = dict.fromkeys([*outputs, *(name for _, value in traced for name in value.reduced)])
+    result = [_cut(name, request) for name in names]
     return Strategies(
-        tuple(each for each in made if isinstance(each, Strategy)),
-        tuple(each for each in made if isinstance(each, Refusal)),
+        tuple(each for each in result if isinstance(each, Strategy)),
+        tuple(each for each in result if isinstance(each, Refusal)),
     )
 
 
-def _variables(traced: Traced) -> list[str]:
-    """Index variables of the outputs, then of the outermost reductions; each once."""
-    cut = [name for variables, _ in traced for name in variables]
-    return list(dict.fromkeys([*cut, *(name for _, value in traced for name in value.reduced)]))
-
-
-def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
+def _extents(traced: Sequence[tuple[tuple[str, ...], Value]], signature: Signature) -> dict[str, int]:
     """How many values each variable takes: of outputs' by their shapes, of others by a dimension that is theirs.
 
     Variables of dimensions without elements are left out: nothing reads along them, and they cannot be cut.
@@ -93,18 +122,10 @@ def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
     result: dict[str, int] = {}
     for (variables, _), (shape, _) in zip(traced, signature.outputs, strict=False):
         result.update((name, extent) for name, extent in zip(variables, shape or (), strict=True) if extent)
-    for _, value in traced:
-        for read in value.reads:
-            shape = signature.inputs[read.tensor].shape or ()
-            for index, extent in zip(read.at, shape, strict=True):
-                if (
-                    extent
-                    and index is not None
-                    and len(index.terms) == 1
-                    and index.terms[0][1] == 1
-                    and not index.offset
-                ):
-                    result.setdefault(index.terms[0][0], extent)
+    for read in (read for _, value in traced for read in value.reads):
+        for index, extent in zip(read.at, signature.inputs[read.tensor].shape or (), strict=True):
+            if extent and index is not None and [times for _, times in index.terms] == [1] and not index.offset:
+                result.setdefault(index.terms[0][0], extent)
     return result
 
 
@@ -117,59 +138,63 @@ def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[i
 
 
 def _cut(name: str, request: _DivisionRequest) -> Strategy | Refusal:
-    """One variable in k parts."""
+    """Cut one variable in k parts."""
     k, extents, signature = request.k, request.extents, request.signature
     if name not in extents:
         return Refusal(name, "nothing says how many values it takes")
     if extents[name] % k or extents[name] < k:
         return Refusal(name, f"{k} does not divide {extents[name]}")
-    made = [_given(name, signature, number, *output) for number, output in enumerate(request.traced)]
-    kinds = {value.reducer for (_, value), layout in zip(request.traced, made, strict=True) if layout == PARTIAL}
-    why = next((layout for layout in made if isinstance(layout, str)), "")
+    given: list[Layout] = []
+    kinds, why = set[str](), ""
+    for number, (variables, value) in enumerate(request.traced):
+        if number < len(signature.outputs) and 0 in (signature.outputs[number][0] or ()):
+            given.append(WHOLE)
+        elif name in value.opaque:
+            why = why or "it picks from what an opaque function returns: each part would compute all of that"
+        elif name in variables:
+            given.append(variables.index(name))
+        elif name in value.reduced:
+            given.append(PARTIAL)
+            kinds.add(value.reducer)
+        else:
+            why = why or "an output does not have it"
     if len(kinds) > 1:
         why = f"outputs are reduced in several ways: {', '.join(sorted(kinds))}"
     needs = why or _needs(name, request)
     if isinstance(needs, str):
         return Refusal(name, needs)
     kind = next(iter(kinds), "")
-    gives = tuple(layout for layout in made[: len(signature.outputs)] if not isinstance(layout, str))
-    rims = tuple(() if lies.rim is None else (lies.rim,) for lies in needs)
+    rims = tuple(() if need.rim is None else (need.rim,) for need in needs)
     return Strategy(
-        name, tuple(lies.layout for lies in needs), gives, "sum" if kind == "mean" else kind, kind == "mean",
-        rims if any(rims) else (),
+        name, tuple(need.layout for need in needs), tuple(given[: len(signature.outputs)]),
+        "sum" if kind == "mean" else kind, kind == "mean", rims if any(rims) else (),
     )  # fmt: skip
-
-
-def _given(name: str, signature: Signature, number: int, variables: tuple[str, ...], value: Value) -> Layout | str:
-    """The layout in which an output comes, or why it does not."""
-    if number < len(signature.outputs) and 0 in (signature.outputs[number][0] or ()):
-        return WHOLE
-    if name in value.opaque:
-        return "it picks from what an opaque function returns: each part would compute all of that"
-    if name in variables:
-        return variables.index(name)
-    return PARTIAL if name in value.reduced else "an output does not have it"
 
 
 def _needs(name: str, request: _DivisionRequest) -> tuple[_InputCut, ...] | str:
     """How each input must be cut, or why there is no way."""
     result: dict[int, _InputCut] = {}
-    for _, value in request.traced:
-        for read in value.reads:
-            lies = _lies(read, name, request)
-            if not isinstance(lies, str):
-                lies = _both(result.get(read.tensor, lies), lies, read.tensor)
-            if isinstance(lies, str):
-                return lies
-            result[read.tensor] = lies
-    far = (_too_far(lies.rim, number, request) for number, lies in sorted(result.items()) if lies.rim is not None)
-    return next(filter(None, far), "") or tuple(
-        result.get(number, _InputCut(WHOLE)) for number in range(len(request.signature.inputs))
-    )
+    for read in (read for _, value in request.traced for read in value.reads):
+        need = _input_cut(read, name, request)
+        if not isinstance(need, str) and read.tensor in result:
+            need = _joined(result[read.tensor], need, read.tensor)
+        if isinstance(need, str):
+            return need
+        result[read.tensor] = need
+    for number, need in sorted(result.items()):
+        rim, where = need.rim, f"input {number}, dimension {need.layout}"
+        if rim is None:
+            continue
+        if rim.size > 2 * rim.step:
+            return f"{where}: windows of {rim.size} move by {rim.step} alone from part to part: they would share most"
+        extent = (request.signature.inputs[number].shape or ())[rim.dimension]
+        if rim.low + rim.size <= 0 or rim.step * (request.k - 1) + rim.low >= extent or rim.size < 1:
+            return f"{where}: a part would read nothing but what lies beyond it"
+    return tuple(result.get(number, _InputCut(WHOLE)) for number in range(len(request.signature.inputs)))
 
 
-def _both(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
-    """Layout that serves two reads of one input: shares, or the window around both."""
+def _joined(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
+    """The cut that serves two reads of one input: shares, or the window around both."""
     if one.layout != other.layout:
         return f"input {number} is read in two ways"
     if one.read is None or other.read is None:
@@ -182,27 +207,30 @@ def _both(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
     return _InputCut(one.layout, windows, one.read._replace(low=low, size=high - low))
 
 
-def _lies(read: ElementRead, name: str, request: _DivisionRequest) -> _InputCut | str:
+def _input_cut(read: ElementRead, name: str, request: _DivisionRequest) -> _InputCut | str:
     """How an input must be cut for one read, or why it cannot be."""
     cut = []
     for d, (index, extent) in enumerate(zip(read.at, request.signature.inputs[read.tensor].shape or (), strict=True)):
         if index is None or name not in dict(index.terms):
             continue
-        why = no_share = _why_not(index, extent, name, read, request)
-        rim = Rim(d, 0, 0, 0)
+        why = no_share = _share_fault(index, extent, name, read, request)
+        rim: Rim | None = None
         if request.halo:
-            no_window, rim = _window(rim, index, name, read, request)
-            why = no_share and no_window
+            window = _window(d, index, name, read, request)
+            if isinstance(window, Rim):
+                why, rim = "", window
+            else:
+                why = no_share and window
         if why:
             return f"input {read.tensor}, dimension {d}: {why}"
-        cut.append(_InputCut(d, bool(no_share), rim if rim.step else None))
+        cut.append(_InputCut(d, bool(no_share), rim))
     if len(cut) > 1:
         return f"input {read.tensor} would be cut along two dimensions"
     return cut[0] if cut else _InputCut(WHOLE)
 
 
-def _why_not(index: Index, extent: int, name: str, read: ElementRead, request: _DivisionRequest) -> str:
-    """Why a dimension cannot be cut with the variable; empty where it can."""
+def _share_fault(index: Index, extent: int, name: str, read: ElementRead, request: _DivisionRequest) -> str:
+    """Why a dimension cannot be cut in shares with the variable; empty if it can."""
     times, k, extents = dict(index.terms)[name], request.k, request.extents
     if extent % k:
         return f"{k} does not divide {extent}"
@@ -211,29 +239,17 @@ def _why_not(index: Index, extent: int, name: str, read: ElementRead, request: _
     unknown = [variable for variable, _ in index.terms if variable not in extents]
     if unknown:
         return f"nothing says how many values {unknown[0]} takes"
-    low, high = _range(index, {**extents, name: extents[name] // k}, spaced=read.spaced)
-    if low < 0 or high >= extent // k:
-        return "parts overlap: each reads beyond its own (a window)"
-    return ""
+    low, high = request.part_range(index, name, spaced=read.spaced)
+    return "parts overlap: each reads beyond its own (a window)" if low < 0 or high >= extent // k else ""
 
 
-def _window(of: Rim, index: Index, name: str, read: ElementRead, request: _DivisionRequest) -> tuple[str, Rim]:
-    """Why parts of a dimension cannot be windows, empty where they can; and the window of each."""
-    k, extents = request.k, request.extents
-    unknown = [variable for variable, _ in index.terms if variable not in extents]
+def _window(d: int, index: Index, name: str, read: ElementRead, request: _DivisionRequest) -> Rim | str:
+    """The window of each part along a dimension, or why parts cannot be windows."""
+    unknown = [variable for variable, _ in index.terms if variable not in request.extents]
     if unknown:
-        return f"nothing says how many values {unknown[0]} takes", of
-    step = dict(index.terms)[name] * (extents[name] // k)
+        return f"nothing says how many values {unknown[0]} takes"
+    step = dict(index.terms)[name] * (request.extents[name] // request.k)
     if step.denominator != 1 or step < 1:
-        return "windows of parts are not of one size", of
-    low, high = _range(index, {**extents, name: extents[name] // k}, spaced=read.spaced)
-    return "", of._replace(step=int(step), low=low, size=high - low + 1)
-
-
-def _too_far(rim: Rim, number: int, request: _DivisionRequest) -> str:
-    """Why windows of an input cannot be had from a part and its neighbours; empty where they can."""
-    where, extent = f"input {number}, dimension {rim.dimension}", (request.signature.inputs[number].shape or ())
-    if rim.size > 2 * rim.step:
-        return f"{where}: windows of {rim.size} move by {rim.step} alone from part to part: they would share most"
-    beyond = rim.low + rim.size <= 0 or rim.step * (request.k - 1) + rim.low >= extent[rim.dimension]
-    return f"{where}: a part would read nothing but what lies beyond it" if beyond or rim.size < 1 else ""
+        return "windows of parts are not of one size"
+    low, high = request.part_range(index, name, spaced=read.spaced)
+    return Rim(d, int(step), low, high - low + 1)

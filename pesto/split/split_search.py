@@ -12,12 +12,11 @@ import numpy as np
 from pesto.core.errors import NothingFoundError, UsageError
 from pesto.core.quantities import plural
 from pesto.split.division import Division, moved_bytes, parameter_bytes
-from pesto.split.geometry import Shape
+from pesto.split.geometry import PARTIAL, Shape
 from pesto.split.methods.cut import CutChoice, CutTask, solve_labelling
 from pesto.split.methods.cut_methods import METHODS, CutMethod
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, cut_ops
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, cut_ops
 from pesto.split.ops.op_types import coverage
-from pesto.split.prices import Prices
 from pesto.split.program import CutGain, Rules, build_joint_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
@@ -25,7 +24,7 @@ from solvers.labels.label_methods import LabelResult
 from solvers.labels.labelling import pinned
 
 MOST_WORKERS = 1024
-PARTIAL = "partial"
+PARTIAL_METHOD = "partial"
 """The method of splits that cut some ops alone (`divide_partly`)."""
 PARTIAL_RULES = Rules(partial=True)
 
@@ -36,12 +35,12 @@ class Objective:
 
     value_s: float
     bound_s: float
-    """No way to make the last cut, after those before it, takes less."""
+    """Lower bound on the seconds of the last cut, after those before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A division, and what is known of it."""
+    """A division, with its bytes and bounds."""
 
     method: str
     division: Division
@@ -53,7 +52,7 @@ class Split:
     """Bytes of all variables with their slots that one worker holds."""
     seconds: float
     rules: Rules
-    """By which it was made."""
+    """Rules by which it was made."""
     objective: Objective | None = None
     """Objective of all cuts together; None unless the split is for seconds."""
 
@@ -64,23 +63,20 @@ class Split:
 
     @property
     def counted_bytes(self) -> int:
-        """As the program counts: each layout of a tensor received on its own, though two may be one part to a worker.
-
-        What is moved is no more.
-        """
+        """Bytes as the program counts: each layout of a tensor received on its own, so never fewer than are moved."""
         return self.cuts[-1].value or 0
 
     @property
     def bound_bytes(self) -> int:
-        """No way to make the last cut, after those before it, counts less; of one cut, or all at once, no way at all.
+        """Lower bound on `counted_bytes` of the last cut after those before it, of all divisions if it is one cut.
 
-        0 where none is known.
+        0 if none is known.
         """
         return self.cuts[-1].bound
 
 
 def parse_factors(workers: str) -> Shape:
-    """The cuts that `8` or `2x2x2` asks for, outermost first; UsageError for anything else."""
+    """Return the cuts that `8` or `2x2x2` asks for, outermost first; raise UsageError for anything else."""
     if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4})*", workers):
         raise UsageError.build(f"workers {workers!r}", remedy="give a number, or numbers joined by x: 8, 2x2x2")
     result = tuple(map(int, workers.split("x")))
@@ -96,48 +92,91 @@ def divide(
 ) -> Split:
     """Divide a step by one cut for each factor, outermost first.
 
-    seconds: what all cuts may take. deterministic: they stand for work, shared equally among the cuts, whatever the
-    clock says; the joint method, Tofu's and a limit of memory still look at it.
-    UsageError where a factor divides nothing, NothingFoundError where the time is too short, InfeasibleError where a
-    worker would hold more than it may, SolverError where HiGHS fails.
+    `seconds` limit all cuts together. If `deterministic` they stand for work, shared equally among the cuts, whatever
+    the clock says; the joint method, Tofu's and a limit of memory still look at it. Raise UsageError for a factor that
+    divides nothing, NothingFoundError if the time is too short, InfeasibleError if a worker would hold more than it
+    may, SolverError if HiGHS fails.
     """
-    began, made, cuts, answers = time.monotonic(), None, list[LabelResult](), list[LabelResult]()
-    row = _row(method, rules)
-    for number, more in enumerate(row.cuts(factors)):
-        gone = seconds * number / len(row.cuts(factors)) if deterministic else time.monotonic() - began
-        left = (seconds - gone) / (len(row.cuts(factors)) - number)
+    began, division, cuts, answer = time.monotonic(), None, list[LabelResult](), None
+    row = _method(method, rules)
+    groups = row.cuts(factors)
+    for number, more in enumerate(groups):
+        gone = seconds * number / len(groups) if deterministic else time.monotonic() - began
+        left = (seconds - gone) / (len(groups) - number)
         ruled = row.ruled(rules).before(factors[number + 1 :])
-        cut = CutTask(
-            shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left), deterministic=deterministic
-        )
-        result = row.choose(cut)
-        made = _made(shaped, more, result, rules)
-        answers.append(result.answer)
-        cuts.append(result.answer if rules.prices is None else _unbounded(result.answer, moved_bytes(shaped, made)))
-    if made is None:
+        choice = row.choose(
+            CutTask(
+                shaped=shaped, made=division, more=more, rules=ruled, seconds=max(0.1, left),
+                deterministic=deterministic,
+            )
+        )  # fmt: skip
+        division, answer = _division(shaped, more, choice, rules), choice.answer
+        cuts.append(answer if rules.prices is None else _unbounded(answer, moved_bytes(shaped, division)))
+    if division is None or answer is None:
         raise UsageError.build("no workers", remedy="give at least 2")
+    objective, value = None, answer.value or 0
+    if rules.prices is not None:
+        unit_s = rules.prices.unit_s
+        objective = Objective(value_s=value * unit_s, bound_s=min(value, answer.bound) * unit_s)
     return Split(
-        method=method,
-        division=made,
-        cuts=tuple(cuts),
-        moved_bytes=moved_bytes(shaped, made),
-        parameter_bytes=int(parameter_bytes(shaped, made).sum()),
-        seconds=time.monotonic() - began,
-        rules=rules,
-        objective=None if rules.prices is None else _objective(answers[-1], rules.prices),
-    )
+        method=method, division=division, cuts=tuple(cuts), moved_bytes=moved_bytes(shaped, division),
+        parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began, rules=rules,
+        objective=objective,
+    )  # fmt: skip
+
+
+def _method(method: str, rules: Rules) -> CutMethod:
+    """Return the method; raise UsageError if it cannot keep the rules' limit of memory, or weigh their prices."""
+    if rules.prices is not None and not METHODS[method].priced:
+        able = ", ".join(name for name, row in METHODS.items() if row.priced)
+        raise UsageError.build(
+            f"the method {method} counts bytes alone", remedy=f"use {able}, or leave the objective at bytes"
+        )
+    if rules.memory_bytes is not None and not METHODS[method].limited:
+        able = ", ".join(name for name, row in METHODS.items() if row.limited)
+        raise UsageError.build(
+            f"the method {method} keeps to no limit of memory", remedy=f"use {able}, or leave the limit out"
+        )
+    return METHODS[method]
+
+
+def _division(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> Division:
+    """Translate a method's labels; raise NothingFoundError without labels, UsageError if they cut nothing."""
+    if choice.answer.labels is None:
+        detail = choice.answer.detail
+        raise NothingFoundError.build(
+            f"no way to cut it in {'x'.join(map(str, more))}{'' if detail else ' within the time'}",
+            where=shaped.source,
+            remedy=f"{detail}; use another method" if detail else "give more",
+        )
+    division = choice.program.division(choice.answer.labels.tolist())
+    if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in division.ways):
+        if rules.prices is not None:
+            raise UsageError.build(
+                f"no cut in {more[-1]} saves modelled seconds",
+                where=shaped.source,
+                remedy="leave the objective at bytes",
+            )
+        raise UsageError.build(
+            f"nothing in it can be cut in {more[-1]}", where=shaped.source, remedy="give workers that divide its shapes"
+        )
+    return division
+
+
+def _unbounded(answer: LabelResult, sent: int) -> LabelResult:
+    """Return the answer without a bound, for cuts that were chosen for another objective."""
+    return replace(answer, status=Status.FEASIBLE, value=sent, bound=0, limit=Limit.OTHER)
 
 
 def divide_with_or_without_halo(
     shaped: TypedGraph, factors: Shape, method: str, rules: Rules, *, seconds: float,
     on_split: Callable[[Split], None] = lambda _: None,
 ) -> Split:  # fmt: skip
-    """`divide`: of a halo and of none what sends fewer bytes, and of equals none.
+    """Divide a step with and without a halo and return the split that sends fewer bytes; of equals that without.
 
     Each cut is the best for the cuts before it alone, so a first cut of windows can cost the later ones more than it
-    saves. The one without a halo gets half of the seconds, the other what is left. Errors as of `divide`.
-
-    found: hears of the one without a halo before the other is looked for.
+    saves. The one without a halo gets half of the seconds, the other what is left. `on_split` is called with the one
+    without a halo before the other is looked for. Raise the errors of `divide`.
     """
     if not rules.halo:
         return divide(shaped, factors, method, rules, seconds=seconds)
@@ -155,98 +194,84 @@ def divide_partly(
     shaped: TypedGraph, workers: int, gain: CutGain, *, start: Division | None = None, seconds: float,
     deterministic: bool = False,
 ) -> Split | None:  # fmt: skip
-    """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
+    """Return the split of one cut that sends least, less what the ops that it cuts are worth; None if it cuts nothing.
 
-    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole. start: a division of
-    one cut for as many workers, whose cut ops are cut as they are there. deterministic: the seconds stand for work.
-    Bytes are counted as if all that is whole were on the first worker. Nothing is known of better ones. None too where
-    the time is too short; SolverError where HiGHS fails.
+    `gain` says what cutting each op is worth; what is cut beside these saves bytes, all else is whole. `start` is a
+    division of one cut for as many workers, whose cut ops are cut as they are there. Bytes are counted as if all that
+    is whole were on the first worker; no bound is known. If `deterministic` the seconds stand for work. Return None
+    too if the time is too short; raise SolverError if HiGHS fails.
     """
     began = time.monotonic()
-    made = build_joint_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
-    # [variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others.
-    labels = np.full(made.problem.variables, -1, dtype=np.int64)
+    program = build_joint_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
+    labels = np.full(program.problem.variables, -1, dtype=np.int64)  # of the ops that `start` cuts, -1 for all others
     for op, way in enumerate(start.ways if start else ()):
-        if made.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in made.ways[op]:
-            labels[made.op[op]] = made.ways[op].index(way)
-    some = pinned(made.problem, labels)
-    answer = solve_labelling(some.problem, "exact", seconds, deterministic=deterministic)
+        if program.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in program.ways[op]:
+            labels[program.op[op]] = program.ways[op].index(way)
+    rest = pinned(program.problem, labels)
+    answer = solve_labelling(rest.problem, "exact", seconds, deterministic=deterministic)
     if answer.labels is None:
         return None
-    division = made.division(some.widened(answer.labels).tolist())
+    division = program.division(rest.widened(answer.labels).tolist())
     if not any(cut_ops(division.ways)):
         return None
     sent = moved_bytes(shaped, division)
-    known = replace(_unbounded(answer, sent), method=PARTIAL)
     return Split(
-        method=PARTIAL, division=division, cuts=(known,), moved_bytes=sent,
-        parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
-        rules=PARTIAL_RULES,
+        method=PARTIAL_METHOD, division=division, cuts=(replace(_unbounded(answer, sent), method=PARTIAL_METHOD),),
+        moved_bytes=sent, parameter_bytes=int(parameter_bytes(shaped, division).sum()),
+        seconds=time.monotonic() - began, rules=PARTIAL_RULES,
     )  # fmt: skip
 
 
-def _made(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> Division:
-    """Translate a method's labels to a division; NothingFoundError without labels, UsageError if they cut nothing."""
-    if choice.answer.labels is None:
-        detail = choice.answer.detail
-        why = f" - {detail}; use another method" if detail else " within the time - give more"
-        raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
-    made = choice.program.division(choice.answer.labels.tolist())
-    if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
-        if rules.prices is not None:
-            raise UsageError.build(
-                f"no cut in {more[-1]} saves modelled seconds",
-                where=shaped.source,
-                remedy="leave the objective at bytes",
+def first_cuts(shaped: TypedGraph, split: Split, cuts: int) -> Split:
+    """Return the split for fewer workers that the outermost `cuts` of a split make, if they were made one by one."""
+    whole = split.division
+    ways = []
+    for way in whole.ways:
+        if way.rims:
+            raise ValueError("windows of fewer parts are others: split once more")
+        gives = tuple(layouts[:cuts] for layouts in way.gives)
+        partial = any(PARTIAL in layouts for layouts in gives)
+        ways.append(
+            OpStrategy(
+                names=way.names[:cuts],
+                needs=tuple(layouts[:cuts] for layouts in way.needs),
+                gives=gives,
+                reducer=way.reducer if partial else "",
+                scaled=way.scaled and partial,
             )
-        raise UsageError.build(
-            f"nothing in it can be cut in {more[-1]}", where=shaped.source, remedy="give workers that divide its shapes"
         )
-    return made
+    division = Division(
+        factors=whole.factors[:cuts],
+        ways=tuple(ways),
+        kept=tuple(tuple(layouts[:cuts] for layouts in row) for row in whole.kept),
+        variables=tuple(layouts[:cuts] for layouts in whole.variables),
+    )
+    return replace(
+        split,
+        division=division,
+        cuts=split.cuts[:cuts],
+        moved_bytes=moved_bytes(shaped, division),
+        parameter_bytes=int(parameter_bytes(shaped, division).sum()),
+        objective=None,
+    )
 
 
-def _unbounded(answer: LabelResult, sent: int) -> LabelResult:
-    """Return the answer without a bound, for cuts that were chosen for another objective."""
-    return replace(answer, status=Status.FEASIBLE, value=sent, bound=0, limit=Limit.OTHER)
-
-
-def _objective(answer: LabelResult, prices: Prices) -> Objective:
-    value = answer.value or 0
-    return Objective(value_s=value * prices.unit_s, bound_s=min(value, answer.bound) * prices.unit_s)
-
-
-def _row(method: str, rules: Rules) -> CutMethod:
-    """The method; UsageError where it keeps to no limit of memory, and there is one, or counts bytes alone."""
-    if rules.prices is not None and not METHODS[method].priced:
-        able = ", ".join(name for name, row in METHODS.items() if row.priced)
-        raise UsageError.build(
-            f"the method {method} counts bytes alone", remedy=f"use {able}, or leave the objective at bytes"
-        )
-    if rules.memory_bytes is not None and not METHODS[method].limited:
-        able = ", ".join(name for name, row in METHODS.items() if row.limited)
-        raise UsageError.build(
-            f"the method {method} keeps to no limit of memory", remedy=f"use {able}, or leave the limit out"
-        )
-    return METHODS[method]
-
-
-def undescribed_types(shaped: TypedGraph) -> list[str]:
-    """Op types of a step without a description: every worker does them whole."""
-    types = {signature.type for signature in shaped.signatures}
-    return [row.type for row in coverage(types) if not row.kind]
-
-
-def strategies_by_type(shaped: TypedGraph, split: Split) -> list[tuple[str, int, str]]:
-    """Op type, how many there are, and how they are cut: the commonest first."""
-    result: dict[str, Counter[str]] = {}
+def strategies_by_type(shaped: TypedGraph, split: Split, limit: int = 3) -> list[tuple[str, int, str]]:
+    """Return op type, number of ops and their `limit` commonest strategies, the commonest type first."""
+    by_type: dict[str, Counter[str]] = {}
     for op, way in enumerate(split.division.ways):
-        result.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
-    rows = [(op_type, sum(ways.values()), _listed(ways)) for op_type, ways in result.items()]
+        by_type.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
+    rows = []
+    for op_type, ways in by_type.items():
+        words = [f"{name} {many}" for name, many in ways.most_common(limit)]
+        if len(ways) > limit:
+            words.append(plural(len(ways) - limit, "other way"))
+        rows.append((op_type, sum(ways.values()), ", ".join(words)))
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
 def strategies_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int, int]]:
-    """Class of op types, how many ops there are, and how many of them some cut divides: the commonest first."""
+    """Return class of op types, number of ops and number of ops that some cut divides, the commonest class first."""
     kinds = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
     ops, cut = Counter[str](), Counter[str]()
     for op, way in enumerate(split.division.ways):
@@ -254,8 +279,3 @@ def strategies_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int
         ops[kind] += 1
         cut[kind] += not {*way.names} <= {WHOLE_WAY, ONCE_WAY}
     return [(kind, many, cut[kind]) for kind, many in sorted(ops.items(), key=lambda row: (-row[1], row[0]))]
-
-
-def _listed(ways: Counter[str], limit: int = 3) -> str:
-    told = [f"{name} {many}" for name, many in ways.most_common(limit)]
-    return ", ".join([*told, *([plural(len(ways) - limit, "other way")] if len(ways) > limit else [])])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from pesto.split.signature import Attribute, Number, Operand, Signature
+from pesto.split.typed_graph import Attribute, Number, Operand, Signature
 
 
 class NotDescribedError(Exception):
@@ -25,14 +25,14 @@ class MisdescribedError(NotDescribedError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """An affine index: a sum of variables times constants, and a constant; where it is not whole, rounded down."""
+    """An affine index: a sum of variables times constants, and a constant; rounded down if it is not whole."""
 
     terms: tuple[tuple[str, Fraction], ...] = ()
     """Variables with their coefficients, by name; none is 0."""
     offset: Fraction = Fraction(0)
 
     def __add__(self, other: "Index | int") -> "Index":
-        """The sum."""
+        """Add two indices."""
         added, terms = _index(other), dict(self.terms)
         for name, times in added.terms:
             terms[name] = terms.get(name, Fraction(0)) + times
@@ -40,17 +40,17 @@ class Index:
         return Index(kept, self.offset + added.offset)
 
     def __sub__(self, other: "Index | int") -> "Index":
-        """The difference."""
+        """Subtract an index."""
         return self + _index(other) * -1
 
     def __mul__(self, times: "int | Fraction | Index") -> "Index":
-        """So many times it; NotDescribedError for a product of indices."""
+        """Multiply by a constant; raise NotDescribedError for a product of indices."""
         if isinstance(times, Index):
             raise NotDescribedError("a product of two indices")
         return Index(tuple((name, c * times) for name, c in self.terms if times), self.offset * times)
 
     def __truediv__(self, parts: "int | Index") -> "Index":
-        """Divided by a constant, and rounded down; NotDescribedError for a quotient of indices."""
+        """Divide by a constant, rounding down; raise NotDescribedError for a quotient of indices."""
         if isinstance(parts, Index):
             raise NotDescribedError("a quotient of two indices")
         return self * Fraction(1, parts)
@@ -58,17 +58,17 @@ class Index:
     __radd__, __rmul__ = __add__, __mul__
 
     def __rsub__(self, other: int) -> "Index":
-        """A constant less it."""
+        """Subtract the index from a constant."""
         return self * -1 + other
 
     def __lt__(self, other: object) -> bool:
-        """A comparison of indices is an error."""
+        """Raise NotDescribedError: indices cannot be compared."""
         raise NotDescribedError("a comparison of indices")
 
     __gt__ = __le__ = __ge__ = __eq__ = __ne__ = __lt__
 
     def __bool__(self) -> bool:
-        """So is a condition on one."""
+        """Raise NotDescribedError: nothing can depend on an index."""
         raise NotDescribedError("a condition on an index")
 
 
@@ -81,9 +81,9 @@ class ElementRead:
     """Elements of one input."""
 
     tensor: int
-    """Which input."""
+    """Number of the input."""
     at: tuple[Index | None, ...]
-    """The index of each dimension; None for all of it."""
+    """Index along each dimension; None for all of it."""
     padded: bool = False
     """True if it may lie beyond the input, where there are zeros."""
     spaced: bool = False
@@ -98,9 +98,9 @@ class Value:
     opaque: frozenset[str] = frozenset()
     """Variables that pick elements of what an opaque function returns: cutting them cuts no work."""
     reducer: str = ""
-    """Where the outermost operation reduces: sum, mean, max, min or prod."""
+    """Outermost reduction: sum, mean, max, min or prod; empty if there is none."""
     reduced: tuple[str, ...] = ()
-    """The variables that it reduces over."""
+    """Variables that the outermost reduction is over."""
     bound: frozenset[str] = frozenset()
     """Variables of all reductions within."""
 
@@ -111,20 +111,20 @@ class Value:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _with
 
     def __getitem__(self, at: "Index | tuple[Index, ...]") -> "Value":
-        """An element of what an opaque function returned."""
+        """Pick an element of what an opaque function returned."""
         names = [name for index in (at if isinstance(at, tuple) else (at,)) for name, _ in _index(index).terms]
         return replace(self._with(None), opaque=self.opaque | frozenset(names))
 
     __iter__ = None
 
     def __lt__(self, other: object) -> bool:
-        """Elements are not known: NotDescribedError for comparisons, and for conditions."""
+        """Raise NotDescribedError: elements are not known, so they cannot be compared."""
         raise NotDescribedError("a comparison of elements: an opaque function can make one")
 
     __gt__ = __le__ = __ge__ = __eq__ = __ne__ = __lt__
 
     def __bool__(self) -> bool:
-        """The same."""
+        """Raise NotDescribedError: nothing can depend on an element."""
         raise NotDescribedError("a condition on an element: an opaque function can make one")
 
 
@@ -140,21 +140,21 @@ class InputTensor:
 
     @property
     def padded(self) -> "InputTensor":
-        """The same with zeros around it, which indices may reach."""
+        """The input with zeros around it, which indices may reach."""
         return replace(self, pads=True)
 
     @property
     def spaced(self) -> "InputTensor":
-        """The same with zeros around it and between its elements, where an index is not whole."""
+        """The input with zeros around it and between its elements, where an index is not whole."""
         return replace(self, pads=True, spaces=True)
 
     @property
     def rank(self) -> int:
-        """How many dimensions it has."""
+        """Number of dimensions."""
         return len(self.shape)
 
     def __getitem__(self, at: object) -> Value:
-        """The elements at an index for each dimension; NotDescribedError where there are more or fewer."""
+        """Read the elements at an index for each dimension; raise NotDescribedError for more or fewer."""
         given = at if isinstance(at, tuple) else (at,)
         if len(given) != self.rank:
             raise NotDescribedError(f"{len(given)} indices into input {self.number} of rank {self.rank}")
@@ -171,39 +171,39 @@ class OpOperands:
     """True if parts may read beyond their shares: windows are worth describing."""
 
     def __getitem__(self, number: int) -> InputTensor:
-        """An input; NotDescribedError where its shape is not known."""
+        """Return an input; raise NotDescribedError if its shape is not known."""
         shape = self.operand(number).shape
         if shape is None:
             raise NotDescribedError(f"input {number} has no known shape")
         return InputTensor(number, shape)
 
     def operand(self, number: int) -> Operand:
-        """An input's shape, data type and value."""
+        """Return an input's shape, data type and value."""
         return self.signature.inputs[number]
 
     @property
     def inputs(self) -> int:
-        """How many inputs there are."""
+        """Number of inputs."""
         return len(self.signature.inputs)
 
     def value(self, number: int) -> Number:
-        """The constant that an input is; NotDescribedError where it is none."""
+        """Return the constant that an input is; raise NotDescribedError if it is none."""
         value = self.operand(number).value
         if value is None:
             raise NotDescribedError(f"input {number} is not a constant")
         return value
 
     def attribute(self, name: str, missing: Attribute | None = None) -> Attribute | None:
-        """An attribute's value, or `missing`."""
+        """Return an attribute's value, or `missing`."""
         return self.signature.attribute(name, missing)
 
     def number(self, name: str, missing: int = 0) -> int:
-        """An attribute that is a whole number."""
+        """Return an attribute that is a whole number, or `missing`."""
         result = self.attribute(name, missing)
         return result if isinstance(result, int) else missing
 
     def out(self, number: int = 0) -> tuple[int, ...]:
-        """The shape of an output; NotDescribedError where it is not known."""
+        """Return the shape of an output; raise NotDescribedError if it is not known."""
         shape = self.signature.outputs[number][0]
         if shape is None:
             raise NotDescribedError(f"output {number} has no known shape")
@@ -222,11 +222,11 @@ class Lambda:
 
 
 Description = Callable[[OpOperands], Sequence[Lambda | Body]]
-"""From an op to a lambda an output."""
+"""Function from an op to one lambda for each output."""
 
 
 def _element(body: Body, variables: Sequence[str]) -> Value:
-    """Evaluate a lambda for symbols; NotDescribedError if one is bound twice."""
+    """Evaluate a lambda for symbols; raise NotDescribedError if one is bound twice."""
     made = body(*(Index(((name, Fraction(1)),)) for name in variables))
     result = made if isinstance(made, Value) else Value()._with(made)
     twice = result.bound.intersection(variables) or {name for name in variables if list(variables).count(name) > 1}
@@ -235,7 +235,7 @@ def _element(body: Body, variables: Sequence[str]) -> Value:
     return result
 
 
-def _reduced(reducer: str) -> Callable[..., Value]:
+def _reduction(reducer: str) -> Callable[..., Value]:
     def reduce(body: Body, variables: Sequence[str] = ()) -> Value:
         names = tuple(variables) or tuple(inspect.signature(body).parameters)
         inner = _element(body, names)
@@ -244,40 +244,38 @@ def _reduced(reducer: str) -> Callable[..., Value]:
     return reduce
 
 
-Sum, Mean, Max, Min, Prod = map(_reduced, ("sum", "mean", "max", "min", "prod"))
+Sum, Mean, Max, Min, Prod = map(_reduction, ("sum", "mean", "max", "min", "prod"))
 
 
 def opaque(*read: Value) -> Value:
     """Combine the reads of a function that the language cannot express; the result is to be indexed."""
     result = Value()
-    for each in read:
-        result = result + each
+    for value in read:
+        result = result + value
     return result
 
 
 def trace(
     description: Description, signature: Signature, *, halo: bool = False
 ) -> tuple[tuple[tuple[str, ...], Value], ...]:
-    """Index variables and element of each output; MisdescribedError where a lambda has not its rank, or one lacks.
+    """Return index variables and element of each output, then of the variables that an op updates.
 
-    Beyond the outputs come the variables that an op updates, as it leaves them. halo: whether parts may read beyond
-    their shares.
+    With `halo` parts may read beyond their shares. Raise MisdescribedError for a lambda of another rank than its
+    output, or if one is missing.
     """
     op, result = OpOperands(signature, halo), []
     for number, output in enumerate(description(op)):
         rank = len(op.out(number)) if number < len(signature.outputs) else None
-        made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)
+        made = output
+        if not isinstance(made, Lambda):
+            # A lambda has its own names; i0, i1, .. if it takes any number.
+            given = inspect.signature(made).parameters.values()
+            anything = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in given)
+            names = (f"i{d}" for d in range(rank or 0)) if anything else (each.name for each in given)
+            made = Lambda(tuple(names), made)
         if rank is not None and len(made.variables) != rank:
             raise MisdescribedError(f"{len(made.variables)} index variables for output {number} of rank {rank}")
         result.append((made.variables, _element(made.body, made.variables)))
     if len(result) < len(signature.outputs):
         raise MisdescribedError(f"{len(result)} lambdas for {len(signature.outputs)} outputs")
     return tuple(result)
-
-
-def _names(body: Body, rank: int) -> tuple[str, ...]:
-    """A lambda's own names; i0, i1, .. where it takes any number."""
-    given = inspect.signature(body).parameters.values()
-    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in given):
-        return tuple(f"i{d}" for d in range(rank))
-    return tuple(each.name for each in given)

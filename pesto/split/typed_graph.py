@@ -1,20 +1,68 @@
-"""A training step as one who divides it sees it: kinds of ops, which output goes to which input, variables."""
+"""A training step as one who divides it sees it: signatures of its ops, which output goes to which input, variables."""
 
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from pesto.core.errors import InputError
-from pesto.split.signature import Signature
 from solvers.arrays import Bools, Ints, bools, ints
+
+Attribute = int | float | bool | str | tuple["Attribute", ...]
+Number = int | float | bool | tuple["Number", ...]
+READ_SHAPES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
+"""Op types that read shapes and no elements: nobody sends them anything where the shapes are known."""
+RANK = -1
+"""In a list of dimensions whose extents depend on the data: even how many dimensions there are does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A data input. A variable's handle is seen as its value, of data type resource:float32 and the like."""
+
+    shape: tuple[int, ...] | None
+    """None where it has no shape of its own, as variants; of a `bounded` dimension the largest extent."""
+    dtype: str
+    """TensorFlow's name of it, such as float32."""
+    value: Number | None = None
+    """Small constants (at most 64 elements), nested as their shape is: shape operands, axes, permutations."""
+    bounded: tuple[int, ...] = ()
+    """Dimensions whose extent depends on the data, so that only an upper bound is known; with RANK all of them do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One kind of op; a step has hundreds of them for its thousands of ops."""
+
+    type: str
+    attributes: tuple[tuple[str, Attribute], ...]
+    """By name, sorted."""
+    inputs: tuple[Operand, ...]
+    """Data inputs, in their order."""
+    outputs: tuple[tuple[tuple[int, ...] | None, str], ...]
+    """Shape and data type of each output; of a bounded dimension the largest extent."""
+    bounded: tuple[tuple[int, ...], ...] = ()
+    """Bounded dimensions of each output, as of operands; empty where all sizes are known."""
+
+    def attribute(self, name: str, missing: Attribute | None = None) -> Attribute | None:
+        """Return the value of an attribute, or `missing`."""
+        return dict(self.attributes).get(name, missing)
+
+    def bounded_output(self, output: int) -> tuple[int, ...]:
+        """Return the dimensions of an output whose extent depends on the data."""
+        return self.bounded[output] if self.bounded else ()
+
+    @property
+    def reads_shapes_alone(self) -> bool:
+        """True if it reads only shapes that are known before the step runs, and no elements."""
+        return self.type in READ_SHAPES and not any(operand.bounded for operand in self.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TypedGraph:
     """n ops in topological order, e data edges, v variables, u uses of variables. Arrays are copied and made read-only.
 
-    The ops are those of the `Graph` of the same step, in the same order. InputError, naming the first offender, when
-    lengths differ, an index is out of range, or an edge goes back.
+    The ops are those of the `Graph` of the same step, in the same order. Raise InputError, naming the first offender,
+    if lengths differ, an index is out of range, or an edge goes back.
     """
 
     names: tuple[str, ...]
@@ -46,11 +94,11 @@ class TypedGraph:
     use_variable: Ints
     """[u] the variable."""
     once: Bools
-    """[n] whether an op must run once: it draws random numbers, or has effects beyond variables."""
+    """[n] True for ops that must run once: they draw random numbers, or have effects beyond variables."""
     source: str
     """Where the step comes from, for people."""
     fingerprint: str
-    """That of the step's `Graph`."""
+    """Fingerprint of the step's `Graph`."""
     batch: int | None = None
     """Batch size given for a step that leaves it open, as of `Graph.batch`."""
     feed_shapes: tuple[str, ...] = ()
@@ -77,7 +125,16 @@ class TypedGraph:
         back = np.flatnonzero(self.src >= self.dst)
         if len(back):
             raise InputError(f"edge {back[0]} goes back from op {self.src[back[0]]} to {self.dst[back[0]]}")
-        self._ports()
+        outputs = np.array([len(s.outputs) for s in self.signatures], dtype=np.int64)
+        inputs = np.array([len(s.inputs) for s in self.signatures], dtype=np.int64)
+        for name, port, ports in (
+            ("output", self.output, outputs[self.signature_of[self.src]]),
+            ("input", self.input, inputs[self.signature_of[self.dst]]),
+            ("use_input", self.use_input, inputs[self.signature_of[self.use_op]]),
+        ):
+            wrong = np.flatnonzero(port >= ports)
+            if len(wrong):
+                raise InputError(f"{name}: {port[wrong[0]]} at {wrong[0]} is out of range")
 
     def _within(self, name: str, count: int, many: int | None) -> None:
         array = getattr(self, name)
@@ -86,19 +143,6 @@ class TypedGraph:
         wrong = np.flatnonzero((array < 0) | (array >= many)) if many is not None else np.flatnonzero(array < 0)
         if len(wrong):
             raise InputError(f"{name}: {array[wrong[0]]} at {wrong[0]} is out of range")
-
-    def _ports(self) -> None:
-        """Every edge is of an output and an input that its ops have."""
-        outputs = np.array([len(s.outputs) for s in self.signatures], dtype=np.int64)
-        inputs = np.array([len(s.inputs) for s in self.signatures], dtype=np.int64)
-        for name, port, many in (
-            ("output", self.output, outputs[self.signature_of[self.src]]),
-            ("input", self.input, inputs[self.signature_of[self.dst]]),
-            ("use_input", self.use_input, inputs[self.signature_of[self.use_op]]),
-        ):
-            wrong = np.flatnonzero(port >= many)
-            if len(wrong):
-                raise InputError(f"{name}: {port[wrong[0]]} at {wrong[0]} is out of range")
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -111,5 +155,5 @@ class TypedGraph:
         return len(self.names)
 
     def signature(self, op: int) -> Signature:
-        """The kind of an op."""
+        """Return the signature of an op."""
         return self.signatures[self.signature_of[op]]

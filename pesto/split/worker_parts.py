@@ -7,13 +7,24 @@ from math import prod
 
 import numpy as np
 
-from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
-from pesto.split.geometry import Layouts, Need, Shape
-from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.geometry import (
+    PARTIAL,
+    WHOLE,
+    Box,
+    Layouts,
+    Need,
+    PartAssembly,
+    Shape,
+    assemble_part,
+    part_shape,
+    spread_layout,
+    summands,
+    summed_in_two_steps,
+    worker_boxes,
+)
 from pesto.split.op_strategy import ONCE_WAY
-from pesto.split.ops.replicated_ops import FED
-from pesto.split.pieces import Box, PartAssembly, Piece, assemble_part, summands, worker_boxes
+from pesto.split.ops.op_types import FED
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Bools, Ints, bools, ints
 
@@ -76,29 +87,29 @@ class WorkerParts:
 
     @property
     def fed(self) -> Bools:
-        """[p] which parts are clones of what the host feeds, to every device itself."""
+        """[p] True for clones of what the host feeds to every device itself."""
         signatures, of = self.shaped.signatures, self.shaped.signature_of
         types = np.array([signature.type in FED for signature in signatures], dtype=np.bool_)
         fed = types[of[[part.op for part in self.parts]]] if self.parts else np.zeros(0, dtype=np.bool_)
         return bools(fed & np.array([part.kind == CLONE for part in self.parts], dtype=np.bool_))
 
     def output_shape(self, part: int, output: int) -> Shape | None:
-        """The shape of one output of a part; None where it has none."""
+        """Return the shape of one output of a part; None if it has none."""
         result = self.parts[part]
         if result.kind != CLONE:
             return result.shape
         shape, _ = self.shaped.signature(result.op).outputs[output]
         gives = self.division.ways[result.op].gives[output]
-        return None if shape is None else geometry.part_shape(shape, gives, self.division.factors)
+        return None if shape is None else part_shape(shape, gives, self.division.factors)
 
     def output_bytes(self, part: int, output: int) -> int:
-        """Bytes of one output of a part; 0 for handles and strings."""
+        """Return the bytes of one output of a part; 0 for handles and strings."""
         result, shape = self.parts[part], self.output_shape(part, output)
         port = output if result.kind == CLONE else result.output
         return 0 if shape is None else prod(shape) * item_bytes(self.shaped.signature(result.op).outputs[port][1])
 
     def moved_bytes(self) -> int:
-        """Bytes that devices receive in a step, results aside: what a part gives is sent to each device once."""
+        """Return the bytes that devices receive in a step, results aside: an output is sent to each device once."""
         src, dst = self.src[: self.for_results], self.dst[: self.for_results]
         across = (self.place[src] != self.place[dst]) & ~self.fed[src]
         sent = np.unique(
@@ -108,9 +119,9 @@ class WorkerParts:
 
 
 def build_worker_parts(shaped: TypedGraph, division: Division, results: Sequence[tuple[int, int]] = ()) -> WorkerParts:
-    """The parts of a division's step; `results`, as (op, output), are brought to the first worker whole.
+    """Return the parts of a division's step; `results`, as (op, output), are brought to the first worker whole.
 
-    ValueError where the division has places for another number of parts.
+    Raise ValueError if the division has places for another number of parts.
     """
     maker = _PartsBuilder(shaped, division, {op for op, _ in results})
     for op in range(shaped.ops):
@@ -131,7 +142,7 @@ def build_worker_parts(shaped: TypedGraph, division: Division, results: Sequence
 def _places(
     shaped: TypedGraph, division: Division, parts: list[WorkerPart], results: Sequence[tuple[int, int]]
 ) -> Ints:
-    """[p] the device of each part; what is for results alone is where the first worker's clone is, or its own."""
+    """[p] the device of each part; parts for results alone are where the first worker's clone is, or their own."""
     if not division.places:
         return ints([part.worker for part in parts])
     alone = build_worker_parts(shaped, replace(division, places=())).parts if results else parts
@@ -161,8 +172,24 @@ class _PartsBuilder:
         """op -> (producer, output, input) of the data edges whose elements it reads."""
         self.known: dict[int, list[int]] = defaultdict(list)
         """op -> the ops whose outputs it needs no more, as it knows their values."""
-        self._edges()
-        self.needed = self._needed(results)
+        edges = zip(
+            shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True
+        )
+        for p, output, i, at in edges:
+            signature = shaped.signature(i)
+            if signature.inputs[at].value is not None or signature.reads_shapes_alone:
+                self.known[i].append(p)
+            else:
+                self.given[i].append((p, output, at))
+        read = np.zeros(shaped.ops, dtype=bool)
+        read[shaped.src] = True
+        self.needed: list[bool] = (~read).tolist()
+        """[n] ops that run: whose output somebody reads, who comes before another, or on whom nothing depends."""
+        for op in [*results, *shaped.control_src.tolist()]:
+            self.needed[op] = True
+        for op in range(shaped.ops - 1, -1, -1):
+            for p, _, _ in self.given[op] if self.needed[op] else ():
+                self.needed[p] = True
         self.rows: dict[tuple[int, int, Need], list[Port]] = {}
         self.stored: dict[tuple[int, int], list[Port]] = {}
         self.at: dict[tuple[int, int, int, Box], Port] = {}
@@ -170,36 +197,13 @@ class _PartsBuilder:
         self.sent: dict[tuple[Port, int], Need] = {}
         """(what is sent as it is, to whom) -> the first need that it is sent for: each is sent on its own."""
 
-    def _edges(self) -> None:
-        s = self.shaped
-        for p, output, i, at in zip(s.src.tolist(), s.output.tolist(), s.dst.tolist(), s.input.tolist(), strict=True):
-            signature = s.signature(i)
-            if signature.inputs[at].value is not None or signature.reads_shapes_alone:
-                self.known[i].append(p)
-            else:
-                self.given[i].append((p, output, at))
-
-    def _needed(self, results: set[int]) -> list[bool]:
-        """[n] ops that run: whose output somebody reads, who comes before another, or on whom nothing depends."""
-        read = np.zeros(self.shaped.ops, dtype=bool)
-        read[self.shaped.src] = True
-        needed = (~read).tolist()
-        for op in [*results, *self.shaped.control_src.tolist()]:
-            needed[op] = True
-        for op in range(self.shaped.ops - 1, -1, -1):
-            if needed[op]:
-                for p, _, _ in self.given[op]:
-                    needed[p] = True
-        return needed
-
     def run(self, op: int) -> None:
-        """The clones of an op, after all that brings their inputs."""
+        """Add the clones of an op, after all that brings their inputs."""
         if not self.needed[op]:
             return
         way = self.division.ways[op]
-        once = ONCE_WAY in way.names
         given = [(at, self.need(p, output, way.need(at))) for p, output, at in self.given[op]]
-        for worker in range(1 if once else self.workers):
+        for worker in range(1 if ONCE_WAY in way.names else self.workers):
             self.clone[op, worker] = part = self._part(WorkerPart(CLONE, worker, op, 0, None))
             for at, ports in given:
                 self.edges.append((*ports[worker], part, at))
@@ -209,35 +213,27 @@ class _PartsBuilder:
         return len(self.parts) - 1
 
     def need(self, op: int, output: int, need: Need) -> list[Port]:
-        """[K] where each worker has the part of an output that it needs; only the first where that is on ONE."""
-        key = (op, output, need)
-        if key not in self.rows:
-            kept = self._kept(op, output)
-            self.rows[key] = self._brought(op, output, kept, self.division.kept[op][output], need)
-        return self.rows[key]
-
-    def _kept(self, op: int, output: int) -> list[Port]:
-        """[K] where each worker keeps its part of an output."""
-        if (op, output) not in self.stored:
-            gives, kept = self.division.ways[op].gives[output], self.division.kept[op][output]
-            made = [(part, output) for part in self.clone[op].tolist()]
-            if PARTIAL in gives:
-                result = self._reduced(op, output, made, kept)
-            else:
-                result = self._brought(op, output, made, gives, Need(kept))
-            self.stored[op, output] = [self._at(worker, port, op, output) for worker, port in enumerate(result)]
-        return self.stored[op, output]
-
-    def _at(self, worker: int, port: Port, op: int, output: int) -> Port:
-        """The same on the worker that keeps it, where it is another's block as it is."""
-        if port[0] < 0 or self.parts[port[0]].worker == worker:
-            return port
-        shape, _ = self.shaped.signature(op).outputs[output]
+        """Return [K] where each worker has the part of an output that it needs; only the first if that is on ONE."""
+        if (op, output, need) in self.rows:
+            return self.rows[op, output, need]
         kept = self.division.kept[op][output]
-        held = None if shape is None else geometry.part_shape(shape, kept, self.factors)
-        part = self._part(WorkerPart(JOIN, worker, op, output, held))
-        self.edges.append((*port, part, 0))
-        return part, 0
+        if (op, output) not in self.stored:
+            gives, shape = self.division.ways[op].gives[output], self.shaped.signature(op).outputs[output][0]
+            clones = [(part, output) for part in self.clone[op].tolist()]
+            if PARTIAL in gives:
+                ports = self._reduced(op, output, clones, kept)
+            else:
+                ports = self._brought(op, output, clones, gives, Need(kept))
+            for worker, port in enumerate(ports):
+                if port[0] >= 0 and self.parts[port[0]].worker != worker:
+                    # Another's block as it is: the worker that keeps it has a part of its own.
+                    held = None if shape is None else part_shape(shape, kept, self.factors)
+                    part = self._part(WorkerPart(JOIN, worker, op, output, held))
+                    self.edges.append((*port, part, 0))
+                    ports = [*ports[:worker], (part, 0), *ports[worker + 1 :]]
+            self.stored[op, output] = ports
+        self.rows[op, output, need] = self._brought(op, output, self.stored[op, output], kept, need)
+        return self.rows[op, output, need]
 
     def _brought(self, op: int, output: int, have: list[Port], stored: Layouts, needed: Need) -> list[Port]:
         """[K] the parts that are needed, out of those of a layout."""
@@ -263,58 +259,56 @@ class _PartsBuilder:
         """[K] the parts of `kept`, summed from partial results: where that sends less, summed in parts and gathered."""
         shape, _ = self.shaped.signature(op).outputs[output]
         way = self.division.ways[op]
-        gives, reducer = way.gives[output], way.reducer
+        gives = way.gives[output]
         if shape is None:
             raise ValueError(f"op {self.shaped.names[op]}: partial results without a shape")
-        two = geometry.summed_in_two_steps(shape, gives, kept_layouts, self.factors)
-        target = geometry.spread_layout(shape, gives, kept_layouts, self.factors) if two else kept_layouts
+        two = summed_in_two_steps(shape, gives, kept_layouts, self.factors)
+        target = spread_layout(shape, gives, kept_layouts, self.factors) if two else kept_layouts
         results = summands(gives, self.factors)
-        scale = len(results) if way.scaled else 1
-        result = []
+        ports = []
         for worker, box in enumerate(worker_boxes(shape, target, self.factors)):
             if box is None:
-                result.append((-1, output))
+                ports.append((-1, output))
                 continue
             made = WorkerPart(JOIN, worker, op, output, None)
-            ports = [
+            terms = [
                 self._joined(have, assemble_part(shape, gives, box, worker, self.factors, s), Need(target), made)
                 for s in results
             ]
-            part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=reducer, scale=scale))
-            self.edges += [(*port, part, at) for at, port in enumerate(ports)]
-            result.append((part, 0))
-        return self._brought(op, output, result, target, Need(kept_layouts))
+            scale = len(results) if way.scaled else 1
+            part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=way.reducer, scale=scale))
+            self.edges += [(*port, part, at) for at, port in enumerate(terms)]
+            ports.append((part, 0))
+        return self._brought(op, output, ports, target, Need(kept_layouts))
 
     def _joined(self, have: list[Port], grid: PartAssembly, needed: Need, part: WorkerPart) -> Port:
-        """One part of its pieces, put together along the last dimension first; `made` says whose it is, of what."""
-        ports = [(self._piece(have[piece.holder], piece, needed, part), piece.shape) for piece in grid.pieces]
+        """Put one part together of its pieces, along the last dimension first; `part` says whose it is, of what."""
+        blocks: list[tuple[Port, Shape]] = []
+        for piece in grid.pieces:
+            port, remote = have[piece.holder], piece.holder != part.worker
+            # A block that is all of the holder's part is sent as it is, unless that is sent for another need already.
+            if not (piece.whole and (not remote or self.sent.setdefault((port, part.worker), needed) == needed)):
+                key = (port, piece.begin, piece.shape, needed)
+                if key not in self.slices:
+                    own = replace(part, kind=SLICE, worker=piece.holder, shape=piece.shape, begin=piece.begin)
+                    self.slices[key] = self._part(own)
+                    self.edges.append((*port, self.slices[key], 0))
+                port = self.slices[key], 0
+            blocks.append((port, piece.shape))
         for axis in range(len(grid.grid) - 1, -1, -1):
             many = grid.grid[axis]
-            if many > 1:
-                ports = [self._join(ports[at : at + many], axis, part) for at in range(0, len(ports), many)]
-        return ports[0][0]
-
-    def _join(self, ports: list[tuple[Port, Shape]], axis: int, made: WorkerPart) -> tuple[Port, Shape]:
-        extents = list(ports[0][1])
-        extents[axis] = sum(shape[axis] for _, shape in ports)
-        part = self._part(replace(made, axis=axis, shape=tuple(extents)))
-        self.edges += [(*port, part, at) for at, (port, _) in enumerate(ports)]
-        return (part, 0), tuple(extents)
-
-    def _piece(self, port: Port, piece: Piece, needed: Need, part: WorkerPart) -> Port:
-        """A block, cut out by who has it; as it is where that is all of the part, and not sent for another need."""
-        remote = piece.holder != part.worker
-        if piece.whole and (not remote or self.sent.setdefault((port, part.worker), needed) == needed):
-            return port
-        key = (port, piece.begin, piece.shape, needed)
-        if key not in self.slices:
-            own = replace(part, kind=SLICE, worker=piece.holder, shape=piece.shape, begin=piece.begin)
-            self.slices[key] = self._part(own)
-            self.edges.append((*port, self.slices[key], 0))
-        return self.slices[key], 0
+            rows = [blocks[at : at + many] for at in range(0, len(blocks), many)] if many > 1 else []
+            for number, row in enumerate(rows):
+                extents = list(row[0][1])
+                extents[axis] = sum(shape[axis] for _, shape in row)
+                joined = self._part(replace(part, axis=axis, shape=tuple(extents)))
+                self.edges += [(*port, joined, at) for at, (port, _) in enumerate(row)]
+                blocks[number] = (joined, 0), tuple(extents)
+            blocks = blocks[: len(rows)] if rows else blocks
+        return blocks[0][0]
 
     def controls(self) -> list[tuple[int, int]]:
-        """Control edges of clones: on each worker, and from and to what runs once.
+        """Return the control edges of clones: on each worker, and from and to what runs once.
 
         A constant that is known without its op hands on what that op waits for.
         """

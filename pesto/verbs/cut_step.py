@@ -17,11 +17,11 @@ from pesto.core.cluster import Cluster
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.reporting.show.split_page import split_object, split_page
+from pesto.split.division import refuse_undescribed, undescribed_types
 from pesto.split.files.split_file import dumps_split, save_split
 from pesto.split.program import Rules
-from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors, undescribed_types
+from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.undescribed_ops import refuse_undescribed
 from pesto.verbs.requests import Context, SplitRequest
 
 

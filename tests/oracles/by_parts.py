@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.split.layouts import PARTIAL, WHOLE, Layout, Rims, Strategy
-from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, repeats
+from pesto.split.geometry import PARTIAL, WHOLE, Layout, Rims, worker_boxes
+from pesto.split.ops.op_types import REPEATS, SHAPE_OPERAND, part_attributes, repeats
 from pesto.split.ops.window_kernels import kernel_overrides
-from pesto.split.pieces import worker_boxes
-from pesto.split.signature import Signature
+from pesto.split.regions import Strategy
+from pesto.split.typed_graph import Signature
 from pesto.tf.private import op_def
 
 REDUCED = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}

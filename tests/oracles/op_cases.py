@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.split.ops import elementwise
+from pesto.split.ops.arithmetic_ops import ELEMENTWISE_TYPES
 from pesto.split.ops.op_types import CLASSES
 from pesto.tf.private import op_def
 
@@ -538,7 +538,7 @@ def _segments(lot: Lot) -> Case:
 
 
 MAKERS: dict[str, Maker] = (
-    {name: _elementwise(name) for name in elementwise.NAMES}
+    {name: _elementwise(name) for name in ELEMENTWISE_TYPES}
     | {name: _update(name) for name in CLASSES["update"] if not name.startswith("ResourceScatter")}
     | {name: _scatter for name in CLASSES["update"] if name.startswith("ResourceScatter")}
     | dict.fromkeys(("Sum", "Mean", "Max", "Min", "Prod"), _reduction)

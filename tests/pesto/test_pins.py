@@ -19,7 +19,7 @@ from pesto.core.plans.plan import verify
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.inputs.cluster_file import load_cluster
-from pesto.planning.solving import multilevel
+from pesto.planning.solving import quick_candidates
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import solve
 from solvers import check
@@ -131,12 +131,12 @@ def test_inspect_counts_pinned_ops(tmp_path):
 
 def test_sizes_that_pins_put_out_of_reach_are_left_out(monkeypatch):
     """200 ops in pairs that cross from GPU to GPU: 101 nodes at least, so that only the target follows 80 nodes."""
-    monkeypatch.setattr(multilevel, "SIZES", (80, 60, 40))
+    monkeypatch.setattr(quick_candidates, "SIZES", (80, 60, 40))
     graph = chain([(k + k // 2) % 2 for k in range(200)])
     problem = build_problem(graph, model_costs(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
     found = [
         each.rule
-        for each in multilevel.multilevel(CandidateEvaluator.of(graph, problem), problem, Settings(coarsen_to=20))
+        for each in quick_candidates.multilevel(CandidateEvaluator.of(graph, problem), problem, Settings(coarsen_to=20))
     ]
     assert len(found) == 3
     assert all("of 101 nodes" in rule for rule in found)

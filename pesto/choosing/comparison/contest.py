@@ -22,12 +22,12 @@ from pesto.core.plans.plan import Plan, verify
 from pesto.core.problem import TICK_S, build_problem, payloads
 from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
-from pesto.planning.baselines.places import accelerators
 from pesto.planning.coarsen.quotient import shortest
+from pesto.planning.placement_rules import accelerators
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.quick_candidates import cpu_deadline, repair_candidate
 from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.planning.solving.repair import cpu_deadline, repair_candidate
 from pesto.split.split_search import Split
 from pesto.split.typed_graph import TypedGraph
 from solvers import Problem, check

@@ -13,14 +13,10 @@ from pesto.core.costs import Costs
 from pesto.core.errors import NothingFoundError, PestoError, UsageError
 from pesto.core.quantities import duration
 from pesto.core.settings import Settings
-from pesto.planning.baselines.default import framework_default
-from pesto.planning.baselines.expert import expert
-from pesto.planning.baselines.layer_balanced import layer_balanced
-from pesto.planning.baselines.places import accelerators
-from pesto.planning.baselines.scopes import RulePlacement
-from pesto.planning.solving.baselines import estimates
+from pesto.planning.placement_rules import RulePlacement, accelerators, expert, framework_default, layer_balanced
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import solve
+from pesto.planning.solving.quick_candidates import estimates
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
@@ -38,7 +34,7 @@ class Case:
     cluster: Cluster
     costs: Costs
     alive: Ints
-    """[n] bytes of each op at one device's peak, for planning (`pesto.planning.solving.baselines.estimates`)."""
+    """[n] bytes of each op at one device's peak, for planning (`pesto.planning.solving.quick_candidates.estimates`)."""
     settings: Settings
     shaped: TypedGraph | None = None
     """Types and shapes of the ops, for methods that cut tensors; None where nothing says."""

@@ -14,7 +14,7 @@ from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import Candidate
 from pesto.split.division import parameter_bytes
-from pesto.split.layouts import PARTIAL
+from pesto.split.geometry import PARTIAL
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.split.split_step import build_split_step

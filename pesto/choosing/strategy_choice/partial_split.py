@@ -30,9 +30,9 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.warm_start import carry_over
 from pesto.core.settings import Settings
-from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, shortest_fitting
 from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, formulate, solve
+from pesto.planning.solving.quick_candidates import baselines
 from pesto.planning.solving.tracker import Watch
 from pesto.split.division import Division
 from pesto.split.op_strategy import cut_ops

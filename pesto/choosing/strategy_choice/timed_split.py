@@ -24,12 +24,10 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.split.first_cuts import first_cuts
 from pesto.split.geometry import Shape
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.prices import Prices
-from pesto.split.program import Rules
-from pesto.split.split_search import Split, divide, parse_factors
+from pesto.split.program import Prices, Rules
+from pesto.split.split_search import Split, divide, first_cuts, parse_factors
 from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import build_worker_parts

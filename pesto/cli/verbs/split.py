@@ -22,9 +22,8 @@ from pesto.reporting.show.split_page import (
     op_object,
     op_page,
 )
-from pesto.split.exports import EXPORTS
-from pesto.split.op_explanation import explain_op, find_op
 from pesto.split.ops.op_types import coverage, described_types
+from pesto.split.split_views import EXPORTS, explain_op, find_op
 from pesto.verbs.cut_step import split_step
 from pesto.verbs.requests import Context, SplitRequest, Step
 from pesto.verbs.verb_options import SplitOptions

@@ -1,4 +1,4 @@
-"""The result of coarsening: which coarse node each task belongs to, and in which order the members run."""
+"""A coarsening, which says to which coarse node each task belongs, and the coarse problem that it makes."""
 
 import math
 from dataclasses import dataclass, fields
@@ -6,12 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints, ints, rank_of
+from solvers.compiled.dag import connected
+from solvers.compiled.kernels import kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What one merged node or united group may reach before merging gets stuck; then all caps grow by `growth`.
+    """Caps on a merged node or united group; when merging gets stuck under them all grow by `growth`.
 
     The paper (section 3.3) names caps on a merged node's time and length; the cap on the path keeps parallelism, the
     one on groups keeps colocation from gathering a whole network on one device. ValueError when a factor is not
@@ -46,7 +49,7 @@ class Round:
     """One batch of merges."""
 
     step: str
-    """What was merged: edges or siblings, by which levels, and how groups were treated."""
+    """Kind of merges: edges or siblings, by which levels, and how groups were treated."""
     nodes: int
     """Nodes before the batch."""
     edges: int
@@ -72,7 +75,7 @@ class Removed:
 
     @property
     def share(self) -> float:
-        """Share of the edges that are gone; 0 where there were none."""
+        """Share of the edges that are gone; 0 if there were none."""
         return 1.0 - self.left / self.edges if self.edges else 0.0
 
 
@@ -114,14 +117,15 @@ class Coarsening:
             raise ValueError("every node needs members, and they must be contiguous in rank")
 
     def removed(self, src: Ints, dst: Ints) -> Removed:
-        """What became of the edges src -> dst, [e] tasks each, of the problem that was coarsened."""
-        before, left = (_pairs(a, b) for a, b in ((src, dst), (self.node_of[src], self.node_of[dst])))
-        counts = [*(each.edges for each in self.rounds), left]
+        """Count what became of the edges src -> dst, [e] tasks each, of the problem that was coarsened."""
+        ends = ((src, dst), (self.node_of[src], self.node_of[dst]))
+        before, left = (len(np.unique(np.stack([a[a != b], b[a != b]]), axis=1).T) for a, b in ends)
+        counts = [*(one.edges for one in self.rounds), left]
         shares = [1.0 - after / max(1, now) for now, after in pairwise(counts)]
         return Removed(edges=before, left=left, batches=len(self.rounds), most=max(shares, default=0.0))
 
     def then(self, other: "Coarsening") -> "Coarsening":
-        """This coarsening followed by `other`, which coarsens this one's nodes; ValueError when sizes do not fit."""
+        """Return this coarsening followed by `other` of its nodes; raise ValueError if sizes do not fit."""
         if len(other.node_of) != self.nodes:
             raise ValueError(f"cannot compose: {self.nodes} nodes here, {len(other.node_of)} tasks there")
         return Coarsening(
@@ -135,12 +139,106 @@ class Coarsening:
         )
 
 
-def _pairs(src: Ints, dst: Ints) -> int:
-    """Distinct pairs of different ends."""
-    apart = src != dst
-    return len(np.unique(np.stack([src[apart], dst[apart]]), axis=1).T)
-
-
 def ranks(major: Ints, minor: Ints) -> Ints:
-    """[n] position of each task when tasks are sorted by `major`, then by `minor`."""
+    """Return [n] position of each task when tasks are sorted by `major`, then by `minor`."""
     return rank_of(np.lexsort((minor, major)))
+
+
+_SEED = 0x5EED
+"""Seed of the random words that stand for nodes in the hash of a set of consumers."""
+
+
+def contract(problem: Problem, node_of: Ints) -> Problem:
+    """Return the problem over the nodes of a partition; `node_of` is [n], values 0..k-1, each used.
+
+    Durations and memory are sums, a device is forbidden if it is to any member. Nodes that hold tasks of one group
+    form a group. Payloads of one producing node to the same set of other nodes are one payload, whose transfer is the
+    sum of theirs; a payload that stays inside its node is dropped. Precedence alone remains where no payload goes.
+    Raise ValueError if `node_of` does not fit or the quotient has a cycle.
+    """
+    count = int(node_of.max(initial=-1)) + 1
+    if len(node_of) != problem.tasks or (np.bincount(node_of, minlength=count) == 0).any():
+        raise ValueError(f"node_of must give each of {problem.tasks} tasks one of 0..k-1 and use each of these")
+    carries = problem.payload >= 0
+    payload, head = problem.payload[carries], node_of[problem.dst[carries]]
+    leaves = head != node_of[problem.src[carries]]
+    # Pairs (payload, node that consumes it), each once, by payload; without the producer's own node.
+    fine, node = _split(np.unique(payload[leaves] * count + head[leaves]), count)
+    bundle, kept = _bundles(node_of[problem.producer], fine, node, count)
+    chosen = kept[bundle[fine]] == fine
+    src, dst = node_of[problem.producer[fine[chosen]]], node[chosen]
+    tail, head = node_of[problem.src], node_of[problem.dst]
+    bare = (problem.payload < 0) & (tail != head)  # joined by precedence alone
+    bare_src, bare_dst = _split(np.setdiff1d(tail[bare] * count + head[bare], src * count + dst), count)
+    sent = bundle >= 0
+    total = np.zeros((count, problem.devices), dtype=np.int64)
+    _add_durations(problem.duration, node_of, total)
+    return Problem(
+        duration=total,
+        location=problem.location,
+        memory=_sums(node_of, problem.memory, count),
+        capacity=problem.capacity,
+        src=np.concatenate([src, bare_src]),
+        dst=np.concatenate([dst, bare_dst]),
+        payload=np.concatenate([bundle[fine[chosen]], np.full(len(bare_src), -1)]),
+        producer=node_of[problem.producer[kept]],
+        transfer=_sums(bundle[sent], problem.transfer[sent], len(kept)),
+        path_class=problem.path_class,
+        path_links=problem.path_links,
+        group=_groups(problem.group, node_of, count),
+    )
+
+
+def _bundles(producer: Ints, fine: Ints, node: Ints, count: int) -> tuple[Ints, Ints]:
+    """(coarse payload of each fine one or -1, first fine payload of each coarse one).
+
+    A set of consumers is known by its size and two independent sums of 64 random bits a node: two different sets agree
+    with a probability of 2^-128.
+    """
+    words = np.random.default_rng(_SEED).integers(0, 2**64, size=(count, 2), dtype=np.uint64)
+    digest = np.zeros((len(producer), 2), dtype=np.uint64)
+    np.add.at(digest, fine, words[node])
+    size = np.bincount(fine, minlength=len(producer))
+    sent = np.flatnonzero(size)
+    order = sent[np.lexsort((digest[sent, 1], digest[sent, 0], size[sent], producer[sent]))]
+    keys = (producer, size, digest[:, 0], digest[:, 1])
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
+    bundle = np.full(len(producer), -1, dtype=np.int64)
+    bundle[order] = np.cumsum(new) - 1
+    return bundle, order[new]
+
+
+def _split(pair: Ints, count: int) -> tuple[Ints, Ints]:
+    first, second = np.divmod(pair, max(1, count))
+    return first, second
+
+
+@kernel
+def _add_durations(duration: Ints, node_of: Ints, total: Ints) -> None:
+    for task in range(len(node_of)):
+        node = node_of[task]
+        for device in range(total.shape[1]):
+            ticks = duration[task, device]
+            if ticks == FORBIDDEN or total[node, device] == FORBIDDEN:
+                total[node, device] = FORBIDDEN
+            else:
+                total[node, device] += ticks
+
+
+def _groups(group: Ints, node_of: Ints, count: int) -> Ints:
+    """[count] groups of the nodes: those connected by a fine group, numbered by their first node; -1 for none."""
+    held = group >= 0
+    groups = int(group.max(initial=-1)) + 1
+    root = connected(count + groups, node_of[held], count + group[held])[:count]
+    grouped = np.zeros(count, dtype=bool)
+    grouped[node_of[held]] = True
+    result = np.full(count, -1, dtype=np.int64)
+    result[grouped] = np.unique(root[grouped], return_inverse=True)[1]
+    return result
+
+
+def _sums(label: Ints, values: Ints, count: int) -> Ints:
+    total = np.zeros((count, *values.shape[1:]), dtype=np.int64)
+    np.add.at(total, label, values)
+    return total

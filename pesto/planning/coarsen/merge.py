@@ -1,29 +1,235 @@
-"""Groups first, then acyclic batch merging, until the target or until nothing can be merged."""
+"""Groups first, then acyclic batch merging, until the target or until nothing can be merged.
+
+Batches cannot make a cycle: pairs along edges by the corrected Theorem 3.5, and level siblings.
+`docs/internals/coarsening.md` has the theorem, its correction and proofs. They hold for any *levels* that rise along
+every edge, not only for the paper's heights. Caps start tight and grow geometrically; the last stage has none.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from pesto.planning.coarsen.coarsening import Caps, Coarsening, Round, ranks
-from pesto.planning.coarsen.match import (
-    Joining,
-    MergeLimits,
-    Pairs,
-    UniteLimits,
-    along_edges,
-    among_siblings,
-    match,
-    roots,
+from pesto.planning.coarsen.quotient import (
+    LongestPaths,
+    Quotient,
+    UnitForest,
+    earliest_levels,
+    latest_levels,
+    longest_paths,
+    phased_levels,
+    places,
+    quotient,
 )
-from pesto.planning.coarsen.quotient import Quotient, UnitForest, places, quotient
-from pesto.planning.coarsen.topological_levels import earliest_levels, latest_levels, longest_paths, phased_levels
 from solvers import Problem
-from solvers.arrays import Ints, rank_of
-from solvers.compiled.dag import topological_order
+from solvers.arrays import Bools, Ints, rank_of
+from solvers.compiled.dag import adjacency, root, topological_order
+from solvers.compiled.kernels import routine, subkernel
 
-# How far merging may go at each stage: caps that start tight and grow geometrically, the last stage without any.
+_TINY = 64
+"""A node of less than this part of a cap may join any other: it changes neither balance nor parallelism."""
+
+
+class Joining(IntEnum):
+    """Effect that a merge may have on groups."""
+
+    WITHIN = 0
+    """Only pairs of one group."""
+    KEEP = 1
+    """Any pair but of two different groups."""
+    UNITE = 2
+    """Any pair."""
+
+
+class Pairs(NamedTuple):
+    """Candidates, best first."""
+
+    u: Ints
+    v: Ints
+    free: Bools
+    """True if no batch with this pair can have a cycle through it."""
+
+
+class LevelCrossings(NamedTuple):
+    """The edges that rise by one level, by tail and by head, and the order in which pairs may point at each other."""
+
+    key: Ints
+    out_offset: Ints
+    out_head: Ints
+    in_offset: Ints
+    in_tail: Ints
+
+
+class UniteLimits(NamedTuple):
+    """Caps on the units that a pair unites; by kind, as a kind may have one location only."""
+
+    joining: int
+    budget: int
+    """Merges left until the target."""
+    time: Ints
+    """[kinds] most ticks of a unit."""
+    memory: Ints
+    """[kinds] most bytes of a unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """Caps of one round."""
+
+    time: int
+    """Ticks of a merged node."""
+    members: int
+    """Fine tasks of a merged node."""
+    path: int
+    """Ticks of the longest path through a merged node."""
+    mean: float
+    """Ticks of a mean node at the target."""
+    loss: int
+    """Ticks by which what a merge costs, in delay and waiting, may exceed the transfer that it saves."""
+    unit_time: Ints
+    """[kinds] ticks of a united unit."""
+    unit_memory: Ints
+    """[kinds] bytes of a united unit."""
+
+
+def along_edges(q: Quotient, level: Ints, paths: LongestPaths, limits: MergeLimits) -> Pairs:
+    """Return the edges that satisfy condition (ii) and the caps, least loss first.
+
+    With W(u) the other successors of u and P(v) the other predecessors of v, (u, v) is eligible when v is one level
+    above u or below all of W(u); |succ(u)| = 1 and |pred(v)| = 1 are special cases. It is free when v is below all of
+    W(u), or is one level above u and u is above all of P(v).
+    """
+    rise = level[q.dst] - level[q.src]
+    least = np.full(q.size, np.iinfo(np.int64).max)
+    np.minimum.at(least, q.src, rise)
+    lowest = rise == least[q.src]
+    alone = lowest & (np.bincount(q.src[lowest], minlength=q.size)[q.src] == 1)
+    near = rise == 1
+    only = near & (np.bincount(q.dst[near], minlength=q.size)[q.dst] == 1)
+    at = np.flatnonzero((near | alone) & (q.nodes.kind[q.src] == q.nodes.kind[q.dst]))
+    u, v = q.src[at], q.dst[at]
+    start = np.where(paths.before[v] == u, paths.start_else[v], paths.start[v])
+    tail = np.where(paths.after[u] == v, paths.tail_else[u], paths.tail[u])
+    start, tail = np.maximum(paths.start[u], start), np.maximum(paths.tail[v], tail)
+    return _rank_pairs(q, paths, limits, Pairs(u, v, (alone | only)[at]), (q.weight[at], start, tail))
+
+
+def among_siblings(q: Quotient, level: Ints, paths: LongestPaths, limits: MergeLimits, near: Ints) -> Pairs:
+    """Return neighbours of equal level, kind and `near`, in the order of these."""
+    when = paths.start - paths.tail
+    order = np.lexsort((when, near, q.nodes.kind, level))
+    u, v = order[:-1], order[1:]
+    same = (level[u] == level[v]) & (q.nodes.kind[u] == q.nodes.kind[v]) & (near[u] == near[v])
+    u, v = u[same], v[same]
+    start, tail = np.maximum(paths.start[u], paths.start[v]), np.maximum(paths.tail[u], paths.tail[v])
+    saved = np.zeros(len(u), dtype=np.int64)
+    return _rank_pairs(q, paths, limits, Pairs(u, v, np.ones(len(u), dtype=np.bool_)), (saved, start, tail))
+
+
+def match(q: Quotient, units: UnitForest, level: Ints, pairs: Pairs, bounds: UniteLimits) -> Ints:
+    """Return [n] partner of each node, -1 for none: greedy, best pair first. Unites the units of the chosen pairs."""
+    rising = np.flatnonzero(level[q.dst] - level[q.src] == 1)
+    src, dst = q.src[rising], q.dst[rising]
+    # Hubs first: they may then be merged without blocking whatever else they feed.
+    key = rank_of(np.argsort(-np.bincount(src, minlength=q.size), kind="stable"))
+    out_offset, out_edge = adjacency(q.size, src)
+    in_offset, in_edge = adjacency(q.size, dst)
+    crossing = LevelCrossings(key, out_offset, dst[out_edge], in_offset, src[in_edge])
+    return _greedy(pairs, crossing, q.nodes.unit, q.nodes.kind, units, bounds)
+
+
+def _rank_pairs(
+    q: Quotient, paths: LongestPaths, limits: MergeLimits, pairs: Pairs, merged: tuple[Ints, Ints, Ints]
+) -> Pairs:
+    """The pairs within the caps, best first; `merged` is what each saves, its merged node's start and its tail."""
+    saved, start, tail = merged
+    u, v, free = pairs
+    time, members = q.nodes.time, q.nodes.members
+    both = time[u] + time[v]
+    length = start + both + tail
+    tiny = limits.time // _TINY
+    through = paths.start + time + paths.tail
+    delay = length - np.maximum(through[u], through[v])
+    fits = (both <= limits.time) | (np.minimum(time[u], time[v]) <= tiny)
+    fits &= (members[u] + members[v] <= limits.members) & ((length <= limits.path) | (delay <= tiny))
+    # Work that may start at any time is what parallelism is made of: delaying a mean node by t ticks costs t.
+    waits = time[u] * (start - paths.start[u] + tail - paths.tail[u] + time[v]).astype(np.float64)
+    waits += time[v] * (start - paths.start[v] + tail - paths.tail[v] + time[u]).astype(np.float64)
+    loss = delay - saved + waits / limits.mean
+    kept = np.flatnonzero(fits & (loss <= limits.loss))
+    kept = kept[np.lexsort((both[kept], loss[kept]))]
+    return Pairs(u[kept], v[kept], free[kept])
+
+
+def roots(units: UnitForest) -> Ints:
+    """Return [units] the unit that each is united into now."""
+    parent = units.parent
+    while not np.array_equal(parent, parent[parent]):
+        parent = parent[parent]
+    return parent
+
+
+@subkernel
+def _joinable(units: UnitForest, a: int, b: int, kind: int, bounds: UniteLimits) -> bool:
+    if a == b:
+        return True
+    if bounds.joining == 0 or (bounds.joining == 1 and units.grouped[a] and units.grouped[b]):
+        return False
+    room = max(bounds.memory[kind], units.memory[a], units.memory[b])
+    if units.memory[a] + units.memory[b] > room:
+        return False
+    if not units.grouped[a] and not units.grouped[b]:
+        return True
+    time = units.time[a] + units.time[b] <= bounds.time[kind]
+    tiny = min(units.time[a], units.time[b]) <= bounds.time[kind] // _TINY
+    return time or tiny
+
+
+@routine
+def _greedy(
+    pairs: Pairs, crossing: LevelCrossings, unit: Ints, kind: Ints, units: UnitForest, bounds: UniteLimits
+) -> Ints:
+    mate = np.full(len(unit), -1, np.int64)
+    # Least key of a chosen pair that a node points into, and largest of one that points at it.
+    into = np.full(len(unit), len(unit), np.int64)
+    out_of = np.full(len(unit), -1, np.int64)
+    left = bounds.budget
+    for k in range(len(pairs.u)):
+        if left == 0:
+            break
+        u, v, free = pairs.u[k], pairs.v[k], pairs.free[k]
+        if mate[u] >= 0 or mate[v] >= 0:
+            continue
+        key = crossing.key[u]
+        if not free and not out_of[v] < key < into[u]:
+            continue
+        a, b = root(units.parent, unit[u]), root(units.parent, unit[v])
+        if not _joinable(units, a, b, kind[u], bounds):
+            continue
+        _unite(units, a, b)
+        mate[u], mate[v] = v, u
+        left -= 1
+        if not free:
+            for other in crossing.in_tail[crossing.in_offset[v] : crossing.in_offset[v + 1]]:
+                into[other] = min(into[other], key)
+            for other in crossing.out_head[crossing.out_offset[u] : crossing.out_offset[u + 1]]:
+                out_of[other] = max(out_of[other], key)
+    return mate
+
+
+@subkernel
+def _unite(units: UnitForest, a: int, b: int) -> None:
+    if a != b:
+        low, high = min(a, b), max(a, b)
+        units.parent[high] = low
+        units.time[low] += units.time[high]
+        units.memory[low] += units.memory[high]
+        units.grouped[low] |= units.grouped[high]
+
 
 WHOLE = int(np.iinfo(np.int64).max)
 """No cap."""
@@ -33,7 +239,7 @@ _MOST = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scale:
-    """What the caps are measured in."""
+    """Units that the caps are measured in."""
 
     caps: Caps
     target: int
@@ -55,7 +261,7 @@ class Scale:
         return 1 + max(1, math.ceil(math.log(max(1.0, self.target / self.caps.time), self.caps.growth)))
 
     def limits(self, stage: int) -> MergeLimits:
-        """The caps of one stage, 0..stages-1."""
+        """Return the caps of one stage, 0..stages-1."""
         mean = max(1.0, self.total / self.target)
         if stage == self.stages - 1:
             whole = np.full(len(self.locations), WHOLE)
@@ -123,7 +329,7 @@ def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) ->
 
     Only tasks with the same allowed devices meet in a node, the graph over the nodes is acyclic, and tasks of one
     group stay in groups: `contract` gives the nodes the groups that follow. Every batch is asserted to be acyclic.
-    ValueError when `target` is not positive; RuntimeError when a batch made a cycle, which is a bug.
+    Raise ValueError if `target` is not positive, RuntimeError if a batch made a cycle, which is a bug.
     """
     if target < 1:
         raise ValueError(f"target {target} must be positive")
@@ -145,7 +351,7 @@ def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) ->
 
 
 class _Merging:
-    """The one mutable thing: the current quotient and what has been done to reach it."""
+    """The current quotient, which is the one mutable thing, and the merges that led to it."""
 
     def __init__(self, problem: Problem, target: int, caps: Caps) -> None:
         self.target = target
@@ -157,7 +363,7 @@ class _Merging:
         self.rounds: list[Round] = []
 
     def run(self) -> str:
-        """Merge; returns why it stopped."""
+        """Merge, and return why it stopped."""
         last = self.scale.stages - 1
         for stage in range(self.scale.stages):
             self.limits = self.scale.limits(stage)
@@ -167,21 +373,30 @@ class _Merging:
         size = self.quotient.size
         if self.left <= 0:
             return f"reached {self.target}" if self.rounds else f"{size} tasks are no more than {self.target}"
-        return f"no feasible pair left at {size} nodes: {self._obstacle()}"
+        # One more merge without a cap on memory tells whether memory is the obstacle.
+        q, limits = self.quotient, self.limits
+        parent, time, memory, grouped = self.units
+        units = UnitForest(parent.copy(), time.copy(), memory.copy(), grouped.copy())
+        bounds = self._bounds(Joining.UNITE)._replace(budget=1, memory=np.full_like(limits.unit_memory, WHOLE))
+        pairs = along_edges(q, q.height, self.paths, limits)
+        obstacle = f"tasks of {len(np.unique(q.nodes.kind))} kinds of allowed devices alternate along its paths"
+        if (match(q, units, q.height, pairs, bounds) >= 0).any():
+            obstacle = "uniting more would exceed the memory of a location"
+        return f"no feasible pair left at {size} nodes: {obstacle}"
 
     @property
     def left(self) -> int:
-        """Merges that are missing."""
+        """Number of merges until the target."""
         return self.quotient.size - self.target
 
     def largest_group_share(self) -> float:
-        """Time of the largest united group that has a choice of locations, as a share of the total."""
+        """Return the time of the largest united group with a choice of locations, as a share of the total."""
         root = roots(self.units)[self.quotient.nodes.unit]
         choice = self.units.grouped[root] & (self.scale.locations[self.quotient.nodes.kind] > 1)
         return int(self.units.time[root[choice]].max(initial=0)) / max(1, self.scale.total)
 
     def _pass(self, joining: Joining, *, last: bool) -> bool:
-        """Edges while they yield, then siblings; whether it merged enough to try again."""
+        """Merge edges while they yield, then siblings; return True if that merged enough to try again."""
         few = 0.0 if last else _FEW
         before = self.quotient.size
         while True:
@@ -244,15 +459,3 @@ class _Merging:
 
     def _bounds(self, joining: Joining) -> UniteLimits:
         return UniteLimits(int(joining), self.left, self.limits.unit_time, self.limits.unit_memory)
-
-    def _obstacle(self) -> str:
-        """What would have to be different for one more merge."""
-        q, limits = self.quotient, self.limits
-        parent, time, memory, grouped = self.units
-        units = UnitForest(parent.copy(), time.copy(), memory.copy(), grouped.copy())
-        bounds = self._bounds(Joining.UNITE)._replace(budget=1, memory=np.full_like(limits.unit_memory, WHOLE))
-        pairs = along_edges(q, q.height, self.paths, limits)
-        if (match(q, units, q.height, pairs, bounds) >= 0).any():
-            return "uniting more would exceed the memory of a location"
-        kinds = len(np.unique(q.nodes.kind))
-        return f"tasks of {kinds} kinds of allowed devices alternate along its paths"

@@ -1,4 +1,4 @@
-"""What this machine has compiled, and its first solve's compilation, beside all else in processes of its own.
+"""Compiled parts of this machine, and the first solve's compilation, beside all else in processes of its own.
 
 A function that numba compiles takes some tenths of a second, and a solve needs hundreds. What `pesto.verbs.compiling`
 has compiled lies in numba's cache, and which of its parts are there in a file beside that. Where one lacks,
@@ -44,12 +44,12 @@ _ALONE = ContextVar("alone", default=False)
 
 
 class BackgroundCompiler:
-    """Compilation in another process: which parts are there, and what is being waited for."""
+    """Compilation in another process, and the parts that it has done."""
 
     def __init__(self, command: Iterable[str]) -> None:
         self.count, self.of, self.done = 0, 0, set[str]()
         self.waiting = False
-        """Whether a stage waits for a part."""
+        """True while a stage waits for a part."""
         self._changed, self._over, self._here = threading.Condition(), False, os.getpid()
         # Its stdin ends with this process, whatever becomes of it, and with that it ends, too.
         # This process's environment, with the project importable where it is not installed.
@@ -84,7 +84,7 @@ class BackgroundCompiler:
         return True
 
     def lacks(self, *parts: str) -> bool:
-        """Return whether one of the parts is still to be compiled."""
+        """Return True if one of the parts is still to be compiled."""
         with self._changed:
             return not self._has(*parts)
 
@@ -93,7 +93,7 @@ class BackgroundCompiler:
 
     @property
     def standing(self) -> str:
-        """What to tell people while a stage waits, or ""."""
+        """Line for people while a stage waits; empty otherwise."""
         done = f"{self.count} of {self.of} parts" if self.of else "begun"
         return f"compiling, first run on this machine: {done}" if self.waiting else ""
 
@@ -137,7 +137,7 @@ class NothingToCompile:
 
 
 def shared_compiler() -> BackgroundCompiler | NothingToCompile:
-    """The compilation of what this machine lacks, begun by the first who asks in this process."""
+    """Return the compilation of what this machine lacks, begun by the first call in this process."""
     return NothingToCompile() if _ALONE.get() else _start()
 
 
@@ -160,12 +160,12 @@ def _start() -> BackgroundCompiler | NothingToCompile:
 
 
 def cache_folder() -> Path:
-    """Where numba keeps what it compiles: beside the source, or where a user may write."""
+    """Return the folder of numba's cache: beside the source, or where a user may write."""
     return Path(cast(Any, connected).stats.cache_path)
 
 
 def compiled_parts() -> set[str]:
-    """The parts that are compiled for this processor, these packages and this source; empty where nothing is known."""
+    """Return the parts that are compiled for this processor, these packages and this source."""
     try:
         known = json.loads(_file().read_bytes())
         return set(known["parts"]) if known["key"] == cache_key() else set()
@@ -174,7 +174,7 @@ def compiled_parts() -> set[str]:
 
 
 def record_part(part: str) -> None:
-    """Write down that a part is compiled."""
+    """Record that a part is compiled."""
     parts = sorted(compiled_parts() | {part})
     write_atomic(_file(), json.dumps({"key": cache_key(), "parts": parts}).encode())
 
@@ -185,7 +185,7 @@ def _file() -> Path:
 
 @functools.cache
 def cache_key() -> str:
-    """A hash of all that numba's cache depends on."""
+    """Return a hash of all that numba's cache depends on."""
     packages = Path(__file__).parents[2], Path(solvers.__path__[0])
     files = sorted(f for package in packages for f in package.rglob("*.py"))
     compiled = [f for f in files if any(word in f.read_bytes() for word in COMPILES)]

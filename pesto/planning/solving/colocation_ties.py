@@ -1,6 +1,5 @@
 """Ops that tie variables together: a loop, or a branch that is not divided, is one op and on one device."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,8 +7,7 @@ import numpy as np
 from pesto.core.graph import Graph
 from pesto.core.problem import TICK_S, kept_edges
 from pesto.core.quantities import duration, percent, size
-from pesto.planning.solving.baselines import MOST_TASKS, RIVALS
-from pesto.planning.solving.multilevel import run_heuristic
+from pesto.planning.solving.quick_candidates import MOST_TASKS, RIVALS, run_heuristic
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
 
@@ -32,37 +30,35 @@ class ColocationTie:
     """An op that keeps variables on one device which without it could be on several."""
 
     op: str
-    """Its name."""
+    """Name of the op."""
     type: str
-    """Its type."""
+    """Type of the op."""
     variables: int
-    """Variables that are tied, those that the optimizer keeps included."""
+    """Number of tied variables, those that the optimizer keeps included."""
     ops: int
-    """Ops that share their device with it, among them the variables' own."""
+    """Number of ops that share their device with it, among them the variables' own."""
     tied_bytes: int
-    """Bytes of these variables."""
+    """Bytes of the tied variables."""
     all_bytes: int
     """Bytes of all variables of the step."""
     chosen_ticks: int
-    """The plan's step."""
+    """Makespan of the plan, in ticks."""
     cut_ticks: int | None
-    """The best of some quick schedules were each variable updated by itself, memory apart; None where none was made.
-
-    None is made for a loop.
-    """
+    """Makespan in ticks of the best quick schedule with each variable updated by itself, memory apart; None if none was
+    made, as for a loop."""
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """Remedy for the tie."""
         return UNROLLED if self.type in LOOPS else REMEDY
 
     @property
     def cost(self) -> float:
-        """Share of the plan's step that the tie costs, as modelled: roughly, a quick schedule is no plan."""
+        """Share of the plan's step that the tie costs, as modelled, and roughly: a quick schedule is no plan."""
         return 0.0 if self.cut_ticks is None else max(0.0, 1 - self.cut_ticks / self.chosen_ticks)
 
     def __str__(self) -> str:
-        """What it ties, what that costs, and what to do."""
+        """Return one line with the tied variables, the cost and the remedy."""
         what = (
             f"{self.op} ({self.type}) ties {self.variables} variables ({size(self.tied_bytes)} of "
             f"{size(self.all_bytes)}) and {self.ops - self.variables} more ops to one device"
@@ -76,44 +72,36 @@ class ColocationTie:
 
 
 def find_ties(graph: Graph, problem: Problem, chosen: int, *, timed: bool = True) -> tuple[ColocationTie, ...]:
-    """The ops that tie more than half of the variables' bytes; `timed` also says what each costs a plan of `chosen`."""
+    """Return the ops that tie more than half of the variables' bytes; `timed` with their cost to a plan of `chosen`."""
     names = ("list", *RIVALS) if timed and problem.tasks <= MOST_TASKS else ()
     loops = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in LOOPS])
-    return tuple(_tie(graph, problem, op, chosen, () if loops[op] else names) for op in _large_ops(graph))
-
-
-def _large_ops(graph: Graph) -> Iterator[int]:
-    """Branches and loops that read several variables, which with what shares their device are most of all bytes."""
     whole = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in WHOLE]) & (graph.group >= 0)
+    ties = []
     for op in np.flatnonzero(whole).tolist():
-        held = graph.param_bytes[graph.group == graph.group[op]].sum()
-        if len(_read(graph, op)) > 1 and 2 * held > graph.param_bytes.sum():
-            yield op
+        member = graph.group == graph.group[op]
+        if len(_read(graph, op)) <= 1 or 2 * graph.param_bytes[member].sum() <= graph.param_bytes.sum():
+            continue
+        tried = () if loops[op] else names
+        schedules = [run_heuristic(split_op(graph, problem, op), name).schedule for name in tried]
+        ties.append(
+            ColocationTie(
+                op=graph.names[op], type=graph.types[graph.type_of[op]],
+                variables=int((member & (graph.param_bytes > 0)).sum()), ops=int(member.sum()),
+                tied_bytes=int(graph.param_bytes[member].sum()), all_bytes=int(graph.param_bytes.sum()),
+                chosen_ticks=chosen, cut_ticks=min((s.makespan for s in schedules if s is not None), default=None),
+            )
+        )  # fmt: skip
+    return tuple(ties)
 
 
 def _read(graph: Graph, op: int) -> Ints:
-    """The variables that an op is given."""
+    """The variables that an op reads."""
     src = np.unique(graph.src[graph.dst == op])
     return src[(graph.param_bytes[src] > 0) & (graph.group[src] == graph.group[op])]
 
 
-def _tie(graph: Graph, problem: Problem, op: int, chosen: int, names: Iterable[str]) -> ColocationTie:
-    member = graph.group == graph.group[op]
-    made = [run_heuristic(split_op(graph, problem, op), name).schedule for name in names]
-    return ColocationTie(
-        op=graph.names[op],
-        type=graph.types[graph.type_of[op]],
-        variables=int((member & (graph.param_bytes > 0)).sum()),
-        ops=int(member.sum()),
-        tied_bytes=int(graph.param_bytes[member].sum()),
-        all_bytes=int(graph.param_bytes.sum()),
-        chosen_ticks=chosen,
-        cut_ticks=min((s.makespan for s in made if s is not None), default=None),
-    )
-
-
 def split_op(graph: Graph, problem: Problem, op: int) -> Problem:
-    """`problem` with an op in pieces, one a trained variable, that share its time by their bytes.
+    """Return the problem with an op in pieces, one a trained variable, that share its time by their bytes.
 
     A piece has the variable with what an optimizer keeps for it, and waits for the variable's gradient and for all
     that is of no variable's size.

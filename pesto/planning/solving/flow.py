@@ -1,7 +1,7 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,25 +23,35 @@ from pesto.core.problem import build_problem
 from pesto.core.quantities import size
 from pesto.core.settings import NEAR, Settings
 from pesto.core.simulator import Timeline
-from pesto.planning.coarsen import Coarsening, Removed, coarsen
-from pesto.planning.solving.background_bound import strengthen_bound
+from pesto.planning.coarsen import Removed, coarsen
 from pesto.planning.solving.background_compiler import COARSE, FIRST, SEARCH, shared_compiler
-from pesto.planning.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, LinkTieRuns
 from pesto.planning.solving.colocation_ties import ColocationTie, find_ties
-from pesto.planning.solving.contributions import Contribution
-from pesto.planning.solving.exact import LATE_S, ExactOutcome, ExactRun, exact_seconds, solve_coarse
-from pesto.planning.solving.exact_with_memory import REASON as LIVES
-from pesto.planning.solving.exact_with_memory import exact_with_memory
+from pesto.planning.solving.exact import (
+    LATE_S,
+    LIVES,
+    ExactOutcome,
+    ExactRun,
+    exact_seconds,
+    exact_with_memory,
+    solve_coarse,
+    strengthen_bound,
+)
 from pesto.planning.solving.interrupt import hold, release
-from pesto.planning.solving.multilevel import Level, multilevel
+from pesto.planning.solving.quick_candidates import (
+    MOST_TASKS,
+    RIVALS,
+    Level,
+    baselines,
+    cpu_deadline,
+    multilevel,
+    repair_candidate,
+    repairs,
+)
 from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.planning.solving.repair import cpu_deadline, repair_candidate, repairs
-from pesto.planning.solving.search import AnnealingSearch
-from pesto.planning.solving.search_graphs import MOST
-from pesto.planning.solving.tracker import Stage, Tracker, Watch
+from pesto.planning.solving.search import MOST_WALKED, AnnealingSearch, engine_of
+from pesto.planning.solving.tracker import Contribution, Stage, Tracker, Watch
 from pesto.planning.solving.trust import Trust, least_p90, measure_trust, solve_error_model
-from pesto.planning.solving.windows import engine_of
 from solvers import ANSWERED, FAILED, Limit, Problem, Status, api
 from solvers.api import WINDOWS
 from solvers.bounds import quick_bounds
@@ -49,26 +59,25 @@ from solvers.bounds.evidence import FullBound
 from solvers.deadlines import Late, never
 from solvers.timing.replay import fifo
 
-# Small graphs exactly: the graph itself is the exact solver's problem, and its bound that of the graph.
-
 _TARGETS = 2
-"""Times the target of coarsening below which a graph is not coarsened for the exact solver: 400 ops by default."""
+"""A graph of fewer than this multiple of the coarsening target is not coarsened for the exact solver: 400 ops by
+default."""
 _SHARE = 0.8
-"""Of the time limit, for the exact solver where search follows."""
+"""Share of the time limit for the exact solver on a graph itself, if search follows."""
 _ALONE = 120
 """Ops up to which CP-SAT proves more without windows: in a minute (1 to 3 CPU seconds on a busy machine) a grid of
 32 ops keeps a gap of 0 %, with windows 0.97 %, a series-parallel graph of 100 ops 0.10 %, with windows 0.54 %."""
 
 
 def is_small(problem: Problem, settings: Settings) -> bool:
-    """Whether the exact solver gets the graph itself."""
+    """Return True if the exact solver gets the graph itself: that is small."""
     return 0 < problem.tasks < _TARGETS * settings.coarsen_to
 
 
 def full_graph_run(problem: Problem, settings: Settings, lower_bound: int) -> ExactRun:
-    """How the exact solver is run on a graph itself: for most of the time, from the bound that is known.
+    """Return how the exact solver is run on a graph itself: for most of the time, from a known bound in ticks.
 
-    Without congestion it gets a problem without links, of which a bound of the graph need not hold.
+    Without congestion it gets a problem without links, for which a bound of the graph need not hold.
     """
     seconds = _SHARE * settings.time_limit_s if settings.search else settings.time_limit_s
     engine = api.solve_whole if problem.tasks <= _ALONE else api.solve
@@ -76,7 +85,7 @@ def full_graph_run(problem: Problem, settings: Settings, lower_bound: int) -> Ex
 
 
 def full_graph_level(bench: CandidateEvaluator, best: Candidate | None) -> Level:
-    """The full graph as a coarse graph of itself, to start from the best plan so far."""
+    """Return the full graph as a coarse graph of itself, to start from the best plan so far."""
     n = bench.problem.tasks
     itself = replace(
         coarsen(bench.problem, n), node_of=np.arange(n), rank=bench.topological, reason="the graph itself", rounds=()
@@ -86,7 +95,7 @@ def full_graph_level(bench: CandidateEvaluator, best: Candidate | None) -> Level
 
 
 def proven_bound(done: ExactOutcome, known: FullBound) -> FullBound:
-    """The bound of the graph after the exact solver was given all of it; a failed solver's word counts for nothing."""
+    """Return the bound of the graph after the exact solver ran on all of it; a failed solver's bound is ignored."""
     result = done.result
     return best_bound(result.lower_bound, result.solver, known) if result.status in ANSWERED else known
 
@@ -110,43 +119,43 @@ class SolveOutcome:
     plan: Plan
     problem: Problem
     candidates: dict[str, Candidate | None]
-    """By the names of CANDIDATES; None where none was found, and no `start` where none was given."""
+    """Name of CANDIDATES -> candidate; None if there is none, and no `start` if none was given."""
     exact: ExactOutcome | None
-    """What the exact solver did; None where it did not run, or was cut off without an answer."""
+    """Outcome of the exact solver; None if it did not run, or was cut off without an answer."""
     order: OrderWorth
-    """What enforcing the plan's order is worth."""
+    """Worth of enforcing the plan's order."""
     ties: tuple[ColocationTie, ...]
-    """The ops that tie most of the variables to one device, and what they cost."""
+    """Ops that tie most of the variables to one device, with their costs."""
     enforced: ModePrediction | None
-    """What the step takes in the way in which it is meant to be run; None where the graph does not say which, and where
-    the time limit was over before."""
+    """Predicted step in the mode in which it is meant to be run; None if the graph does not name one, or the time
+    limit was over before."""
     remedy: str
-    """Remedy for a loss of more than LOSS of the step; empty where it is less."""
+    """Remedy for a loss of more than LOSS of the step in that mode; empty for less."""
     turns: LinkTieRuns
-    """What the plan's step is where links serve devices that ask at once in other orders."""
+    """The plan's step if links serve devices that ask in the same tick in other orders."""
     trust: Trust | None
-    """What the plan and its best rivals come to where times are wrong; None where these could not be added up, and
-    where the time limit was over before."""
+    """The plan and its best rivals under errors of times; None if these could not be added up, or the time limit was
+    over before."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     first: int
-    """Ticks of the first plan that fitted, from which gains are counted."""
+    """Makespan in ticks of the first plan that fitted, from which gains are counted."""
     contributions: tuple[Contribution, ...]
-    """What each engine did for the plan, as far as it did something."""
+    """Contribution of each engine that did something for the plan."""
     interrupted: bool
     costs: Costs
-    """What the plan rests on."""
+    """Costs that the plan rests on."""
     compiled: bool = True
-    """Whether what engines run was compiled in time; otherwise they were left out."""
+    """True if the code of engines was compiled in time; otherwise they were left out."""
 
     @property
     def removed(self) -> Removed | None:
-        """The edges that coarsening removed for the exact solver; None where that did not run."""
+        """Edges that coarsening removed for the exact solver; None if that did not run."""
         return None if self.exact is None else self.exact.coarsening.removed(self.problem.src, self.problem.dst)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What its reader should know and a plan has no place for."""
+        """Lines that a reader should know and a plan has no place for."""
         costs = [f"costs: {self.costs.note}"] if self.costs.note else []
         lost = [f"as {self.enforced.way}: {self.enforced} - {self.remedy}"] if self.enforced and self.remedy else []
         left_out = [] if self.compiled else [UNCOMPILED]
@@ -157,9 +166,9 @@ class EarlierPlans(NamedTuple):
     """Plans that were made before a solve, and how much of its time."""
 
     start: Plan | None = None
-    """What the search begins from."""
+    """Plan that the search begins from."""
     beside: Plan | None = None
-    """Of another step: the variables that this one shares with it stay where it has them."""
+    """Plan of another step: the variables that this step shares with it stay where it has them."""
     spent_s: float = 0.0
     """Seconds of the time limit that were used before; with `math.inf` only what is always made is made."""
 
@@ -169,28 +178,25 @@ NOTHING = EarlierPlans()
 
 
 def solve(
-    graph: Graph,
-    cluster: Cluster,
-    costs: Costs,
-    settings: Settings,
-    watch: Watch,
-    earlier: EarlierPlans = NOTHING,
+    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, earlier: EarlierPlans = NOTHING
 ) -> SolveOutcome:
-    """The best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one, and better bound.
+    """Return the best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one and bound.
 
     A stage yields candidates; the tracker keeps the best, the bound and the clock. What the first plan needs is
-    compiled before the time limit begins, all else within it. InfeasibleError with the proof when the variables, or
-    all that is alive, cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short;
+    compiled before the time limit begins, all else within it. Ctrl-C ends the search with the best plan.
 
-    SolverError where the exact solver is not installed; UsageError when `start` knows none of the ops; for a plan to
-    stay beside what `shared_pins` raises. Ctrl-C ends
-    the search with the best plan; before there is one, KeyboardInterrupt.
+    Raise InfeasibleError with the proof if the variables, or all that is alive, cannot fit the memory;
+    NothingFoundError with the bytes short if no candidate fits; SolverError if the exact solver is not installed;
+    UsageError if `start` knows none of the ops; the errors of `shared_pins` for a plan to stay beside;
+    KeyboardInterrupt if Ctrl-C comes before there is a plan.
     """
     settings.check_installed()
     release()
     kept = None if earlier.beside is None else _shared_pins(earlier.beside, graph, cluster)
     tracker, done, closing_s, compiled = Tracker(watch), None, 0.0, True
-    _compile_first(tracker)
+    if shared_compiler().lacks(*FIRST):
+        with tracker.timed("compiling"):
+            shared_compiler().need(*FIRST)
     tracker.limit(settings.time_limit_s, earlier.spent_s)
     with tracker.timed("problem"):
         problem = formulate(graph, costs, cluster, settings, {} if kept is None else kept.variables)
@@ -212,12 +218,18 @@ def solve(
                 "coarsen", multilevel(bench, planning, settings, _is_late(tracker, settings, _QUICK))
             )
             tracker.run("repair", repairs(bench, tracker, settings, _is_spent(tracker, settings, _ENGINES)))
-            _share_out(tracker, settings, closing_s)
-            compiled = _ready_to_search(tracker, settings)
+            limit_s = settings.time_limit_s
+            if limit_s > 0:
+                # The end of the solve takes as long as the baselines took on the same busy machine.
+                tracker.keep(min(closing_s, _CLOSING * limit_s), least=min(_LEAST * limit_s, _LEAST_S))
+            compiled = limit_s == 0 or shared_compiler().need(*SEARCH, late=_is_spent(tracker, settings, _ENGINES))
         if compiled and not needless:
             with strengthen_bound(problem, tracker, settings):
-                rounds = _rounds(bench, planning, ladder, tracker, settings)
-                if not _at_once(problem, tracker, settings):
+                rounds = None
+                if settings.search and problem.tasks <= MOST_TASKS:
+                    rounds = AnnealingSearch(bench, planning, ladder, tracker, settings)
+                    rounds.begins_s, rounds.spent = _engine_start_s(tracker, settings), _is_spent(tracker, settings)
+                if not _begins_with_search(problem, tracker, settings):
                     done = _solve_exactly(bench, level, tracker, settings, rounds)
                     _go_on(done)
                 if rounds is not None:
@@ -234,25 +246,12 @@ def solve(
 
 
 def _make_verified(bench: CandidateEvaluator, tracker: Tracker, given: SolveRecord, candidate: Candidate) -> Plan:
-    """Make a verified plan of a candidate, as the solve's would be if it ended with that; errors as of `verify`."""
     if given.settings.placement_only:
         candidate = bench.unordered(candidate)
     others = dict(tracker.candidates) | {candidate.name: candidate}
     plan = make_plan(replace(given, bound=tracker.bound), candidate, others)
     verify(plan, given.graph, bench.problem, given.cluster)
     return plan
-
-
-def _compile_first(tracker: Tracker) -> None:
-    """Wait for what the first plan needs; that is a stage where there is something to wait for."""
-    if shared_compiler().lacks(*FIRST):
-        with tracker.timed("compiling"):
-            shared_compiler().need(*FIRST)
-
-
-def _ready_to_search(tracker: Tracker, settings: Settings) -> bool:
-    """Return whether what engines need is compiled; waits for it in the time limit, or without a limit for no plan."""
-    return settings.time_limit_s == 0 or shared_compiler().need(*SEARCH, late=_is_spent(tracker, settings, _ENGINES))
 
 
 def _shared_pins(other: Plan, graph: Graph, cluster: Cluster) -> CompanionPlan:
@@ -263,26 +262,19 @@ def _shared_pins(other: Plan, graph: Graph, cluster: Cluster) -> CompanionPlan:
 
 
 def _choose(bench: CandidateEvaluator, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
-    """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer.
-
-    Without an order, the one of the shortest placement, first in, first out, in which all then are.
-    """
+    """The shortest candidate; if robust, that of least p90 among the nearly shortest; without an order, as FIFO."""
     if settings.placement_only:
         # The shortest candidate when all are first in, first out; where none fits so, the nearest with ops moved.
-        found = tracker.candidates
-        found.update({name: bench.unordered(c) for name, c in found.items()})
-        if found and tracker.best is None:
-            tracker.nearest = min(found.values(), key=lambda c: c.short)
+        candidates = tracker.candidates
+        candidates.update({name: bench.unordered(c) for name, c in candidates.items()})
+        if candidates and tracker.best is None:
+            tracker.nearest = min(candidates.values(), key=lambda c: c.short)
+            late, timing = never if settings.deterministic else cpu_deadline(), partial(fifo, prepared=bench.prepared)
             moved = repair_candidate(
-                bench,
-                tracker.nearest,
-                name="repaired",
-                late=never if settings.deterministic else cpu_deadline(),
-                headroom=settings.headroom,
-                timing=partial(fifo, prepared=bench.prepared),
+                bench, tracker.nearest, name="repaired", late=late, headroom=settings.headroom, timing=timing
             )
-            found["repaired"] = bench.first_come(moved.name, moved.rule, moved.timeline.schedule.device)
-            tracker.nearest = min(tracker.nearest, found["repaired"], key=lambda c: c.short)
+            candidates["repaired"] = bench.first_come(moved.name, moved.rule, moved.timeline.schedule.device)
+            tracker.nearest = min(tracker.nearest, candidates["repaired"], key=lambda c: c.short)
         return tracker.best
     best = tracker.settle(bench.priced_well)
     if best is None or not settings.robust:
@@ -299,54 +291,36 @@ tried, and after which neither repairs nor engines wait for what is still being 
 HURRY_S = 1.0
 """Seconds that quick candidates have at least: they load compiled code for some tenths of them."""
 _CLOSING = 0.4
-"""Share of the time limit that is kept at most for what comes after the search: choosing, checking, trusting a plan."""
+"""Maximum share of the time limit kept for the end after the search: choosing, checking and trusting a plan."""
 _STARTS = 2
-"""Times as long as annealing's takes the start of an exact solver in a process of its own, about."""
+"""An exact solver's process takes about this multiple of the time to start annealing."""
 _OVER = 1.05
-"""Share of the time limit after which nothing is said of a plan that needs the step to be run again."""
+"""Share of the time limit after which nothing is predicted of a plan that needs further runs of the step."""
 _LEAST, _LEAST_S = 0.25, 1.0
-"""Share of the time limit, and seconds at most, that engines get however long the quick candidates took."""
+"""Share of the time limit, and its maximum in seconds, that engines get however long the quick candidates took."""
 
 
 def _is_late(tracker: Tracker, settings: Settings, share: float) -> Late:
-    """Return whether more than a share of the time is over; False where work is counted instead."""
+    """Return a test of whether more than a share of the time is over; never if work is counted instead."""
     return never if settings.deterministic else partial(tracker.past, share, HURRY_S)
 
 
 def _is_spent(tracker: Tracker, settings: Settings, share: float = 1.0) -> Late:
-    """Return whether a plan fits and more than a share of the time is over: what can be left out then is."""
+    """Return a test of whether a plan fits and more than a share of the time is over, so that stages are left out."""
     late = _is_late(tracker, settings, share)
     return lambda: tracker.best is not None and late()
 
 
 def _list_s(tracker: Tracker, settings: Settings) -> Callable[[], float]:
-    """Return what tells the seconds that passes of a list schedule may take; infinite where no clock ends them."""
+    """Return a function to the seconds that passes of a list schedule may take; infinite if no clock ends them."""
     limit_s = settings.time_limit_s
     if settings.deterministic or limit_s == 0:
         return lambda: math.inf
     return lambda: max(max(_QUICK * limit_s, HURRY_S) - tracker.used_s, (limit_s - tracker.used_s) / 2, 0.0)
 
 
-def _share_out(tracker: Tracker, settings: Settings, closing_s: float) -> None:
-    """Reserve time for the end of the solve: as long as the baselines took (`closing_s`) on the same busy machine."""
-    if settings.time_limit_s > 0:
-        closing = min(closing_s, _CLOSING * settings.time_limit_s)
-        tracker.keep(closing, least=min(_LEAST * settings.time_limit_s, _LEAST_S))
-
-
-def _rounds(
-    bench: CandidateEvaluator, planning: Problem, ladder: Sequence[Coarsening], tracker: Tracker, settings: Settings
-) -> AnnealingSearch | None:
-    """The search, before its first round; None where nothing is to be searched."""
-    if not settings.search or bench.problem.tasks > MOST_TASKS:
-        return None
-    found = AnnealingSearch(bench, planning, ladder, tracker, settings)
-    found.begins_s, found.spent = _engine_start_s(tracker, settings), _is_spent(tracker, settings)
-    return found
-
-
 def _is_hurried(tracker: Tracker, settings: Settings, closing_s: float) -> bool:
-    """Return whether less time is left than half of what was kept for the end, or the solve was interrupted."""
+    """Return True if less time is left than half of what was kept for the end, or the solve was interrupted."""
     used = 1.0 - closing_s / 2 / max(settings.time_limit_s, closing_s, 1e-9)
     return tracker.interrupted or _is_late(tracker, settings, used)()
 
@@ -357,56 +331,56 @@ def _outcome(
     names = CANDIDATES if "start" in tracker.candidates else CANDIDATES[1:]
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
-        tied = find_ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
-    trusted, ordered, over = None, not plan.placement_only, _is_spent(tracker, given.settings, _OVER)()
+        ties = find_ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
+    trust, ordered, over = None, not plan.placement_only, _is_spent(tracker, given.settings, _OVER)()
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
         errors = solve_error_model(bench, given.settings, hurried=_is_hurried(tracker, given.settings, closing_s))
         if not over:
-            trusted = measure_trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
+            trust = measure_trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
     with tracker.timed("trust"):
         planned = Timeline(problem=problem, schedule=plan.schedule)
-        meant = None if over else predict_intended_mode(bench.graph, planned, plan.rank, order=ordered)
+        intended = None if over else predict_intended_mode(bench.graph, planned, plan.rank, order=ordered)
         worth = order_worth(problem, plan.schedule.device, plan.rank)
-    asked = {"exact": given.settings.solver, "windows": engine_of(given.settings)}
+    engines = {"exact": given.settings.solver, "windows": engine_of(given.settings)}
     return SolveOutcome(
         plan=plan,
         problem=problem,
-        ties=tied,
+        ties=ties,
         candidates={name: tracker.candidates.get(name) for name in names},
         exact=given.exact,
-        enforced=meant,
-        remedy=loss_remedy(meant, bench.graph, planned, plan.rank) if meant else "",
+        enforced=intended,
+        remedy=loss_remedy(intended, bench.graph, planned, plan.rank) if intended else "",
         order=worth,
         turns=chosen.turns or LinkTieRuns(tried=0, least=chosen.makespan),
-        trust=trusted,
+        trust=trust,
         stages_s=tracker.stages_s,
         first=tracker.ledger.first or 0,
-        contributions=tracker.ledger.of(chosen.makespan, asked),
+        contributions=tracker.ledger.of(chosen.makespan, engines),
         interrupted=tracker.interrupted,
         costs=given.costs,
     )
 
 
 def carry_start(start: Plan, bench: CandidateEvaluator, cluster: Cluster) -> Stage[None]:
-    """`start`: the plan that the solve begins from, carried over to this graph and cluster."""
+    """Yield `start`: the plan that the solve begins from, carried over to this graph and cluster."""
     known = carry_over(start, bench.graph, bench.problem, cluster)
     yield bench.ordered("start", known.rule, known.device, known.rank)
 
 
-def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
-    """Whether search begins without a coarse optimum: a plan was given, or so few nodes say nothing of so many ops."""
+def _begins_with_search(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
+    """Return True if search needs no coarse optimum: a plan was given, or a coarse one says nothing of so many ops."""
     start = tracker.candidates.get("start")
-    return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
+    return settings.search and (problem.tasks > MOST_WALKED or (start is not None and start.fits))
 
 
 def _solve_exactly(
     bench: CandidateEvaluator, level: Level, tracker: Tracker, settings: Settings, rounds: AnnealingSearch | None
 ) -> ExactOutcome | None:
-    """What the exact solver did: on the graph itself where that is small, with a bound of it, else on the coarse one.
+    """Solve the graph itself exactly if that is small, which bounds it, else the coarse one.
 
-    By the clock, the first round of search comes before it where there is a plan to begin from, and it is not started
-    once the gap is met, or where it would hardly begin in what is left of the time. Where none of its plans of the
-    graph itself fits the memory, the coarse one, which estimates peaks, comes after it.
+    By the clock, the first round of search comes before it if there is a plan to begin from, and it is not started
+    once the gap is met, or if it would hardly begin in what is left of the time. If none of its plans of the graph
+    itself fits the memory, the coarse one, which estimates peaks, comes after it.
     """
     small = is_small(bench.problem, settings)
 
@@ -443,7 +417,7 @@ def _solve_exactly(
 
 
 def _too_short(tracker: Tracker, settings: Settings, seconds: float) -> bool:
-    """Return whether a plan fits, and a process would take these seconds to start."""
+    """Return True if a plan fits, and a process would take these seconds to start."""
     return (
         tracker.best is not None
         and settings.solver in WINDOWS
@@ -452,12 +426,12 @@ def _too_short(tracker: Tracker, settings: Settings, seconds: float) -> bool:
 
 
 def _engine_start_s(tracker: Tracker, settings: Settings) -> float:
-    """Return about how long an engine takes to begin: as making coarse graphs did; 0 unless half the time is over."""
+    """Seconds that an engine takes to begin: as making coarse graphs did; 0 unless half the time is over."""
     return tracker.stages_s["coarsen"] if _is_late(tracker, settings, _QUICK)() else 0.0
 
 
 def _go_on(done: ExactOutcome | None) -> None:
-    """KeyboardInterrupt where Ctrl-C ended the exact solver, which keeps what it had: nothing further is begun."""
+    """Raise KeyboardInterrupt if Ctrl-C ended the exact solver, which keeps what it had: nothing further is begun."""
     if done is not None and _was_interrupted(done):
         raise KeyboardInterrupt
 
@@ -469,9 +443,9 @@ def _was_interrupted(done: ExactOutcome) -> bool:
 def formulate(
     graph: Graph, costs: Costs, cluster: Cluster, settings: Settings, pins: Mapping[str, str] | None = None
 ) -> Problem:
-    """The full-graph problem that every plan is checked against; its static memory is the variables'.
+    """Return the full-graph problem that every plan is checked against; its static memory is the variables'.
 
-    `pins` are devices of variables, by name, as of `Plan.pins`. InfeasibleError, with the bytes short, when the
+    `pins` maps variables to devices by name, as of `Plan.pins`. Raise InfeasibleError, with the bytes short, if the
     variables alone cannot fit.
     """
     problem = build_problem(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge, pins=pins)
@@ -487,7 +461,6 @@ def _nothing_fits(tracker: Tracker, cluster: Cluster, done: ExactOutcome | None)
         raise SolverError.build(
             f"no plan fits, and {result.solver} failed: {result.status}: {result.detail}", remedy="see pesto doctor"
         )
-
     if done is not None and done.result.status is Status.INFEASIBLE and done.coarsening.reason == LIVES:
         raise InfeasibleError.build(
             f"no plan fits the memory: {done.result.detail}", remedy=f"{_LARGER}, or a smaller batch"
@@ -498,8 +471,7 @@ def _nothing_fits(tracker: Tracker, cluster: Cluster, done: ExactOutcome | None)
     device = cluster.devices[int((nearest.peak - nearest.timeline.problem.capacity).argmax())]
     most = device.memory_bytes
     raise NothingFoundError.build(
-        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(most + nearest.short)} "
-        "on "
+        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(most + nearest.short)} on "
         f"{device.name}, {size(nearest.short)} more than its {size(most)}",
         remedy=f"{_LARGER}, or a smaller batch",
     )

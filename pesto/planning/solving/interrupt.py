@@ -1,11 +1,26 @@
-"""Ctrl-C, SIGTERM and SIGHUP: all end the search and differ in the exit code. None may lose a plan that is found."""
+"""Ctrl-C, SIGTERM and SIGHUP: all end the search and differ in the exit code. None may lose a plan that is found.
+
+A watchdog thread ends a process which a signal cannot interrupt, since its main thread is stuck in native code. A
+signal wakes the thread at once, by the file descriptor that Python's own handler in C writes to. What `_handle` does
+for the signal runs in the main thread, between two of its instructions, and writes to the same descriptor: where that
+does not come in time, no instruction of the main thread has ended. A main thread that has taken the signal is left
+alone, however long it saves what it has found. While a package is imported, or a function compiled, a signal waits
+until that has ended: where nothing is found yet, the process is ended in place of it.
+
+The thread needs the interpreter's lock. Native calls that may last release it: sessions of TensorFlow, compiled
+functions, exact solvers.
+"""
 
 import os
+import select
 import signal
+import socket
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -26,14 +41,14 @@ DELAY_S = 60.0
 
 
 class _SignalState:
-    """One a process, as signals are."""
+    """State of signal handling, one a process, as signals are."""
 
     received: Exit | None = None
     number: int = signal.SIGINT
-    """Of the last signal that came."""
+    """Number of the last signal that came."""
     held = False
     noted = False
-    """Whether one came while held, and nothing was interrupted for it yet."""
+    """True if one came while held, and nothing was interrupted for it yet."""
     keeps = False
     """True if the verb has a result that it would write."""
     delayed_since: float | None = None
@@ -70,17 +85,17 @@ def keep() -> None:
 
 
 def keeps() -> bool:
-    """Return whether the verb has a result that it would write."""
+    """Return True if the verb has a result that it would write."""
     return _SignalState.keeps
 
 
 def holds() -> bool:
-    """Whether signals are only remembered, as while a plan is written."""
+    """Return True if signals are only remembered, as while a plan is written."""
     return _SignalState.held
 
 
 def handles(signum: int) -> bool:
-    """Whether a signal is handled here, and not by whom a verb has called."""
+    """Return True if a signal is handled here, and not by code that a verb has called."""
     return signal.getsignal(signum) is _handle
 
 
@@ -93,14 +108,14 @@ def report_to(descriptor: int | None) -> None:
 
 
 def release() -> None:
-    """From now on a signal interrupts again; KeyboardInterrupt when one was only remembered."""
+    """Let signals interrupt again; raise KeyboardInterrupt if one was only remembered."""
     noted, _SignalState.held, _SignalState.noted = _SignalState.noted, False, False
     if noted:
         raise KeyboardInterrupt
 
 
 def received() -> Exit | None:
-    """130 after Ctrl-C, 143 after SIGTERM or SIGHUP, None when none came."""
+    """Return 130 after Ctrl-C, 143 after SIGTERM or SIGHUP, None if none came."""
     return _SignalState.received
 
 
@@ -111,8 +126,10 @@ def _handle(signum: int, frame: FrameType | None) -> None:
     )
     _SignalState.noted = _SignalState.held
     delayed = not _SignalState.held and _must_delay(frame)
-    if not delayed or _SignalState.keeps:  # one that waits while nothing would be lost is the watchdog's to end
-        _report()
+    # One that waits while nothing would be lost is the watchdog's to end.
+    if (not delayed or _SignalState.keeps) and _SignalState.watchdog is not None:
+        with suppress(OSError):  # it is told of so many that one more says nothing
+            os.write(_SignalState.watchdog, bytes([TAKEN]))
     if _SignalState.held:
         return
     if delayed:
@@ -122,15 +139,8 @@ def _handle(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
-def _report() -> None:
-    """Tell the watchdog, where there is one, that the main thread has taken a signal."""
-    if _SignalState.watchdog is not None:
-        with suppress(OSError):  # it is told of so many that one more says nothing
-            os.write(_SignalState.watchdog, bytes([TAKEN]))
-
-
 def _must_delay(frame: FrameType | None) -> bool:
-    """Return whether an import or a compilation is in progress that would stay broken, for DELAY_S at most."""
+    """Return True if an import or a compilation is in progress that would stay broken, for DELAY_S at most."""
     if not ((frame is not None and frame.f_code.co_filename == _IMPORT_SYSTEM) or _is_unsafe(frame)):
         return False
     if _SignalState.delayed_since is None:
@@ -139,7 +149,7 @@ def _must_delay(frame: FrameType | None) -> bool:
 
 
 def _is_unsafe(frame: FrameType | None) -> bool:
-    """Return whether a compiler runs (it has no frame while a compiled function does), or a package is imported."""
+    """Return True if a compiler runs (it has no frame while a compiled function does), or a package is imported."""
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(_COMPILERS) or _imports_package(frame):
             return True
@@ -148,7 +158,7 @@ def _is_unsafe(frame: FrameType | None) -> bool:
 
 
 def _imports_package(frame: FrameType) -> bool:
-    """Return whether the frame executes a module of an installed package for the first time."""
+    """Return True if the frame executes a module of an installed package for the first time."""
     if frame.f_code.co_filename != _IMPORT_SYSTEM or frame.f_code.co_name != "_load_unlocked":
         return False
     origin = getattr(frame.f_locals.get("spec"), "origin", None)
@@ -167,3 +177,109 @@ def _signal_again() -> None:
     main = threading.main_thread().ident
     if main is not None:
         threading.Timer(AGAIN_S, signal.pthread_kill, (main, _SignalState.number)).start()
+
+
+GRACE_S = 2.0
+"""Seconds that the main thread has to take a signal."""
+KEEP_S = 10.0
+"""The same where something is found that the verb would write: a long native step may end by itself."""
+_END = 0
+"""A byte that no signal has."""
+
+
+@contextmanager
+def watch_signals() -> Iterator[None]:
+    """End this process where SIGTERM, SIGHUP or a second Ctrl-C inside is not taken in time. In the main thread only.
+
+    Needs `install`; signals that others handle meanwhile, as a server does, are theirs alone.
+    """
+    _open_closed_streams()
+    ear, mouth = socket.socketpair()
+    mouth.setblocking(False)
+    before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    report_to(mouth.fileno())
+    _forget_in_children()
+    screen = os.dup(2)  # TensorFlow's own lines are taken from the second descriptor while it reads
+    thread = threading.Thread(target=_watch, args=(ear, screen), name="signal watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        report_to(None)
+        signal.set_wakeup_fd(before)
+        with suppress(OSError):
+            mouth.send(bytes([_END]))
+        thread.join()
+        os.close(screen)
+        ear.close()
+        mouth.close()
+
+
+def _open_closed_streams() -> None:
+    """Point standard descriptors that are closed at nothing, or a pair below would be them and read what is printed."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+
+
+@cache
+def _forget_in_children() -> None:
+    """Once a process: such a call cannot be taken back."""
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    """A forked process must not speak for its parent."""
+    with suppress(ValueError):  # it may have been forked by another thread
+        signal.set_wakeup_fd(-1)
+    report_to(None)
+
+
+def _watch(ear: socket.socket, screen: int) -> None:
+    """Read numbers of signals as they arrive, and `TAKEN` once the main thread has taken them.
+
+    screen: descriptor for a last line where the process is ended.
+    """
+    struck: tuple[int, float] | None = None  # a signal that waits to be taken, and since when
+    interrupts = 0
+    while True:
+        limit = KEEP_S if keeps() else GRACE_S
+        left = None if struck is None else struck[1] + limit - time.monotonic()
+        if struck is not None and left is not None and left <= 0:
+            if handles(struck[0]) and not holds():
+                _end(struck[0], screen)
+            struck, left = None, None
+        ready, _, _ = select.select([ear], [], [], left)
+        for number in ear.recv(4096) if ready else b"":
+            if number == _END:
+                return
+            interrupts += number == signal.SIGINT
+            if number == TAKEN:
+                struck = None
+            elif struck is None and handles(number) and (number != signal.SIGINT or interrupts > 1):
+                struck = number, time.monotonic()
+
+
+def _end(number: int, screen: int) -> None:
+    """End this process and all below it, without any further instruction of the main thread."""
+    killed = set[int]()
+    while more := _descendants() - killed:  # one may have begun another meanwhile
+        for process in more:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        killed |= more
+    with suppress(OSError):
+        os.write(screen, b"pesto: interrupted in an import or a native call; nothing more was written\n")
+    os._exit(Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED)
+
+
+def _descendants() -> set[int]:
+    """Processes whose chain of parents leads to this one, by Linux' /proc; none on other systems."""
+    parents = dict[int, int]()
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError, ValueError):
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while more := {p for p, above in parents.items() if above in found} - found:
+        found |= more
+    return found - {os.getpid()}

@@ -1,4 +1,4 @@
-"""Where a plan comes from: everything that led to it, put on record beside it."""
+"""The plan of a chosen candidate, with its provenance: everything that led to it."""
 
 from dataclasses import asdict, dataclass
 
@@ -24,7 +24,7 @@ _ALWAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolveRecord:
-    """What a solve was given, and what it proved on the way."""
+    """Inputs of a solve, and what it proved."""
 
     graph: Graph
     cluster: Cluster
@@ -33,13 +33,13 @@ class SolveRecord:
     bound: tuple[int, str] | FullBound
     """Ticks of the full graph's lower bound, its name, and the evidence of one beyond the quick ones."""
     exact: ExactOutcome | None
-    """What the exact solver did; None when it did not run."""
+    """Outcome of the exact solver; None if it did not run."""
     beside: CompanionPlan | None = None
     """The other step's plan whose variables stay in place; None without one."""
 
 
 def make_plan(record: SolveRecord, chosen: Candidate, candidates: dict[str, Candidate]) -> Plan:
-    """The chosen candidate as a plan with its provenance; not yet verified."""
+    """Return the chosen candidate as a plan with its provenance; not yet verified."""
     processors = lanes(record.cluster)
     devices = record.cluster.devices
     return Plan(
@@ -58,6 +58,19 @@ def make_plan(record: SolveRecord, chosen: Candidate, candidates: dict[str, Cand
 
 
 def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Candidate]) -> Provenance:
+    # Options added later are recorded only where they differ from their defaults, so that other plans stay equal.
+    usual = asdict(Settings())
+    options = {k: value for k, value in asdict(record.settings).items() if k in _ALWAYS or value != usual[k]}
+    coarse = None
+    if record.exact is not None:
+        coarsening, result = record.exact.coarsening, record.exact.result
+        # After a failure the schedule is what the solver was given, not what it found.
+        own = result.schedule if result.status in ANSWERED else None
+        coarse = CoarseSolve(
+            nodes=coarsening.nodes, reason=coarsening.reason, solver=result.solver, version=result.version,
+            status=str(result.status), limit=str(result.limit), makespan_ticks=own.makespan if own else None,
+            lower_bound_ticks=result.lower_bound, detail=result.detail, bound_by=result.bound_by,
+        )  # fmt: skip
     return Provenance(
         graph_fingerprint=record.graph.fingerprint(),
         graph_source=record.graph.source,
@@ -80,31 +93,7 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
         lower_bound_evidence=record.bound.evidence if isinstance(record.bound, FullBound) else None,
         links=FCFS,
         transfers=PER_EDGE if record.settings.per_edge else PER_DEVICE,
-        coarse=_coarse(record.exact) if record.exact is not None else None,
-        settings=_requested_options(record.settings),
+        coarse=coarse,
+        settings=options,
         pesto_version=VERSION,
-    )
-
-
-def _requested_options(settings: Settings) -> dict[str, float | int | str | bool]:
-    """The options by their names; later ones only where they differ from their defaults: other plans stay equal."""
-    usual = asdict(Settings())
-    return {name: value for name, value in asdict(settings).items() if name in _ALWAYS or value != usual[name]}
-
-
-def _coarse(exact: ExactOutcome) -> CoarseSolve:
-    """What the exact solver did on the coarse graph."""
-    coarsening, result = exact.coarsening, exact.result
-    return CoarseSolve(
-        nodes=coarsening.nodes,
-        reason=coarsening.reason,
-        solver=result.solver,
-        version=result.version,
-        status=str(result.status),
-        limit=str(result.limit),
-        # After a failure the schedule is what the solver was given, not what it found.
-        makespan_ticks=result.schedule.makespan if result.schedule and result.status in ANSWERED else None,
-        lower_bound_ticks=result.lower_bound,
-        detail=result.detail,
-        bound_by=result.bound_by,
     )

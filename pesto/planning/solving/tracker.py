@@ -1,6 +1,8 @@
 """The one place that keeps what a solve has found: candidates, the best of them, the bound, and the clock."""
 
 import math
+import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -11,11 +13,124 @@ from typing import Protocol, TypeVar, runtime_checkable
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.planning.solving.candidates import Candidate, shortest_fitting
-from pesto.planning.solving.contributions import ContributionLedger
 from pesto.planning.solving.interrupt import keep, received
 from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
 from solvers.compiled.interruption import struck
+
+ENGINES = ("start", "baselines", "list", "repair", "exact", "annealing", "windows", "bounds", "choice")
+"""Who contributes: the older plan that a solve began from; baselines and methods of the literature; list schedules of
+the graph and of coarser ones; what was moved until it fits; the exact solver on the coarse graph; annealing; exact
+windows of the plan; what looks for a better bound beside both; and what became of the best when it was chosen: priced
+well, left without an order, or passed over for one of less p90."""
+_OF = {
+    "start": "start", "list": "list", "levels": "list", "repaired": "repair", "coarse": "exact", "search": "annealing",
+    "windows": "windows",
+}  # fmt: skip
+"""Name of a candidate -> engine; all others are baselines."""
+_AT = {
+    "start": "start", "baselines": "baselines", "coarsen": "list", "repair": "repair", "solve": "exact",
+    "search": "annealing", "verify": "choice",
+}  # fmt: skip
+"""Name of a stage -> engine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """Contribution of one engine to a solve."""
+
+    engine: str
+    """A name of `pesto.planning.solving.tracker.ENGINES`."""
+    solver: str
+    """Solver that it called, a name of `pesto solvers`; "" if it has none."""
+    gained: int
+    """Ticks that its candidates, each as it came, took off the best plan before. The first plan that fits gains
+    nothing: all gains together are what the plan is shorter than that."""
+    raised: int
+    """Ticks by which it raised the lower bound of the full graph."""
+    cpu_s: float
+    """CPU seconds, in this process and in those that it started."""
+
+
+class ContributionLedger:
+    """Counts what engines contribute while a solve goes on."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        """Ticks of the first plan that fits."""
+        self._gained, self._cpu_s, self._raised = dict[str, int](), dict[str, float](), dict[str, int]()
+        self._bounds_s = 0.0
+        self._bounds_clock: tuple[int, float] | None = None
+        self._engine, self._since, self._found = "", self._now(), 0
+
+    def found(self, candidate: str, ticks: int) -> None:
+        """Note a best plan of so many ticks, which fits; the first is where gains are counted from."""
+        if self.first is None:
+            self.first = self._found = ticks
+        engine = _OF.get(candidate, "baselines")
+        self._gained[engine] = self._gained.get(engine, 0) + self._found - ticks
+        self._found = ticks
+
+    def raised(self, engine: str, ticks: int) -> None:
+        """Note that an engine has made the bound higher by so many ticks."""
+        self._raised[engine] = self._raised.get(engine, 0) + ticks
+
+    @contextmanager
+    def at(self, engine: str) -> Iterator[None]:
+        """CPU seconds inside are an engine's, or those of the one of a stage of that name, and nobody else's."""
+        before = self._turn(_AT.get(engine, engine))
+        try:
+            yield
+        finally:
+            self._turn(before)
+
+    @contextmanager
+    def bounding(self) -> Iterator[None]:
+        """CPU seconds of this thread inside are of `bounds`, whoever's turn it is meanwhile."""
+        began = time.thread_time()
+        self._bounds_clock = time.pthread_getcpuclockid(threading.get_ident()), began
+        try:
+            yield
+        finally:
+            self._bounds_clock, self._bounds_s = None, time.thread_time() - began
+
+    def of(self, plan: int, solvers: Mapping[str, str]) -> tuple[Contribution, ...]:
+        """Return the contributions of engines that had a turn to a plan of so many ticks; `solvers` are theirs."""
+        self._turn(self._engine)
+        gained = self._gained | {"choice": self._found - plan}
+        cpu_s = self._cpu_s | {"bounds": self._bounds()}
+        return tuple(
+            Contribution(
+                engine=e,
+                solver=solvers.get(e, ""),
+                gained=gained.get(e, 0),
+                raised=self._raised.get(e, 0),
+                cpu_s=cpu_s.get(e, 0.0),
+            )
+            for e in ENGINES
+            if e in gained or e in cpu_s
+        )
+
+    def _turn(self, engine: str) -> str:
+        """Give the turn to another engine; return the one before."""
+        now, before = self._now(), self._engine
+        self._cpu_s[before] = self._cpu_s.get(before, 0.0) + max(now - self._since, 0.0)
+        self._engine, self._since = engine, now
+        return before
+
+    def _bounds(self) -> float:
+        clock = self._bounds_clock
+        if clock is None:
+            return self._bounds_s
+        try:
+            return time.clock_gettime(clock[0]) - clock[1]
+        except OSError:  # the thread has just ended
+            return self._bounds_s
+
+    def _now(self) -> float:
+        """CPU seconds of this process and of those that it started and that have ended, but for bounds."""
+        t = os.times()
+        return t.user + t.system + t.children_user + t.children_system - self._bounds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +177,17 @@ class PlanWatch(Protocol):
 
 
 CLOCK: Callable[[], float] = time.perf_counter
-"""Tells the seconds that the time limit is counted in."""
+"""Clock for the time limit, in seconds."""
 T = TypeVar("T")
 Evaluate = Callable[[Candidate, float], Candidate]
-"""Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
+"""Evaluates a candidate under the worst link tie-breaking found; may stop early once its makespan reaches the given
+cutoff in ticks."""
 Stage = Generator[Candidate, None, T]
-"""What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
+"""A stage of a solve: yields candidates as they are found and returns what later stages need."""
 
 
 class SoFar(Protocol):
-    """What a stage may read of what the stages before it, and itself, have found."""
+    """The part of the tracker that a stage may read."""
 
     @property
     def candidates(self) -> Mapping[str, Candidate]:
@@ -95,7 +211,7 @@ class SoFar(Protocol):
 
     @property
     def ledger(self) -> ContributionLedger:
-        """Whose turn it is, for what engines contribute."""
+        """Ledger of what engines contribute."""
         ...
 
 
@@ -109,7 +225,8 @@ class Tracker:
         """What becomes the best is priced first; None: candidates are as long as they say."""
         self.candidates: dict[str, Candidate] = {}
         self.nearest: Candidate | None = None
-        """Of all that was offered, also where a shorter one of its name was kept, what lacks the fewest bytes."""
+        """The candidate with the smallest memory shortfall seen so far, kept even if another candidate of the same name
+        replaced it."""
         self.stages_s: dict[str, float] = {}
         self.bound = FullBound(0, "none")
         self.interrupted = False
@@ -141,7 +258,7 @@ class Tracker:
 
     @property
     def proven(self) -> bool:
-        """Whether the best plan reaches the lower bound of the full graph: nothing can be better."""
+        """True if the best plan reaches the lower bound of the full graph: nothing can be better."""
         return self.best is not None and self.best.makespan == self.lower_bound
 
     def strengthen(self, bound: FullBound, by: str = "bounds") -> None:
@@ -239,7 +356,7 @@ class Tracker:
                 self._watch.take_plan(partial(self.make, candidate))
 
     def settle(self, price: Callable[[Candidate], Candidate]) -> Candidate | None:
-        """The best, once whichever of all is best has been priced by `price`."""
+        """Return the best candidate, once whichever of all is best has been priced by `price`."""
         settled: set[str] = set()
         while (best := self.best) is not None and best.name not in settled:
             settled.add(best.name)
@@ -247,17 +364,17 @@ class Tracker:
         return best
 
     def near(self, share: float, price: Callable[[Candidate], Candidate]) -> list[Candidate]:
-        """Candidates that fit and, priced by `price`, are at most `share` longer than the best; the shortest first."""
+        """Return candidates that fit and, priced, are at most `share` longer than the best, the shortest first."""
 
-        def those() -> list[Candidate]:
+        def nearly_best() -> list[Candidate]:
             best = self.best
-            most = -math.inf if best is None else (1 + share) * best.makespan
-            found = [c for c in self.candidates.values() if c.fits and c.makespan <= most]
-            return sorted(found, key=lambda c: c.makespan)
+            limit = -math.inf if best is None else (1 + share) * best.makespan
+            near = [c for c in self.candidates.values() if c.fits and c.makespan <= limit]
+            return sorted(near, key=lambda c: c.makespan)
 
-        for candidate in those():
+        for candidate in nearly_best():
             self.candidates[candidate.name] = price(candidate)
-        return those()
+        return nearly_best()
 
     def _tell(self, candidate: Candidate) -> None:
         self._watch(

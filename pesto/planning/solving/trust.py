@@ -14,14 +14,11 @@ from pesto.core.option import expect
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import percent
 from pesto.core.settings import NEAR, Settings
-from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.multilevel import multilevel
+from pesto.planning.solving.quick_candidates import baselines, multilevel
 from solvers import Problem
 from solvers.arrays import Floats, Ints, ints
 from solvers.timing.replay import stretched_makespans
-
-# What a cost model errs in alike: kinds of op by their types, and kinds of link by what a transfer over them costs.
 
 OTHER = "elementwise and other"
 _KINDS = (
@@ -44,12 +41,12 @@ _KINDS = (
         r"TensorList|Read|Identity|Reshape)",
     ),
 )  # fmt: skip
-"""Kind and what a type of it has in its name, the first that is found; of TensorFlow's types."""
+"""Kind of op, pattern of TensorFlow's op types; the first that matches counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ErrorSources:
-    """What one draw of errors is common to: kinds of op, then kinds of link; of those that take time at all."""
+    """Sources of common errors: kinds of op, then kinds of link, of those that take time at all."""
 
     kinds: tuple[str, ...]
     """Kinds of op that have an op which takes time."""
@@ -67,7 +64,7 @@ class ErrorSources:
 
     @classmethod
     def of(cls, graph: Graph, problem: Problem, places: Sequence[str]) -> "ErrorSources":
-        """places: [l] names of the locations."""
+        """Return the sources of a problem; `places` are [l] names of the locations."""
         named = np.array([kind_of(name) for name in graph.types])[graph.type_of]
         timed = (problem.duration > 0).any(axis=1)
         kinds, place = np.unique(np.concatenate([named[timed], named[:0]]), return_inverse=True)
@@ -82,36 +79,36 @@ class ErrorSources:
 
 
 def kind_of(op_type: str) -> str:
-    """The kind of an op's type."""
+    """Return the kind of an op type."""
     return next((kind for kind, pattern in _KINDS if re.search(pattern, op_type)), OTHER)
 
 
 KINDS_SHARE = 0.5
-"""Share of the variance of an error that is common to its kind; the other part is the op's or the tensor's own."""
+"""Share of an error's variance that is common to its kind; the other part is the op's or the tensor's own."""
 NOISE, DRAWS = 0.25, 100
 MOST_NOISE, MOST_DRAWS = 2.0, 10_000
 MOST_RIVALS, _ALIKE_NAMED = 5, 2
-"""Rivals of a plan at most, and those of one name."""
+"""Maximum number of rivals of a plan, and of those of one name."""
 _TASKS_RUN, _LEAST = 15_000_000, 32
-"""Tasks that a solve runs in all for its draws, and how many draws it makes at least; at most DRAWS."""
+"""Total tasks that a solve runs for its draws, and the minimum of draws; their maximum is DRAWS."""
 _ROBUST = 5
-"""Times as many draws where the choice rests on them: with 100, p90 itself is good to some percent."""
+"""Factor of draws if the choice rests on them: with 100, p90 itself is good to some percent."""
 _A_SOURCE = 2
-"""Draws for each kind that it takes to tell what the kinds explain."""
+"""Minimum draws a source to tell what the sources explain."""
 _REPORTED, _CHOSEN_BY = 0, 1
-"""Streams of random numbers: what a choice was made by says too much good of what was chosen."""
+"""Streams of random numbers: the draws that a choice was made by favour what was chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorModel:
-    """How wrong times may be, and how often that is drawn; UsageError when a number is out of range."""
+    """Size of errors of times, and number of draws; raise UsageError if a number is out of range."""
 
     noise: float = NOISE
     """Standard deviation of the logarithm of a time's factor; 0 to 2. The median factor is 1."""
     draws: int = DRAWS
-    """How many times all of them are drawn, 1 to 10 000."""
+    """Number of draws of all errors, 1 to 10 000."""
     seed: int = 0
-    """Of all draws, 0 to 2**31 - 1."""
+    """Seed of all draws, 0 to 2**31 - 1."""
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -149,14 +146,14 @@ class Trust:
     noise: float
     """Standard deviation of the logarithm of a time's factor."""
     draws: int
-    """How many there were."""
+    """Number of draws."""
     seed: int
-    """What they follow from."""
+    """Seed of the draws."""
     plan: StepSpread
-    """Of the plan."""
+    """Spread of the plan."""
     rivals: dict[str, StepSpread]
-    """By the name of a candidate, the shortest without errors first; of those that fit the memory. A second one of a
-    name has a number."""
+    """Name of a candidate that fits the memory -> spread, the shortest without errors first. A second one of a name has
+    a number."""
     kinds: dict[str, float]
     """Share of the variance of the logarithm of the plan's step that the common error of a kind of op explains, the
     largest first; empty where nothing varies or draws are too few to tell."""
@@ -219,7 +216,7 @@ def solve_error_model(bench: CandidateEvaluator, settings: Settings, *, hurried:
 
 
 def remake_candidates(bench: CandidateEvaluator, cluster: Cluster) -> Iterator[Candidate]:
-    """What a solve makes before its exact solver and its search: baselines, and quick schedules of coarser graphs."""
+    """Yield what a solve makes before exact solver and search: baselines and quick schedules of coarser graphs."""
     planning = yield from baselines(bench, cluster)
     yield from multilevel(bench, planning, Settings())
 
@@ -227,25 +224,18 @@ def remake_candidates(bench: CandidateEvaluator, cluster: Cluster) -> Iterator[C
 def _rivals(
     bench: CandidateEvaluator, plan: Candidate, rivals: Iterable[Candidate], *, order: bool
 ) -> dict[str, Candidate]:
-    """By name the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
-    found: dict[str, Candidate] = {}
+    """Name -> the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
+    chosen: dict[str, Candidate] = {}
     for c in sorted((c for c in rivals if c.fits), key=lambda c: c.makespan):
         names = [c.name if k == 1 else f"{c.name} {k}" for k in range(1, _ALIKE_NAMED + 1)]
-        name = next((name for name in names if name not in found), None)
-        if (
-            name is not None
-            and len(found) < MOST_RIVALS
-            and not any(_is_same_run(c, d) for d in (plan, *found.values()))
-        ):
-            found[name] = c
-    priced = [(name, bench.priced(c) if order and c.turns is None else c) for name, c in found.items()]
-    return dict(sorted(priced, key=lambda each: each[1].makespan))
-
-
-def _is_same_run(one: Candidate, other: Candidate) -> bool:
-    """Whether placement and times are the same, and with that the order on every device."""
-    a, b = one.timeline.schedule, other.timeline.schedule
-    return np.array_equal(a.device, b.device) and np.array_equal(a.start, b.start)
+        name = next((name for name in names if name not in chosen), None)
+        # Of equal placements and times the order on every device is the same, too.
+        run, known = c.timeline.schedule, [d.timeline.schedule for d in (plan, *chosen.values())]
+        new = not any(np.array_equal(run.device, d.device) and np.array_equal(run.start, d.start) for d in known)
+        if name is not None and len(chosen) < MOST_RIVALS and new:
+            chosen[name] = c
+    priced = [(name, bench.priced(c) if order and c.turns is None else c) for name, c in chosen.items()]
+    return dict(sorted(priced, key=lambda row: row[1].makespan))
 
 
 def _sources(bench: CandidateEvaluator, cluster: Cluster) -> ErrorSources:
@@ -263,7 +253,7 @@ def _draw_steps(
 ) -> tuple[Floats, Ints]:
     """([k, s] the standard normal error of each source in each draw, [k, c] ticks of each candidate's step).
 
-    order: whether each candidate's is kept; otherwise each is run first in, first out.
+    Candidates run in their order, or without `order` first in, first out.
     """
     chance = np.random.default_rng((errors.seed, stream))
     common = standardise(chance.standard_normal((errors.draws, sources.count)))
@@ -281,7 +271,7 @@ def _draw_steps(
 def factors(
     chance: np.random.Generator, sources: ErrorSources, common: Floats, payloads: int, errors: ErrorModel
 ) -> Iterator[tuple[Floats, Floats]]:
-    """For each draw ([n] factor of each op's time, [p, c] of each payload's on each class of paths).
+    """Yield for each draw ([n] factor of each op's time, [p, c] of each payload's on each class of paths).
 
     exp(noise · (sqrt(KINDS_SHARE) · error of the kind + sqrt(1 - KINDS_SHARE) · own error)), both standard normal.
     """
@@ -294,15 +284,15 @@ def factors(
 
 
 def standardise(normal: Floats) -> Floats:
-    """[k, s] columns of mean 0 and variance 1 that do not correlate, near those given; those, where rows are too few.
+    """Return [k, s] uncorrelated columns of mean 0 and variance 1 near those given; these if rows are too few.
 
     With these, shares of variance that columns explain add up to at most 1, and no column is credited with another's.
     """
     rows, columns = normal.shape
     if rows < columns + 2:
         return normal
-    found, triangle = np.linalg.qr(normal - normal.mean(axis=0))
-    return np.asarray(found * np.where(np.diag(triangle) < 0, -1.0, 1.0) * math.sqrt(rows))
+    orthogonal, triangle = np.linalg.qr(normal - normal.mean(axis=0))
+    return np.asarray(orthogonal * np.where(np.diag(triangle) < 0, -1.0, 1.0) * math.sqrt(rows))
 
 
 def _explained_shares(common: Floats, steps: Ints) -> list[float]:
@@ -310,8 +300,8 @@ def _explained_shares(common: Floats, steps: Ints) -> list[float]:
     if len(steps) < max(3, _A_SOURCE * common.shape[1]) or steps.min() == steps.max() or not steps.min():
         return []
     log = np.log(steps) - np.log(steps).mean()
-    found: list[float] = ((common.T @ log) ** 2 / (len(log) * (log @ log))).tolist()
-    return found
+    shares: list[float] = ((common.T @ log) ** 2 / (len(log) * (log @ log))).tolist()
+    return shares
 
 
 def _largest_first(names: Sequence[str], shares: Sequence[float]) -> dict[str, float]:

@@ -13,10 +13,10 @@ from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, durations, percent, plural, shorten, size
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
-from pesto.planning.solving.baselines import RIVALS
 from pesto.planning.solving.colocation_ties import LOOPS
-from pesto.planning.solving.contributions import Contribution
 from pesto.planning.solving.flow import UNCOMPILED, SolveOutcome
+from pesto.planning.solving.quick_candidates import RIVALS
+from pesto.planning.solving.tracker import Contribution
 from pesto.reporting.explaining.name_scopes import name_scopes
 from pesto.reporting.show.facts import (
     costs_text,

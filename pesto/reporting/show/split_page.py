@@ -13,17 +13,14 @@ from pesto.reporting.show.drawing import COLOURS, INK, drawing_style, figure_byt
 from pesto.reporting.show.facts import SPLIT, artifact_keys
 from pesto.reporting.show.lines import align_rows, command, fact, paragraph
 from pesto.reporting.show.solve_report import following_command, solve_object, solve_page, source_words
-from pesto.split.division import Division
-from pesto.split.geometry import Shape
+from pesto.split.division import Division, reduction_warnings, undescribed_types
+from pesto.split.geometry import Box, Shape, worker_boxes
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.op_explanation import ExplainedOp, OpTensor
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
 from pesto.split.ops.op_types import OpTypeRow
-from pesto.split.pieces import Box, worker_boxes
-from pesto.split.reduction_warnings import reduction_warnings
-from pesto.split.split_search import PARTIAL, Split, strategies_by_class, strategies_by_type, undescribed_types
+from pesto.split.split_search import PARTIAL_METHOD, Split, strategies_by_class, strategies_by_type
+from pesto.split.split_views import ExplainedOp, OpTensor, VariableRow, layout_words, variable_rows, whole_bytes
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.variable_rows import VariableRow, layout_words, variable_rows, whole_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +111,7 @@ def split_page(
     shaped: TypedGraph, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
 ) -> str:
     """A page for people: how op types are cut, and what is sent."""
-    factors, partial = "x".join(map(str, split.division.factors)), split.method == PARTIAL
+    factors, partial = "x".join(map(str, split.division.factors)), split.method == PARTIAL_METHOD
     rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in strategies_by_type(shaped, split))]
     along = "long ops of a placement, and what is cut beside them at no loss"
     what = along if partial else METHODS[split.method].what

@@ -1,4 +1,4 @@
-"""A split verified from scratch, on the step itself: ways, layouts, bytes; and its bound, by solving once more."""
+"""A split verified from scratch, on the step itself: strategies, layouts, bytes; and its bound, by solving again."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,18 +11,15 @@ import numpy as np
 from pesto.core.errors import SolverError, VerificationError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
-from pesto.split.files.recount import divides_evenly, recount_bytes, recount_parameters
+from pesto.split.files.recount import divides_evenly, recount_bytes, recount_parameters, strategy_fault
 from pesto.split.files.split_file import CutRecord, SplitFile, division_of
-from pesto.split.files.strategy_check import strategy_fault
-from pesto.split.geometry import Need
-from pesto.split.layouts import ONE, WHOLE
-from pesto.split.methods.memory_limited_cut import solve_limited_cut
+from pesto.split.geometry import ONE, WHOLE, Need
+from pesto.split.methods.cut import solve_limited_cut
 from pesto.split.op_strategy import ONCE_WAY, OpStrategy
-from pesto.split.program import CutProgram, build_joint_program
-from pesto.split.signature import RANK
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.program import build_joint_program
+from pesto.split.typed_graph import RANK, TypedGraph
 from pesto.split.worker_parts import build_worker_parts
-from solvers.labels.label_methods import LabelResult, solve
+from solvers.labels.label_methods import solve
 
 _DESCRIBED = "the descriptions of op types"
 _PROBLEM = "made as the search makes it, where each layout is received on its own"
@@ -31,98 +28,84 @@ _ONE_BY_ONE = (
     "HiGHS's word for linear programs, within a billionth",
 )  # fmt: skip
 _AT_ONCE = (_DESCRIBED, f"the labelling problem of all cuts, {_PROBLEM}")
-_TOLD = 3
+_MOST_FAULTS = 3
 
 
 def verify_split(split_file: SplitFile, shaped: TypedGraph) -> Division:
-    """The division that a file says of its step, all but the bound of which is confirmed.
+    """Return the division that a file says of its step; everything in it but the bound is confirmed.
 
-    MismatchError when the file is of another step; VerificationError, one line, when an op has no such way or what it
-    reads of a worker's parts is not in them, a layout does not divide its shape, variables and slots do not lie alike,
-    or bytes are others.
+    Raise MismatchError if the file is of another step; VerificationError if an op has no such strategy or what it reads
+    of a worker's parts is not in them, a layout does not divide its shape, variables and slots do not lie alike, or
+    bytes are others.
     """
     division = division_of(split_file, shaped)
-    faults = list(islice(_faults(split_file, shaped, division), _TOLD + 1)) or [
-        *_miscounts(split_file, shaped, division),
-        *_held(split_file),
-    ]
+    faults = list(islice(_division_faults(split_file, shaped, division), _MOST_FAULTS + 1))
+    faults += [] if faults else [*_claim_faults(split_file, shaped, division)]
     if faults:
-        more = " (and more)" if len(faults) > _TOLD else ""
+        more = " (and more)" if len(faults) > _MOST_FAULTS else ""
         raise VerificationError.build(
-            f"the split is invalid: {'; '.join(faults[:_TOLD])}{more}",
+            f"the split is invalid: {'; '.join(faults[:_MOST_FAULTS])}{more}",
             where=split_file.what,
             remedy="split the step again",
         )
     return division
 
 
-def _faults(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
-    yield from _ways(shaped, division, halo=split_file.rules.halo)
-    yield from _kept(shaped, division)
-    yield from _variables(shaped, division)
-    # A handle is on the one worker that has its variable, or on all with their parts.
-    for variable, op in enumerate(shaped.handle.tolist()):
-        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
-            yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
-    yield from _places(shaped, division)
-    if split_file.for_seconds and (split_file.bound_bytes or any(cut.bound_bytes for cut in split_file.cuts)):
-        yield "it is made for seconds, and bounds bytes"
-    if (
-        any(cut.bound_bytes > cut.bytes for cut in split_file.cuts)
-        or split_file.bound_bytes > split_file.cuts[-1].bytes
-    ):
-        yield "a bound is above the bytes"
-    if split_file.bound_bytes != split_file.cuts[-1].bound_bytes:
-        yield "its bound is not that of its last cut"
-    if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in split_file.cuts):
-        yield "a cut is said to be optimal, and its bound is below its bytes"
-    if split_file.status == "optimal" and any(cut.status != "optimal" for cut in split_file.cuts):
-        yield "it is said to be optimal, and not all of its cuts"
-
-
-def _ways(shaped: TypedGraph, division: Division, *, halo: bool) -> Iterator[str]:
-    """Ops of one kind with one way are looked at once."""
+def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
     seen: set[tuple[int, OpStrategy, bool]] = set()
     for op, way in enumerate(division.ways):
         key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
         if key not in seen:
             seen.add(key)
+            halo = split_file.rules.halo
             wrong = strategy_fault(shaped.signature(op), way, division.factors, once=key[2], halo=halo)
             if wrong:
                 yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
-
-
-def _kept(shaped: TypedGraph, division: Division) -> Iterator[str]:
     for op, layouts in enumerate(division.kept):
         signature = shaped.signature(op)
         for output, at in enumerate(layouts):
             shape, _ = signature.outputs[output]
-            alone = {*at} == {ONE}
             bounded = signature.bounded_output(output)
             if bounded and any(layout >= 0 and (layout in bounded or RANK in bounded) for layout in at):
                 yield f"output {output} of {_op(shaped, op)} lies in parts along a dimension whose extent data decide"
-            if not alone and (min(at) < WHOLE or not divides_evenly(shape or (), at, division.factors)):
+            if {*at} != {ONE} and (min(at) < WHOLE or not divides_evenly(shape or (), at, division.factors)):
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
+    yield from _variable_faults(shaped, division)
+    yield from _place_faults(shaped, division)
+    cuts, last = split_file.cuts, split_file.cuts[-1]
+    if split_file.for_seconds and (split_file.bound_bytes or any(cut.bound_bytes for cut in cuts)):
+        yield "it is made for seconds, and bounds bytes"
+    if any(cut.bound_bytes > cut.bytes for cut in cuts) or split_file.bound_bytes > last.bytes:
+        yield "a bound is above the bytes"
+    if split_file.bound_bytes != last.bound_bytes:
+        yield "its bound is not that of its last cut"
+    if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in cuts):
+        yield "a cut is said to be optimal, and its bound is below its bytes"
+    if split_file.status == "optimal" and any(cut.status != "optimal" for cut in cuts):
+        yield "it is said to be optimal, and not all of its cuts"
 
 
-def _variables(shaped: TypedGraph, division: Division) -> Iterator[str]:
-    """Those of one tie lie alike, and as every op that takes a handle needs."""
-    lies: dict[int, int] = {}
+def _variable_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
+    """Variables of one tie lie alike, and as every op that takes a handle needs."""
+    first_of: dict[int, int] = {}
     for variable, tie in enumerate(shaped.tie.tolist()):
-        first = lies.setdefault(tie, variable)
+        first = first_of.setdefault(tie, variable)
         if division.variables[first] != division.variables[variable]:
             one, other = (_op(shaped, int(shaped.handle[v])) for v in (first, variable))
             yield f"the variables of {one} and {other} lie otherwise, and an op takes both"
-    for op, at, variable in zip(
-        shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
-    ):
+    uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
+    for op, at, variable in uses:
         layouts = division.variables[variable]
         handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
         if division.ways[op].need(at) != Need(layouts) or any(kept != layouts for kept in handed):
             yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
+    # A handle is on the one worker that has its variable, or on all with their parts.
+    for variable, op in enumerate(shaped.handle.tolist()):
+        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
+            yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
 
 
-def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:
+def _place_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
     """Every part has a device; those of one op have different ones, and a variable is where its parts are used."""
     if not division.places:
         if any(ONCE_WAY in way.names for way, once in zip(division.ways, shaped.once, strict=True) if not once):
@@ -144,27 +127,22 @@ def _places(shaped: TypedGraph, division: Division) -> Iterator[str]:
         yield f"{_op(shaped, op)} is on another device than the variable that it takes"
 
 
-def _miscounts(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
-    for what, said, counted in (
+def _claim_faults(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
+    held = split_file.params_per_worker_bytes
+    for what, claimed, counted in (
         ("bytes", split_file.bytes, recount_bytes(shaped, division)),
-        ("parameter bytes a worker", split_file.params_per_worker_bytes, recount_parameters(shaped, division)),
+        ("parameter bytes a worker", held, recount_parameters(shaped, division)),
     ):
-        if said != counted:
-            yield f"it says {said} {what}, and there are {counted}"
-    ends = (
-        range(1, 1 + len(split_file.factors))
-        if len(split_file.cuts) == len(split_file.factors)
-        else (len(split_file.factors),)
-    )
+        if claimed != counted:
+            yield f"it says {claimed} {what}, and there are {counted}"
+    many = len(split_file.factors)
+    ends = range(1, 1 + many) if len(split_file.cuts) == many else (many,)
     for at, (cuts, cut) in enumerate(zip(ends, split_file.cuts[-len(ends) :], strict=True), start=1):
-        before = division if cuts == len(split_file.factors) else _before(split_file, shaped, cuts)
+        before = division if cuts == many else _before(split_file, shaped, cuts)
         sent = recount_bytes(shaped, before) if before is not None else 0
         if cut.bytes < sent:
             yield f"cut {at} counts {cut.bytes} bytes, and {sent} are sent once it is made"
-
-
-def _held(split_file: SplitFile) -> Iterator[str]:
-    limit, held = split_file.rules.memory_bytes, split_file.params_per_worker_bytes
+    limit = split_file.rules.memory_bytes
     if limit is not None and held > limit:
         yield f"a worker holds {held} bytes of variables, by its rules {limit} at most"
 
@@ -175,43 +153,43 @@ def _op(shaped: TypedGraph, op: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitBounds:
-    """The bounds of a split's cuts, found once more."""
+    """The bounds of a split's cuts, computed again."""
 
     claimed: tuple[CutRecord, ...]
     """Status and bytes that the file claims for each cut."""
     found: tuple[int, ...]
-    """[cuts] no way to make that cut, after those before it, sends less; 0 where nothing was found."""
-
+    """[cuts] lower bound on the bytes of each cut after those before it; 0 if none was computed."""
     rests_on: tuple[str, ...]
     """Remaining assumptions of the bounds."""
 
     @property
     def confirmed(self) -> bool:
-        """True if no bound that is claimed is above the one that was found."""
+        """True if no claimed bound is above the computed one."""
         return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
 
 
 def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
-    """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
+    """Return the bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
-    None where cuts were made in groups, or for seconds, or some ops alone are cut. seconds: for all cuts; where it is
-    too short, a bound is 0 or lower.
-    VerificationError where a division is found that sends less than a claimed bound.
+    Return None if cuts were made in groups or for seconds, or only some ops are cut. `seconds` limit all cuts together;
+    if they are too short a bound is 0 or lower. Raise VerificationError if a division sends less than a claimed bound,
+    SolverError if a solver's process fails.
     """
     at_once = len(split_file.cuts) == 1 < len(split_file.factors)
-    if (
-        split_file.rules.partial
-        or split_file.for_seconds
-        or (len(split_file.cuts) != len(split_file.factors) and not at_once)
-    ):
+    in_groups = len(split_file.cuts) != len(split_file.factors) and not at_once
+    if split_file.rules.partial or split_file.for_seconds or in_groups:
         return None
     groups = [split_file.factors] if at_once else [(k,) for k in split_file.factors]
     bounds = []
     for at, (more, cut) in enumerate(zip(groups, _claimed(split_file), strict=True)):
-        made = build_joint_program(shaped, _before(split_file, shaped, at), more, split_file.rules)
+        program = build_joint_program(shaped, _before(split_file, shaped, at), more, split_file.rules)
         limit = split_file.rules.before(split_file.factors[at + 1 :]).memory_bytes
         try:
-            again = _again(shaped, made, limit, seconds / len(split_file.cuts), at_once=at_once)
+            each_s = seconds / len(split_file.cuts)
+            if limit is not None and not at_once:
+                again = solve_limited_cut(shaped, program, limit, seconds=each_s).answer
+            else:
+                again = solve(program.problem, "trws" if at_once else "exact", seconds=each_s)
         except RuntimeError as error:
             raise SolverError.build(f"{error}", remedy="see pesto doctor, or check without the bound") from error
         wrong = again.value is not None and again.value < cut.bound_bytes
@@ -227,12 +205,6 @@ def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float)
     return SplitBounds(claimed=_claimed(split_file), found=tuple(bounds), rests_on=rests_on)
 
 
-def _again(shaped: TypedGraph, program: CutProgram, limit: int | None, seconds: float, *, at_once: bool) -> LabelResult:
-    if limit is not None and not at_once:
-        return solve_limited_cut(shaped, program, limit, seconds=seconds).answer
-    return solve(program.problem, "trws" if at_once else "exact", seconds=seconds)
-
-
 def _claimed(split_file: SplitFile) -> tuple[CutRecord, ...]:
     """Status and bytes claimed for each cut; for the last cut the split itself makes claims, too."""
     *before, last = split_file.cuts
@@ -240,7 +212,7 @@ def _claimed(split_file: SplitFile) -> tuple[CutRecord, ...]:
 
 
 def _before(split_file: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
-    """Division made by the first cuts alone."""
+    """The division that the first cuts alone make."""
     if not cuts:
         return None
     first = replace(
@@ -251,6 +223,10 @@ def _before(split_file: SplitFile, shaped: TypedGraph, cuts: int) -> Division | 
 
 
 def unconfirmed_claims(split_file: SplitFile, bounds: SplitBounds | None) -> dict[str, Any]:
-    """Claims of the file that nothing at hand confirms, by key."""
-    said = {"method": split_file.method, "notes": list(split_file.notes), "made": msgspec.to_builtins(split_file.made)}
-    return said if bounds is not None and bounds.confirmed else {"bound_bytes": split_file.bound_bytes, **said}
+    """Return the claims of the file that nothing at hand confirms, by key."""
+    claims = {
+        "method": split_file.method,
+        "notes": list(split_file.notes),
+        "made": msgspec.to_builtins(split_file.made),
+    }
+    return claims if bounds is not None and bounds.confirmed else {"bound_bytes": split_file.bound_bytes, **claims}

@@ -15,9 +15,8 @@ from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import Amount, Count, DocumentKind, Outline, decode_document, encode_json, quoted, shown
 from pesto.core.files.labels import check_labels, short_fingerprints
-from pesto.split.division import Division
-from pesto.split.geometry import Layouts, Shape
-from pesto.split.layouts import ONE
+from pesto.split.division import Division, reduction_warnings
+from pesto.split.geometry import ONE, Layouts, Shape
 from pesto.split.op_strategy import (
     ONCE_WAY,
     WHOLE_WAY,
@@ -28,7 +27,6 @@ from pesto.split.op_strategy import (
     uncut_strategy,
 )
 from pesto.split.program import Rules
-from pesto.split.reduction_warnings import reduction_warnings
 from pesto.split.split_search import MOST_WORKERS, Split
 from pesto.split.typed_graph import TypedGraph
 from solvers.arrays import Ints, ints, offsets
@@ -52,7 +50,7 @@ class CutRecord(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SplitProvenance(msgspec.Struct, kw_only=True, frozen=True):
-    """The limit and the version with which a split was made."""
+    """Time limit and version with which a split was made."""
 
     time_limit_s: Amount
     pesto_version: str
@@ -64,7 +62,7 @@ class _SplitOps(msgspec.Struct, kw_only=True):
 
 
 class _Rules(msgspec.Struct, kw_only=True):
-    """`Rules`; of a halo only where there is one, and of prices that there are some: they are of a cluster."""
+    """`Rules` in the file: a halo only if there is one; of prices only that there are some, as they are a cluster's."""
 
     replicate: bool = False
     redundant: bool = False
@@ -116,7 +114,7 @@ class SplitFile:
     rules: Rules
     """Without prices."""
     for_seconds: bool
-    """True where it was made to take least, by prices that the file does not tell."""
+    """True if it was made to take least, by prices that the file does not tell."""
     factors: Shape
     status: str
     bytes: int
@@ -135,7 +133,7 @@ class SplitFile:
     variables: Ints
     """[v] index into `layouts`."""
     places: tuple[int, ...]
-    """[p] of a partial split the device of each of its parts; else none."""
+    """[p] the device of each part of a partial split; else none."""
     made: SplitProvenance
 
     @property
@@ -150,13 +148,13 @@ class SplitFile:
 
 
 def save_split(shaped: TypedGraph, split: Split, path: str | os.PathLike[str], *, time_limit_s: float) -> None:
-    """Write a split whole or not at all, as gzip when its name ends in .gz; FileError when that fails."""
+    """Write a split whole or not at all, as gzip if its name ends in .gz; raise FileError if that fails."""
     data = dumps_split(shaped, split, time_limit_s=time_limit_s)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
 
 def load_split(path: str | os.PathLike[str]) -> SplitFile:
-    """Read a split, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
+    """Read a split, gzip or not; raise FileError if it cannot be read, InputError if its content is refused."""
     return loads_split(read_bytes(path), str(path))
 
 
@@ -180,7 +178,7 @@ def dumps_split_file(split: SplitFile) -> bytes:
 
 
 def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> bytes:
-    """As canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
+    """Return canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
     division = split.division
     named, way_of = _coded(way.names for way in division.ways)
     layouts, laid = _coded([*(at for row in division.kept for at in row), *division.variables])
@@ -210,13 +208,6 @@ def _written(rules: Rules) -> _Rules:
     )  # fmt: skip
 
 
-def _rules(rules: _Rules) -> Rules:
-    return Rules(
-        replicate=rules.replicate, redundant=rules.redundant, partial=rules.partial, memory_bytes=rules.memory_bytes,
-        halo=rules.halo is True,
-    )  # fmt: skip
-
-
 def _status(status: str) -> _Status:
     return "optimal" if status == "optimal" else "feasible"
 
@@ -229,20 +220,26 @@ def _coded(values: Iterable[T]) -> tuple[list[T], list[int]]:
 
 
 def loads_split(data: bytes, what: str) -> SplitFile:
-    """From JSON bytes; InputError naming `what`, the place and a remedy when they are refused."""
+    """Read JSON bytes; raise InputError naming `what`, the place and a remedy if they are refused."""
     file = decode_document(data, _SplitObject, what, KIND, _limit)
     try:
-        check_labels([file.source, file.fingerprint, file.made.pesto_version], _head, empty=True)
+        heads = ("$.source", "$.fingerprint", "$.made.pesto_version")
+        check_labels([file.source, file.fingerprint, file.made.pesto_version], lambda k: heads[k], empty=True)
         check_labels([file.method, *(name for names in file.ways for name in names)], lambda _: "method or ways")
         check_labels(_feed_shapes(file), lambda k: f"$.feed_shapes[{k}]")
         check_labels(file.notes, lambda k: f"$.notes[{k}]", empty=True)
         _check_tables(file)
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
+    written = file.rules
+    rules = Rules(
+        replicate=written.replicate, redundant=written.redundant, partial=written.partial,
+        memory_bytes=written.memory_bytes, halo=written.halo is True,
+    )  # fmt: skip
     return SplitFile(
         what=shown(what), source=file.source, fingerprint=file.fingerprint,
         batch=None if isinstance(file.batch, msgspec.UnsetType) else file.batch, feed_shapes=_feed_shapes(file),
-        method=file.method, rules=_rules(file.rules), for_seconds=file.rules.objective == "seconds",
+        method=file.method, rules=rules, for_seconds=file.rules.objective == "seconds",
         factors=tuple(file.factors), status=file.status, bytes=file.bytes, bound_bytes=file.bound_bytes,
         params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
         ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),
@@ -253,10 +250,6 @@ def loads_split(data: bytes, what: str) -> SplitFile:
 
 def _feed_shapes(file: _SplitObject) -> tuple[str, ...]:
     return () if isinstance(file.feed_shapes, msgspec.UnsetType) else tuple(file.feed_shapes)
-
-
-def _head(k: int) -> str:
-    return ("$.source", "$.fingerprint", "$.made.pesto_version")[k]
 
 
 def _limit(outline: Outline) -> None:
@@ -288,9 +281,9 @@ def _check_tables(file: _SplitObject) -> None:
 
 
 def division_of(split_file: SplitFile, shaped: TypedGraph) -> Division:
-    """The division that a file says of its step; `checked.verified` says whether it is one.
+    """Return the division that a file says of its step, not verified (`pesto.split.files.split_check`).
 
-    MismatchError when the file is of another step, VerificationError where an op has no way of the name it is given.
+    Raise MismatchError if the file is of another step, VerificationError if an op has no strategy of a given name.
     """
     outputs = [len(signature.outputs) for signature in shaped.signatures]
     first = offsets(np.array([outputs[kind] for kind in shaped.signature_of.tolist()], dtype=np.int64))

@@ -13,23 +13,27 @@ from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
 from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, encode_json, shown
 from pesto.core.files.labels import check_labels
-from pesto.split.signature import RANK, Attribute, Number, Operand, Signature
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.typed_graph import RANK, Attribute, Number, Operand, Signature, TypedGraph
 from solvers.arrays import ints, offsets
-
-# Check of a typed graph's edges against the inputs of its ops; files can be wrong here, the importer cannot.
 
 _HANDLE = "resource"
 _DAMAGED = "the file is damaged; write it anew"
 
 
 def check_fed(shaped: TypedGraph) -> None:
-    """InputError, naming the first offender, for what no step that was imported has.
+    """Raise InputError, naming the first offender, for edges that a file can have and no imported step has.
 
-    An input without just one edge, an edge whose ends differ in shape or data type, a control edge that goes back, an
-    op that makes handles or nothing at all with data to read, one that runs once and takes a variable itself.
+    That is an input without just one edge, an edge whose ends differ in shape or data type, a control edge that goes
+    back, an op that makes handles or nothing at all with data to read, one that runs once and takes a variable itself.
     """
-    _each_once(shaped)
+    many = np.array([len(s.inputs) for s in shaped.signatures], dtype=np.int64)[shaped.signature_of]
+    first = offsets(many)
+    fed = np.bincount(first[shaped.dst] + shaped.input, minlength=int(first[-1]))
+    wrong = np.flatnonzero(fed != 1)
+    if len(wrong):
+        to = int(np.searchsorted(first, wrong[0], side="right")) - 1
+        at = wrong[0] - first[to]
+        raise InputError.build(f"$.edges: {fed[wrong[0]]} edges to input {at} of {_op(shaped, to)}", remedy=_DAMAGED)
     kind = shaped.signature_of
     rows = np.stack([kind[shaped.src], shaped.output, kind[shaped.dst], shaped.input])
     distinct, where = np.unique(rows, axis=1, return_index=True)
@@ -44,7 +48,9 @@ def check_fed(shaped: TypedGraph) -> None:
                 f"$.edges: output {output} of {one} is not what input {at} of {other} is", remedy=_DAMAGED
             )
     for k, signature in enumerate(shaped.signatures):
-        if not _is_bare(signature):
+        handles = signature.type == "VarHandleOp" and all(dtype.startswith(_HANDLE) for _, dtype in signature.outputs)
+        bare = not signature.inputs and (handles or not signature.outputs)
+        if signature.type in ("NoOp", "VarHandleOp") and not bare:
             raise InputError.build(f"$.kinds[{k}]: {signature.type} with data", remedy=_DAMAGED)
     back = np.flatnonzero(shaped.control_src >= shaped.control_dst)
     if len(back):
@@ -57,25 +63,6 @@ def check_fed(shaped: TypedGraph) -> None:
         )
 
 
-def _each_once(shaped: TypedGraph) -> None:
-    many = np.array([len(s.inputs) for s in shaped.signatures], dtype=np.int64)[shaped.signature_of]
-    first = offsets(many)
-    fed = np.bincount(first[shaped.dst] + shaped.input, minlength=int(first[-1]))
-    wrong = np.flatnonzero(fed != 1)
-    if len(wrong):
-        op = int(np.searchsorted(first, wrong[0], side="right")) - 1
-        at = wrong[0] - first[op]
-        raise InputError.build(f"$.edges: {fed[wrong[0]]} edges to input {at} of {_op(shaped, op)}", remedy=_DAMAGED)
-
-
-def _is_bare(signature: Signature) -> bool:
-    """Return True if an op that only makes a handle, or only waits, has no data."""
-    if signature.type not in ("NoOp", "VarHandleOp"):
-        return True
-    handles = signature.type == "VarHandleOp" and all(dtype.startswith(_HANDLE) for _, dtype in signature.outputs)
-    return not signature.inputs and (handles or not signature.outputs)
-
-
 def _op(shaped: TypedGraph, op: int) -> str:
     return f"op '{shown(shaped.names[op])}'"
 
@@ -85,7 +72,7 @@ KIND = DocumentKind(
     help="a graph file has no shapes; import the step as a file of shapes, or name the step itself",
 )  # fmt: skip
 MOST = {"name": 5_000_000, "kinds": 1_000_000, "src": 20_000_000, "inputs": 20_000_000, "outputs": 20_000_000}
-"""Key -> the elements that its arrays may have together."""
+"""Key -> maximum number of elements of its arrays together."""
 MOST_ELEMENTS = 2**36
 """Maximum number of elements of one tensor, and maximum extent of a dimension."""
 _MOST_RANK = 254
@@ -159,25 +146,42 @@ class _TypedGraphObject(msgspec.Struct, kw_only=True):
 
 
 def save_typed_graph(shaped: TypedGraph, path: str | os.PathLike[str]) -> None:
-    """Write the file atomically, gzipped if its name ends in .gz; FileError, or InputError as `dumps_typed_graph`."""
+    """Write the file atomically, gzipped if its name ends in .gz; raise FileError, or InputError as of its JSON."""
     log_writing(path, shaped.ops)
     data = dumps_typed_graph(shaped)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
 
 def load_typed_graph(path: str | os.PathLike[str]) -> TypedGraph:
-    """Read such a file, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
+    """Read such a file, gzip or not; raise FileError if it cannot be read, InputError if its content is refused."""
     return loads_typed_graph(read_bytes(path), str(path))
 
 
 def dumps_typed_graph(shaped: TypedGraph) -> bytes:
-    """As canonical JSON: loading it gives an equal value. InputError for a name that a file must not hold."""
+    """Return canonical JSON; loading it gives an equal value. Raise InputError for a name that a file must not hold."""
     check_labels(shaped.names, lambda k: f"the name of op {k}")
     check_labels([shaped.source, shaped.fingerprint], lambda k: ("source", "fingerprint")[k], empty=True)
     columns = {name: getattr(shaped, name).tolist() for name in _COLUMNS}
+    kinds = []
+    for signature in shaped.signatures:
+        inputs = [
+            _Operand(
+                shape=None if o.shape is None else list(o.shape), dtype=o.dtype,
+                value=None if o.value is None else _plain(o.value), bounded=list(o.bounded),
+            )
+            for o in signature.inputs
+        ]  # fmt: skip
+        outputs = [
+            _Output(
+                shape=None if shape is None else list(shape), dtype=dtype, bounded=list(signature.bounded_output(k))
+            )
+            for k, (shape, dtype) in enumerate(signature.outputs)
+        ]
+        attributes = {name: _plain(value) for name, value in signature.attributes}
+        kinds.append(_Kind(type=signature.type, attributes=attributes, inputs=inputs, outputs=outputs))
     file = _TypedGraphObject(
         format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
-        kinds=[_written(signature) for signature in shaped.signatures],
+        kinds=kinds,
         ops=_OpColumns(
             name=list(shaped.names), kind=shaped.signature_of.tolist(), once=np.flatnonzero(shaped.once).tolist()
         ),
@@ -201,9 +205,9 @@ _COLUMNS = (
 
 
 def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
-    """From JSON bytes; InputError naming `what`, the place and a remedy when it is refused.
+    """Read JSON bytes; `what` is the step's source, too, if the file names none.
 
-    `what` is the step's source, too, where the file names none.
+    Raise InputError naming `what`, the place and a remedy if the content is refused.
     """
     file = decode_document(data, _TypedGraphObject, what, KIND, _limit)
     try:
@@ -216,7 +220,22 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
         for k, name in enumerate(file.ops.name):
             if seen.setdefault(name, k) != k:
                 raise InputError.build(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]}", remedy="rename one")
-        result = _shaped(file, file.source or shown(Path(what).name))
+        ops = len(file.ops.name)
+        once = np.zeros(ops, dtype=np.bool_)
+        for k, op in enumerate(file.ops.once):
+            if op >= ops:
+                raise InputError(f"$.ops.once[{k}]: there is no op {op}")
+            once[op] = True
+        result = TypedGraph(
+            names=tuple(file.ops.name),
+            signatures=tuple(_signature(kind, f"$.kinds[{k}]") for k, kind in enumerate(file.kinds)),
+            signature_of=ints(file.ops.kind), src=ints(file.edges.src), output=ints(file.edges.output),
+            dst=ints(file.edges.dst), input=ints(file.edges.input),
+            control_src=ints(file.controls.src), control_dst=ints(file.controls.dst),
+            handle=ints(file.variables.handle), tie=ints(file.variables.tie),
+            use_op=ints(file.uses.op), use_input=ints(file.uses.input), use_variable=ints(file.uses.variable),
+            once=once, source=file.source or shown(Path(what).name), fingerprint=file.fingerprint,
+        )  # fmt: skip
         check_fed(result)
     except InputError as error:
         problem = shown(error, 2000)
@@ -232,48 +251,6 @@ def _limit(outline: Outline) -> None:
             raise ValueError(f"{outline.items[key]} entries of {key}, at most {most} are read - take a smaller step")
 
 
-def _shaped(file: _TypedGraphObject, source: str) -> TypedGraph:
-    ops = len(file.ops.name)
-    once = np.zeros(ops, dtype=np.bool_)
-    for k, op in enumerate(file.ops.once):
-        if op >= ops:
-            raise InputError(f"$.ops.once[{k}]: there is no op {op}")
-        once[op] = True
-    return TypedGraph(
-        names=tuple(file.ops.name), signatures=tuple(_read(kind, f"$.kinds[{k}]") for k, kind in enumerate(file.kinds)),
-        signature_of=ints(file.ops.kind), src=ints(file.edges.src), output=ints(file.edges.output),
-        dst=ints(file.edges.dst), input=ints(file.edges.input),
-        control_src=ints(file.controls.src), control_dst=ints(file.controls.dst),
-        handle=ints(file.variables.handle), tie=ints(file.variables.tie),
-        use_op=ints(file.uses.op), use_input=ints(file.uses.input), use_variable=ints(file.uses.variable),
-        once=once, source=source, fingerprint=file.fingerprint,
-    )  # fmt: skip
-
-
-def _written(signature: Signature) -> _Kind:
-    return _Kind(
-        type=signature.type,
-        attributes={name: _plain(value) for name, value in signature.attributes},
-        inputs=[
-            _Operand(
-                shape=_listed(o.shape),
-                dtype=o.dtype,
-                value=None if o.value is None else _plain(o.value),
-                bounded=list(o.bounded),
-            )
-            for o in signature.inputs
-        ],
-        outputs=[
-            _Output(shape=_listed(shape), dtype=dtype, bounded=list(signature.bounded_output(k)))
-            for k, (shape, dtype) in enumerate(signature.outputs)
-        ],
-    )
-
-
-def _listed(shape: tuple[int, ...] | None) -> list[int] | None:
-    return None if shape is None else list(shape)
-
-
 def _plain(value: Attribute) -> object:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
@@ -282,7 +259,7 @@ def _plain(value: Attribute) -> object:
     return value
 
 
-def _read(kind: _Kind, where: str) -> Signature:
+def _signature(kind: _Kind, where: str) -> Signature:
     check_labels([kind.type], lambda _: f"{where}.type")
     check_labels(list(kind.attributes), lambda k: f"{where}.attributes, key {k}")
     attributes = {
@@ -332,7 +309,7 @@ def _extents(shape: list[int] | None, where: str) -> tuple[int, ...] | None:
 
 def _attribute(value: Any, where: str) -> Attribute:
     if isinstance(value, list):
-        return tuple(_attribute(each, where) for each in value)
+        return tuple(_attribute(entry, where) for entry in value)
     if isinstance(value, Mapping):
         word = value.get("float")
         if len(value) != 1 or not isinstance(word, str) or word not in _NO_NUMBERS:

@@ -1,4 +1,4 @@
-"""Tofu's coarse graph (section 4.2.1): what shares a label, and what is labelled together.
+"""Tofu's coarse graph (section 4.2.1): ops and tensors that share a label, and those that are labelled together.
 
 Coalesced, and of one label: element-wise ops in a row with the tensors between, and ops of unrolled time steps.
 Grouped, and labelled together: a forward op with its backward ops, a tensor with its gradient and the sum of its
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pesto.split.division import readers
-from pesto.split.methods.tensors import Tensors, tensors_of
+from pesto.split.methods.cut import Tensors, tensors_of
 from pesto.split.ops.op_types import CLASSES
 from pesto.split.program import CutProgram
 from pesto.split.typed_graph import TypedGraph
@@ -52,18 +52,16 @@ class CoarseLabelling(NamedTuple):
     """[edges] bytes of each edge's tensor, once for each pair of classes."""
 
     def widened(self, labels: Ints) -> Ints:
-        """[count] labels of the whole problem."""
+        """Return [count] labels of the whole problem."""
         return np.array([own[labels[c]] for own, c in zip(self.labels, self.of.tolist(), strict=True)], dtype=np.int64)
 
 
 def coarsen_labelling(shaped: TypedGraph, program: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
-    """The coarse graph of a problem in which every reader is charged its own fetch."""
+    """Return the coarse graph of a problem in which every reader is charged its own fetch."""
     return _Coarsener(shaped, program).coarse(settings)
 
 
 class _DisjointSets:
-    """Disjoint sets."""
-
     def __init__(self, many: int) -> None:
         self._up = list(range(many))
 
@@ -87,14 +85,14 @@ class _Coarsener:
     def __init__(self, shaped: TypedGraph, program: CutProgram) -> None:
         self.shaped, self.made = shaped, program
         self.tensors: Tensors = tensors_of(shaped, program)
-        self.readers = readers(shaped)
-        self._read_by = defaultdict[int, list[tuple[tuple[int, int], int]]](list)
+        self.inputs = defaultdict[int, list[tuple[tuple[int, int], int]]](list)
+        """Op -> (tensor, input)."""
         self.given: dict[tuple[int, int], int] = {}
         """(op, input) -> variable of the tensor."""
-        for (p, k), result in self.readers.items():
-            self.given.update(dict.fromkeys(result, program.tensor[p][k]))
-            for i, at in result:
-                self._read_by[i].append(((p, k), at))
+        for (p, k), read_by in readers(shaped).items():
+            self.given.update(dict.fromkeys(read_by, program.tensor[p][k]))
+            for i, at in read_by:
+                self.inputs[i].append(((p, k), at))
         self.taken: dict[int, set[int]] = defaultdict(set)
         """Op -> ties that it takes."""
         for op, v in zip(shaped.use_op.tolist(), shaped.use_variable.tolist(), strict=True):
@@ -106,108 +104,85 @@ class _Coarsener:
         self.one = _DisjointSets(self.tensors.count)
 
     def _elementwise(self, op: int) -> bool:
-        """Return True if an op's output lies as the op is cut; not of those that take variables."""
+        """Return True if an op's output lies as the op is cut; not for ops that take variables."""
         ways, signature = self.made.ways[op], self.shaped.signature(op)
         if op in self.taken or self.shaped.once[op] or signature.type not in CLASSES["elementwise"]:
             return False
         return len(signature.outputs) == 1 and len({way.gives[0] for way in ways}) == len(ways)
 
     def _same(self, one: int, other: int) -> None:
-        """One label for both, where they have the same ones."""
+        """Give both one label, if they have the same ones."""
         if one >= 0 and other >= 0 and set(self.keys[one]) == set(self.keys[other]):
             self.one.join((one, other))
 
     def coarse(self, settings: CoarseGraphOptions) -> CoarseLabelling:
-        if settings.coalescing:
-            self._coalesce()
+        for at, op in self.tensors.ops.items() if settings.coalescing else ():
+            if not self._elementwise(op):
+                continue
+            self._same(at, self.made.tensor[op][0])
+            for (maker, _), number in self.inputs[op]:
+                alike = all(way.needs[number] == way.gives[0] for way in self.made.ways[op])
+                if self._elementwise(maker) and alike:
+                    self._same(at, self.given[op, number])
         if settings.steps:
-            self._steps()
+            self._join_steps()
         of = self.one.numbers()
-        labels = self._labels(of)
-        problem, edge = self._contracted(of, labels)
+        labels, problem, edge = self._contracted(of)
         together = _DisjointSets(int(of.max(initial=-1)) + 1)
         for op, ties in self.taken.items():
             together.join(int(of[v]) for v in (*ties, self.made.op[op]))
         if settings.grouping:
             self._group(of, together)
         group = self._in_order(of, together.numbers())
-        p, seen, result = self.made.problem, set(), []
+        p, seen, lengths = self.made.problem, set(), []
         for e in edge:
             a, b = int(p.a[e]), int(p.b[e])
             tensor = a if a in self.tensors.layouts else b
             key = (tensor, int(of[a]), int(of[b]))
-            result.append(0 if key in seen else int(self.tensors.size[tensor]))
+            lengths.append(0 if key in seen else int(self.tensors.size[tensor]))
             seen.add(key)
-        lengths = np.array(result, dtype=np.int64)
-        return CoarseLabelling(problem, of, labels, group, lengths)
+        return CoarseLabelling(problem, of, labels, group, np.array(lengths, dtype=np.int64))
 
-    def _coalesce(self) -> None:
-        for at, op in self.tensors.ops.items():
-            if not self._elementwise(op):
-                continue
-            self._same(at, self.made.tensor[op][0])
-            ways = self.made.ways[op]
-            for (p, _), result in self._inputs(op):
-                if self._elementwise(p) and all(way.needs[result] == way.gives[0] for way in ways):
-                    self._same(at, self.given[op, result])
-
-    def _inputs(self, op: int) -> list[tuple[tuple[int, int], int]]:
-        return self._read_by.get(op, [])
-
-    def _steps(self) -> None:
-        """Ops of one name but for the number of a time step, and what they make."""
-        alike: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for scope, at in self._step_scopes():
-            for op in at:
-                name = scope + self.shaped.names[op][len(scope) :].lstrip("0123456789")
-                alike[name, int(self.shaped.signature_of[op])].append(op)
-        for ops in alike.values():
-            for op in ops[1:]:
-                self._same(self.made.op[ops[0]], self.made.op[op])
-                for one, other in zip(self.made.tensor[ops[0]], self.made.tensor[op], strict=True):
-                    self._same(one, other)
-
-    def _step_scopes(self) -> list[tuple[str, list[int]]]:
-        """Beginnings of names up to a time step's number, and the ops of all the steps."""
-        ties = self._roots()
+    def _join_steps(self) -> None:
+        """Join ops of one name but for the number of a time step, and what they make."""
+        # [n] the tie of the variable whose value an op hands on; -1 for others.
+        ties = [-1] * self.shaped.ops
+        for op in range(self.shaped.ops):
+            signature = self.shaped.signature(op)
+            if op in self.taken and signature.outputs:
+                ties[op] = min(self.taken[op])
+            elif signature.type in CLASSES["elementwise"] and len(self.inputs[op]) == 1:
+                ties[op] = ties[self.inputs[op][0][0][0]]
         scopes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for op, name in enumerate(self.shaped.names):
             parts = name.split("/")
             for k, part in enumerate(parts[:-1]):
-                result = _NUMBERED.fullmatch(part)
-                if result:
-                    scopes["/".join([*parts[:k], result[1]])][part].append(op)
-        return [
-            (scope, [op for ops in steps.values() for op in ops])
-            for scope, steps in scopes.items()
-            if len(steps) > 1
-            and _share(({ties[t[0]] for op in ops for t, _ in self._inputs(op)} - {-1}) for ops in steps.values())
-        ]
+                numbered = _NUMBERED.fullmatch(part)
+                if numbered:
+                    scopes["/".join([*parts[:k], numbered[1]])][part].append(op)
+        alike: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for scope, steps in scopes.items():
+            # Scopes are time steps if those that read variables have one in common.
+            read = [{ties[t[0]] for op in ops for t, _ in self.inputs[op]} - {-1} for ops in steps.values()]
+            read = [each for each in read if each]
+            if len(steps) > 1 and len(read) > 1 and set.intersection(*read):
+                for op in (op for ops in steps.values() for op in ops):
+                    name = scope + self.shaped.names[op][len(scope) :].lstrip("0123456789")
+                    alike[name, int(self.shaped.signature_of[op])].append(op)
+        for first, *others in alike.values():
+            for op in others:
+                self._same(self.made.op[first], self.made.op[op])
+                for one, other in zip(self.made.tensor[first], self.made.tensor[op], strict=True):
+                    self._same(one, other)
 
-    def _roots(self) -> list[int]:
-        """[n] the tie of the variable whose value an op hands on; -1 for others."""
-        result = [-1] * self.shaped.ops
-        for op in range(self.shaped.ops):
-            signature = self.shaped.signature(op)
-            if op in self.taken and signature.outputs:
-                result[op] = min(self.taken[op])
-            elif signature.type in CLASSES["elementwise"] and len(self._inputs(op)) == 1:
-                result[op] = result[self._inputs(op)[0][0][0]]
-        return result
-
-    def _labels(self, of: Ints) -> list[list[int]]:
-        """[count] each variable's label for each label of its class: those of its first member."""
+    def _contracted(self, of: Ints) -> tuple[list[list[int]], Labelling, list[int]]:
+        """[count] each variable's label for each of its class, the classes' problem, and its edges in the whole one."""
         first: dict[int, tuple[Hashable, ...]] = {}
-        result = []
+        labels = []
         for v, c in enumerate(of.tolist()):
-            keys = first.setdefault(c, self.keys[v])
             place = {key: k for k, key in enumerate(self.keys[v])}
-            result.append([place[key] for key in keys])
-        return result
-
-    def _contracted(self, of: Ints, labels: list[list[int]]) -> tuple[Labelling, list[int]]:
-        """The problem of the classes, and of each of its edges the edge that it was."""
-        p, made, edges = self.made.problem, Builder(), list[int]()
+            labels.append([place[key] for key in first.setdefault(c, self.keys[v])])
+        p, builder, edges = self.made.problem, Builder(), list[int]()
         unary = [np.zeros(0, dtype=np.int64)] * (int(of.max(initial=-1)) + 1)
         for v, c in enumerate(of.tolist()):
             own = p.unary[p.first[v] : p.first[v + 1]][labels[v]]
@@ -224,47 +199,41 @@ class _Coarsener:
             else:
                 kept.append((e, int(of[a]), int(of[b]), known[key]))
         for costs in unary:
-            made.variable(costs.tolist())
+            builder.variable(costs.tolist())
         for e, a, b, table in kept:
-            made.edge(a, b, table.tolist())
+            builder.edge(a, b, table.tolist())
             if table.any():
                 edges.append(e)
-        return made.build(), edges
+        return labels, builder.build(), edges
 
     def _group(self, of: Ints, together: _DisjointSets) -> None:
-        """Forward ops with their backward ops, tensors with their gradients and what sums these."""
-        at, tensor = self.made.op, self.made.tensor
+        """Group forward ops with their backward ops, tensors with their gradients and what sums these."""
+        at, tensor, signature = self.made.op, self.made.tensor, self.shaped.signature
         backward: dict[int, list[int]] = defaultdict(list)
-        for op, of_op in forward_ops(self.shaped.names).items():
-            backward[of_op].append(op)
+        for op, forward in forward_ops(self.shaped.names).items():
+            backward[forward].append(op)
 
-        def joined(*result: int) -> None:
-            together.join(int(of[v]) for v in result if v >= 0)
+        def join(*variables: int) -> None:
+            together.join(int(of[v]) for v in variables if v >= 0)
 
-        summed: dict[int, int] = {}
+        gradients: set[int] = set()
         for op, ops in backward.items():
-            joined(at[op], *(at[b] for b in ops))
-            for one, other in self._gradients(op, ops):
-                joined(one, other)
-                summed[other] = one
+            join(at[op], *(at[b] for b in ops))
+            # A gradient is the first output of the backward ops that has the shape of an input.
+            left = list(self.inputs[op])
+            for b in ops:
+                for output, made in enumerate(signature(b).outputs):
+                    gradient = tensor[b][output]
+                    fits = [t for t in left if signature(t[0][0]).outputs[t[0][1]] == made] if gradient >= 0 else []
+                    if fits and self.given[op, fits[0][1]] >= 0:
+                        left.remove(fits[0])
+                        join(self.given[op, fits[0][1]], gradient)
+                        gradients.add(gradient)
         for op in range(self.shaped.ops):
-            if self.shaped.signature(op).type == "AddN" and tensor[op][0] >= 0:
-                given = [self.given[op, k] for _, k in self._inputs(op) if self.given[op, k] in summed]
-                if given:
-                    joined(at[op], tensor[op][0], *given)
-
-    def _gradients(self, op: int, backward: list[int]) -> list[tuple[int, int]]:
-        """(tensor, its gradient): an input of an op, and the first output of its backward ops of that shape."""
-        open_, result = list(self._inputs(op)), []
-        for b in backward:
-            for output, (shape, dtype) in enumerate(self.shaped.signature(b).outputs):
-                if self.made.tensor[b][output] < 0:
-                    continue
-                fits = [t for t in open_ if self.shaped.signature(t[0][0]).outputs[t[0][1]] == (shape, dtype)]
-                if fits and self.given[op, fits[0][1]] >= 0:
-                    open_.remove(fits[0])
-                    result.append((self.given[op, fits[0][1]], self.made.tensor[b][output]))
-        return result
+            if signature(op).type == "AddN" and tensor[op][0] >= 0:
+                summed = [self.given[op, k] for _, k in self.inputs[op] if self.given[op, k] in gradients]
+                if summed:
+                    join(at[op], tensor[op][0], *summed)
 
     def _in_order(self, of: Ints, group: Ints) -> Ints:
         """[classes] groups numbered by their first op, tensors after the op that makes them."""
@@ -285,14 +254,8 @@ def _sum(one: Ints, other: Ints) -> Ints:
     return np.where((one == FORBIDDEN) | (other == FORBIDDEN), FORBIDDEN, one + other)
 
 
-def _share(sets: Iterable[set[int]]) -> bool:
-    """Return True if those that have any have one in common."""
-    result = [each for each in sets if each]
-    return len(result) > 1 and bool(set.intersection(*result))
-
-
 def forward_ops(names: tuple[str, ...]) -> dict[int, int]:
-    """Backward op -> the forward op whose gradient it is part of: gradients/X_grad/Y and gradient_tape/X/Y of X."""
+    """Map backward ops to the op whose gradient they are part of: gradients/X_grad/Y and gradient_tape/X/Y to X."""
     number = {name: op for op, name in enumerate(names)}
     result = {}
     for op, name in enumerate(names):

@@ -1,45 +1,164 @@
-"""The methods by name: a row each."""
+"""The cut methods by name: exact, joint, Tofu's own and the rules that Tofu is compared with."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
 import numpy as np
 
+from pesto.core.errors import UsageError
+from pesto.split.division import Division
 from pesto.split.geometry import Shape
 from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarsen_labelling
-from pesto.split.methods.cut import CutChoice, CutTask, by_solver, complete_labels, solve_labelling
-from pesto.split.methods.joint import joint
-from pesto.split.methods.memory_limited_cut import cut_within_memory
+from pesto.split.methods.cut import (
+    CutChoice,
+    CutTask,
+    by_solver,
+    complete_labels,
+    cut_within_memory,
+    solve_labelling,
+    tensors_of,
+)
 from pesto.split.methods.parallelism_rules import data_parallel, megatron
-from pesto.split.methods.tensors import Tensors, tensors_of
-from pesto.split.program import Rules
-from solvers.arrays import Ints
+from pesto.split.program import CutProgram, Rules
+from solvers import Limit, Status
+from solvers.arrays import Bools, Ints
 from solvers.labels.critical import by_paths
 from solvers.labels.factor_graph import NEVER, FactorGraph, costs_beside, incidence, net_of
-from solvers.labels.labelling import Labelling
+from solvers.labels.label_methods import LabelResult
+from solvers.labels.labelling import Labelling, judge, narrowed, pinned
+from solvers.labels.messages import pass_messages
 
-# The rules that Tofu is compared with (section 6.3): rows, at random or greedily, and the largest tensor first.
+MOST_LABELS = 4096
+"""Maximum number of products of choices of one op, in a problem of all cuts."""
 
-_SEED = 0
+
+def joint(cut: CutTask) -> CutChoice:
+    """Choose all cuts in one problem: better than cut after cut, with a bound of all of them.
+
+    The labels are products of the cuts' labels. The linear program of a thousand ops is too large, so the bound is that
+    of messages (`solvers.labels.messages`), and so is one start. The other is the cuts made one after the other. From
+    each, one cut after the other is chosen anew, exactly and over the whole graph, with all other cuts as they are,
+    until none sends less. The value is never more than that of the cuts one after the other.
+
+    In a deterministic cut no clock ends anything: messages pass until the bound stands still, and each exact choice has
+    a share of the seconds as work. Raise UsageError if an op has too many products of choices.
+    """
+    if len(cut.more) == 1:
+        return by_solver(cut, "exact")
+    began = time.monotonic()
+    one_by_one = _one_by_one(cut)
+    program = cut.program()
+    labels = int(program.problem.labels.max(initial=0))
+    if labels > MOST_LABELS:
+        raise UsageError.build(
+            f"an op has {labels} ways for all cuts, more than {MOST_LABELS}",
+            remedy="give fewer cuts, or the exact method",
+        )
+    cuts_s = time.monotonic() - began
+    passed = pass_messages(program.problem, math.inf if cut.deterministic else (cut.seconds - cuts_s) / 2)
+    ends = math.inf if cut.deterministic else began + cut.seconds
+    starts = [passed.labels] if one_by_one is None else [_joint_labels(cut, program, one_by_one, ends), passed.labels]
+    passed_s = time.monotonic() - began - cuts_s
+    tried = [_improved(cut, program, start, ends) for start in starts if start is not None]
+    best = min(tried, key=lambda labels: judge(program.problem, labels), default=None)
+    took = (("cuts", cuts_s), ("messages", passed_s), ("improvement", time.monotonic() - began - cuts_s - passed_s))
+    if best is None:
+        nothing = LabelResult(
+            status=Status.UNKNOWN, method="joint", labels=None, value=None, bound=0, limit=Limit.TIME, seconds=took
+        )
+        return CutChoice(program, nothing)
+    value = judge(program.problem, best)
+    status = Status.OPTIMAL if passed.bound >= value else Status.FEASIBLE
+    answer = LabelResult(
+        status=status, method="joint", labels=best, value=value, bound=min(passed.bound, value),
+        limit=Limit.NONE if status is Status.OPTIMAL else Limit.OTHER, seconds=took,
+    )  # fmt: skip
+    return CutChoice(program, answer)
+
+
+def _one_by_one(cut: CutTask) -> Division | None:
+    """The division by cuts made one after the other, in a third of the time; None if one finds nothing."""
+    made = cut.made
+    for k in cut.more:
+        seconds = cut.seconds / 3 / len(cut.more)
+        program, answer = by_solver(replace(cut, made=made, more=(k,), seconds=seconds), "exact")
+        if answer.labels is None:
+            return None
+        made = program.division(answer.labels.tolist())
+    return made
+
+
+def _joint_labels(cut: CutTask, program: CutProgram, division: Division, ends: float) -> Ints | None:
+    """The labels of a division by cuts that were made one after the other; None if the products do not have them."""
+    labels = np.full(tensors_of(cut.shaped, program).count, -1, dtype=np.int64)
+    rows: list[tuple[int, Sequence[object], object]] = list(zip(program.op, program.ways, division.ways, strict=True))
+    rows += zip(program.tie, program.tied, division.variables, strict=True)
+    for ats, options, mine in zip(program.tensor, program.layouts, division.kept, strict=True):
+        rows += zip(ats, options, mine, strict=True)
+    for at, choices, own in rows:
+        if at >= 0 and own not in choices:
+            return None
+        if at >= 0:
+            labels[at] = choices.index(own)
+    rest = pinned(program.problem, labels)
+    result = _exactly(cut, rest.problem, ends)
+    return None if result.labels is None else np.asarray(rest.widened(result.labels))
+
+
+def _improved(cut: CutTask, program: CutProgram, labels: Ints, ends: float) -> Ints:
+    """Choose one cut after the other anew, all others as they are, until a round brings nothing, or time is over."""
+    before, problem, cuts = len(program.factors) - len(cut.more), program.problem, dict[int, list[tuple[object, ...]]]()
+    for at, ways in zip(program.op, program.ways, strict=True):
+        if at >= 0:
+            cuts[at] = [way.names for way in ways]
+    cuts |= {at: list(tied) for at, tied in zip(program.tie, program.tied, strict=True)}
+    for ats, options in zip(program.tensor, program.layouts, strict=True):
+        cuts |= {at: list(layouts) for at, layouts in zip(ats, options, strict=True) if at >= 0}
+
+    def agreeing(place: int) -> Bools:
+        """[labels] those that agree in all cuts but that one; of what is fetched, all."""
+        keep = np.ones(len(problem.unary), dtype=np.bool_)
+        for v, choices in cuts.items():
+            mine = choices[labels[v]]
+            for k, other in enumerate(choices):
+                same = other[:place] == mine[:place] and other[place + 1 :] == mine[place + 1 :]
+                keep[problem.first[v] + k] = same
+        return keep
+
+    value, still, at = judge(problem, labels), 0, 0
+    while still < len(cut.more) and time.monotonic() < ends:
+        rest = narrowed(problem, agreeing(before + at))
+        result = _exactly(cut, rest.problem, ends)
+        at, still = (at + 1) % len(cut.more), still + 1
+        if result.labels is not None and result.value is not None and result.value < value:
+            labels, value, still = np.asarray(rest.widened(result.labels)), result.value, 1
+    return labels
+
+
+def _exactly(cut: CutTask, problem: Labelling, ends: float) -> LabelResult:
+    """Solve one problem of several: in what is left of the time, or with a third of the work for each cut."""
+    seconds = cut.seconds / 3 / len(cut.more) if cut.deterministic else ends - time.monotonic()
+    return solve_labelling(problem, "exact", seconds, deterministic=cut.deterministic)
 
 
 def rows(cut: CutTask) -> CutChoice:
-    """AllRow-Greedy: every tensor along its first dimension, every op as sends least beside that."""
+    """Choose AllRow-Greedy: every tensor along its first dimension, every op as sends least beside that."""
     return _by_rows(cut, "rows")
 
 
 def rows_random(cut: CutTask) -> CutChoice:
-    """AllRow-Rand: every tensor along its first dimension, every op in a way drawn by lot; the same lots each time."""
+    """Choose AllRow-Rand: every tensor along its first dimension, every op by lot, with the same lots each time."""
     return _by_rows(cut, "rows-random")
 
 
 def _by_rows(cut: CutTask, method: str) -> CutChoice:
     made = cut.program(each=True)
     tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
-    draw = np.random.default_rng(_SEED)
+    draw = np.random.default_rng(0)
     for v, layouts in tensors.layouts.items():
         costs.labels[v] = next((k for k, result in enumerate(layouts) if result[-1] == 0), 0)
     for v in tensors.ops:
@@ -52,34 +171,29 @@ def _by_rows(cut: CutTask, method: str) -> CutChoice:
 
 
 def spartan(cut: CutTask) -> CutChoice:
-    """The largest tensor first, and with it the ops that make and read it (Spartan, USENIX ATC 2015).
+    """Choose for the largest tensor first, and with it the ops that make and read it (Spartan, USENIX ATC 2015).
 
     A tensor's layout is that for which its ops, each as well as it can, send least beside what was chosen before.
     """
     made = cut.program(each=True)
     tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
     for v in sorted(tensors.layouts, key=lambda v: (-tensors.size[v], v)):
-        if not _largest_next(tensors, costs, v):
+        total = costs.of(v)
+        around = sorted({other for other in costs.around(v) if costs.labels[other] < 0})
+        for label in range(len(total)):
+            costs.labels[v] = label
+            for other in around:
+                total[label] = min(NEVER, total[label] + costs.of(other).min())
+        costs.labels[v] = total.argmin()
+        for other in around:
+            if not any(costs.labels[t] < 0 and tensors.size[t] for t in costs.held.get(other, ())):
+                costs.labels[other] = costs.of(other).argmin()
+        if total.min() >= NEVER:
             return complete_labels(cut, None, "spartan")
     for v in tensors.ops:
         if costs.labels[v] < 0:
             costs.labels[v] = costs.of(v).argmin()
     return complete_labels(cut, costs.labels[: tensors.count], "spartan")
-
-
-def _largest_next(tensors: Tensors, costs: "_Costs", v: int) -> bool:
-    """Choose the layout of a tensor, then its ops; whether there is any."""
-    total = costs.of(v)
-    around = sorted({other for other in costs.around(v) if costs.labels[other] < 0})
-    for label in range(len(total)):
-        costs.labels[v] = label
-        for other in around:
-            total[label] = min(NEVER, total[label] + costs.of(other).min())
-    costs.labels[v] = total.argmin()
-    for other in around:
-        if not any(costs.labels[t] < 0 and tensors.size[t] for t in costs.held.get(other, ())):
-            costs.labels[other] = costs.of(other).argmin()
-    return bool(total.min() < NEVER)
 
 
 class _Costs:
@@ -90,17 +204,17 @@ class _Costs:
         self.labels: Ints = np.full(len(net.first) - 1, -1, dtype=np.int64)
         self._offset, self._edge = incidence(net)
         self.held: dict[int, set[int]] = {}
-        """Op -> the variables of the step that it takes: those that forbid ways of it."""
+        """Op -> the variables of the step that it takes: those that forbid some of its strategies."""
         for e in range(len(net.a)):
             if (net.table[net.begin[e] : net.begin[e + 1]] >= NEVER).any():
                 self.held.setdefault(int(net.a[e]), set()).add(int(net.b[e]))
 
     def of(self, v: int) -> Ints:
-        """Costs of all labels of a variable."""
+        """Return the costs of all labels of a variable."""
         return costs_beside(self.net, self.labels, v, self._edges(v))
 
     def around(self, v: int) -> Ints:
-        """Its neighbours."""
+        """Return the neighbours of a variable."""
         edges = self._edges(v)
         return self.net.a[edges] + self.net.b[edges] - v
 
@@ -108,16 +222,15 @@ class _Costs:
         return self._edge[self._offset[v] : self._offset[v + 1]]
 
 
-# Tofu's own search (section 4): CriticalDP on the coarse graph, cut after cut.
-
 _PAPER = CoarseGraphOptions()
 
 
 def tofu(cut: CutTask, *, settings: CoarseGraphOptions = _PAPER, paths: bool = True, name: str = "tofu") -> CutChoice:
-    """Groups path by path, the longest first; or in the order of the step.
+    """Choose by Tofu's own search (section 4): CriticalDP on the coarse graph.
 
-    As in the paper every reader is charged its own fetch, and variables are cut. What the time does not suffice for
-    is chosen greedily; in a deterministic cut each group has an equal share of it, as work.
+    Groups are labelled path by path, the longest first, or without `paths` in the order of the step. As in the paper
+    every reader is charged its own fetch, and variables are cut. What the time does not suffice for is chosen greedily;
+    in a deterministic cut each group has an equal share of it, as work.
     """
     ends = time.monotonic() + 0.8 * cut.seconds
     made = cut.program(each=True)
@@ -135,10 +248,10 @@ def tofu(cut: CutTask, *, settings: CoarseGraphOptions = _PAPER, paths: bool = T
 
 @dataclass(frozen=True, slots=True)
 class CutMethod:
-    """How cuts are chosen."""
+    """A named way to choose cuts."""
 
     what: str
-    """For people, after its name."""
+    """Description for people, after its name."""
     choose: Callable[[CutTask], CutChoice]
     together: bool = False
     """True if it makes all cuts at once."""
@@ -152,7 +265,7 @@ class CutMethod:
     """True if it weighs messages and ops beside bytes, where the rules have prices."""
 
     def cuts(self, factors: Shape) -> list[Shape]:
-        """The factors of each of its problems."""
+        """Return the factors of each of its problems."""
         if self.flat:
             return [(prod(factors),)]
         return [factors] if self.together else [(k,) for k in factors]
@@ -166,13 +279,14 @@ def _without(what: str, settings: CoarseGraphOptions, name: str) -> CutMethod:
     return CutMethod(f"Tofu, {what}", partial(tofu, settings=settings, name=name))
 
 
-def _exact(cut: CutTask) -> CutChoice:
+def exact(cut: CutTask) -> CutChoice:
+    """Choose the cut proven to send least, under the rules' limit of memory if there is one."""
     memory_bytes = cut.rules.memory_bytes
     return by_solver(cut, "exact") if memory_bytes is None else cut_within_memory(cut, memory_bytes)
 
 
 METHODS = {
-    "exact": CutMethod("each cut proven to send least", _exact, limited=True, priced=True),
+    "exact": CutMethod("each cut proven to send least", exact, limited=True, priced=True),
     "joint": CutMethod("all cuts at once, after the exact ones", joint, together=True, priced=True),
     "greedy": CutMethod("op by op in the order of the step", partial(by_solver, method="greedy"), priced=True),
     "tofu": CutMethod("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),

@@ -1,33 +1,30 @@
 """Parallelism by hand-written rules: data parallelism, and Megatron-LM's column and row cuts (arXiv:1909.08053)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
 
 from pesto.core.errors import NothingFoundError
 from pesto.split.division import readers
-from pesto.split.geometry import Shape
-from pesto.split.layouts import ONE, PARTIAL, WHOLE
-from pesto.split.methods.cut import CutChoice, CutTask, complete_labels
-from pesto.split.methods.tensors import tensors_of
+from pesto.split.geometry import ONE, PARTIAL, WHOLE
+from pesto.split.methods.cut import CutChoice, CutTask, complete_labels, tensors_of
 from pesto.split.op_strategy import OpStrategy, admissible_strategies, uncut_strategy
-from pesto.split.ops.op_types import CLASSES
-from pesto.split.ops.replicated_ops import FED
+from pesto.split.ops.op_types import CLASSES, FED
 from pesto.split.program import CutProgram
-from pesto.split.signature import Signature
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.typed_graph import Signature, TypedGraph
 from solvers.arrays import Ints
-
-# Propagation of layouts: strategies of ops, and layouts of their outputs, that follow from the tensors cut so far.
 
 Port = tuple[int, int]
 """An op and one of its outputs."""
 
 
 class Spreading:
-    """One cut of a program whose variables and ops may be whole; an op's way is open where nothing cut reaches it."""
+    """One cut spread from tensor to tensor: strategies and layouts of outputs follow from the tensors cut so far.
+
+    Variables and ops may be whole; an op's strategy is open if nothing cut reaches it.
+    """
 
     def __init__(self, shaped: TypedGraph, program: CutProgram, variables: Mapping[int, int], *, rows: bool) -> None:
         self.shaped, self.made = shaped, program
@@ -118,15 +115,22 @@ def _label(layouts: tuple[tuple[int, ...], ...], wanted: int) -> int:
 
 
 def data_parallel(cut: CutTask) -> CutChoice:
-    """Every op along its batch, variables whole, gradients summed.
+    """Divide every op along its batch, with variables whole and gradients summed.
 
-    Fed tensors without the batch (`_batch`) stay whole. A tensor cannot be kept as partial sums, so a variable's
-    gradients of several time steps are summed one by one. NothingFoundError where no batch divides.
+    Fed tensors without the batch stay whole. A tensor cannot be kept as partial sums, so a variable's gradients of
+    several time steps are summed one by one. Raise NothingFoundError if no batch divides.
     """
     shaped, made = cut.shaped, cut.program()
     fed = [op for op in range(shaped.ops) if shaped.signature(op).type in FED and shaped.signature(op).outputs[0][0]]
     shapes = {op: shaped.signature(op).outputs[0][0] or () for op in fed}
-    batch = _batch(shaped, list(shapes.values()))
+    # The batch is an extent that most fed tensors have: of several the one with which most begin, or else the largest,
+    # but not that of the time steps, which are taken one by one.
+    having = Counter(extent for shape in shapes.values() for extent in set(shape) if extent)
+    first, most = Counter(shape[0] for shape in shapes.values()), max(having.values(), default=0)
+    shared = [extent for extent, many in having.items() if many == most]
+    steps = {_time_steps(signature) for signature in shaped.signatures}
+    batches = [extent for extent in shared if extent not in steps] or shared
+    batch = max(batches, key=lambda extent: (first[extent], extent), default=0)
     if not batch or batch % prod(made.factors):
         raise NothingFoundError.build(
             f"no batch that is fed divides by {prod(made.factors)}", where=shaped.source, remedy="give fewer workers"
@@ -139,34 +143,19 @@ def data_parallel(cut: CutTask) -> CutChoice:
     return complete_labels(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
 
 
-def _batch(shaped: TypedGraph, shapes: Sequence[Shape]) -> int:
-    """Return the extent of the batch of fed tensors of such shapes, 0 where nothing is fed.
-
-    It is an extent that most of them have: of several the one with which most begin, or else the largest, but not that
-    of the time steps, which are taken one by one.
-    """
-    having = Counter(extent for shape in shapes for extent in set(shape) if extent)
-    first, most = Counter(shape[0] for shape in shapes), max(having.values(), default=0)
-    shared = [extent for extent, many in having.items() if many == most]
-    steps = {extent for signature in shaped.signatures for extent in _steps(signature)}
-    batches = [extent for extent in shared if extent not in steps] or shared
-    return max(batches, key=lambda extent: (first[extent], extent), default=0)
-
-
-def _steps(signature: Signature) -> Iterator[int]:
-    """Yield the number of pieces that a tensor is taken apart into, or put together of, where they are no scalars."""
+def _time_steps(signature: Signature) -> int:
+    """Number of pieces that a tensor is taken apart into, or put together of; 0 for other ops, and for scalars."""
     tensors = [operand.shape for operand in signature.inputs] + [shape for shape, _ in signature.outputs]
     if signature.type in ("Pack", "Unpack") and all(tensors):
-        yield len(signature.inputs if signature.type == "Pack" else signature.outputs)
-    elif signature.type == "TensorListFromTensor" and tensors[0]:
-        yield tensors[0][0]
+        return len(signature.inputs if signature.type == "Pack" else signature.outputs)
+    return tensors[0][0] if signature.type == "TensorListFromTensor" and tensors[0] else 0
 
 
 def megatron(cut: CutTask) -> CutChoice:
-    """Weights of pairs of matmuls cut, the first by columns, the second by rows, and what lies between cut with them.
+    """Cut the weights of pairs of matmuls, the first by columns, the second by rows, and what lies between with them.
 
     All other variables are whole, and so is what is between pairs; the backward pass follows as sends least. A pair
-    is found by structure: what is between hands the cut on. NothingFoundError where there is none.
+    is found by structure: what is between hands the cut on. Raise NothingFoundError if there is none.
     """
     made, firsts = cut.program(), None
     while True:
@@ -241,7 +230,8 @@ class _MatmulPairs:
             if along < 0 or not free or not self.spread.fits(op, way):
                 continue
             second = bool(came) and way.gives[0][-1] == PARTIAL
-            first = not came and way.gives[0][-1] >= 0 and _whole_beside(way, weight[1])
+            whole = all(needs[-1] == WHOLE for at, needs in enumerate(way.needs) if at != weight[1])
+            first = not came and way.gives[0][-1] >= 0 and whole
             if second or (first and (self.allowed is None or op in self.allowed)):
                 self.variables[tie] = along
                 self.spread.take(op, number)
@@ -255,14 +245,10 @@ class _MatmulPairs:
         return False
 
 
-def _whole_beside(way: OpStrategy, weight: int) -> bool:
-    return all(needs[-1] == WHOLE for at, needs in enumerate(way.needs) if at != weight)
-
-
 def forward(shaped: TypedGraph) -> list[int]:
-    """Ops that lead to what is neither an update nor only read by updates: the loss and what it is made of.
+    """Return the ops that lead to the loss: to what is neither an update nor only read by updates.
 
-    All ops where the step gives nothing but updates.
+    All ops are returned if the step gives nothing but updates.
     """
     read, takes = set(shaped.src.tolist()), set(shaped.use_op.tolist())
     result = {

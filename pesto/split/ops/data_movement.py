@@ -1,9 +1,15 @@
-"""Elements moved along some dimensions: put together, taken apart, padded, summed up to; others can be cut."""
+"""Descriptions of ops that move elements: joined, taken apart, padded, repeated, reshaped, gathered by numbers.
+
+Elements move along some dimensions; the others can be cut. Of a reshape dimensions that stay, and the first of those
+that merge or part, can be cut.
+"""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import prod
+from typing import NamedTuple
 
-from pesto.split.signature import Number
-from pesto.split.tdl import Description, Index, InputTensor, Lambda, NotDescribedError, OpOperands, Value, opaque
+from pesto.split.tdl import Description, Index, InputTensor, Lambda, NotDescribedError, OpOperands, Sum, Value, opaque
 
 ALL = slice(None)
 
@@ -12,8 +18,8 @@ def _names(rank: int) -> tuple[str, ...]:
     return tuple(f"i{d}" for d in range(rank))
 
 
-def _but(moved: Sequence[int], tensors: Sequence[InputTensor], rank: int) -> Lambda:
-    """Inputs of the output's rank, read in their place but whole along what is moved."""
+def _moved_along(moved: Sequence[int], tensors: Sequence[InputTensor], rank: int) -> Lambda:
+    """Inputs of the output's rank, read in their place but whole along the dimensions that elements move along."""
 
     def element(*i: Index) -> Value:
         read = [t[tuple(ALL if d in moved else i[d] for d in range(rank))] for t in tensors]
@@ -27,31 +33,26 @@ def _constant(op: OpOperands, number: int) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, tuple) else (value,)  # type: ignore[arg-type,return-value]
 
 
-def _pairs(op: OpOperands, number: int) -> list[tuple[Number, ...]]:
-    value = op.value(number)
-    return [each if isinstance(each, tuple) else (each,) for each in (value if isinstance(value, tuple) else ())]
-
-
 def concat(op: OpOperands) -> list[Lambda]:
-    """ConcatV2: the axis comes last."""
+    """Describe ConcatV2, whose axis comes last."""
     rank = len(op.out())
-    return [_but([_constant(op, op.inputs - 1)[0] % rank], [op[n] for n in range(op.inputs - 1)], rank)]
+    return [_moved_along([_constant(op, op.inputs - 1)[0] % rank], [op[n] for n in range(op.inputs - 1)], rank)]
 
 
 def split(op: OpOperands) -> list[Lambda]:
-    """Split: the axis comes first."""
+    """Describe Split, whose axis comes first."""
     rank = op[1].rank
-    return [_but([_constant(op, 0)[0] % rank], [op[1]], rank) for _ in op.signature.outputs]
+    return [_moved_along([_constant(op, 0)[0] % rank], [op[1]], rank) for _ in op.signature.outputs]
 
 
 def split_sizes(op: OpOperands) -> list[Lambda]:
-    """SplitV: the axis comes last."""
+    """Describe SplitV, whose axis comes last."""
     rank = op[0].rank
-    return [_but([_constant(op, 2)[0] % rank], [op[0]], rank) for _ in op.signature.outputs]
+    return [_moved_along([_constant(op, 2)[0] % rank], [op[0]], rank) for _ in op.signature.outputs]
 
 
 def pack(op: OpOperands) -> list[Lambda]:
-    """Pack: a new dimension, in which the inputs lie."""
+    """Describe Pack, which joins its inputs along a new dimension."""
     rank = len(op.out())
     axis = op.number("axis", 0) % rank
 
@@ -63,42 +64,40 @@ def pack(op: OpOperands) -> list[Lambda]:
 
 
 def unpack(op: OpOperands) -> list[Lambda]:
-    """Unpack: a dimension less."""
+    """Describe Unpack, which takes a tensor apart along a dimension."""
     tensor = op[0]
     axis = op.number("axis", 0) % tensor.rank
-
-    def element(*i: Index) -> Value:
-        return tensor[(*i[:axis], ALL, *i[axis:])]
-
-    return [Lambda(_names(tensor.rank - 1), element) for _ in op.signature.outputs]
+    return [
+        Lambda(_names(tensor.rank - 1), lambda *i: tensor[(*i[:axis], ALL, *i[axis:])]) for _ in op.signature.outputs
+    ]
 
 
 def cut_out(op: OpOperands) -> list[Lambda]:
-    """Slice: what is taken whole can be cut; with a halo what is not, too."""
+    """Describe Slice: a dimension that is taken whole can be cut; with a halo any other, too."""
     if op.halo and op.operand(1).value is not None:
         begin, tensor = _constant(op, 1), op[0]
         return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(at + n for at, n in zip(i, begin, strict=True))])]
-    # The dimensions along which an output is no shorter or longer than its input.
-    where_same = [d for d, (a, b) in enumerate(zip(op[0].shape, op.out(), strict=True)) if a != b]
-    return [_but(where_same, [op[0]], op[0].rank)]
+    shortened = [d for d, (a, b) in enumerate(zip(op[0].shape, op.out(), strict=True)) if a != b]
+    return [_moved_along(shortened, [op[0]], op[0].rank)]
 
 
 def pad(op: OpOperands) -> list[Lambda]:
-    """Pad, PadV2, MirrorPad; with a halo what is padded, not mirrored, can be cut too."""
+    """Describe Pad, PadV2 and MirrorPad; with a halo dimensions that are padded, not mirrored, can be cut too."""
+    value = op.value(1)
+    paddings = [each if isinstance(each, tuple) else (each,) for each in (value if isinstance(value, tuple) else ())]
     if op.halo and op.signature.type != "MirrorPad":
-        first, tensor = [int(sides[0]) for sides in _pairs(op, 1)], op[0].padded  # type: ignore[arg-type]
+        first, tensor = [int(sides[0]) for sides in paddings], op[0].padded  # type: ignore[arg-type]
         return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(at - n for at, n in zip(i, first, strict=True))])]
-    moved = [d for d, sides in enumerate(_pairs(op, 1)) if any(sides)]
-    return [_but(moved, [op[0]], op[0].rank)]
+    return [_moved_along([d for d, sides in enumerate(paddings) if any(sides)], [op[0]], op[0].rank)]
 
 
 def along_axis(op: OpOperands) -> list[Lambda]:
-    """Cumsum and Cumprod: the axis comes last."""
-    return [_but([_constant(op, 1)[0] % op[0].rank], [op[0]], op[0].rank)]
+    """Describe Cumsum and Cumprod, whose axis comes last."""
+    return [_moved_along([_constant(op, 1)[0] % op[0].rank], [op[0]], op[0].rank)]
 
 
 def tile(op: OpOperands) -> list[Lambda]:
-    """Tile: what is not repeated can be cut, and so can what is of one element, which each part repeats less often."""
+    """Describe Tile: a dimension can be cut if it is not repeated, or is of one element, repeated less by each part."""
     tensor = op[0]
     moved = [d for d, times in enumerate(_constant(op, 1)) if times != 1 and tensor.shape[d] != 1]
 
@@ -111,7 +110,7 @@ def tile(op: OpOperands) -> list[Lambda]:
 
 
 def reverse_sequence(op: OpOperands) -> list[Lambda]:
-    """ReverseSequence: the lengths go with the batch."""
+    """Describe ReverseSequence, whose lengths are cut with the batch."""
     along, batch = (op.number(name) for name in ("seq_dim", "batch_dim"))
     tensor, lengths = op[0], op[1]
 
@@ -123,32 +122,32 @@ def reverse_sequence(op: OpOperands) -> list[Lambda]:
 
 
 def reverse(op: OpOperands) -> list[Lambda]:
-    """ReverseV2 along axes that a constant names."""
+    """Describe ReverseV2 along axes that a constant names."""
     rank = op[0].rank
-    return [_but([axis % rank for axis in _constant(op, 1)], [op[0]], rank)]
+    return [_moved_along([axis % rank for axis in _constant(op, 1)], [op[0]], rank)]
 
 
 def transpose(op: OpOperands) -> list[Lambda]:
-    """Transpose: the dimensions in another order."""
+    """Describe Transpose, which orders the dimensions anew."""
     tensor = op[0]
     order = [d % tensor.rank for d in _constant(op, 1)]
     return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(i[order.index(d)] for d in range(tensor.rank))])]
 
 
 def one_hot(op: OpOperands) -> list[Lambda]:
-    """OneHot: a new dimension of zeros and a one."""
+    """Describe OneHot, which adds a dimension of zeros and a one."""
     indices, rank = op[0], len(op.out())
     axis = op.number("axis", -1) % rank
     return [Lambda(_names(rank), lambda *i: opaque(indices[i[:axis] + i[axis + 1 :]])[i[axis]])]
 
 
 def fill(op: OpOperands) -> list[Lambda]:
-    """Fill: one number everywhere."""
+    """Describe Fill, one number everywhere."""
     return [Lambda(_names(len(op.out())), lambda *_: op[1][()])]
 
 
 def broadcast(op: OpOperands) -> list[Lambda]:
-    """BroadcastTo: what is not repeated can be cut, and so can what is of one element."""
+    """Describe BroadcastTo: a dimension can be cut if it is not repeated, or is of one element."""
     tensor, rank = op[0], len(op.out())
 
     def element(*i: Index) -> Value:
@@ -159,7 +158,7 @@ def broadcast(op: OpOperands) -> list[Lambda]:
 
 
 def strided(op: OpOperands, *, back: bool = False) -> list[Lambda]:
-    """StridedSlice, and with `back` its gradient; dimensions that are taken whole can be cut."""
+    """Describe StridedSlice, and with `back` its gradient; dimensions that are taken whole can be cut."""
     whole, part = (op.out(), op[4].shape) if back else (op[0].shape, op.out())
     kept = _kept(op, whole, [_constant(op, n) for n in (1, 2, 3)])
     same = [(d, at) for at, d in enumerate(kept) if d is not None and whole[d] == part[at]]
@@ -192,33 +191,113 @@ def _kept(op: OpOperands, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -
             result.append(None)
         else:
             if not masks["shrink_axis"] >> s & 1:
-                full = (
-                    stride[s] == 1
-                    and _from_first(masks["begin"] >> s & 1, begin[s])
-                    and _to_last(masks["end"] >> s & 1, end[s], whole[d])
-                )
-                result.append(d if full else None)
+                from_first = masks["begin"] >> s & 1 or begin[s] == 0
+                to_last = masks["end"] >> s & 1 or end[s] >= whole[d]
+                result.append(d if stride[s] == 1 and from_first and to_last else None)
             d += 1
     return result + list(range(d, len(whole)))
 
 
-def _from_first(masked: int, begin: int) -> bool:
-    return bool(masked) or begin == 0
-
-
-def _to_last(masked: int, end: int, extent: int) -> bool:
-    return bool(masked) or end >= extent
-
-
 def strided_gradient(op: OpOperands) -> list[Lambda]:
-    """StridedSliceGrad: shape, begin, end, strides, and the gradient of the part."""
+    """Describe StridedSliceGrad of shape, begin, end, strides and the gradient of the part."""
     return strided(op, back=True)
 
 
-ROWS: Mapping[str, Description] = {
+class DimensionRun(NamedTuple):
+    """Dimensions of the input and of the output with the same product; the least such."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def dimension_runs(before: Sequence[int], after: Sequence[int]) -> list[DimensionRun]:
+    """Match dimensions of two shapes of as many elements, above 0; dimensions of extent 1 belong to no run."""
+    left = [d for d, extent in enumerate(before) if extent != 1]
+    made = [d for d, extent in enumerate(after) if extent != 1]
+    result, i, j = [], 0, 0
+    while i < len(left) and j < len(made):
+        a, b = i + 1, j + 1
+        while (sizes := (_product(before, left[i:a]), _product(after, made[j:b])))[0] != sizes[1]:
+            a, b = (a + 1, b) if sizes[0] < sizes[1] else (a, b + 1)
+        result.append(DimensionRun(tuple(left[i:a]), tuple(made[j:b])))
+        i, j = a, b
+    return result
+
+
+def _product(shape: Sequence[int], dimensions: Sequence[int]) -> int:
+    return prod(shape[d] for d in dimensions)
+
+
+def reshape(op: OpOperands) -> list[Lambda]:
+    """Describe Reshape and ExpandDims."""
+    tensor, out = op[0], op.out()
+    if prod(tensor.shape) != prod(out):
+        raise NotDescribedError(f"{prod(tensor.shape)} elements cannot become {prod(out)}")
+    given, made = op.operand(0).bounded, op.signature.bounded_output(0)
+    if given or made:
+        # Extents that depend on the data hide which dimensions became which.
+        one, runs = len(given) == len(made) == 1, dimension_runs(tensor.shape, out)
+        if not one or not any(given[0] in run.inputs and made[0] in run.outputs for run in runs):
+            raise NotDescribedError("extents depend on the data, and which dimensions they become")
+
+    def element(*i: Index) -> Value:
+        if 0 in out:
+            return opaque(tensor[(ALL,) * tensor.rank])[i]
+        at: dict[int, Index] = {}
+        merged = [i[d] for d, extent in enumerate(out) if extent == 1]
+        for run in dimension_runs(tensor.shape, out):
+            first, *rest = run.outputs
+            alone = len(run.inputs) == len(run.outputs) == 1
+            times = Fraction(_product(out, rest), _product(tensor.shape, run.inputs[1:]))
+            at[run.inputs[0]] = i[first] if alone else i[first] * times
+            merged += [i[d] for d in rest]
+        read = tensor[tuple(at.get(d, ALL) for d in range(tensor.rank))]
+        return opaque(read)[tuple(merged)] if merged else read
+
+    return [Lambda(_names(len(out)), element)]
+
+
+def squeeze(op: OpOperands) -> list[Lambda]:
+    """Describe Squeeze; one without axes that finds nothing to remove might find something in its parts."""
+    if not op.attribute("squeeze_dims") and 1 not in op[0].shape:
+        raise NotDescribedError("it removes nothing, and has no axes to say so for parts of extent 1")
+    return reshape(op)
+
+
+def gather(op: OpOperands) -> list[Lambda]:
+    """Describe GatherV2 and ResourceGather: indices and the dimensions behind the rows can be cut; not the rows."""
+    table, indices = op[0], op[1]
+    axis = 0
+    if op.inputs > 2:
+        given = op.value(2)
+        axis = int(given[0] if isinstance(given, tuple) else given) % table.rank  # type: ignore[arg-type]
+    if op.attribute("batch_dims", 0):
+        raise NotDescribedError("a gather with batch dimensions")
+
+    def element(*i: Index) -> Value:
+        left, picked, right = i[:axis], i[axis : axis + indices.rank], i[axis + indices.rank :]
+        return table[(*left, ALL, *right)] + indices[picked]
+
+    return [Lambda(_names(len(op.out())), element)]
+
+
+def segment_sum(op: OpOperands) -> list[Lambda]:
+    """Describe UnsortedSegmentSum, which adds up rows by numbers: rows, and their elements, can be cut."""
+    data, numbers = op[0], op[1]
+    rows = [f"row{d}" for d in range(numbers.rank)]
+
+    def element(segment: Index, *i: Index) -> Value:
+        return Sum(lambda *r: opaque(data[(*r, *i)] + numbers[r])[segment], rows)
+
+    return [Lambda(("segment", *(f"i{d}" for d in range(1, len(op.out())))), element)]
+
+
+MOVES: Mapping[str, Description] = {
     "ConcatV2": concat, "Split": split, "SplitV": split_sizes, "Pack": pack, "Unpack": unpack, "Slice": cut_out,
     "Pad": pad, "PadV2": pad, "MirrorPad": pad, "Tile": tile, "ReverseSequence": reverse_sequence, "ReverseV2": reverse,
     "Cumsum": along_axis, "Cumprod": along_axis,
     "Transpose": transpose, "OneHot": one_hot, "Fill": fill, "BroadcastTo": broadcast,
     "StridedSlice": strided, "StridedSliceGrad": strided_gradient,
 }  # fmt: skip
+RESHAPES: Mapping[str, Description] = {"Reshape": reshape, "ExpandDims": reshape, "Squeeze": squeeze}
+GATHERS: Mapping[str, Description] = {"GatherV2": gather, "ResourceGather": gather, "UnsortedSegmentSum": segment_sum}

@@ -7,11 +7,11 @@ at the border pad, so padding is written out for each; what the whole op skips, 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pesto.split.layouts import Strategy
-from pesto.split.ops.formats import before, listed, spatial
-from pesto.split.pieces import Box, worker_boxes
-from pesto.split.signature import Number, Signature
+from pesto.split.geometry import Box, worker_boxes
+from pesto.split.ops.picture_ops import padding_before, per_dimension, spatial
+from pesto.split.regions import Strategy
 from pesto.split.tdl import OpOperands
+from pesto.split.typed_graph import Number, Signature
 
 _OUT, _SIZES = -1, -2
 _PADDED = {
@@ -37,23 +37,31 @@ class KernelOverrides:
     padding: tuple[int, ...] = ()
     """Two numbers a dimension, as in `explicit_paddings`; empty where padding stays as it is."""
     operands: Mapping[int, Number] = field(default_factory=dict)
-    """Input -> the constant that it is."""
+    """Input -> the constant in its place."""
 
 
 def kernel_overrides(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> KernelOverrides:
-    """Return padding and operands of one part, given its inputs and outputs. windows: dimensions that have windows."""
+    """Return padding and operands of one part, given its inputs and outputs, and the dimensions that have windows."""
     if signature.type in _PADDED:
         return KernelOverrides(padding=tuple(n for sides in _sides(signature, given, made) for n in sides))
     if signature.type in _PADS:
-        return KernelOverrides(operands={1: _pads(signature, given[0], made[0], windows)})
+        if given[0] is None or made[0] is None:
+            raise ValueError("a worker without a part has no kernel")
+        (first, size), (at, many), paddings = given[0], made[0], list[Number]()
+        for d, sides in enumerate(_numbers(OpOperands(signature).value(1))):
+            low, high = _numbers(sides)
+            begin = at[d] - low  # along windows a part is padded by as much as its window lacks
+            window = first[d] - begin, begin + many[d] - first[d] - size[d]
+            paddings.append(window if d in windows else (low, high))
+        return KernelOverrides(operands={1: tuple(paddings)})
     if signature.type == _SLICE:
-        begin = _numbers(OpOperands(signature).value(1))
-        return KernelOverrides(operands={1: tuple(0 if d in windows else at for d, at in enumerate(begin))})
+        begins = _numbers(OpOperands(signature).value(1))
+        return KernelOverrides(operands={1: tuple(0 if d in windows else n for d, n in enumerate(begins))})
     return KernelOverrides()
 
 
 def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
-    """Why the op's kernel cannot run on the windows of a strategy; empty where it can."""
+    """Return why the op's kernel cannot run on the windows of a strategy; empty if it can."""
     if not strategy.rims or signature.type in (*_PADS, _SLICE):
         return ""
     if any(r and o.dtype.startswith("resource") for r, o in zip(strategy.rims, signature.inputs, strict=True)):
@@ -61,7 +69,16 @@ def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
     if signature.type in _PADDED:
         if not strategy.name.startswith("x"):
             return "windows of filters are not cut"
-        fine = all(_runs(signature, *parts) for parts in zip(*_parts(signature, strategy, k), strict=True))
+        given = [
+            worker_boxes(operand.shape or (), (layout,), (k,), rims)
+            for operand, layout, rims in zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
+        ]
+        made = [
+            worker_boxes(shape or (), (max(layout, -1),), (k,))
+            for (shape, _), layout in zip(signature.outputs, strategy.gives, strict=True)
+        ]
+        parts = (([row[w] for row in given], [row[w] for row in made]) for w in range(k))
+        fine = all(_has_its_windows(signature, *part) for part in parts)
         return "" if fine else "no padding makes its kernel give just the part"
     as_it_is = all(
         not rim.low and rim.step * (k - 1) + rim.size <= (operand.shape or ())[rim.dimension]
@@ -69,19 +86,6 @@ def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
         for rim in rims
     )
     return "" if as_it_is else "its kernel cannot be told to pad, or to begin, otherwise for each part"
-
-
-def _parts(signature: Signature, strategy: Strategy, k: int) -> tuple[list[Boxes], list[Boxes]]:
-    """[k] of each worker its parts of the inputs, and of the outputs."""
-    given = [
-        worker_boxes(operand.shape or (), (layout,), (k,), rims)
-        for operand, layout, rims in zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
-    ]
-    made = [
-        worker_boxes(shape or (), (max(layout, -1),), (k,))
-        for (shape, _), layout in zip(signature.outputs, strategy.gives, strict=True)
-    ]
-    return [[row[w] for row in given] for w in range(k)], [[row[w] for row in made] for w in range(k)]
 
 
 def _box(number: int, given: Boxes, made: Boxes) -> Box:
@@ -96,13 +100,13 @@ def _extents(signature: Signature, number: int) -> tuple[int, ...]:
 
 
 def _reach(signature: Signature, d: int) -> int:
-    """Elements from the first to the last of a window, along a dimension of the picture."""
+    """Extent of a window with its dilation, along a dimension of the picture."""
     op, number = OpOperands(signature), _PADDED[signature.type][2]
     rank = len(_extents(signature, _PADDED[signature.type][0]))
     if number == _SIZES:
-        return listed(op, "ksize", rank)[d]
+        return per_dimension(op, "ksize", rank)[d]
     taps = _extents(signature, number)[spatial(op, rank).index(d)]
-    return (taps - 1) * listed(op, "dilations", rank)[d] + 1
+    return (taps - 1) * per_dimension(op, "dilations", rank)[d] + 1
 
 
 def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, int]]:
@@ -110,39 +114,26 @@ def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, i
     op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     picture, windows = _extents(signature, under), _extents(signature, by_window)
     (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
-    strides, result = listed(op, "strides", len(picture)), [(0, 0)] * len(picture)
+    strides, result = per_dimension(op, "strides", len(picture)), [(0, 0)] * len(picture)
     for d in spatial(op, len(picture)):
         reach = _reach(signature, d)
-        begin = strides[d] * at[d] - before(op, d, picture[d], windows[d], reach, strides[d])
+        begin = strides[d] * at[d] - padding_before(op, d, picture[d], windows[d], reach, strides[d])
         end = begin + strides[d] * (many[d] - 1) + reach
         result[d] = first[d] - begin, max(0, end - first[d] - size[d])
     return result
 
 
-def _runs(signature: Signature, given: Boxes, made: Boxes) -> bool:
-    """Return True if a part, padded so, has just the windows that are its own."""
+def _has_its_windows(signature: Signature, given: Boxes, made: Boxes) -> bool:
+    """Return True if a part, padded, has just the windows that are its own."""
     op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
     (_, size), (_, many) = _box(under, given, made), _box(by_window, given, made)
-    strides = listed(op, "strides", len(size))
+    strides = per_dimension(op, "strides", len(size))
     for d, (low, high) in enumerate(_sides(signature, given, made)):
         if d in spatial(op, len(size)):
             left = size[d] + low + high - _reach(signature, d)
             if low < 0 or left < 0 or left // strides[d] + 1 != many[d]:
                 return False
     return True
-
-
-def _pads(signature: Signature, given: Box | None, made: Box | None, windows: Sequence[int]) -> Number:
-    """Padding of a part along windows: as much as its window lacks."""
-    if given is None or made is None:
-        raise ValueError("a worker without a part has no kernel")
-    result = []
-    for d, sides in enumerate(_numbers(OpOperands(signature).value(1))):
-        low, high = _numbers(sides)
-        begin = made[0][d] - low
-        window = given[0][d] - begin, begin + made[1][d] - given[0][d] - given[1][d]
-        result.append(window if d in windows else (low, high))
-    return tuple(result)
 
 
 def _numbers(value: Number) -> tuple[int, ...]:

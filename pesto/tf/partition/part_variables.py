@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.split.geometry import Layouts, Shape
-from pesto.split.pieces import Box, worker_boxes
+from pesto.split.geometry import Box, Layouts, Shape, worker_boxes
 
 Array = Any
 

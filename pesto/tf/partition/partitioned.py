@@ -18,11 +18,10 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.split.division import Division
+from pesto.split.geometry import worker_boxes
 from pesto.split.op_strategy import overrides_of_worker
-from pesto.split.ops.replicated_ops import FED
-from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
+from pesto.split.ops.op_types import FED, REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
 from pesto.split.ops.window_kernels import KernelOverrides
-from pesto.split.pieces import worker_boxes
 from pesto.split.typed_graph import TypedGraph
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, WorkerPart, WorkerParts, build_worker_parts
 from pesto.tf.nodes.needed_nodes import RECORDED

@@ -13,10 +13,8 @@ from tensorflow.core.framework import graph_pb2
 from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.split.geometry import Shape
-from pesto.split.ops.op_types import CLASSES
-from pesto.split.ops.replicated_ops import ONCE, ROWS
-from pesto.split.signature import RANK, Attribute, Operand, Signature
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.ops.op_types import CLASSES, NEVER_DIVIDED, ONCE
+from pesto.split.typed_graph import RANK, Attribute, Operand, Signature, TypedGraph
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import v1_loops
@@ -129,7 +127,7 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
 
 
 def _runs_once(op_type: str) -> bool:
-    if ROWS.get(op_type) == ONCE:
+    if NEVER_DIVIDED.get(op_type) == ONCE:
         return True
     definition = op_def(op_type)
     if definition is None:

@@ -15,10 +15,9 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.background_compiler import compile_in_process
-from pesto.planning.solving.baselines import RIVALS
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import EarlierPlans, formulate, solve
-from pesto.planning.solving.multilevel import multilevel, run_heuristic
+from pesto.planning.solving.quick_candidates import RIVALS, multilevel, run_heuristic
 from solvers import Problem
 from solvers.arrays import Ints, rank_of
 from solvers.bounds.full import full_bound

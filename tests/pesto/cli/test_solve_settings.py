@@ -14,7 +14,7 @@ from pesto.core.settings import Settings
 from pesto.planning.coarsen import Caps, Coarsening, Round, coarsen
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.multilevel import multilevel
+from pesto.planning.solving.quick_candidates import multilevel
 
 TRANSFER_S = 300e-6
 SENT = round((TRANSFER_S - 40.771e-6) / 2.07573e-11)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pesto.core.source import Source
-from pesto.split.layouts import WHOLE
-from pesto.split.ops import elementwise
+from pesto.split.geometry import WHOLE
+from pesto.split.ops.arithmetic_ops import ELEMENTWISE_TYPES
 from pesto.split.ops.op_types import coverage, strategies
-from pesto.split.signature import Operand, Signature
+from pesto.split.typed_graph import Operand, Signature
 from pesto.tf import models, named_sources
 from pesto.tf.private import op_def
 
@@ -71,7 +71,7 @@ _UNLIKE = {"BiasAddV1": "its second input is a vector", "ReadVariableOp": "it re
 """Not of the inputs that are given here; the models have ops of these types, or of their kind."""
 
 
-@pytest.mark.parametrize("op_type", sorted(set(elementwise.NAMES) - set(_UNLIKE)))
+@pytest.mark.parametrize("op_type", sorted(set(ELEMENTWISE_TYPES) - set(_UNLIKE)))
 def test_strategies_of_elementwise_ops(op_type) -> None:
     """Also of types that no built-in model has: cut along either dimension."""
     definition = op_def(op_type)

@@ -12,8 +12,7 @@ from pesto.cli.main import pesto
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.source import Source
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
-from pesto.split.prices import Prices
-from pesto.split.program import Rules
+from pesto.split.program import Prices, Rules
 from pesto.split.split_search import divide
 from pesto.split.worker_parts import CLONE, build_worker_parts
 from pesto.tf import named_sources

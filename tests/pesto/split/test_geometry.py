@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.split import geometry
-from pesto.split.layouts import ONE, PARTIAL, WHOLE
+from pesto.split.geometry import ONE, PARTIAL, WHOLE
 
 SHAPE = (4, 6)
 

@@ -14,21 +14,17 @@ from hypothesis import strategies as st
 from pesto.core.errors import VerificationError
 from pesto.split import geometry, split_search
 from pesto.split.division import tensor_bytes
-from pesto.split.files.recount import needed_parts, recount_bytes
+from pesto.split.files.recount import needed_parts, recount_bytes, strategy_fault
 from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.strategy_check import strategy_fault
-from pesto.split.geometry import Need
-from pesto.split.layouts import ONE, WHOLE, Rim
+from pesto.split.geometry import ONE, WHOLE, Need, Rim, worker_boxes
 from pesto.split.op_strategy import admissible_strategies, uncut_strategy
 from pesto.split.ops import op_types
-from pesto.split.pieces import worker_boxes
 from pesto.split.program import Rules
 from pesto.split.regions import analyse
-from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
 from pesto.split.tdl import Index, Lambda, Sum, opaque
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.typed_graph import Operand, Signature, TypedGraph
 
 
 def signature(inputs, outputs, type_="Mine"):

@@ -13,7 +13,7 @@ from pesto.cli.main import pesto
 from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError, VerificationError
 from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.methods.memory_limited_cut import held_bytes
+from pesto.split.methods.cut import held_bytes
 from pesto.split.program import Rules, build_program
 from pesto.split.split_search import divide
 from pesto.tf.tensorflow_start import load_tensorflow

@@ -11,8 +11,8 @@ from pesto.core.errors import NothingFoundError, PestoError
 from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.division import moved_bytes
-from pesto.split.layouts import WHOLE
-from pesto.split.methods import cut_methods, joint
+from pesto.split.geometry import WHOLE
+from pesto.split.methods import cut_methods
 from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarsen_labelling, forward_ops
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Rules, build_joint_program
@@ -79,7 +79,7 @@ def test_all_cuts_of_a_step_at_once(rnnlm) -> None:
 
 @pytest.mark.parametrize(
     ("method", "module", "factors"),
-    [("tofu", cut_methods, (2,)), pytest.param("joint", joint, (2, 2), marks=pytest.mark.slow)],
+    [("tofu", cut_methods, (2,)), pytest.param("joint", cut_methods, (2, 2), marks=pytest.mark.slow)],
 )
 def test_deterministic_methods_look_at_no_clock(rnnlm, monkeypatch, method, module, factors) -> None:
     """The same ways where an hour goes by at each look; by the clock, nothing would be left to choose exactly."""

@@ -10,7 +10,7 @@ import op_cases
 import pytest
 
 from pesto.split.ops.op_types import CLASSES, description, strategies
-from pesto.split.signature import Operand, Signature
+from pesto.split.typed_graph import Operand, Signature
 from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.core.errors import InputError
-from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.geometry import PARTIAL, WHOLE
 from pesto.split.op_strategy import admissible_strategies, uncut_strategy
 from pesto.split.ops import op_types
 from pesto.split.regions import ReadsBeyondError, analyse
-from pesto.split.signature import Operand, Signature
 from pesto.split.tdl import Index, Lambda, Max, NotDescribedError, Sum, Value, opaque
+from pesto.split.typed_graph import Operand, Signature
 
 
 def signature(inputs, outputs, type_="Mine"):

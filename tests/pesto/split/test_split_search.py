@@ -16,11 +16,10 @@ from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.division import Division, cut_though_small, moved_bytes
 from pesto.split.files.typed_graph_file import save_typed_graph
-from pesto.split.layouts import WHOLE
+from pesto.split.geometry import WHOLE
 from pesto.split.program import Rules, build_program
-from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide, parse_factors
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.typed_graph import Operand, Signature, TypedGraph
 from pesto.tf import named_sources
 from pesto.tf.shaping.shaping import shape
 from pesto.tf.sources import sources

@@ -14,16 +14,14 @@ from pesto.cli.main import pesto
 from pesto.core.errors import UsageError
 from pesto.core.source import Source
 from pesto.reporting.show.split_page import draw_split, split_page
-from pesto.split.exports import _axes, _joined, jax_text
+from pesto.split.division import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.files.split_check import SplitBounds
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.files.typed_graph_file import save_typed_graph
-from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.op_explanation import explain_op, find_op
+from pesto.split.geometry import PARTIAL, WHOLE
 from pesto.split.program import Rules
 from pesto.split.split_search import divide, strategies_by_class
-from pesto.split.undescribed_ops import MATTERS, refuse_undescribed, undescribed_shares
-from pesto.split.variable_rows import layout_words, variable_rows
+from pesto.split.split_views import _axes, _joined, explain_op, find_op, jax_text, layout_words, variable_rows
 from pesto.tf import named_sources
 from pesto.verbs.artifacts import _split_bound
 from solvers.result import Status

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.split.ops.op_types import strategies
-from pesto.split.signature import Operand, Signature
+from pesto.split.typed_graph import Operand, Signature
 
 BATCH, CHANNELS = 2, 2
 

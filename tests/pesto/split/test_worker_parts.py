@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.division import Division, moved_bytes
-from pesto.split.geometry import Need
-from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
+from pesto.split.geometry import ONE, PARTIAL, WHOLE, Need, Rim, summands, worker_boxes
 from pesto.split.op_strategy import OpStrategy
-from pesto.split.pieces import summands, worker_boxes
 from pesto.split.program import Rules
-from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.typed_graph import Operand, Signature, TypedGraph
 from pesto.split.worker_parts import CLONE, JOIN, SLICE, build_worker_parts
 from pesto.tf import named_sources
 

@@ -9,11 +9,10 @@ from pesto.core.costs.measured import load_profile, spread_quantiles
 from pesto.core.files.graph_file import load
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.settings import Settings
-from pesto.planning.solving.baselines import baselines
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.exact import ExactOutcome, solve_coarse
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.multilevel import multilevel
+from pesto.planning.solving.quick_candidates import baselines, multilevel
 from pesto.planning.solving.tracker import Tracker
 from pesto.research.reproduction.cached_cells import (
     CellSettings,

@@ -14,10 +14,13 @@ from pesto.core.problem import TICK_S, build_problem
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_costs, load_shaped
-from pesto.planning.baselines.default import framework_default
-from pesto.planning.baselines.layer_balanced import layers_of
-from pesto.planning.baselines.places import accelerators
-from pesto.planning.baselines.scopes import fill_from_neighbours, unify_groups
+from pesto.planning.placement_rules import (
+    accelerators,
+    fill_from_neighbours,
+    framework_default,
+    layers_of,
+    unify_groups,
+)
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, StepOnCluster, machine

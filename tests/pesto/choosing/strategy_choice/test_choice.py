@@ -26,9 +26,8 @@ from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.tracker import PlanWatch, StageWatch
 from pesto.reporting.show.split_page import kinds_page
 from pesto.split.files.split_file import loads_split
-from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
-from pesto.split.split_search import divide
+from pesto.split.split_search import divide, first_cuts
 from pesto.split.worker_parts import CLONE, REDUCE, build_worker_parts
 from pesto.tf import named_sources
 from pesto.verbs.jobs.telling import Telling

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.core.problem import build_problem
-from pesto.planning.baselines.default import framework_default
-from pesto.planning.baselines.layer_balanced import balanced_cut, layer_balanced, layers_of
+from pesto.planning.placement_rules import balanced_cut, framework_default, layer_balanced, layers_of
 
 
 def locations(rule, graph, cluster, costs) -> list[int]:

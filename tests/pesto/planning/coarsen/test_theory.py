@@ -7,10 +7,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from pesto.planning.coarsen.match import Joining, MergeLimits, UniteLimits, along_edges, among_siblings, match
-from pesto.planning.coarsen.merge import WHOLE
-from pesto.planning.coarsen.quotient import Quotient, quotient
-from pesto.planning.coarsen.topological_levels import earliest_levels, latest_levels, longest_paths, phased_levels
+from pesto.planning.coarsen.merge import WHOLE, Joining, MergeLimits, UniteLimits, along_edges, among_siblings, match
+from pesto.planning.coarsen.quotient import (
+    Quotient,
+    earliest_levels,
+    latest_levels,
+    longest_paths,
+    phased_levels,
+    quotient,
+)
 from solvers.compiled.dag import heights, topological_order
 from solvers.problem import FORBIDDEN, Problem
 

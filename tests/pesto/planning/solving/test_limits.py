@@ -10,22 +10,12 @@ import numpy as np
 import pytest
 
 from pesto.core.settings import Settings
-from pesto.planning.solving import (
-    background_bound,
-    background_compiler,
-    baselines,
-    exact,
-    flow,
-    multilevel,
-    repair,
-    search,
-    tracker,
-)
+from pesto.planning.solving import background_compiler, exact, flow, quick_candidates, search, tracker
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.exact import SolverThread
 from pesto.planning.solving.flow import EarlierPlans, formulate, solve
+from pesto.planning.solving.search import WindowTurns
 from pesto.planning.solving.tracker import Tracker
-from pesto.planning.solving.windows import WindowTurns
 from solvers import Limit, Options, Progress, Result, Status
 from solvers.bounds.evidence import FullBound
 from solvers.result import NOT_BEGUN
@@ -58,9 +48,9 @@ def engines(monkeypatch):
 
 @pytest.fixture
 def quick_methods(monkeypatch):
-    """`multilevel.run_heuristic` as it is, whatever `engines` does to the table's `solve`."""
-    found = multilevel.api.solve
-    for room in (baselines, multilevel):
+    """`quick_candidates.run_heuristic` as it is, whatever `engines` does to the table's `solve`."""
+    found = quick_candidates.api.solve
+    for room in (quick_candidates,):
         monkeypatch.setattr(
             room, "run_heuristic", lambda problem, name, **seconds: found(problem, name, Options(**seconds))
         )
@@ -79,7 +69,7 @@ def nobody(incumbent):
 
 def test_no_engine_is_begun_once_the_gap_is_met(case, quick_methods, engines, monkeypatch):
     """At a gap of 99 % every plan is good enough: no exact solver, no walk, no stronger bound."""
-    monkeypatch.setattr(background_bound, "full_bound", lambda *_, **__: engines.append("bounds"))
+    monkeypatch.setattr(exact, "full_bound", lambda *_, **__: engines.append("bounds"))
     for settings in (SETTINGS, replace(SETTINGS, coarsen_to=200), replace(SETTINGS, deterministic=True)):
         found = solve(*case, replace(settings, gap=0.99), nobody)
         assert engines == [] and found.exact is None
@@ -184,10 +174,10 @@ def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, mon
         return FullBound(10**6, "late")
 
     kept = Tracker(nobody)
-    monkeypatch.setattr(background_bound, "full_bound", slow)
+    monkeypatch.setattr(exact, "full_bound", slow)
     monkeypatch.setattr(kept, "strengthen", lambda *_, **__: there.set())
     kept.limit(0.0)
-    with background_bound.strengthen_bound(problem, kept, SETTINGS):
+    with exact.strengthen_bound(problem, kept, SETTINGS):
         pass
     go.set()
     while any(thread.name == "bounds" for thread in threading.enumerate()):
@@ -255,7 +245,7 @@ def compiler(monkeypatch):
     found = Compiler(clock, PARTS)
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
     monkeypatch.setattr(flow, "HURRY_S", 1.0)
-    for room in (flow, baselines, multilevel):
+    for room in (flow, quick_candidates):
         monkeypatch.setattr(room, "shared_compiler", lambda: found)
     return found
 
@@ -266,7 +256,7 @@ def compiler(monkeypatch):
         (3, RULES),
         (8, RULES | {"list", "pardnn"}),
         (10, RULES | {"list", "pardnn", "levels"}),
-        (40, RULES | {"list", *baselines.RIVALS, "levels", "coarse"}),
+        (40, RULES | {"list", *quick_candidates.RIVALS, "levels", "coarse"}),
     ],
 )
 def test_nothing_is_compiled_past_its_share_of_the_limit(case, quick_methods, engines, compiler, minutes, made):
@@ -288,7 +278,7 @@ def test_compiling_is_waited_for_without_a_plan(case, quick_methods, compiler, m
     """However late it is: nothing fits one GPU, and what could fit is still to be compiled."""
     graph, cluster, costs = case[0], make_cluster(memory=5 * 10**6), case[2]
     bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, SETTINGS))
-    found = list(baselines.baselines(bench, cluster, late=lambda: True, spent=lambda: False))
+    found = list(quick_candidates.baselines(bench, cluster, late=lambda: True, spent=lambda: False))
     assert [c.name for c in found if c.name == "single"] and not any(c.fits for c in found if c.name == "single")
     assert "list" in compiler.done and "pardnn" not in compiler.done
 
@@ -302,7 +292,7 @@ def test_quick_candidates_leave_time_to_engines(case, quick_methods, engines, mo
     monkeypatch.undo()
     for settings in (replace(SETTINGS, deterministic=True, time_limit_s=1), replace(SETTINGS, time_limit_s=0)):
         found = solve(*case, replace(settings, search=False, solver="list"), nobody)
-        assert all(found.candidates[name] is not None for name in baselines.RIVALS)
+        assert all(found.candidates[name] is not None for name in quick_candidates.RIVALS)
 
 
 def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
@@ -320,14 +310,14 @@ def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
 
 def test_a_limit_that_is_over_ends_a_solve_with_a_plan(case, quick_methods, engines, monkeypatch):
     """The clock is hours further after the first rule: nothing follows, no engine, no draws of errors."""
-    clock, rule = [0.0], baselines.expert
+    clock, rule = [0.0], quick_candidates.expert
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
 
     def slow(*given):
         clock[0] = 36000.0
         return rule(*given)
 
-    monkeypatch.setattr(baselines, "expert", slow)
+    monkeypatch.setattr(quick_candidates, "expert", slow)
     found = solve(*case, SETTINGS, nobody)
     made = {name for name, candidate in found.candidates.items() if candidate is not None}
     assert made == {"single", "expert"} and engines == [] and "coarsen" not in found.stages_s
@@ -342,13 +332,13 @@ def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
     clock, given = [0.0], []
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
     monkeypatch.setattr(flow, "HURRY_S", 1.0)
-    whole = baselines.run_heuristic
+    whole = quick_candidates.run_heuristic
 
     def noted(problem, name, **options):
         given.extend([options["seconds"]] if name == "list" else [])
         return whole(problem, name, **options)
 
-    monkeypatch.setattr(baselines, "run_heuristic", noted)
+    monkeypatch.setattr(quick_candidates, "run_heuristic", noted)
     solve(*case, replace(SETTINGS, time_limit_s=100.0), nobody, EarlierPlans(spent_s=used_s))
     assert given[0] == least_s
     solve(*case, replace(SETTINGS, deterministic=True, time_limit_s=1.0), nobody)
@@ -367,22 +357,22 @@ def test_a_repair_counts_the_processors_time_where_no_plan_fits(case, make_clust
     """However much time passes on a busy machine; where a plan fits, what is left of the limit ends it."""
     graph, cluster, costs = case[0], make_cluster(memory=4 * 10**6), case[2]
     bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, SETTINGS))
-    over = replace(next(baselines.baselines(bench, cluster)), name="list")
+    over = replace(next(quick_candidates.baselines(bench, cluster)), name="list")
     assert not over.fits
     best = SimpleNamespace(makespan=math.inf) if fits else None
     so_far = SimpleNamespace(best=best, candidates={"list": over}, left_s=0.0)
     asked = []
     monkeypatch.setattr(time, "perf_counter", lambda: 1e3 * len(asked))
-    monkeypatch.setattr(repair, "relieve", lambda *_, late, **__: asked.append(late) or StopIteration)
+    monkeypatch.setattr(quick_candidates, "relieve", lambda *_, late, **__: asked.append(late) or StopIteration)
     with pytest.raises(AttributeError):  # nothing is repaired
-        next(repair.repairs(bench, so_far, SETTINGS))
+        next(quick_candidates.repairs(bench, so_far, SETTINGS))
     assert asked[0]() == fits
 
 
 def test_the_target_is_made_in_one_step_where_time_is_short(problem, monkeypatch):
     """From the largest size; those between are left out."""
-    monkeypatch.setattr(multilevel, "SIZES", (50, 40, 30))
-    made = [(stepwise, each.target) for stepwise, each in multilevel._ladder(problem, SETTINGS, lambda: True)]
+    monkeypatch.setattr(quick_candidates, "SIZES", (50, 40, 30))
+    made = [(stepwise, each.target) for stepwise, each in quick_candidates._ladder(problem, SETTINGS, lambda: True)]
     assert made == [(True, 50), (True, 20)]
 
 
@@ -432,7 +422,7 @@ def test_no_engine_is_begun_where_it_would_hardly_start(case, quick_methods, eng
     monkeypatch.setattr(flow, "HURRY_S", 1.0)
 
     def slow(*given):
-        made = yield from multilevel.multilevel(*given)
+        made = yield from quick_candidates.multilevel(*given)
         clock[0] += 400.0
         return made
 
@@ -443,13 +433,13 @@ def test_no_engine_is_begun_where_it_would_hardly_start(case, quick_methods, eng
 
 def test_no_walk_begins_once_its_start_took_the_time(case, quick_methods, engines, monkeypatch):
     """The graphs to walk on took ten hours to make."""
-    clock, begin = [0.0], search._begin_walks
+    clock, make = [0.0], search.SearchGraphs
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
 
     def slow(*given):
         clock[0] += 36000.0
-        return begin(*given)
+        return make(*given)
 
-    monkeypatch.setattr(search, "_begin_walks", slow)
+    monkeypatch.setattr(search, "SearchGraphs", slow)
     solve(*case, SETTINGS, nobody)
     assert "walks" not in engines

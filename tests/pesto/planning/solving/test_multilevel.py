@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pesto.core.settings import Settings
-from pesto.planning.solving import multilevel as module
+from pesto.planning.solving import quick_candidates as module
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.multilevel import multilevel
+from pesto.planning.solving.quick_candidates import multilevel
 from solvers.checker import check
 
 
@@ -51,7 +51,7 @@ def test_sizes_are_reached_by_steps_and_at_once(bench, monkeypatch, few, ways):
     monkeypatch.setattr(module, "SIZES", (60, 40, 20, 10, 5))
     if few:
         monkeypatch.setattr(module, "SIZES", (40, 20, 10, 5))
-        monkeypatch.setattr(module, "MOST_TASKS", 59)
+        monkeypatch.setattr(module, "MANY_TASKS", 59)
     found, (_, steps) = taken(bench, Settings(coarsen_to=10))
     sizes = [40, 10] if few else [40, 20, 10]
     assert [step.target for step in steps] == sizes

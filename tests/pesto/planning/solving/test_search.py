@@ -10,10 +10,10 @@ import pytest
 from pesto.core.plans import plan_file
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import coarsen
-from pesto.planning.solving import background_bound, baselines, flow, repair, search, search_graphs
+from pesto.planning.solving import exact, flow, quick_candidates, search
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.search_graphs import SearchGraphs, coarsen_along, search_graph_of
+from pesto.planning.solving.search import SearchGraphs, coarsen_along, search_graph_of
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
 from solvers.search.annealing import WalkBudget, walk_all
@@ -83,7 +83,7 @@ def test_a_bound_that_fails_leaves_the_fast_one(case, monkeypatch, caplog):
     def broken(*_, **__):
         raise MemoryError("too much")
 
-    monkeypatch.setattr(background_bound, "full_bound", broken)
+    monkeypatch.setattr(exact, "full_bound", broken)
     with caplog.at_level(logging.WARNING, logger="pesto"):
         found = solve(*case, QUICK, nobody)
     assert "bound failed" in caplog.text
@@ -111,7 +111,7 @@ def test_an_interruption_of_a_repair_ends_the_solve(case, make_cluster, monkeypa
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(repair, "repair_candidate", interrupted)
+    monkeypatch.setattr(quick_candidates, "repair_candidate", interrupted)
     found = solve(graph, make_cluster(memory=4_000_000), costs, QUICK, nobody)
     assert found.interrupted and found.candidates["search"] is None and found.plan.schedule.makespan > 0
 
@@ -179,8 +179,8 @@ def test_a_coarse_graph_that_spoils_a_plan_is_made_along_it(case):
 
 def test_large_graphs_are_walked_on_along_the_best_plan(case, monkeypatch):
     """Beyond the most nodes: no exact solver, no full graph, and still a better plan."""
-    monkeypatch.setattr(search_graphs, "MOST", 60)
-    monkeypatch.setattr(flow, "MOST", 60)
+    monkeypatch.setattr(search, "MOST_WALKED", 60)
+    monkeypatch.setattr(flow, "MOST_WALKED", 60)
     found = solve(*case, QUICK, nobody)
     assert found.candidates["coarse"] is None and "solve" not in found.stages_s
     assert "nodes" in found.candidates["search"].rule
@@ -196,9 +196,9 @@ def test_quick_methods_also_try_half_of_many_accelerators(case, monkeypatch):
     duration[0, :2] = FORBIDDEN
     bench = CandidateEvaluator.of(graph, problem)
     posed = replace(problem, duration=duration)
-    assert not list(baselines._fewer(bench, cluster, posed))
-    monkeypatch.setattr(baselines, "_MANY", 1)
-    found = {c.name: c for c in baselines._fewer(bench, cluster, posed)}
+    assert not list(quick_candidates._fewer(bench, cluster, posed))
+    monkeypatch.setattr(quick_candidates, "_MANY", 1)
+    found = {c.name: c for c in quick_candidates._fewer(bench, cluster, posed)}
     assert {name: c.rule for name, c in found.items()} == {
         name: f"{name} on the full graph, 1 of 2 accelerators" for name in ("list", "pardnn")
     }
@@ -248,7 +248,7 @@ def test_a_repair_takes_no_clock_where_the_same_is_to_come_again(case, make_clus
         found = solve(graph, cluster, costs, settings, nobody).candidates["repaired"]
         return found.rule, found.peak.tolist()
 
-    monkeypatch.setattr(repair, "SECONDS", 0.0)
+    monkeypatch.setattr(quick_candidates, "SECONDS", 0.0)
     at_once, counted = mended(tight), mended(replace(tight, deterministic=True))
-    monkeypatch.setattr(repair, "SECONDS", 600.0)
+    monkeypatch.setattr(quick_candidates, "SECONDS", 600.0)
     assert counted == mended(tight) != at_once

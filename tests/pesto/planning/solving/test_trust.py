@@ -273,7 +273,7 @@ def planned(near, make_costs, monkeypatch):
 
     monkeypatch.setattr("pesto.planning.solving.flow.baselines", stage)
     monkeypatch.setattr("pesto.planning.solving.flow.multilevel", lambda *_: nothing(bench.problem))
-    monkeypatch.setattr("pesto.planning.solving.flow._at_once", lambda *_: True)
+    monkeypatch.setattr("pesto.planning.solving.flow._begins_with_search", lambda *_: True)
     return (
         bench.graph, cluster, costs,
         lambda **more: solve(bench.graph, cluster, costs, replace(QUICK, **more), lambda _: None),

@@ -8,11 +8,11 @@ import pytest
 
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
-from pesto.planning.solving import search, windows
+from pesto.planning.solving import search
 from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.contributions import ENGINES, ContributionLedger
 from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.windows import WindowTurns
+from pesto.planning.solving.search import WindowTurns
+from pesto.planning.solving.tracker import ENGINES, ContributionLedger
 from pesto.reporting.show.solve_report import contribution_keys, contribution_lines
 from solvers import Limit, Progress, Result, Status
 from solvers.checker import check
@@ -22,7 +22,7 @@ QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
 
 @pytest.fixture
 def begun(case):
-    """Turns of windows, and all on one GPU to begin with."""
+    """Turns of search, and all on one GPU to begin with."""
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
     bench = CandidateEvaluator.of(graph, problem)
@@ -54,7 +54,7 @@ def test_windows_that_gain_more_than_annealing_weigh_more(begun, monkeypatch):
         report(Progress(schedule=better, lower_bound=0, seconds=0.0))
         return ended(Status.FEASIBLE, Limit.TIME, better)
 
-    monkeypatch.setattr(windows.api, "improve", improve)
+    monkeypatch.setattr(search.api, "improve", improve)
     before = turns.weight
     assert [each.name for each in turns.turn(start, 1.0, rate=0.0)] == ["windows"]
     assert better.makespan < start.makespan and turns.weight > before
@@ -63,7 +63,7 @@ def test_windows_that_gain_more_than_annealing_weigh_more(begun, monkeypatch):
 def test_windows_that_gain_less_than_annealing_weigh_less(begun, monkeypatch):
     """Down to a least weight, from which they can come back."""
     turns, start = begun
-    monkeypatch.setattr(windows.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
+    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
     weights = [turns.weight]
     for _ in range(6):
         assert not list(turns.turn(start, 1.0, rate=1.0))
@@ -75,7 +75,7 @@ def test_windows_that_gain_less_than_annealing_weigh_less(begun, monkeypatch):
 def test_an_engine_that_fails_is_a_warning_and_the_end_of_windows(begun, monkeypatch, caplog, status):
     """No package, a crash: annealing goes on alone."""
     turns, start = begun
-    monkeypatch.setattr(windows.api, "improve", lambda *_, **__: ended(status))
+    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(status))
     with caplog.at_level(logging.WARNING, logger="pesto"):
         assert not list(turns.turn(start, 1.0, rate=0.0))
     assert turns.weight == 0 and "windows by cpsat failed" in caplog.text
@@ -84,7 +84,7 @@ def test_an_engine_that_fails_is_a_warning_and_the_end_of_windows(begun, monkeyp
 def test_an_interruption_of_windows_ends_the_search(begun, monkeypatch):
     """Ctrl-C, which the engine's process heard of: nothing further is begun."""
     turns, start = begun
-    monkeypatch.setattr(windows.api, "improve", lambda *_, **__: ended(Status.UNKNOWN, Limit.INTERRUPT))
+    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(Status.UNKNOWN, Limit.INTERRUPT))
     with pytest.raises(KeyboardInterrupt):
         list(turns.turn(start, 1.0, rate=0.0))
 
@@ -96,8 +96,8 @@ def test_an_interruption_while_an_answer_is_taken_in_ends_the_search(begun, monk
     def struck(_running):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(windows.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
-    monkeypatch.setattr(windows.SolverThread, "schedules", struck)
+    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
+    monkeypatch.setattr(search.SolverThread, "schedules", struck)
     with pytest.raises(KeyboardInterrupt):
         list(turns.turn(start, 1.0, rate=0.0))
 
@@ -120,7 +120,7 @@ def test_a_solve_alternates_and_its_plan_is_no_longer_than_any_candidate(case, m
         asked.append((name, options.start.makespan))
         return ended(Status.FEASIBLE, Limit.TIME, options.start)
 
-    monkeypatch.setattr(windows.api, "improve", improve)
+    monkeypatch.setattr(search.api, "improve", improve)
     monkeypatch.setattr(search, "walk_all", lambda *_: iter(()))
     found = solve(*case, replace(QUICK, time_limit_s=600), lambda _: None)
     others = [c.makespan for c in found.candidates.values() if c and c.fits]

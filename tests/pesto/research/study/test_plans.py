@@ -4,7 +4,7 @@ import pytest
 
 from pesto.core.cluster import Path
 from pesto.core.settings import Settings
-from pesto.planning.solving import baselines, exact, flow
+from pesto.planning.solving import exact, flow, quick_candidates
 from pesto.research.study.cells import StudyCell, TrainingInstance
 from pesto.research.study.execute import TracedStep, answered
 from solvers.result import Limit, Result, Status
@@ -81,7 +81,7 @@ def end_with(monkeypatch):
 
     def apply(status: Status) -> None:
         def solve(problem, name, options, **report):
-            if name in ("list", *baselines.RIVALS):
+            if name in ("list", *quick_candidates.RIVALS):
                 return real(problem, name, options, **report)
             return Result(
                 status=status, limit=Limit.OTHER, schedule=options.start, lower_bound=0, seconds=0.1, solver=name,

@@ -18,16 +18,14 @@ from pesto.cli.main import pesto
 from pesto.core.errors import Exit, InputError, MismatchError, PestoError, VerificationError
 from pesto.core.source import Source
 from pesto.split.division import moved_bytes, parameter_bytes
-from pesto.split.files.recount import recount_bytes, recount_parameters
+from pesto.split.files.recount import recount_bytes, recount_parameters, strategy_fault
 from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import division_of, dumps_split, load_split, loads_split, save_split
-from pesto.split.files.strategy_check import strategy_fault
 from pesto.split.files.typed_graph_file import dumps_typed_graph, load_typed_graph, loads_typed_graph, save_typed_graph
-from pesto.split.layouts import WHOLE
+from pesto.split.geometry import WHOLE
 from pesto.split.program import Rules, build_joint_program
-from pesto.split.signature import Operand, Signature
 from pesto.split.split_search import divide
-from pesto.split.typed_graph import TypedGraph
+from pesto.split.typed_graph import Operand, Signature, TypedGraph
 from pesto.tf import named_sources
 from pesto.tf.models import FAMILIES
 

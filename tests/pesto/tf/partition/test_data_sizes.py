@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from pesto.core.errors import InputError, VerificationError
+from pesto.split.files.recount import strategy_fault
 from pesto.split.files.split_check import verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.files.strategy_check import strategy_fault
 from pesto.split.files.typed_graph_file import dumps_typed_graph, loads_typed_graph
 from pesto.split.op_strategy import OpStrategy, cut_ops
 from pesto.split.program import CutGain, Rules
-from pesto.split.signature import RANK
 from pesto.split.split_search import divide, divide_partly
+from pesto.split.typed_graph import RANK
 from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.split.layouts import WHOLE
+from pesto.split.geometry import WHOLE
 from pesto.split.op_strategy import cut_ops
 from pesto.split.program import Rules
 from pesto.split.split_search import divide

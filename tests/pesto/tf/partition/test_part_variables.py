@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.split import geometry
-from pesto.split.layouts import WHOLE
+from pesto.split.geometry import WHOLE
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
 from pesto.tf.tensorflow_start import load_tensorflow
