@@ -78,8 +78,8 @@ def place_with_relays(
     # exists. An Identity with a place in the chain is the only handle on when that is.
     order = order and not plan.placement_only
     if keep:
-        names = np.isin(trace.graph.names, list(keep))
-        out = bools(names if out is None else out | names)
+        kept = np.isin(trace.graph.names, list(keep))
+        out = bools(kept if out is None else out | kept)
     placement = place_trace(plan, trace.graph, targets, out, order=order)
     # [n] ops between which an Identity can stand: none of a branch, where a chain would end when it is not taken, and
     # none that runs where its data are. References and handles have no relay either (`_read_elsewhere`).
