@@ -28,7 +28,7 @@ import httpx
 import numpy as np
 
 from benchmarks.serve_kill import small_graph
-from pesto.service.protocol.job_states import State
+from pesto.service.protocol import State
 from pesto.service.serve.backup import back_up, restore
 from pesto.service.serve.store.job_records import Outcome, Submission
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger

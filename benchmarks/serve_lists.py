@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pesto.service.protocol.job_states import State
-from pesto.service.serve.store.job_list import JobFilter, JobPage, job_counts, job_page
+from pesto.service.protocol import State
+from pesto.service.serve.store.readings import JobFilter, JobPage, job_counts, job_page
 from pesto.service.serve.store.sqlite_file import SqliteFile, connected, reading
 
 BATCH = 20_000

@@ -32,12 +32,11 @@ import uvloop
 
 from benchmarks.postgres_server import PostgresServer
 from benchmarks.serve_result import finish
-from pesto.service.protocol.job_states import State
+from pesto.service.protocol import State
 from pesto.service.serve.store.database import Database
 from pesto.service.serve.store.job_records import Event, Outcome, Submission
 from pesto.service.serve.store.ledger import Ledger
-from pesto.service.serve.store.postgres.address import addressed
-from pesto.service.serve.store.postgres.session import Session
+from pesto.service.serve.store.postgres.session import Session, addressed
 from pesto.service.serve.store.postgres.shared_tables import prepare
 from pesto.service.serve.store.sqlite_file import connected
 

@@ -35,8 +35,8 @@ PARTS = (
     "pesto.choosing.whatif.grid:ClusterPoint",
     "pesto.tf.enforce.context:AppliedPlans", "pesto.tf.enforce.partitions:Findings",
     "pesto.tf.enforce.context:RecordedSteps",
-    "pesto.service.protocol.replies:JobReply", "pesto.service.protocol.job_states:State",
-    "pesto.service.client.event_stream:JobEvent",
+    "pesto.service.protocol:JobReply", "pesto.service.protocol:State",
+    "pesto.service.client.calls:JobEvent",
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",
 )  # fmt: skip
 """What is met inside exported values."""

@@ -13,8 +13,8 @@ from pesto.core.errors import UsageError as UsageError
 from pesto.core.errors import VerificationError as VerificationError
 
 if TYPE_CHECKING:
-    from pesto.service.client.async_client import AsyncClient as AsyncClient
-    from pesto.service.client.sync_client import Client as Client
+    from pesto.service.client.clients import AsyncClient as AsyncClient
+    from pesto.service.client.clients import Client as Client
     from pesto.verbs.api import Cluster as Cluster
     from pesto.verbs.api import Comparison as Comparison
     from pesto.verbs.api import Graph as Graph
@@ -51,9 +51,7 @@ else:
             raise AttributeError(f"module 'pesto' has no attribute {name!r}")
         import importlib
 
-        module = {"AsyncClient": "service.client.async_client", "Client": "service.client.sync_client"}.get(
-            name, "verbs.api"
-        )
+        module = "service.client.clients" if name in ("AsyncClient", "Client") else "verbs.api"
         globals()[name] = getattr(importlib.import_module(f"pesto.{module}"), name)
         return globals()[name]
 

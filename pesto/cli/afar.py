@@ -13,9 +13,9 @@ from pesto.core.errors import Exit, PestoError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
-from pesto.service.client.event_stream import DONE, JobEvent
+from pesto.service.client.calls import DONE, JobEvent
+from pesto.service.client.clients import Client
 from pesto.service.client.remote_line import RemoteLine
-from pesto.service.client.sync_client import Client
 
 ADDRESS = "http://127.0.0.1:8780"
 """Of a service on this machine."""

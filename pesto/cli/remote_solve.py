@@ -19,9 +19,9 @@ from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
 from pesto.reporting.show.solve_report import VERIFIED, closing_lines, following_command
 from pesto.reporting.show.split_page import split_closing
-from pesto.service.client.asking import failed
+from pesto.service.client.calls import failed
+from pesto.service.client.clients import Client
 from pesto.service.client.solve_request import Solve, solve_request
-from pesto.service.client.sync_client import Client
 from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.verbs.requests import SolveRequest
 

@@ -18,7 +18,7 @@ from pesto.cli.main import pesto
 from pesto.core.distribution import VERSION
 from pesto.core.errors import Exit
 from pesto.service.serve import tokens
-from pesto.service.serve.http.event_routes import QUIET_S
+from pesto.service.serve.http.job_routes import QUIET_S
 from pesto.service.serve.http.other_routes import health_routes
 from pesto.service.serve.scheduler import PATIENCE_S
 from pesto.service.serve.serve_config import ServeConfig

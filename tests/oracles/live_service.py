@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from fake_jobs import FakeJobs
 
-from pesto.service.serve.http.answering import Server
+from pesto.service.serve.http.app import Server
 from pesto.service.serve.http.connections import gate_for
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.server import listening, opened

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from fake_jobs import FakeJobs
 from litestar.testing import TestClient
 
-from pesto.service.serve.error_codes import CODES
 from pesto.service.serve.http.app import application
+from pesto.service.serve.refusals import CODES
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.server import opened
 

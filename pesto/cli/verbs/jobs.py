@@ -16,10 +16,9 @@ from pesto.core.quantities import duration, percent
 from pesto.reporting.show.lines import align_rows, command, fact
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.solve_report import VERIFIED
-from pesto.service.client.asking import failed
-from pesto.service.client.sync_client import Client
-from pesto.service.protocol.job_states import FINAL, State
-from pesto.service.protocol.replies import JobReply
+from pesto.service.client.calls import failed
+from pesto.service.client.clients import Client
+from pesto.service.protocol import FINAL, JobReply, State
 from pesto.verbs.jobs.request import PAGE, PLAN, SPLIT, Kind
 
 

@@ -1,23 +1,208 @@
-"""What can be asked of a service, each as the steps that a client takes."""
+"""Requests to the service as steps that both clients perform: addresses, retries, calls and event streams."""
 
 import hashlib
+import os
 import re
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pesto.core.errors import FileError, UsageError
+from pesto.core import errors
+from pesto.core.errors import Exit, FileError, PestoError, UsageError
 from pesto.core.files.json import quoted, shown
-from pesto.service.client.asking import Ask, Steps, answered, judged
-from pesto.service.client.link import Patience, checked_url
-from pesto.service.protocol.replies import Cancelled, JobReply, JobsReply, Submitted
+from pesto.service.protocol import FINAL, Cancelled, JobReply, JobsReply, Problem, Submitted
 from pesto.verbs.jobs.request import JobRequest
 
 T = TypeVar("T")
+TOKEN = "PESTO_TOKEN"  # noqa: S105 - the name of a variable
+"""The environment variable that has the token."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_FIRST_S, _LONGEST_S = 0.1, 5.0
+"""Seconds between two tries: at first, and at most."""
+
+
+def checked_url(url: str) -> str:
+    """The address of a service without a path's last slash. UsageError for what is none."""
+    try:
+        found = urlsplit(url)
+        whole = found.scheme in ("http", "https") and bool(found.hostname) and (found.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole or found.query or found.fragment or not url.isprintable():
+        raise UsageError.build(
+            f"{shown(url)} is no address of a service", remedy="give one such as http://127.0.0.1:8780"
+        )
+    if found.username is not None or found.password is not None:
+        raise UsageError.build(
+            "the address of a service has no name and no password", remedy=f"give the token, or set {TOKEN}"
+        )
+    return url.rstrip("/")
+
+
+def own_machine(url: str) -> bool:
+    """Whether a service is on this machine, which no proxy reaches."""
+    return urlsplit(url).hostname in _LOOPBACK
+
+
+def headers(token: str | None) -> dict[str, str]:
+    """What every request has: the token that is given, or that of the environment. UsageError for one that is none."""
+    given = os.environ.get(TOKEN, "") if token is None else token
+    if not given:
+        return {}
+    if not (given.isascii() and given.isprintable()) or " " in given:
+        raise UsageError.build(
+            "the token has characters that no token has", remedy="give it as pesto serve token add printed it"
+        )
+    return {"Authorization": f"Bearer {given}"}
+
+
+class Patience:
+    """For how long a service that has answered once may be silent, and when it is asked again."""
+
+    def __init__(self, most_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`most_s`: seconds of silence; before its first answer none are borne."""
+        self._most_s, self._clock = most_s, clock
+        self._reached, self._since, self._pause_s = False, 0.0, 0.0
+
+    def answered(self) -> None:
+        """It has answered."""
+        self._reached, self._pause_s = True, 0.0
+
+    def pause(self, wished_s: float | None = None) -> float | None:
+        """Seconds to wait before it is asked again, `wished_s` where it said so; None once that is too long."""
+        now = self._clock()
+        if not self._pause_s:
+            self._since = now
+        self._pause_s = min(_LONGEST_S, 2 * self._pause_s or _FIRST_S)
+        pause = self._pause_s if wished_s is None else wished_s
+        return pause if self._reached and now + pause - self._since <= self._most_s else None
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds of a Retry-After header, a number or a date; None where it says nothing."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+_AWAY = (502, 503, 504)
+"""What is said by who stands before a server that is not there."""
+_UNAUTHORIZED, _FULL = 401, 429
+_BY_CODE = {
+    int(kind.exit_code): kind
+    for kind in (
+        errors.UsageError, errors.InputError, errors.InfeasibleError, errors.NothingFoundError,
+        errors.VerificationError, errors.SolverError, errors.FileError, errors.MismatchError,
+    )
+}  # fmt: skip
+
+
+class Ask(NamedTuple):
+    """A request; sending it twice does no harm."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: bytes | Path | None = None
+    """A file is read as it is sent."""
+
+
+class Reply(NamedTuple):
+    """What came: an answer, or why none did."""
+
+    status: int = 0
+    """0 where the service could not be reached."""
+    retry_after: str | None = None
+    body: bytes = b""
+    why: str = ""
+    """Why it could not be reached."""
+
+
+class Pause(NamedTuple):
+    """Wait so long."""
+
+    seconds: float
+
+
+Steps = Generator[Ask | Pause, Reply, T]
+"""A conversation with the service: what it yields is done for it, and it is sent what came of a request."""
+
+
+class CancelledError(PestoError):
+    """A job that was interrupted before there was a plan."""
+
+    exit_code = Exit.INTERRUPTED
+
+
+class TerminatedError(PestoError):
+    """A job that was ended before there was a plan."""
+
+    exit_code = Exit.TERMINATED
+
+
+def answered(url: str, patience: Patience, ask: Ask) -> Steps[bytes]:
+    """The body of a good answer; PestoError as the service says, FileError when it cannot be reached."""
+    while True:
+        reply = yield ask
+        pause = judged(url, patience, reply)
+        if pause is None:
+            return reply.body
+        yield pause
+
+
+def judged(url: str, patience: Patience, reply: Reply) -> Pause | None:
+    """How long to wait before a request is sent again; None for a good answer, else the error that it is."""
+    away = reply.status in (0, *_AWAY)
+    if not away:
+        patience.answered()
+    if 200 <= reply.status < 300:
+        return None
+    wait = patience.pause(retry_after(reply.retry_after)) if away or reply.status == _FULL else None
+    if wait is not None:
+        return Pause(wait)
+    raise _away(url, reply) if reply.status == 0 else _refused(url, reply)
+
+
+def failed(code: int, error: str, remedy: str | None, where: str | None = None) -> PestoError:
+    """Return the error of an exit code; `error` begins with `where`."""
+    kinds: dict[int, type[PestoError]] = {
+        **_BY_CODE,
+        Exit.INTERRUPTED: CancelledError,
+        Exit.TERMINATED: TerminatedError,
+    }
+    message = error.removeprefix(f"{where}: ") if where else error
+    return kinds.get(code, PestoError).build(message, where=where or "", remedy=remedy or "")
+
+
+def _away(url: str, reply: Reply) -> FileError:
+    return FileError.build(f"cannot reach {url}: {reply.why}", remedy="is pesto serve running there?")
+
+
+def _refused(url: str, reply: Reply) -> PestoError:
+    """The service's own words, or those for what else answered."""
+    if reply.status == _UNAUTHORIZED:
+        return UsageError.build("no token that is known there", where=url, remedy="set PESTO_TOKEN, or give the token")
+    try:
+        said = msgspec.json.decode(reply.body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return FileError.build(
+            f"{url} answered {reply.status}, which is no word of pesto serve", remedy="correct the address"
+        )
+    return failed(said.exit_code or Exit.BUG, said.error, said.remedy, said.where)
+
+
 _ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 _PAGE = 500
 _GONE = 404
@@ -152,3 +337,71 @@ def job_path(name: str) -> str:
     if not _ID.fullmatch(name):
         raise UsageError.build(f"no job is called {quoted(name)}", remedy="see pesto jobs list")
     return f"/v1/jobs/{name}"
+
+
+DONE = "done"
+CUT_S = 0.2
+"""Seconds before a stream that was cut is opened again."""
+_MOST = 1 << 24
+"""Bytes of one event."""
+
+
+class JobEvent(NamedTuple):
+    """One thing that a job told."""
+
+    number: int
+    """From 1, without a gap."""
+    kind: str
+    """stage, incumbent, bound, log or done."""
+    data: dict[str, Any]
+    """`name` of a stage; `best_s`, `bound_s`, `gap` and `by` of an incumbent; `level` and `text` of a log line;
+    `exit_code`, `state`, `error`, `remedy`, `result` and `files` of the end."""
+
+
+class Followed:
+    """A job that is watched, and how far."""
+
+    def __init__(self, name: str, after: int) -> None:
+        """`after`: the number of the last event that is known."""
+        self.name, self.path, self.last, self.over = name, f"{job_path(name)}/events", after, False
+        self._left = b""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the next stream."""
+        return {"Last-Event-ID": str(self.last), "Accept": "text/event-stream"}
+
+    def begin(self) -> None:
+        """A stream begins anew; half an event of the last one is forgotten."""
+        self._left = b""
+
+    def take(self, chunk: bytes) -> Iterator[JobEvent]:
+        """The new events of the bytes that came."""
+        *blocks, self._left = (self._left + chunk.replace(b"\r", b"")).split(b"\n\n")
+        if len(self._left) > _MOST:
+            raise FileError.build(
+                "the service sends an event that does not end", remedy="look whether the address is right"
+            )
+        for block in blocks:
+            event = _event(block)
+            if event is not None and event.number > self.last:
+                self.last, self.over = event.number, self.over or event.kind == DONE
+                yield event
+
+    def ended(self, job: JobReply) -> None:
+        """A stream came to its end: over, where the job has no more to tell."""
+        self.over = self.over or (job.state in FINAL and job.events <= self.last)
+
+
+def _event(block: bytes) -> JobEvent | None:
+    """What a block says; None for a comment."""
+    fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
+    if not {b"id", b"event", b"data"} <= fields.keys():
+        return None
+    try:
+        data: dict[str, Any] = msgspec.json.decode(fields[b"data"], type=dict[str, Any])
+        return JobEvent(int(fields[b"id"]), fields[b"event"].decode(), data)
+    except ValueError as error:
+        raise FileError.build(
+            "the service sends what is no event", remedy="look whether the address is right"
+        ) from error

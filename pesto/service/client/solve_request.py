@@ -11,7 +11,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
-from pesto.service.client.sync_client import Client
+from pesto.service.client.clients import Client
 from pesto.verbs.jobs.request import BlobFile, JobRequest, JobSettings, JobSource, PlanFile
 from pesto.verbs.requests import SolveRequest
 

@@ -20,15 +20,15 @@ from pesto.core.executing.executor import Backoff, Executor, ProgressMessage, Wo
 from pesto.core.executing.executor import WorkEvent as Heard
 from pesto.core.files.disk import make_folder, sync_folder
 from pesto.reporting.show.screen import one_line
-from pesto.service.protocol.job_states import State
-from pesto.service.serve.histogram import JOB_S, Histogram
+from pesto.service.protocol import State
+from pesto.service.serve.blobs import STALE_S, Retention
 from pesto.service.serve.job_work import event_of, job_work, outcome_of
-from pesto.service.serve.retention import STALE_S, Retention
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.store.database import UncertainError
-from pesto.service.serve.store.group_commit import Act, Writer
 from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
+from pesto.service.serve.store.opening import Act, Writer
+from pesto.service.serve.telemetry import JOB_S, Histogram
 from pesto.service.serve.tokens import Departure, Doorkeeper
 from pesto.verbs.jobs.incumbent_file import left_summary
 

@@ -14,16 +14,14 @@ from pesto.core.executing.pool import Pool
 from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster
 from pesto.core.files.disk import make_folder
 from pesto.core.files.json import shown
-from pesto.service.serve.access_log import AccessLog
 from pesto.service.serve.blobs import Blobs
-from pesto.service.serve.histogram import RequestTimes
 from pesto.service.serve.scheduler import Scheduler
 from pesto.service.serve.serve_config import LOOPBACK, ServeConfig
-from pesto.service.serve.service import Service
+from pesto.service.serve.service import Service, Watchers
 from pesto.service.serve.store.ledger import BLOBS
 from pesto.service.serve.store.opening import opened_store
+from pesto.service.serve.telemetry import AccessLog, RequestTimes
 from pesto.service.serve.tokens import Doorkeeper, listed
-from pesto.service.serve.watchers import Watchers
 from pesto.service.serve.webhooks import Webhooks
 from pesto.verbs.jobs.job_entry import READY
 
@@ -111,7 +109,7 @@ def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> No
     SolverError where the extra `serve` is not installed; otherwise as `Certificate`, `opened` and `listening`.
     """
     try:
-        from pesto.service.serve.http.answering import Server, answer
+        from pesto.service.serve.http.app import Server, answer
         from pesto.service.serve.http.connections import gate_for
     except ImportError as error:
         raise SolverError.build(f"pesto serve needs {error.name}", remedy=f"{install_command('serve')}") from error

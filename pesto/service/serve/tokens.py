@@ -66,7 +66,7 @@ MACHINE = Quota(jobs=1 << 20, queued=1 << 40, bytes=1 << 50, hours=1e9, priority
 
 
 class Role(StrEnum):
-    """What a token may do; `pesto.service.serve.http.permissions` has each route."""
+    """What a token may do; `pesto.service.serve.http.caller` has each route."""
 
     ADMIN = "admin"
     """Submits jobs, and sees, cancels and deletes those of everybody."""

@@ -14,7 +14,7 @@ import pesto as face
 from pesto.cli import afar, remote_solve
 from pesto.cli.main import pesto
 from pesto.core.errors import FileError, InputError, SolverError, UsageError
-from pesto.service.client.sync_client import Client
+from pesto.service.client.clients import Client
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 

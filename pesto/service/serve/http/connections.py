@@ -1,12 +1,25 @@
-"""Connections of clients: how many there may be, and how long requests may take to come and answers to be taken."""
+"""HTTP/1.1 connections on uvicorn, limited in number, time and size, so that a slow client holds no place for long."""
 
+import asyncio
 import ipaddress
 import logging
+import math
+import secrets
 import time
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, cast
 
-from pesto.service.serve.serve_config import ServeConfig
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from pesto.core.errors import Exit
+from pesto.service.protocol import Problem
+from pesto.service.serve.refusals import code_of
+from pesto.service.serve.serve_config import Certificate, ServeConfig
 
 HEAD_S = 10.0
 """Seconds within which the head of a request must be there, of a connection's first one since its begin."""
@@ -121,3 +134,219 @@ def address_of(peer: object) -> str:
         return str(address)
     mapped = address.ipv4_mapped
     return str(mapped) if mapped else str(ipaddress.ip_network((address, 64), strict=False))
+
+
+HEAD_BYTES = 1 << 15
+"""Bytes of a request's line and headers together."""
+HEALTH = (b"/healthz", b"/readyz", b"/metrics")
+"""Paths that are answered when there are too many connections."""
+_HEAD, _BODY, _ANSWER, _IDLE = range(4)
+"""What a connection is at: a request's head comes, its body comes, it is answered, and there is none."""
+_SLOW = {_HEAD: "with heads of requests that came too slowly", _BODY: "with bodies that came too slowly"}
+_INVALID = "Invalid HTTP request received."
+"""Message of uvicorn's log for each request that it cannot read, which strangers could fill a disk with."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. `late` and `cut` are for the `Gate`, which looks at all about once a second."""
+
+    def __init__(self, gate: Gate, certificate: Certificate | None, **given: Any) -> None:
+        """`certificate`: for TLS; None for none."""
+        super().__init__(**given)
+        self._gate, self._certificate = gate, certificate
+        self._place = False
+        self._served = self.app
+        self._phase, self._due_s, self._count = _HEAD, math.inf, 0
+        self._end_s = math.inf
+        """When the body must be there, and when it is late at its rate: `_due_s`."""
+        self._unread_since: float | None = None
+        self._accepted: asyncio.Transport | None = None
+        self._made = False
+        """True from the end of the handshake on, where there is one."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a place; with TLS this is called twice: at first, and once the handshake is done."""
+        given = cast(asyncio.Transport, transport)  # uvloop's own is none by its class
+        if self._accepted is None:
+            self._accepted = given
+            self._place = self._gate.enter(self, given.get_extra_info("peername"))
+            if self._certificate is not None:
+                # Agree on TLS with the client. Not by `start_tls`, before which uvloop may read the client's first
+                # bytes.
+                tls = cast(Any, SSLProtocol)(
+                    self.loop,
+                    self,
+                    self._certificate.context,
+                    None,
+                    server_side=True,
+                    ssl_handshake_timeout=self._head_s,
+                )
+                given.set_protocol(tls)
+                tls.connection_made(given)
+                return
+        self._made, self._due_s = True, time.monotonic() + self._head_s
+        super().connection_made(given)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._gate.leave(self)
+        if self._made:
+            super().connection_lost(exc)
+
+    @property
+    def _head_s(self) -> float:
+        return HEAD_S if self._place else RESERVE_S
+
+    def data_received(self, data: bytes) -> None:
+        """Take a piece of a request. 431 for a head that goes on and on."""
+        super().data_received(data)
+        if self._phase == _HEAD:
+            self._count += len(data)
+            if self._count > HEAD_BYTES and not self.transport.is_closing():
+                self._gate.note("with heads of requests that are too large")
+                self._end(431)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse what is no HTTP: however much of it comes, it is counted in a line of the log."""
+        self._gate.note("with what is no HTTP")
+        self._end(400)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Count a request for another protocol; it is answered as any other."""
+        self._gate.note("that asked for another protocol")
+
+    def on_message_begin(self) -> None:
+        """Begin a request's head."""
+        super().on_message_begin()
+        self._gate.idle.pop(self, None)
+        if self._phase != _HEAD:
+            self._due_s = time.monotonic() + self._head_s
+        self._phase, self._count = _HEAD, 0
+
+    def on_headers_complete(self) -> None:
+        """Have the request answered: by the service, or with a refusal."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        refusal = 431 if size > HEAD_BYTES else 0
+        if not self._place and self.url.partition(b"?")[0] not in HEALTH:
+            refusal = 503
+        self.app = cast(Any, partial(_refuse, refusal)) if refusal else self._served
+        super().on_headers_complete()
+        self.cycle.keep_alive = self.cycle.keep_alive and bool(self._place)
+        now = time.monotonic()
+        self._phase, self._due_s, self._end_s = _BODY, now + BODY_S, now + self._gate.body_s
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        super().on_body(body)
+        self._due_s = min(self._due_s + len(body) / BODY_RATE, time.monotonic() + BODY_MOST_S)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        super().on_message_complete()
+        self._phase, self._due_s = _ANSWER, math.inf
+        if self.cycle.response_complete:
+            self._rest()
+
+    def on_response_complete(self) -> None:
+        """End an answer."""
+        super().on_response_complete()
+        if self._phase == _ANSWER and not self.pipeline:
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self.transport.is_closing():
+            self._phase, self._due_s = _IDLE, time.monotonic() + IDLE_S
+            self._gate.idle[self] = None
+
+    def pause_writing(self) -> None:
+        """More is to be sent than the client takes."""
+        super().pause_writing()
+        self._unread_since = time.monotonic()
+
+    def resume_writing(self) -> None:
+        """It has taken most of it."""
+        super().resume_writing()
+        self._unread_since = None
+
+    def late(self, now: float) -> str:
+        """Return why the connection is to be ended now; empty for no reason."""
+        if not self._made:
+            return "without a TLS handshake" if self._accepted is None or self._accepted.is_closing() else ""
+        closing = self.transport.is_closing()
+        if closing and self._unread_since is None:
+            self._unread_since = now
+        if self._unread_since is not None and now >= self._unread_since + UNREAD_S:
+            return "with answers that were not read"
+        if closing:
+            return ""  # it was ended, and what is left is being sent
+        if self.flow.read_paused:
+            self._due_s = max(self._due_s, now + BODY_S)  # it is this side that does not read
+        if now < (min(self._due_s, self._end_s) if self._phase == _BODY else self._due_s):
+            return ""
+        return _SLOW.get(self._phase, "that were idle")
+
+    def cut(self) -> None:
+        """End the connection, which is late: with 408 where that can be said."""
+        if not self._made:
+            self._gate.leave(self)  # nobody else tells of its end
+        elif self._unread_since is not None:
+            self.transport.abort()
+        elif self._phase == _IDLE:
+            self.transport.close()
+        else:
+            self._end(408)
+
+    def drop(self) -> None:
+        """End the connection at once, whatever it is at."""
+        (self.transport or cast(asyncio.Transport, self._accepted)).abort()
+
+    def _end(self, status: int) -> None:
+        """End it with an answer, unless another one is under way."""
+        cycle = cast(Any, self.cycle)
+        waits = cycle is not None and not cycle.response_complete
+        if self.pipeline or (waits and (self._phase == _HEAD or cycle.response_started)):
+            self.transport.abort()
+            return
+        head, body = _answer(status)
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in head)
+        self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, _PHRASES[status], lines, body))
+        self.transport.close()
+
+
+def is_logged(record: logging.LogRecord) -> bool:
+    """Return False for the message of uvicorn's log that the `Gate` counts."""
+    return record.msg != _INVALID
+
+
+_SAYS = {
+    400: ("this is no request of HTTP/1.1", "ask as /v1/openapi.json says"),
+    408: ("the request came too slowly", "send it again, at once"),
+    431: (f"the request's line and headers have more than {HEAD_BYTES} bytes", "send fewer"),
+    503: ("there are too many connections", "try again"),
+}
+_PHRASES = {status: HTTPStatus(status).phrase.encode() for status in _SAYS}
+_Headers = list[tuple[bytes, bytes]]
+
+
+def _answer(status: int) -> tuple[_Headers, bytes]:
+    """Return the headers and the body of a refusal."""
+    error, remedy = _SAYS[status]
+    name = secrets.token_hex(8)
+    problem = Problem(
+        error=error, remedy=remedy, exit_code=int(Exit.USAGE), code=code_of(status), request_id=name
+    )  # fmt: skip
+    body = msgspec.json.encode(problem)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        (b"x-request-id", name.encode()),
+    ]
+    return headers + ([(b"retry-after", b"2")] if status == 503 else []), body
+
+
+async def _refuse(status: int, _scope: object, _receive: object, send: Callable[..., Any]) -> None:
+    """An application that refuses whatever is asked."""
+    headers, body = _answer(status)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

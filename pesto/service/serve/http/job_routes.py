@@ -1,8 +1,9 @@
-"""Jobs: submitted, listed, shown, cancelled."""
+"""Routes of jobs: submit, list, show, cancel, delete, and the stream of a job's events (Server-Sent Events)."""
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,24 +12,23 @@ from litestar import Response, Router, delete, get, post, route
 from litestar.di import NamedDependency, Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+from litestar.response import Stream
 
 from pesto.core.errors import PestoError, UsageError
 from pesto.core.files.disk import file_sha256
-from pesto.service.protocol.job_states import FINAL, State
-from pesto.service.protocol.replies import Cancelled, JobReply, JobsReply, Submitted
+from pesto.service.protocol import FINAL, Cancelled, JobReply, JobsReply, State, Submitted
 from pesto.service.serve.blobs import Uploader, chunks_of
 from pesto.service.serve.http.caller import Caller, Who
 from pesto.service.serve.http.refused import refusals
-from pesto.service.serve.notify_address import check_url, origin_of
 from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.serve_config import JobBounds
-from pesto.service.serve.store.job_list import CURSOR, JobFilter
-from pesto.service.serve.store.job_records import Job, Submission
+from pesto.service.serve.store.database import AGAIN_S, LaterError
+from pesto.service.serve.store.job_records import Job, Numbered, Submission
 from pesto.service.serve.store.ledger import Ledger
-from pesto.service.serve.store.readings import Readings
+from pesto.service.serve.store.readings import CURSOR, JobFilter, Readings
 from pesto.service.serve.store.waiting import Waiting
-from pesto.service.serve.store.webhook_queue import MOST_UNTOLD, untold_webhooks
 from pesto.service.serve.tokens import MACHINE, Quota
+from pesto.service.serve.webhooks import MOST_UNTOLD, check_url, origin_of, untold_webhooks
 from pesto.verbs.jobs.checks import checked
 from pesto.verbs.jobs.request import JobRequest, Kind, blobs_of, digests_of, jobs_of, kept_request, resolved
 
@@ -360,3 +360,76 @@ def _options(path: str, allowed: str) -> HTTPRouteHandler:
         return Response(None, status_code=204, headers={"Allow": allowed})
 
     return options
+
+
+QUIET_S = 15.0
+"""Seconds without an event after which a comment is sent, so that nobody between takes the stream for dead."""
+_PAGE = 64
+"""Events that are sent before others have their turn."""
+Last = Annotated[
+    int,  # the document has limits as fractions, which have 15 digits
+    HeaderParameter(
+        name="Last-Event-ID", ge=0, le=10**15, description="The number of the last event that has arrived."
+    ),
+]
+
+
+@get(
+    "/jobs/{name:str}/events",
+    responses=refusals(404),
+    media_type="text/event-stream",
+    summary="Watch a job",
+)
+async def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
+    """Each event has the number that follows on the one before; `Last-Event-ID` goes on where a stream was cut.
+
+    A stream ends after `done`, and once the token is refused. stage, incumbent, bound and log come before it.
+    """
+    job = await caller.job(name)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Stream(_stream(caller, job.number, last), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
+    service = caller.service
+    woken = service.watchers.join(job)
+    try:
+        yield b": pesto\n\n"
+        while not service.watchers.closed and service.doors.admits(caller.token_id):
+            woken.clear()
+            try:
+                async with service.watchers.turn:
+                    ended, found = await service.store.reader.asked(partial(_news, job=job, last=last))
+            except LaterError:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if found:
+                yield b"".join(map(_lines, found))
+                last = found[-1].number
+                await asyncio.sleep(0)
+            if len(found) == _PAGE:
+                continue
+            if ended:
+                return
+            try:
+                await asyncio.wait_for(woken.wait(), QUIET_S)
+            except TimeoutError:
+                yield b": still here\n\n"
+    finally:
+        service.watchers.leave(job, woken)
+
+
+def _news(store: Readings, job: int, last: int) -> tuple[bool, list[Numbered]]:
+    """Return whether a job has ended, and its events after `last`."""
+    ended = store.ended(job)  # first: whatever it told before is found then
+    return ended, store.events(job, last, _PAGE)
+
+
+def _lines(event: Numbered) -> bytes:
+    """An event; JSON has no line ends in it."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, event.kind.encode(), event.data)
+
+
+def event_routes() -> Router:
+    """Under /v1."""
+    return Router("/", route_handlers=[events], tags=["jobs"])

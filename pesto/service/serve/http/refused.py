@@ -13,12 +13,10 @@ from litestar.openapi.datastructures import ResponseSpec
 from pesto.core.errors import ErrorReport, Exit, FileError, PestoError, describe_error
 from pesto.core.files.json import shown
 from pesto.reporting.show.screen import one_line
-from pesto.service.protocol.replies import Problem
-from pesto.service.serve.error_codes import code_of
+from pesto.service.protocol import Problem
 from pesto.service.serve.http.caller import Asking
-from pesto.service.serve.http.head import beside_get
-from pesto.service.serve.http.tracing import record_of
-from pesto.service.serve.refusals import RefusedError
+from pesto.service.serve.http.tracing import beside_get, record_of
+from pesto.service.serve.refusals import RefusedError, code_of
 from pesto.service.serve.store.database import AGAIN_S, LaterError
 
 _LOG = logging.getLogger(__name__)

@@ -1,10 +1,10 @@
-"""Records of the service's store: jobs, their outcomes and their events."""
+"""Records of the service's store: jobs, outcomes and events, and the peers that must hear of them."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from pesto.service.protocol.job_states import State
+from pesto.service.protocol import State
 
 DEATHS = 3
 """Workers that a job may lose before it has failed."""
@@ -149,3 +149,27 @@ class Sums(msgspec.Struct, frozen=True, kw_only=True):
     """Of the jobs that have one, added up."""
     gaps: int
     """How many have one."""
+
+
+class Works(Protocol):
+    """Who runs jobs."""
+
+    def running(self) -> list[Begun]:
+        """The attempts that are its own."""
+        ...
+
+    def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
+        """Interrupt one; `again`: end one that was interrupted before."""
+        ...
+
+
+class Watched(Protocol):
+    """Who watches jobs."""
+
+    def watched(self) -> list[int]:
+        """The numbers of the jobs."""
+        ...
+
+    def told(self, jobs: set[int]) -> None:
+        """These have new events."""
+        ...

@@ -1,31 +1,160 @@
-"""The service's store, open: its writer, its reader, and who waits."""
+"""The open store: one writer thread with group commit, a reader, and the queue in memory."""
 
 import asyncio
 import os
+import queue
 import secrets
 import socket
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pesto.core.distribution import install_command
-from pesto.core.errors import SolverError
+from pesto.core.errors import PestoError, SolverError
 from pesto.core.files.lock import LockKind, hold_lock
-from pesto.service.protocol.job_states import State
-from pesto.service.serve.store.beside import Watched, Works
-from pesto.service.serve.store.group_commit import Writer
-from pesto.service.serve.store.job_records import Job
+from pesto.service.protocol import State
+from pesto.service.serve.store.database import Database, LaterError, UncertainError
+from pesto.service.serve.store.job_records import Job, Watched, Works
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.sqlite_file import FILE, connected, explained_damage, reading
 from pesto.service.serve.store.waiting import RecentWaiting, Waiting
 
-# Questions of the event loop to the store: answered at once by SQLite, in another thread by a database elsewhere.
-
 T = TypeVar("T")
+Act = Callable[[Ledger], Any]
+_Answer = tuple[Any, Any, BaseException | None]
+"""Who waits, for what, or why not."""
+_MOST = 256
+"""Most acts of one transaction."""
+
+
+class Writer:
+    """Acts on the ledger, in the order in which they come; each is answered after its transaction's commit.
+
+    A failure of the database (the disk is full, nobody answers) is told to all acts of its transaction, none of which
+    has happened then, or to each that nobody knows it (`UncertainError`); the next transaction is tried anew.
+    """
+
+    def __init__(
+        self, database: Database, ledger: Ledger, committed: Callable[[set[int]], None] = lambda _: None
+    ) -> None:
+        """`committed` hears, in the writer's thread after a commit, the numbers of the jobs that have new events."""
+        self._db, self._ledger, self._committed = database, ledger, committed
+        self._acts: queue.SimpleQueue[tuple[Act, Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="writer")
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """About how many acts are not begun."""
+        return self._acts.qsize()
+
+    def do(self, act: Callable[[Ledger], T]) -> T:
+        """Have it done and wait for it: for threads, never for an event loop."""
+        future: Future[T] = Future()
+        self._acts.put((act, future))
+        return future.result()
+
+    async def asked(self, act: Callable[[Ledger], T]) -> T:
+        """Have it done, in an event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._acts.put((act, future))
+        return await future
+
+    def probe(self) -> None:
+        """Try the database where nothing waits for it: one that was away is connected to again."""
+        if not self._acts.qsize():
+            self._acts.put((lambda _: None, Future()))
+
+    def close(self) -> None:
+        """Do what waits, and end the thread."""
+        self._acts.put(None)
+        self._thread.join()
+
+    def _write(self) -> None:
+        while batch := self._next_batch():
+            self._transaction(batch)
+
+    def _next_batch(self) -> list[tuple[Act, Any]]:
+        """Wait for an act and take those behind it too; the batch is empty once the writer is closed."""
+        batch: list[tuple[Act, Any]] = []
+        act = self._acts.get()
+        while act is not None:
+            batch.append(act)
+            if len(batch) == _MOST or self._acts.empty():
+                return batch
+            act = self._acts.get()
+        if batch:
+            self._acts.put(None)  # end at the next turn
+        return batch
+
+    def _transaction(self, batch: list[tuple[Act, Any]]) -> None:
+        answers: list[_Answer] = []
+        try:
+            self._db.begin()
+            for act, future in batch:
+                try:
+                    answers.append((future, act(self._ledger), None))
+                except PestoError as refused:
+                    if isinstance(refused, LaterError):
+                        raise
+                    answers.append((future, None, refused))
+            self._db.commit()
+        except Exception as error:  # whatever it is, who waits must hear of it
+            self._failed(batch, answers, error)
+        else:
+            self._committed(self._ledger.told())
+            _answer(answers)
+
+    def _failed(self, batch: list[tuple[Act, Any]], answers: list[_Answer], error: Exception) -> None:
+        """Undo a transaction; where one of its acts may have spoilt it for all, do them one by one."""
+        said = self._db.explained(error)
+        try:
+            self._db.undo()
+            self._ledger.reload()
+        except Exception as other:  # the database cannot even be asked
+            said = self._db.explained(other)
+        if isinstance(said, UncertainError):
+            _answer([(future, None, refused or said.holding(value)) for future, value, refused in answers])
+        elif isinstance(said, LaterError) or len(batch) == 1:
+            _answer([(future, None, said) for _, future in batch])
+        else:
+            for one in batch:
+                self._transaction([one])
+
+
+def _answer(answers: list[_Answer]) -> None:
+    """Tell who waits: threads at once, each event loop in one call."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Answer]] = defaultdict(list)
+    for future, value, error in answers:
+        if isinstance(future, asyncio.Future):
+            loops[future.get_loop()].append((future, value, error))
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+    for loop, told in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_tell, told)
+
+
+def _tell(told: list[_Answer]) -> None:
+    for future, value, error in told:
+        if future.done():  # who waited has gone
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+
+# Questions of the event loop to the store: answered at once by SQLite, in another thread by a database elsewhere.
 
 
 class Reader:
@@ -138,9 +267,8 @@ def of_several_servers(folder: Path, database: str, committed: Committed) -> Ite
     AwayError when it cannot be reached; SolverError where psycopg is not installed.
     """
     try:
-        from pesto.service.serve.store.postgres.address import addressed
         from pesto.service.serve.store.postgres.leases import Leases
-        from pesto.service.serve.store.postgres.session import MIGRATE_S, READ_S, Session
+        from pesto.service.serve.store.postgres.session import MIGRATE_S, READ_S, Session, addressed
         from pesto.service.serve.store.postgres.shared_tables import prepare
     except ImportError as error:
         raise SolverError.build(

@@ -1,14 +1,199 @@
-"""What the service remembers, read: never written, and as of the last commit."""
+"""Read-only queries of the store, as of the last commit, and pages of jobs with their filters."""
 
+import re
 import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from pesto.service.protocol.job_states import FINAL, State
+import msgspec
+
+from pesto.service.protocol import FINAL, State
+from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.database import Asked
-from pesto.service.serve.store.job_list import COLUMNS, JobFilter, JobPage, job_counts, job_of_row, job_page
-from pesto.service.serve.store.job_records import Job, Numbered, Sums
-from pesto.service.serve.store.keys import job_of
-from pesto.service.serve.store.usage import ended_by_token
+from pesto.service.serve.store.job_records import Job, Numbered, Outcome, Sums
+from pesto.service.serve.store.ledger import ended_by_token, job_of
 from pesto.service.serve.store.waiting import RECENT_S, Waiting
+
+LOOKED = 2_500
+"""Jobs that one page looks at, where an index finds more than what is asked for: the next page goes on after them."""
+COUNTED = 10_000
+"""A count that stands for this many or more."""
+REQUEST_BYTES = 1 << 16
+"""A request that is longer is not in a list; it is in the job itself."""
+COLUMNS = (
+    "number", "id", "token", "kind", "label", "priority", "request", "state", "attempt", "deaths", "events", "stage",
+    "best_s", "bound_s", "created", "started", "finished", "seconds", "kept", "outcome", "expired", "model",
+)  # fmt: skip
+_LISTED = ", ".join(
+    f"CASE WHEN length(request) <= {REQUEST_BYTES} THEN request END" if name == "request" else name for name in COLUMNS
+)
+CURSOR = r"n([0-9]{1,18})(?:t([0-9]{1,12}(?:\.[0-9]{1,9})?))?"
+_INDEXED = ("label", "model", "kind", "state")
+"""Columns with an index, those first by which fewer jobs are found, as a rule."""
+_EQUAL = {name: f"{name} = ?" for name in _INDEXED} | {
+    name: f"{name} = ? AND {name} != ''" for name in ("label", "model")
+}
+"""The index of a label or a model has no jobs without one."""
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are listed; None for all."""
+
+    owner: str | None = None
+    """The name of a token."""
+    kind: str | None = None
+    model: str | None = None
+    state: State | None = None
+    label: str | None = None
+    since: float | None = None
+    """Submitted then or later, in seconds since 1970. Jobs are in the order of time where this or `until` is given."""
+    until: float | None = None
+    """Submitted earlier."""
+    text: str | None = None
+    """A part of label, model or kind, or the beginning of the id; letters of ASCII in either case."""
+
+    @property
+    def by_time(self) -> bool:
+        """True if jobs are in the order of the time at which they were submitted, which clocks may have turned."""
+        return self.since is not None or self.until is not None
+
+
+class JobPage(NamedTuple):
+    """Some jobs, the newest first."""
+
+    jobs: list[Job]
+    after: str | None
+    """Where the next page goes on; None after the last."""
+
+
+class _Part(NamedTuple):
+    """A condition with its values."""
+
+    sql: str
+    given: tuple[Any, ...]
+
+
+def job_page(database: Asked, wanted: JobFilter, after: str | None, most: int) -> JobPage:
+    """Return the next jobs after those of another page, fewer than `most` where that would take too long.
+
+    after: what a page ends with, or the id of a job. RefusedError (400) for anything else.
+    """
+    order = "created DESC, number DESC" if wanted.by_time else "number DESC"
+    beyond = _Part("", ()) if after is None else _beyond(after, by_time=wanted.by_time)
+    whole = _has_few(database, wanted)
+    within, others = _parts(wanted, by_owner=whole)
+    if whole:
+        others = _joined(others, beyond)
+    else:
+        within = _joined(within, beyond)
+    where = f" WHERE {within.sql}" if within.sql else ""
+    if not others.sql:
+        sql = f"SELECT {_LISTED} FROM jobs{where} ORDER BY {order} LIMIT ?"  # noqa: S608 - constants
+        jobs = [job_of_row(row) for row in database.execute(sql, (*within.given, most + 1))]
+        return _page(jobs, most, wanted, None)
+    names = "number, created, id, token, kind, model, state, label"
+    inner = "number DESC" if whole else order
+    looked = f"SELECT {names} FROM jobs{where} ORDER BY {inner} LIMIT {LOOKED}"  # noqa: S608
+    sql = f"SELECT number FROM ({looked}) AS looked WHERE {others.sql} ORDER BY {order} LIMIT ?"  # noqa: S608
+    found = [number for (number,) in database.execute(sql, (*within.given, *others.given, most + 1))]
+    marks = ", ".join("?" * len(found)) or "NULL"
+    sql = f"SELECT {_LISTED} FROM jobs WHERE number IN ({marks})"  # noqa: S608
+    jobs = [job_of_row(row) for row in database.execute(sql, found)]
+    place = {number: k for k, number in enumerate(found)}
+    jobs.sort(key=lambda job: place[job.number])
+    last = None
+    if not whole and len(jobs) <= most:
+        sql = f"SELECT number, created FROM jobs{where} ORDER BY {order} LIMIT 1 OFFSET {LOOKED - 1}"  # noqa: S608
+        last = database.execute(sql, within.given).fetchone()
+    return _page(jobs, most, wanted, None if last is None else _cursor(*last, by_time=wanted.by_time))
+
+
+def job_counts(database: Asked, token: str | None) -> dict[str, int]:
+    """Return how many jobs are in each state, of one token or of all; COUNTED for as many or more."""
+    whose = "" if token is None else "token = ? AND "
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {whose}state = ? LIMIT {COUNTED}) AS counted"  # noqa: S608
+    given = () if token is None else (token,)
+    return {state.value: int(database.execute(sql, (*given, state.value)).fetchone()[0]) for state in State}
+
+
+def job_of_row(row: Sequence[Any]) -> Job:
+    """Return the job of a row of COLUMNS."""
+    named = dict(zip(COLUMNS, row, strict=True))
+    outcome = named["outcome"]
+    return Job(
+        **named
+        | {
+            "request": named["request"] or b"",
+            "state": State(named["state"]),
+            "outcome": None if outcome is None else msgspec.json.decode(outcome, type=Outcome),
+            "expired": bool(named["expired"]),
+        }
+    )
+
+
+def _has_few(database: Asked, wanted: JobFilter) -> bool:
+    """Return True for filters of a token that has so few jobs that all of them are looked at."""
+    if wanted.owner is None or not (wanted.by_time or any(getattr(wanted, name) is not None for name in _INDEXED)):
+        return False
+    sql = f"SELECT 1 FROM jobs WHERE token = ? ORDER BY number DESC LIMIT 1 OFFSET {LOOKED}"  # noqa: S608
+    return database.execute(sql, (wanted.owner,)).fetchone() is None
+
+
+def _parts(wanted: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:
+    """Return what one index finds, and what is looked for among that; `by_owner`: the first is a token's jobs."""
+    owner: list[tuple[str, Any]] = [] if wanted.owner is None else [("token = ?", wanted.owner)]
+    given = [(name, value) for name in _INDEXED if (value := getattr(wanted, name)) is not None]
+    equal = [(_EQUAL[name], value) for name, value in given if value]
+    bare = [(f"{name} = ?", value) for name, value in given if not value]
+    times: list[tuple[str, Any]] = []
+    times += [("created >= ?", wanted.since)] if wanted.since is not None else []
+    times += [("created < ?", wanted.until)] if wanted.until is not None else []
+    if by_owner or not (times or equal):
+        first, rest = owner, times + equal + bare
+    elif times:
+        first, rest = times, owner + equal + bare
+    else:
+        first, rest = equal[:1], owner + equal[1:] + bare
+    others = _conjunction(rest)
+    return _conjunction(first), others if wanted.text is None else _joined(others, _containing(wanted.text))
+
+
+def _conjunction(parts: Sequence[tuple[str, Any]]) -> _Part:
+    return _Part(" AND ".join(sql for sql, _ in parts), tuple(value for _, value in parts))
+
+
+def _joined(first: _Part, second: _Part) -> _Part:
+    return _Part(" AND ".join(filter(None, (first.sql, second.sql))), (*first.given, *second.given))
+
+
+def _containing(text: str) -> _Part:
+    """The text as it is, and in small letters: databases differ in what LIKE and lower() take for the same letter."""
+    plain, small = (re.sub(r"([!%_])", r"!\1", one) for one in (text, text.lower()))
+    tries = [(name, f"%{plain}%") for name in ("label", "model")]
+    tries += [(f"lower({name})", f"%{small}%") for name in ("label", "model", "kind")] + [("id", f"{small}%")]
+    clauses = " OR ".join(f"{name} LIKE ? ESCAPE '!'" for name, _ in tries)
+    return _Part(f"({clauses})", tuple(pattern for _, pattern in tries))
+
+
+def _beyond(after: str, *, by_time: bool) -> _Part:
+    found = re.fullmatch(CURSOR, after)
+    if found is None or (by_time and found[2] is None):
+        raise RefusedError(400, "after is not what a page of this list ends with - give what its `after` says")
+    if by_time:
+        return _Part("(created, number) < (?, ?)", (float(found[2]), int(found[1])))
+    return _Part("number < ?", (int(found[1]),))
+
+
+def _cursor(number: int, created: float, *, by_time: bool) -> str:
+    return f"n{number}t{created:.9f}" if by_time else f"n{number}"
+
+
+def _page(jobs: list[Job], most: int, wanted: JobFilter, after: str | None) -> JobPage:
+    if len(jobs) > most:
+        last = jobs[most - 1]
+        after = _cursor(last.number, last.created, by_time=wanted.by_time)
+    return JobPage(jobs[:most], after)
+
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM jobs"  # noqa: S608 - constants
 
@@ -27,7 +212,7 @@ class Readings:
         return None if row is None else job_of_row(row)
 
     def job_of_key(self, token: str, key: str, digest: bytes) -> str | None:
-        """As `pesto.service.serve.store.keys.job_of`."""
+        """As `pesto.service.serve.store.ledger.job_of`."""
         return job_of(self._db, token, key, digest)
 
     def jobs(self, wanted: JobFilter, after: str | None = None, most: int = 50) -> JobPage:

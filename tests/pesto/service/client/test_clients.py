@@ -9,8 +9,8 @@ from live_service import live_service
 
 import pesto
 from pesto import FileError, UsageError
-from pesto.service.client import carrying
-from pesto.service.client.asking import Reply
+from pesto.service.client import clients
+from pesto.service.client.calls import Reply
 from pesto.service.serve import tokens
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
@@ -169,7 +169,7 @@ def test_files_that_cannot_be_read(live, tmp_path):
 def test_without_httpx_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(pesto.SolverError, match=r"needs httpx - pip install -e '\.\[client\]'"):
-        carrying.library()
+        clients.library()
 
 
 def test_importing_pesto_or_asking_for_help_loads_no_http():
@@ -180,5 +180,5 @@ def test_importing_pesto_or_asking_for_help_loads_no_http():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = map(str.split, done.stdout.splitlines())
-    assert not {"httpx", "litestar", "numpy", "pesto.service.client.sync_client"} & set(before)
-    assert "pesto.service.client.sync_client" in after
+    assert not {"httpx", "litestar", "numpy", "pesto.service.client.clients"} & set(before)
+    assert "pesto.service.client.clients" in after

@@ -6,10 +6,19 @@ import msgspec
 import pytest
 
 from pesto.core.errors import Exit, FileError, InputError, UsageError
-from pesto.service.client.asking import Ask, Pause, Reply, answered, failed
-from pesto.service.client.calls import Calls
-from pesto.service.client.event_stream import Followed
-from pesto.service.client.link import Patience, checked_url, headers, retry_after
+from pesto.service.client.calls import (
+    Ask,
+    Calls,
+    Followed,
+    Patience,
+    Pause,
+    Reply,
+    answered,
+    checked_url,
+    failed,
+    headers,
+    retry_after,
+)
 
 URL = "http://127.0.0.1:8780"
 SUBMITTED = Reply(202, body=b'{"id": "a1", "url": "/v1/jobs/a1"}')

@@ -19,7 +19,7 @@ from pesto.service.serve import backup, tokens
 from pesto.service.serve.backup import back_up, restore
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.server import opened
-from pesto.service.serve.store.job_list import JobFilter
+from pesto.service.serve.store.readings import JobFilter
 from pesto.service.serve.store.sqlite_file import FILE
 from pesto.service.serve.webhooks import webhook_key
 

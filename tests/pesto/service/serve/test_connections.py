@@ -15,9 +15,8 @@ from serving import SOLVE
 
 from pesto.core.errors import UsageError
 from pesto.service.serve import server
-from pesto.service.serve.http import connections, limited_protocol
-from pesto.service.serve.http.connections import Gate, address_of, gate_for
-from pesto.service.serve.http.limited_protocol import LimitedProtocol
+from pesto.service.serve.http import connections
+from pesto.service.serve.http.connections import Gate, LimitedProtocol, address_of, gate_for
 from pesto.service.serve.serve_config import ServeConfig
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -67,7 +66,7 @@ def ended(link):
 def hasty(monkeypatch):
     """Requests must come at once; it is looked at once a second."""
     for name in ("HEAD_S", "BODY_S", "RESERVE_S"):
-        monkeypatch.setattr(limited_protocol, name, 0.1)
+        monkeypatch.setattr(connections, name, 0.1)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -163,7 +162,7 @@ def test_health_is_answered_beside_silent_connections_of_the_same_address(tmp_pa
 def test_a_body_may_not_trickle_on_what_came_before(tmp_path, monkeypatch):
     """A body that begins fast has no more time for its rest than one that came slowly so far."""
     for name in ("BODY_S", "BODY_MOST_S"):
-        monkeypatch.setattr(limited_protocol, name, 0.5)
+        monkeypatch.setattr(connections, name, 0.5)
     begun = b"PUT /v1/blobs/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500000\r\n\r\n" % (b"0" * 64)
     with live_service(tmp_path) as live, joined(live) as link:
         link.sendall(begun + b"x" * 400_000)  # 390 s at 1 KiB/s
@@ -208,7 +207,7 @@ def test_requests_sent_together_are_answered_in_turn(tmp_path):
 
 
 def test_an_answer_that_nobody_reads_ends_its_connection(tmp_path, monkeypatch):
-    monkeypatch.setattr(limited_protocol, "UNREAD_S", 0.1)
+    monkeypatch.setattr(connections, "UNREAD_S", 0.1)
     large = {"plan.json": b" " * (32 << 20)}
     with live_service(tmp_path, lambda: FakeJobs(files=large)) as live, joined(live) as link, joined(live) as slow:
         body = json.dumps(SOLVE).encode()

@@ -10,7 +10,7 @@ from serving import refused, serving, submitted, told
 
 from pesto.cli.main import pesto as command
 from pesto.service.serve import server
-from pesto.service.serve.retention import Retention
+from pesto.service.serve.blobs import Retention
 from pesto.service.serve.serve_config import KeepDays, configured
 from pesto.service.serve.store.sqlite_file import FILE, connected
 

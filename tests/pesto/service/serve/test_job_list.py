@@ -9,13 +9,13 @@ import pytest
 from serving import SOLVE, refused, serving, submitted, told
 
 from benchmarks.postgres_server import PostgresServer, missing
-from pesto.service.protocol.job_states import State
+from pesto.service.protocol import State
 from pesto.service.serve import tokens
 from pesto.service.serve.refusals import RefusedError
-from pesto.service.serve.store import job_list
-from pesto.service.serve.store.job_list import JobFilter, job_counts, job_page
+from pesto.service.serve.store import readings
 from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.readings import JobFilter, job_counts, job_page
 from pesto.service.serve.store.sqlite_file import connected
 
 KINDS, MODELS, LABELS, OWNERS = ("solve", "check"), ("nmt", "rnnlm", ""), ("", "Nightly 50%", "ÄB"), ("ann", "bob")
@@ -96,8 +96,8 @@ def require_all_filters(database):
 @pytest.fixture(params=[20, 1000])
 def small(monkeypatch, request):
     """Few jobs are many, for counts and for what a page looks at; or a token has few."""
-    monkeypatch.setattr(job_list, "LOOKED", request.param)
-    monkeypatch.setattr(job_list, "COUNTED", 40)
+    monkeypatch.setattr(readings, "LOOKED", request.param)
+    monkeypatch.setattr(readings, "COUNTED", 40)
 
 
 @pytest.mark.usefixtures("small")
@@ -111,8 +111,7 @@ def test_filters_let_through_what_they_say(tmp_path):
 @pytest.mark.usefixtures("small")
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_filters_on_postgresql(tmp_path):
-    from pesto.service.serve.store.postgres.address import addressed
-    from pesto.service.serve.store.postgres.session import Session
+    from pesto.service.serve.store.postgres.session import Session, addressed
     from pesto.service.serve.store.postgres.shared_tables import prepare
 
     with closing(PostgresServer()) as server:
@@ -139,7 +138,7 @@ class Recorded:
 @pytest.mark.parametrize("after", [None, "n5t5"])
 def test_each_filter_is_by_its_index(tmp_path, monkeypatch, name, owner, after):
     """And by no sorting but of what it looks at: SQLite says how it would answer. A token with few jobs has its own."""
-    monkeypatch.setattr(job_list, "LOOKED", 3)
+    monkeypatch.setattr(readings, "LOOKED", 3)
     values = VALUES | {"model": ("nmt",), "label": ("x",)}
     wanted = {"owner": owner} | ({} if name == "owner" else {name: values[name][0]})
     with closing(connected(tmp_path)) as database:
@@ -166,7 +165,7 @@ def test_several_filters_look_at_a_bounded_number(tmp_path):
     with closing(connected(tmp_path)) as database:
         recorded = Recorded(database)
         job_page(recorded, JobFilter(kind="solve", state=State.DONE), None, 50)
-        assert f"LIMIT {job_list.LOOKED}" in recorded.asked[0][0]
+        assert f"LIMIT {readings.LOOKED}" in recorded.asked[0][0]
 
 
 @pytest.mark.parametrize("after", ["", "n", "n1x", "nobody", "n1t", "t1", "n" + "9" * 19, "n1t1e5"])
@@ -181,7 +180,7 @@ def test_what_no_page_ends_with(tmp_path, after):
 
 def test_lists_are_not_made_in_the_event_loop(tmp_path, monkeypatch):
     where = []
-    listed = job_list.job_page
+    listed = readings.job_page
     with serving(tmp_path) as (client, _):
         monkeypatch.setattr(
             "pesto.service.serve.store.readings.job_page",

@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from benchmarks.postgres_server import PostgresServer, missing
-from pesto.service.protocol.job_states import State
+from pesto.service.protocol import State
 from pesto.service.serve.refusals import RefusedError
-from pesto.service.serve.store.job_list import JobFilter
 from pesto.service.serve.store.job_records import DEATHS, Event, Outcome, Submission
-from pesto.service.serve.store.ledger import UNLIMITED, Ledger
-from pesto.service.serve.store.readings import Readings
+from pesto.service.serve.store.ledger import UNLIMITED, Ledger, ended_by_token
+from pesto.service.serve.store.readings import JobFilter, Readings
 from pesto.service.serve.store.sqlite_file import connected
-from pesto.service.serve.store.usage import ended_by_token
 from pesto.service.serve.store.waiting import Waiting
 
 TOKENS = ("", "ann", "bob")
@@ -315,8 +313,7 @@ TestMachine = Machine.TestCase
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_the_same_on_postgresql(tmp_path):
     """One state machine, both databases: a crash is a server whose leases have run out."""
-    from pesto.service.serve.store.postgres.address import addressed
-    from pesto.service.serve.store.postgres.session import Session
+    from pesto.service.serve.store.postgres.session import Session, addressed
     from pesto.service.serve.store.postgres.shared_tables import prepare
 
     with closing(PostgresServer()) as server:

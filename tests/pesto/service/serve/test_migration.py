@@ -13,7 +13,7 @@ from pesto.core.errors import FileError, UsageError
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.server import opened
 from pesto.service.serve.store import ledger_schema
-from pesto.service.serve.store.job_list import JobFilter
+from pesto.service.serve.store.readings import JobFilter
 from pesto.service.serve.store.sqlite_file import FILE, connected
 
 STEP = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'; CREATE TABLE more (n {whole}){strict};"

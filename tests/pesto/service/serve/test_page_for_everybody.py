@@ -12,7 +12,7 @@ import browser
 import pytest
 from live_service import live_service
 
-from pesto.service.client.sync_client import Client
+from pesto.service.client.clients import Client
 from pesto.service.serve.http import file_routes
 
 pytestmark = [

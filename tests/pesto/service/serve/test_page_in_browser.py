@@ -13,7 +13,7 @@ from fake_jobs import FakeJobs
 from live_service import live_service
 
 import pesto
-from pesto.service.client.sync_client import Client
+from pesto.service.client.clients import Client
 from pesto.service.serve import tokens
 
 pytestmark = [

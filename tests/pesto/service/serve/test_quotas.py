@@ -7,14 +7,12 @@ from fake_jobs import FakeJobs
 from serving import SOLVE, events, refused, serving, told
 
 from pesto.cli.main import pesto as command
-from pesto.service.protocol.job_states import State
+from pesto.service.protocol import State
 from pesto.service.serve import scheduler, tokens
-from pesto.service.serve.store.job_list import JobFilter
 from pesto.service.serve.store.job_records import Outcome, Submission
-from pesto.service.serve.store.ledger import Ledger
-from pesto.service.serve.store.readings import Readings
+from pesto.service.serve.store.ledger import Ledger, ended_s
+from pesto.service.serve.store.readings import JobFilter, Readings
 from pesto.service.serve.store.sqlite_file import connected
-from pesto.service.serve.store.usage import ended_s
 from pesto.service.serve.tokens import Quota, Role
 
 

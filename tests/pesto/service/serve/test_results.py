@@ -9,7 +9,7 @@ from fake_jobs import FakeJobs
 from serving import events, refused, serving, submitted, told
 
 import pesto
-from pesto.service.serve.retention import Retention
+from pesto.service.serve.blobs import Retention
 from pesto.service.serve.serve_config import KeepDays
 
 TOWERS = Path(__file__).parents[3] / "data" / "two-towers.graph.json"

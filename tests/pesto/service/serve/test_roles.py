@@ -14,7 +14,7 @@ from serving import SOLVE, refused, serving
 from pesto.core.errors import UsageError
 from pesto.service.serve import tokens
 from pesto.service.serve.http import file_routes
-from pesto.service.serve.http.permissions import ALL, FOR_EVERYBODY, NO, OWN, PERMISSIONS, YES, access_of
+from pesto.service.serve.http.caller import ALL, FOR_EVERYBODY, NO, OWN, PERMISSIONS, YES, access_of
 from pesto.service.serve.tokens import Role
 
 FILE = b"{}"

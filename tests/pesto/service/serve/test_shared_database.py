@@ -20,17 +20,16 @@ from benchmarks.postgres_server import PASSWORD, PostgresServer, missing
 from pesto.cli.main import pesto as command
 from pesto.core.errors import FileError, UsageError
 from pesto.service.serve import scheduler, tokens
+from pesto.service.serve.blobs import Retention
 from pesto.service.serve.http.app import application
-from pesto.service.serve.retention import Retention
 from pesto.service.serve.serve_config import KeepDays, ServeConfig
 from pesto.service.serve.server import opened
 from pesto.service.serve.store.database import AwayError, UncertainError
-from pesto.service.serve.store.group_commit import Writer
 from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.opening import Writer
 from pesto.service.serve.store.postgres import leases
-from pesto.service.serve.store.postgres.address import addressed
-from pesto.service.serve.store.postgres.session import Session
+from pesto.service.serve.store.postgres.session import Session, addressed
 from pesto.service.serve.store.postgres.shared_tables import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]

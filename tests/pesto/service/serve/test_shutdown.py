@@ -12,7 +12,7 @@ import httpx
 import pytest
 from live_service import LiveService
 
-from pesto.service.serve.http import answering, file_routes
+from pesto.service.serve.http import app, file_routes
 
 SLEEPS = """#!/bin/sh
 echo $$ > "$(dirname "$0")/pid"
@@ -22,7 +22,7 @@ exec sleep 600
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    monkeypatch.setattr(answering, "_CLOSE_S", 0.1)
+    monkeypatch.setattr(app, "_CLOSE_S", 0.1)
     found = LiveService(tmp_path / "data")
     yield found
     found.end()

@@ -14,9 +14,8 @@ from live_service import live_service
 
 from pesto.core.errors import FileError, UsageError
 from pesto.service.serve import tokens
-from pesto.service.serve.http import answering, limited_protocol
-from pesto.service.serve.serve_config import ServeConfig
-from pesto.service.serve.tls import Certificate
+from pesto.service.serve.http import app, connections
+from pesto.service.serve.serve_config import Certificate, ServeConfig
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl to make certificates with")
 NAME = "/CN=localhost"
@@ -63,7 +62,7 @@ def test_requests_over_tls(tmp_path, made, monkeypatch):
             with pytest.raises(ConnectionResetError):
                 assert not plain.recv(65536).startswith(b"HTTP")
                 raise ConnectionResetError
-        monkeypatch.setattr(limited_protocol, "HEAD_S", 0.1)
+        monkeypatch.setattr(connections, "HEAD_S", 0.1)
         with socket.create_connection(("127.0.0.1", port)) as silent:  # no handshake comes
             silent.settimeout(60)
             try:
@@ -105,12 +104,12 @@ def test_sighup_reads_certificate_and_tokens_again(tmp_path, made, caplog):
     with live_service(tmp_path / "data", **config) as live:
         first = serial(live.url, made / "a.crt")
         shutil.copy(made / "b.crt", tmp_path / "now.crt")  # and still the first key
-        answering._read_again(live.server, live.service)
+        app._read_again(live.server, live.service)
         assert "the certificate stays as it was" in caplog.text
         assert serial(live.url, made / "a.crt") == first
         shutil.copy(made / "b.key", tmp_path / "now.key")
         ann = tokens.add(tmp_path / "data", "ann", tokens.Quota())
-        answering._read_again(live.server, live.service)
+        app._read_again(live.server, live.service)
         assert serial(live.url, made / "b.crt") != first
         assert live.service.doors.who(ann) is not None
 

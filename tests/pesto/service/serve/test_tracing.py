@@ -16,11 +16,10 @@ from serving import SOLVE, events, refused, serving, submitted
 
 from pesto.core.errors import FileError
 from pesto.core.executing import worker_process
-from pesto.service.serve import access_log, tokens
-from pesto.service.serve.access_log import AccessLog
-from pesto.service.serve.error_codes import CODES, code_of
-from pesto.service.serve.histogram import Histogram
+from pesto.service.serve import telemetry, tokens
 from pesto.service.serve.http.tracing import _ID
+from pesto.service.serve.refusals import CODES, code_of
+from pesto.service.serve.telemetry import AccessLog, Histogram
 
 ROOT = Path(__file__).parents[4]
 
@@ -139,7 +138,7 @@ def test_lines_that_nobody_takes_are_counted(tmp_path, monkeypatch):
     os.mkfifo(file)
     reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     log = AccessLog(str(file))
-    monkeypatch.setattr(access_log, "MOST_WAITING", 10)
+    monkeypatch.setattr(telemetry, "MOST_WAITING", 10)
     for k in range(5000):  # more than a pipe holds, and the queue
         log.add({"k": k, "x": "x" * 100})
     found = b""
@@ -169,7 +168,7 @@ def test_a_pipe_that_nobody_reads_holds_up_neither_begin_nor_end(tmp_path, monke
 
     require_end(begun)
     reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    monkeypatch.setattr(access_log, "CLOSE_S", 0.01)
+    monkeypatch.setattr(telemetry, "CLOSE_S", 0.01)
     log = AccessLog(str(file))
     for k in range(5000):
         log.add({"k": k, "x": "x" * 100})

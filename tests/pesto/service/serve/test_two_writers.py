@@ -9,18 +9,16 @@ import psycopg
 import pytest
 
 from benchmarks.postgres_server import PostgresServer, missing
-from pesto.service.protocol.job_states import FINAL, State
+from pesto.service.protocol import FINAL, State
 from pesto.service.serve.http.job_routes import _queued
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.database import LaterError
-from pesto.service.serve.store.group_commit import Writer
-from pesto.service.serve.store.job_list import JobFilter
 from pesto.service.serve.store.job_records import Event, Outcome, Submission
 from pesto.service.serve.store.ledger import Ledger
-from pesto.service.serve.store.postgres.address import addressed
-from pesto.service.serve.store.postgres.session import Session
+from pesto.service.serve.store.opening import Writer
+from pesto.service.serve.store.postgres.session import Session, addressed
 from pesto.service.serve.store.postgres.shared_tables import prepare
-from pesto.service.serve.store.readings import Readings
+from pesto.service.serve.store.readings import JobFilter, Readings
 from pesto.service.serve.tokens import Quota
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]

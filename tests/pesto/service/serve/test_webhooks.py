@@ -23,8 +23,7 @@ from pesto.service.serve.serve_config import WebhookConfig
 from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.sqlite_file import connected
-from pesto.service.serve.store.webhook_queue import claim_webhooks
-from pesto.service.serve.webhooks import WebhookError, is_public, pause_s, send, webhook_key
+from pesto.service.serve.webhooks import WebhookError, claim_webhooks, is_public, pause_s, send, webhook_key
 
 ON = WebhookConfig(enabled=True, private=True, tries=3)
 
@@ -222,8 +221,7 @@ def test_tokens_take_turns(ledger):
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing()), reason=f"no PostgreSQL: {missing()}")
 def test_two_servers_never_claim_the_same(tmp_path):
-    from pesto.service.serve.store.postgres.address import addressed
-    from pesto.service.serve.store.postgres.session import Session
+    from pesto.service.serve.store.postgres.session import Session, addressed
     from pesto.service.serve.store.postgres.shared_tables import prepare
 
     with closing(PostgresServer()) as server:

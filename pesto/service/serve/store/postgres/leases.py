@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from pesto.service.serve.store.beside import Watched, Works
 from pesto.service.serve.store.database import LaterError
+from pesto.service.serve.store.job_records import Watched, Works
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.postgres.session import LEASE_S, Session
 

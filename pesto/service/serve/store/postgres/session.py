@@ -1,17 +1,98 @@
-"""One connection to PostgreSQL, made anew when it breaks; who asks meanwhile hears so at once."""
+"""One PostgreSQL connection that is made again when it breaks, with a limit on every wait."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pesto.core.errors import UsageError
+from pesto.core.files.json import shown
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.database import Asked, AwayError, LaterError, UncertainError, Words
 from pesto.service.serve.store.ledger import UNLIMITED
-from pesto.service.serve.store.postgres.address import CONNECT_S, Address
-from pesto.service.serve.store.postgres.limited_wait import LimitedConnection
+
+T = TypeVar("T")
+
+
+class LimitedConnection(psycopg.Connection[Any]):
+    """As psycopg's, but closed by a statement that was not answered within `answer_s` seconds.
+
+    A server that is stopped, or cut off, does not keep its own `statement_timeout`.
+    """
+
+    answer_s = 12.0
+
+    def wait(self, gen: Generator[Any, Any, T], *given: Any, **named: Any) -> T:
+        """Wait for a statement. OperationalError after `answer_s` seconds without an answer."""
+        try:
+            return super().wait(_limited(gen, self.answer_s), *given, **named)
+        except _SlowError as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s") from error
+
+
+class _SlowError(Exception):
+    """There was no answer in time."""
+
+
+def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """The generator, which is sent a false value each time that psycopg has waited for its socket in vain."""
+    until, ready = time.monotonic() + seconds, None
+    while True:
+        try:
+            wanted = gen.send(ready)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        ready = yield wanted
+        if not ready and time.monotonic() >= until:
+            raise _SlowError
+
+
+SCHEMES = ("postgresql://", "postgres://")
+CONNECT_S = 3
+"""Seconds within which a connection must be made."""
+_USUAL: dict[str, str | int] = {
+    "application_name": "pesto serve", "client_encoding": "utf8", "connect_timeout": CONNECT_S,
+    "tcp_user_timeout": 5000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+}  # fmt: skip
+"""Of a connection, where the address says nothing else: a server that is gone is noticed within seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A database of a PostgreSQL server."""
+
+    conninfo: str = field(repr=False)
+    """For libpq, with the password if there is one."""
+    where: str
+    """For people: host:port/name."""
+    password: str = field(repr=False)
+
+    def said(self, error: BaseException) -> str:
+        """The first line of what an error says, without the password."""
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return shown(line.replace(self.password, "***") if self.password else line)
+
+
+def addressed(url: str) -> Address:
+    """Read an address. UsageError, without a word of it, for what is none."""
+    remedy = "write postgresql://USER@HOST:5432/NAME, the password in PGPASSWORD or ~/.pgpass"
+    if not url.startswith(SCHEMES):
+        raise UsageError.build("the database's address is none of PostgreSQL", remedy=remedy)
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        raise UsageError.build("the database's address cannot be read", remedy=remedy) from None
+    conninfo = make_conninfo("", **(_USUAL | {key: value for key, value in parts.items() if value is not None}))
+    host, port, name = (parts.get(key) for key in ("host", "port", "dbname"))
+    where = f"{host or 'localhost'}:{port or 5432}/{name or parts.get('user') or ''}"
+    return Address(conninfo, shown(where), str(parts.get("password") or ""))
+
 
 # Who waits and who runs, counted by the database: exact within a transaction, whatever other servers do.
 

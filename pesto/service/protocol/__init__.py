@@ -1,1 +1,0 @@
-"""What the service and its clients send each other: states of jobs and the bodies of answers."""
