@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pesto.core.graph import unique_name
 from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
 
 from pesto.tf.nodes.captured import redirect_names, replace_branches  # noqa: E402  # after the quiet load
-from pesto.tf.sources import sources  # noqa: E402
+from pesto.tf.private import handle_shape, variable_name  # noqa: E402
 from pesto.tf.variables.divided_branches import divide_branches  # noqa: E402
 from pesto.tf.variables.variables import BRANCHES  # noqa: E402
 
@@ -32,8 +33,16 @@ def whole_graph(step: Any, chosen_by: Any = tf.bool) -> tuple[Any, tuple[str, ..
     values = {inner.op.name: outer for outer, inner in graph.captures}
     taken: dict[str, int] = {}
     for node in graph_def.node:
-        if node.name in values:
-            sources._as_variable(node, values[node.name], taken)
+        known = handle_shape(values[node.name]) if node.name in values else None
+        if known is not None:
+            name = unique_name(variable_name(values[node.name]) or node.name, taken)
+            handle = v1.NodeDef(name=node.name, op="VarHandleOp")
+            handle.attr["dtype"].type = known[0]
+            handle.attr["shape"].shape.CopyFrom(known[1])
+            handle.attr["shared_name"].s = name.encode()
+            handle.attr["container"].s = b""
+            handle.attr["_output_shapes"].list.shape.add()
+            node.CopyFrom(handle)
     return graph_def, tuple(op.name for op in [*(t.op for t in graph.outputs), *graph.control_outputs])
 
 
