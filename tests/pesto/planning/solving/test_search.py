@@ -196,9 +196,9 @@ def test_quick_methods_also_try_half_of_many_accelerators(case, monkeypatch):
     duration[0, :2] = FORBIDDEN
     bench = CandidateEvaluator.of(graph, problem)
     posed = replace(problem, duration=duration)
-    assert not list(quick_candidates._fewer(bench, cluster, posed))
+    assert not list(quick_candidates._on_half(bench, cluster, posed))
     monkeypatch.setattr(quick_candidates, "_MANY", 1)
-    found = {c.name: c for c in quick_candidates._fewer(bench, cluster, posed)}
+    found = {c.name: c for c in quick_candidates._on_half(bench, cluster, posed)}
     assert {name: c.rule for name, c in found.items()} == {
         name: f"{name} on the full graph, 1 of 2 accelerators" for name in ("list", "pardnn")
     }
