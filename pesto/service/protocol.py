@@ -8,7 +8,7 @@ from msgspec import Meta
 
 
 class State(StrEnum):
-    """Where a job is; `queued` and `running` go on after a crash, the last three never change."""
+    """State of a job; `queued` and `running` go on after a crash, the last three are final."""
 
     QUEUED = "queued"
     """It waits for a worker."""
@@ -32,13 +32,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request is refused."""
 
     error: str
-    """What is wrong and where, on one line."""
+    """The error and its place, on one line."""
     where: str | None = None
     """File or name that the error is about, with which `error` begins."""
     remedy: str | None = None
-    """What to do about it."""
+    """The remedy."""
     exit_code: int | None = None
-    """What the command line would end with."""
+    """Exit code of the command line for this error."""
     code: str = ""
     """By which programs tell it from other errors; empty from a service without them."""
     request_id: str = ""
@@ -62,11 +62,11 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """solve, compare, sweep, split, check or report."""
     label: str
-    """What it was called."""
+    """Label that the request gave."""
     source: str
     """The built-in model that it is about, or the name of an uploaded graph or plan; empty for none."""
     variant: str
-    """Of the model, where it was given."""
+    """Variant of the model, where one was given."""
     cluster: str
     """A preset, or the name of an uploaded file; empty for the verb's default, and for the cluster of a plan."""
     settings: dict[str, Any]
@@ -83,7 +83,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     place: int | None
     """In the queue, from 1, in the order in which jobs would begin if none ended meanwhile; null once it runs."""
     stage: str
-    """What it is at; empty before and after."""
+    """Current stage; empty before and after the run."""
     best_s: float | None
     """Seconds of a training step by the best plan."""
     bound_s: float | None
@@ -91,7 +91,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     gap: float | None
     """(best - bound) / best; null while either is unknown."""
     attempt: int
-    """How often it was begun."""
+    """Number of attempts begun."""
     deaths: int
     """Workers that it lost."""
     events: int
@@ -107,13 +107,13 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """That workers were at it."""
     exit_code: int | None
-    """Of `pesto.core.errors.Exit`, as its verb would end; null before its end."""
+    """Exit code of its verb (`pesto.core.errors.Exit`); null before its end."""
     error: str | None
-    """What went wrong and where, on one line."""
+    """The error and its place, on one line."""
     where: str | None
     """File or name that the error is about, with which `error` begins."""
     remedy: str | None
-    """What to do about it."""
+    """The remedy."""
     result: dict[str, Any]
     """A summary, which differs by kind."""
     files: tuple[str, ...]
@@ -121,7 +121,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     digests: dict[str, str]
     """SHA-256 of those files by name; empty for jobs of earlier versions."""
     expired: bool
-    """Whether its files were removed to make room."""
+    """True once its files were removed to make room."""
 
 
 class JobsReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class BlobReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the service works, and whether it takes and runs jobs."""
+    """State of the service: it works, and it takes and runs jobs."""
 
     status: str
     why: str | None = None

@@ -46,12 +46,12 @@ def checked_url(url: str) -> str:
 
 
 def own_machine(url: str) -> bool:
-    """Whether a service is on this machine, which no proxy reaches."""
+    """Return True for a service on this machine, which no proxy reaches."""
     return urlsplit(url).hostname in _LOOPBACK
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """What every request has: the token that is given, or that of the environment. UsageError for one that is none."""
+    """Return the Authorization header of the token, by default the environment's. UsageError for an invalid one."""
     given = os.environ.get(TOKEN, "") if token is None else token
     if not given:
         return {}
@@ -63,7 +63,7 @@ def headers(token: str | None) -> dict[str, str]:
 
 
 class Patience:
-    """For how long a service that has answered once may be silent, and when it is asked again."""
+    """The pauses between tries while a service that has answered once is silent, and their limit."""
 
     def __init__(self, most_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`most_s`: seconds of silence; before its first answer none are borne."""
@@ -71,7 +71,7 @@ class Patience:
         self._reached, self._since, self._pause_s = False, 0.0, 0.0
 
     def answered(self) -> None:
-        """It has answered."""
+        """Record an answer: pauses begin anew."""
         self._reached, self._pause_s = True, 0.0
 
     def pause(self, wished_s: float | None = None) -> float | None:
@@ -97,7 +97,7 @@ def retry_after(value: str | None) -> float | None:
 
 
 _AWAY = (502, 503, 504)
-"""What is said by who stands before a server that is not there."""
+"""Statuses of a proxy whose server does not answer."""
 _UNAUTHORIZED, _FULL = 401, 429
 _BY_CODE = {
     int(kind.exit_code): kind
@@ -120,7 +120,7 @@ class Ask(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came: an answer, or why none did."""
+    """An answer, or the reason why there is none."""
 
     status: int = 0
     """0 where the service could not be reached."""
@@ -131,7 +131,7 @@ class Reply(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait so long."""
+    """A wait before the next request."""
 
     seconds: float
 
@@ -163,7 +163,7 @@ def answered(url: str, patience: Patience, ask: Ask) -> Steps[bytes]:
 
 
 def judged(url: str, patience: Patience, reply: Reply) -> Pause | None:
-    """How long to wait before a request is sent again; None for a good answer, else the error that it is."""
+    """Return the pause before a request is sent again, None for a good answer; raise the error of any other."""
     away = reply.status in (0, *_AWAY)
     if not away:
         patience.answered()
@@ -172,7 +172,9 @@ def judged(url: str, patience: Patience, reply: Reply) -> Pause | None:
     wait = patience.pause(retry_after(reply.retry_after)) if away or reply.status == _FULL else None
     if wait is not None:
         return Pause(wait)
-    raise _away(url, reply) if reply.status == 0 else _refused(url, reply)
+    if reply.status == 0:
+        raise FileError.build(f"cannot reach {url}: {reply.why}", remedy="is pesto serve running there?")
+    raise _refused(url, reply)
 
 
 def failed(code: int, error: str, remedy: str | None, where: str | None = None) -> PestoError:
@@ -184,10 +186,6 @@ def failed(code: int, error: str, remedy: str | None, where: str | None = None) 
     }
     message = error.removeprefix(f"{where}: ") if where else error
     return kinds.get(code, PestoError).build(message, where=where or "", remedy=remedy or "")
-
-
-def _away(url: str, reply: Reply) -> FileError:
-    return FileError.build(f"cannot reach {url}: {reply.why}", remedy="is pesto serve running there?")
 
 
 def _refused(url: str, reply: Reply) -> PestoError:
@@ -233,7 +231,7 @@ def blob_of(file: bytes | Path | str) -> Blob:
 
 
 class JobWishes(TypedDict, total=False):
-    """Which jobs are listed, beside state and label."""
+    """Filters of a list of jobs, beside state and label."""
 
     kind: str
     model: str
@@ -246,7 +244,7 @@ class JobWishes(TypedDict, total=False):
 
 
 class Calls:
-    """Of one service."""
+    """The requests of one service, each as steps."""
 
     def __init__(self, url: str, patience_s: float) -> None:
         """`patience_s`: seconds for which a service that has answered once may be silent."""
@@ -307,15 +305,15 @@ class Calls:
         return state.value
 
     def file(self, name: str, route: str) -> Steps[bytes]:
-        """What a job wrote."""
+        """Fetch a file of a job."""
         return (yield from self._body(Ask("GET", f"{job_path(name)}/{quote(route)}")))
 
     def told(self, name: str, route: str) -> Steps[dict[str, Any]]:
-        """What a job wrote, as the JSON object that it is."""
+        """Fetch a file of a job that is a JSON object, decoded."""
         return self._as((yield from self.file(name, route)), dict[str, Any])
 
     def diff(self, first: str, second: str) -> Steps[dict[str, Any]]:
-        """Wherein the plans of two jobs differ."""
+        """Compare the plans of two jobs."""
         found = yield from self._body(Ask("GET", "/v1/diff", {"a": first, "b": second}))
         return self._as(found, dict[str, Any])
 
@@ -368,7 +366,7 @@ class Followed:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the next stream."""
+        """Headers of the request for the next stream."""
         return {"Last-Event-ID": str(self.last), "Accept": "text/event-stream"}
 
     def begin(self) -> None:
@@ -394,7 +392,7 @@ class Followed:
 
 
 def _event(block: bytes) -> JobEvent | None:
-    """What a block says; None for a comment."""
+    """Return the event of a block; None for a comment."""
     fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
     if not {b"id", b"event", b"data"} <= fields.keys():
         return None

@@ -92,7 +92,7 @@ class Client:
         self._http = library().Client(**setup(self._calls.url, token))
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the client itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,7 +163,7 @@ class Client:
         return self._run(self._calls.diff(first, second))
 
     def events(self, name: str, after: int = 0) -> Iterator[JobEvent]:
-        """What a job tells, from event `after` + 1 to its end: each once, also where the server is started anew."""
+        """Yield a job's events from `after` + 1 to its end, each once, also where the server is started anew."""
         followed = Followed(name, after)
         while not followed.over:
             pause = yield from self._one_stream(followed)
@@ -226,7 +226,7 @@ class AsyncClient:
         self._http = library().AsyncClient(**setup(self._calls.url, token))
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the client itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -311,16 +311,13 @@ class AsyncClient:
                         came = reply_of(answer)
             except library().TransportError as error:
                 came = unreached(error)
-            await asyncio.sleep(await self._until_next(followed, came))
-
-    async def _until_next(self, followed: Followed, came: Reply | None) -> float:
-        """Seconds before the next stream."""
-        if came is not None:
-            pause = judged(self._calls.url, self._calls.patience, came)
-            return 0.0 if pause is None else pause.seconds
-        if not followed.over:
-            followed.ended(await self.job(followed.name))
-        return 0.0 if followed.over else CUT_S
+            if came is not None:
+                pause = judged(self._calls.url, self._calls.patience, came)
+            else:
+                if not followed.over:
+                    followed.ended(await self.job(followed.name))
+                pause = None if followed.over else Pause(CUT_S)
+            await asyncio.sleep(0.0 if pause is None else pause.seconds)
 
     async def _run(self, steps: Steps[T]) -> T:
         """Do what the steps ask for, to their end."""
@@ -338,15 +335,14 @@ class AsyncClient:
             return found
 
     async def _carried(self, ask: Ask) -> Reply:
-        body = _chunks(ask.body) if isinstance(ask.body, Path) else ask.body
+        async def chunks(path: Path) -> AsyncIterator[bytes]:
+            with path.open("rb") as file:
+                while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                    yield chunk
+
+        body = chunks(ask.body) if isinstance(ask.body, Path) else ask.body
         sent = {"params": ask.params, "headers": body_headers(ask), "content": body}
         try:
             return reply_of(await self._http.request(ask.method, ask.path, **sent))
         except library().TransportError as error:
             return unreached(error)
-
-
-async def _chunks(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK):
-            yield chunk

@@ -25,9 +25,9 @@ class Solve:
     request: SolveRequest
     """The request, which names files."""
     source: Source
-    """Its step."""
+    """Source of the training step."""
     out: Path
-    """Where the plan goes."""
+    """File of the plan."""
 
     @property
     def cluster(self) -> str:

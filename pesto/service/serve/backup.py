@@ -132,17 +132,12 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str, added: set[str]) -> bool
         names = [path] if path.startswith(BLOBS) else [f"{path}/{one.name}" for one in sorted(real.iterdir())]
         for name in names:
             if name not in added and _MEMBER.fullmatch(name):
-                _add_file(tar, folder / name, name)
+                with (folder / name).open("rb") as file:  # the open file is there to its end whoever removes it
+                    tar.addfile(tar.gettarinfo(arcname=name, fileobj=file), file)
                 added.add(name)
     except FileNotFoundError:
         return False
     return True
-
-
-def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file, of which the open one is there to its end whoever removes it."""
-    with path.open("rb") as file:
-        tar.addfile(tar.gettarinfo(arcname=name, fileobj=file), file)
 
 
 def restore(file: Path, folder: Path) -> Saved:

@@ -36,13 +36,13 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 
 def free_share(folder: Path) -> float:
-    """How much of the folder's disk is free, as a share."""
+    """Return the free share of the folder's disk."""
     found = shutil.disk_usage(folder)
     return found.free / found.total
 
 
 class Uploader(NamedTuple):
-    """Whose a file is, and how many bytes of files they may have."""
+    """The token that uploads a file, and the most bytes that it may have uploaded."""
 
     token: str
     most: int
@@ -58,7 +58,7 @@ class Blobs:
         make_folder(folder)
 
     def path(self, digest: str) -> Path:
-        """Where a file lies. RefusedError (400) for what is no SHA-256."""
+        """Return the path of a file. RefusedError (400) for what is no SHA-256."""
         if not _SHA.fullmatch(digest):
             raise RefusedError(400, f"{quoted(digest)} is no SHA-256 - give 64 hexadecimal digits, as sha256sum does")
         return self.folder / digest
@@ -100,7 +100,8 @@ class Blobs:
             if found != digest:
                 what = f"the bytes that came have the SHA-256 {found} - send the file that it names"
                 raise RefusedError(422, what, code="digest_differs")
-            await asyncio.to_thread(_sync, part)
+            with part.open("rb") as file:
+                await asyncio.to_thread(os.fsync, file.fileno())
             await writer.asked(lambda ledger: self._settle(ledger, part, digest, count, by))
             kept = True
         except OSError as error:
@@ -173,11 +174,6 @@ async def chunks_of(file: Path) -> AsyncIterator[bytes]:
             yield chunk
 
 
-def _sync(part: Path) -> None:
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def _failed(error: OSError) -> FileError:
     return FileError.build(f"cannot keep the file: {error.strerror or shown(error)}", remedy="check the service's disk")
 
@@ -188,7 +184,7 @@ _DAY_S = 86_400.0
 _BATCH = 200
 """Jobs of a transaction that deletes."""
 _PAGES = 1000
-"""Of the database, given to the disk in a transaction."""
+"""Pages of the database that one transaction gives back to the disk."""
 STALE_S = 3600.0
 """Seconds without a byte of an upload after which it is taken for dead while servers run."""
 
@@ -197,13 +193,13 @@ class Doing(Protocol):
     """Has an act on the ledger done, and waits for it."""
 
     def __call__(self, act: Callable[[Ledger], T], /) -> T:
-        """What the act gives, once it is on the disk."""
+        """Do an act; return what it gives, once that is on the disk."""
         ...
 
 
 class _Old(NamedTuple):
     since: float
-    """When it ended, or was wanted last."""
+    """Time of its end, or of its last use, in seconds since 1970."""
     size: int
     job: int | None
     """The job's number; None for an upload."""
@@ -212,7 +208,7 @@ class _Old(NamedTuple):
 
 
 class Retention:
-    """What goes stands in the ledger first, and is removed when that is on the disk: it is 410 then, whatever happens.
+    """Removes old files: each stands in the ledger first and goes once that is on the disk, so it is 410 after a crash.
 
     Nothing else is ever removed: a file that the ledger does not name is not known to be the service's own.
     Files are looked at outside of transactions, and uploads removed while nobody takes any in.
@@ -274,7 +270,12 @@ class Retention:
 
     def _found(self, do: Doing) -> list[_Old]:
         ended = [
-            _Old(finished, _size(self._jobs / name), number, name)
+            _Old(
+                finished,
+                sum(file.stat().st_size for file in (self._jobs / name).rglob("*") if file.is_file()),
+                number,
+                name,
+            )
             for number, name, finished in do(lambda ledger: ledger.ended_with_files())
         ]
         needed, blobs = do(lambda ledger: (ledger.needed_blobs(), ledger.blobs()))
@@ -302,18 +303,18 @@ class Retention:
                 (self._blobs / digest).unlink(missing_ok=True)
 
     def remove_listed(self, do: Doing) -> None:
-        """Remove the paths that the ledger has for that."""
+        """Remove the paths that the ledger lists; an upload stays if it has come again since."""
+
+        def unlink(ledger: Ledger, path: str) -> None:
+            ledger.alone()
+            if path.startswith(f"{BLOBS}/") and path in ledger.removals():
+                (self._folder / path).unlink(missing_ok=True)
+            ledger.removed(path)
+
         for path in do(lambda ledger: ledger.removals()):
             if path.startswith(f"{JOBS}/"):
                 shutil.rmtree(self._folder / path, ignore_errors=True)
-            do(partial(self._unlink, path=path))
-
-    def _unlink(self, ledger: Ledger, path: str) -> None:
-        """Act: remove an upload, unless it has come again since; forget that it, or a job's folder, is to go."""
-        ledger.alone()
-        if path.startswith(f"{BLOBS}/") and path in ledger.removals():
-            (self._folder / path).unlink(missing_ok=True)
-        ledger.removed(path)
+            do(partial(unlink, path=path))
 
 
 def _forget(ledger: Ledger, chosen: Iterable[_Old]) -> int:
@@ -327,7 +328,3 @@ def _forget(ledger: Ledger, chosen: Iterable[_Old]) -> int:
             continue
         count += 1
     return count
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -42,13 +42,13 @@ def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> WorkIte
 
 
 def event_of(said: ProgressMessage) -> Event:
-    """An event that a worker told."""
+    """Return the event of a worker's message."""
     data = msgspec.json.decode(said.data)
     return Event(kind=data.pop("event"), data=data)
 
 
 def outcome_of(answered: WorkResult) -> Outcome:
-    """How a job ended."""
+    """Return the outcome of a job that its worker has answered."""
     done = msgspec.json.decode(answered.data, type=Done)
     return Outcome(
         exit_code=done.exit_code, error=done.error, where=done.where, remedy=done.remedy,

@@ -9,7 +9,7 @@ class ErrorCode(NamedTuple):
     """One kind of error."""
 
     status: int
-    """Of HTTP."""
+    """HTTP status."""
     meaning: str
 
 
@@ -70,7 +70,7 @@ class RefusedError(UsageError):
     ) -> None:
         """`status`: of HTTP; `retry_after_s`: seconds after which it may be asked again.
 
-        code: one of `pesto.service.serve.error_codes.CODES`; by default the usual one of the status.
+        code: one of `CODES`; by default the usual one of the status.
         """
         super().__init__(message)
         self._remedy = remedy

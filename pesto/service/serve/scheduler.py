@@ -46,7 +46,7 @@ class _Due(NamedTuple):
 
 
 class Dues:
-    """Of one thread. Who waits for none of it goes on with other things meanwhile, as workers do."""
+    """Pending writes of one thread, done in order; kept while the disk is full or the database away."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer, self._due = writer, deque[_Due]()
@@ -144,7 +144,7 @@ MOST_LOGGED = 10_000
 _FOREIGN = Outcome(
     exit_code=Exit.USAGE, error="its request is of another version of the service", remedy="submit it again here"
 )
-"""How a job ends whose request this version cannot read."""
+"""Outcome of a job whose request this version cannot read."""
 
 
 class _Cancel(NamedTuple):
@@ -156,13 +156,13 @@ class _Cancel(NamedTuple):
 
 
 class _Stop:
-    """When an attempt that was interrupted is sent its next signals, in seconds of `time.monotonic`."""
+    """Times of the next signals to an interrupted attempt, in seconds of `time.monotonic`."""
 
     def __init__(self) -> None:
         self.terminate_s = time.monotonic() + ESCALATE_S
         self.kill_s = self.terminate_s + KILL_S
         self.signals = deque((signal.SIGTERM, signal.SIGKILL))
-        """Those that it has not been sent."""
+        """Signals still to be sent."""
 
     def hurry(self) -> None:
         """Send SIGTERM now, unless it was sent already."""
@@ -192,7 +192,7 @@ class Scheduler:
         """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
         self._writer, self._executor, self._doors = writer, executor, doors
         self.bounds = config.bounds
-        """Of any job; the machine's memory is looked at once."""
+        """Limits of any job; the machine's memory is measured once."""
         self._dues = Dues(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
         self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30), config.keep)
@@ -212,7 +212,7 @@ class Scheduler:
         self._cancels: SimpleQueue[_Cancel] = SimpleQueue()
         self._ending = threading.Event()
         self.fault: BaseException | None = None
-        """What ended it, if that was not asked for."""
+        """The exception that ended the scheduler, if any."""
         self._thread = threading.Thread(target=self._schedule, name="scheduler")
 
     @property
@@ -222,7 +222,7 @@ class Scheduler:
 
     @property
     def alive(self) -> bool:
-        """Whether it schedules."""
+        """True while it schedules."""
         return self._thread.is_alive() and not self._ending.is_set()
 
     @property
@@ -278,7 +278,11 @@ class Scheduler:
                 self._mind_tokens()
                 self._stop_spent()
                 self._interrupt()
-                self._sweep()
+                if time.monotonic() >= self._swept + SWEEP_S:
+                    self._swept = time.monotonic()
+                    with _told_of("what is too old stays for now"):
+                        self._retention.tidy(self._writer.do, STALE_S)
+                        self._retention.sweep(self._writer.do)
                 self._take(self._executor.collect(_COLLECT_S))
             for key in self._running:
                 self._stop(key)
@@ -302,19 +306,23 @@ class Scheduler:
 
     def _mind_tokens(self) -> None:
         """Do with the jobs of removed tokens as was said, and write when tokens were used."""
+
+        def cancel_each(names: list[str]) -> None:
+            for name in names:
+                self._cancels.put(_Cancel(name, None, again=False))
+
         self._doors.refresh()
         self._doors.save_uses()
         for departure in self._doors.departures:
             if departure not in self._departed:
                 self._departed.add(departure)
-                self._dues.add(lambda ledger, left=departure: _settle_jobs(ledger, left), self._cancel_each)
+                self._dues.add(lambda ledger, left=departure: _settle_jobs(ledger, left), cancel_each)
         self._dues.work()
 
-    def _cancel_each(self, names: list[str]) -> None:
-        for name in names:
-            self._cancels.put(_Cancel(name, None, again=False))
-
     def _begin(self) -> None:
+        def next_job(ledger: Ledger) -> Begun | None:
+            return ledger.begin(lambda token: 0 if self._is_spent(ledger, token) else self._doors.quota(token).jobs)
+
         self._woken = False
         while (
             len(self._running) < self._executor.slots
@@ -322,7 +330,7 @@ class Scheduler:
             and (self._dues.work() and self._room.there())
         ):
             try:
-                begun = self._writer.do(self._next)
+                begun = self._writer.do(next_job)
             except FileError as error:  # where it was begun nonetheless, nobody renews its lease
                 if not self._unbegun:
                     _LOG.warning("%s; jobs wait until one can be begun", error)
@@ -359,9 +367,6 @@ class Scheduler:
     def _fail(self, begun: Begun, outcome: Outcome) -> None:
         """End a job that cannot be begun."""
         self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
-
-    def _next(self, ledger: Ledger) -> Begun | None:
-        return ledger.begin(lambda token: 0 if self._is_spent(ledger, token) else self._doors.quota(token).jobs)
 
     def _is_spent(self, ledger: Ledger, token: str) -> bool:
         """Return True if a token has had its hours, with those of what runs."""
@@ -531,13 +536,6 @@ class Scheduler:
             for left in folder.iterdir():
                 if left.name != str(kept):
                     shutil.rmtree(left, ignore_errors=True)
-
-    def _sweep(self) -> None:
-        if time.monotonic() >= self._swept + SWEEP_S:
-            self._swept = time.monotonic()
-            with _told_of("what is too old stays for now"):
-                self._retention.tidy(self._writer.do, STALE_S)
-                self._retention.sweep(self._writer.do)
 
 
 def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:

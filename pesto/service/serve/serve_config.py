@@ -12,7 +12,7 @@ from pesto.core.files.json import shown
 from pesto.core.files.toml import load
 
 MOST_BYTES = 1 << 24
-"""Of each file."""
+"""Limit on the size of each file, in bytes."""
 
 
 class _EncryptedKeyError(Exception):
@@ -74,13 +74,13 @@ _POSITIVE = (
 _MOST = {"workers": 4096, "nodes": 2**31 - 1}
 """Largest values of settings by name."""
 _MOST_OF_OTHERS = 1e12
-"""Of all other settings, also where bytes are made of GiB."""
+"""Upper limit of all other settings, also where bytes are made of GiB."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBounds:
-    """What one job may use at most, whatever its own limits."""
+    """Upper limits of one job, whatever limits it asks for."""
 
     seconds: float = 14_400.0
     """Upper limit on its wall-clock seconds."""
@@ -102,11 +102,11 @@ class KeepDays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookConfig:
-    """Whether jobs may name an address that is told of their end."""
+    """Settings of webhooks, by which jobs tell an address of their end."""
 
     enabled: bool = False
     private: bool = False
-    """Whether it may be in a private network, or this machine."""
+    """True if receivers may be in a private network or on this machine."""
     tries: int = 8
     """Before it is given up."""
 
@@ -127,17 +127,17 @@ class ServeConfig:
     queued: int = 100_000
     """Jobs of all tokens that may wait."""
     upload_gib: float = 2.0
-    """Of one uploaded file."""
+    """Limit on one uploaded file, in GiB."""
     upload_seconds: float = 3600.0
     """That the body of a request may take, however fast it comes."""
     keep_days: float = 30.0
     """After which files and events of a job that has ended, and uploads that nothing waits for, are removed."""
     keep_gib: float = 50.0
-    """Of the files of ended jobs and of uploads together, beyond which the oldest are removed."""
+    """GiB of uploads and of files of ended jobs together, beyond which the oldest are removed."""
     connections: int = 4096
     """Connections of clients at a time."""
     connections_per_address: int = 2048
-    """Of them, those of one address, or of one network of 64 bits with IPv6."""
+    """Connections of one address, or of one IPv6 network of 64 bits."""
     tls_cert: str = ""
     """PEM file of the server's certificate and those that it rests on; empty for no TLS."""
     tls_key: str = ""
@@ -148,7 +148,7 @@ class ServeConfig:
 
     @property
     def bounds(self) -> JobBounds:
-        """Those of a job, with memory: where none is set, the same part of MEMORY_SHARE for each worker."""
+        """Limits of a job; unless set, each worker has an equal part of MEMORY_SHARE."""
         if self.job.rss_gib:
             return self.job
         return replace(self.job, rss_gib=MEMORY_SHARE * usable_memory_bytes() / 2**30 / self.workers)

@@ -45,11 +45,11 @@ def raised_file_limit() -> int:
 
 
 NICENESS = 5
-"""Of workers, so that requests are answered while all cores solve."""
+"""Niceness of workers, so that requests are answered while all cores solve."""
 KEEP_BYTES = 4 << 30
 """A worker that holds more after a job is not used again."""
 SEND_BYTES = 1 << 18
-"""What the system holds of an answer that a slow reader has not taken."""
+"""Bytes of an answer that the system buffers for a slow reader."""
 
 
 @contextmanager
@@ -116,16 +116,15 @@ def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> No
     make_folder(folder, private=True)
     certificate = config.certificate()
     gate = gate_for(config, raised_file_limit())
-    with listening(config, folder) as bound, opened(folder, config, lambda: _executor(config)) as service:
+
+    def executor() -> Executor:  # its solvers give way to the threads that answer requests
+        if config.executor == "local":
+            return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES, ready=READY)
+        return ReconnectingRayCluster(config.workers)
+
+    with listening(config, folder) as bound, opened(folder, config, executor) as service:
         scheme, host = "https" if certificate else "http", f"[{config.host}]" if ":" in config.host else config.host
         server = Server(service, gate, certificate)
         answer(service, bound, server, lambda: ready(f"{scheme}://{host}:{bound.getsockname()[1]}"))
     if service.scheduler.fault is not None:
         raise service.scheduler.fault
-
-
-def _executor(config: ServeConfig) -> Executor:
-    """Where jobs run; solvers give way to who answers requests."""
-    if config.executor == "local":
-        return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES, ready=READY)
-    return ReconnectingRayCluster(config.workers)

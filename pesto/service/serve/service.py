@@ -14,7 +14,7 @@ from pesto.service.serve.tokens import Doorkeeper
 
 
 class Watchers:
-    """Of one event loop; `told` alone may be called from any thread."""
+    """Watchers of jobs in one event loop; `told` alone may be called from any thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -25,7 +25,7 @@ class Watchers:
 
     @property
     def count(self) -> int:
-        """How many watch."""
+        """Number of watchers."""
         return sum(map(len, self._waiting.values()))
 
     def watched(self) -> list[int]:

@@ -140,7 +140,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 
 
 class Histogram:
-    """Of values that one thread adds; others may read, and see some moment."""
+    """Counts of values in classes; one thread adds, others may read at any moment."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         """`bounds`: upper bounds of all classes but the last, which has none."""

@@ -21,9 +21,9 @@ from pesto.core.files.toml import suggest
 from pesto.core.quantities import size
 
 FILE = "tokens.json"
-"""Its name in the service's folder."""
+"""Name of the token file in the service's folder."""
 USES = "token-uses.json"
-"""When each token was used last, beside it: a file of its own, so that the server never writes the one with hashes."""
+"""File with each token's last use, apart so that the server never writes the one with hashes."""
 SAVE_S = 60.0
 """Seconds between two times that uses are written."""
 VERSION = 1
@@ -43,16 +43,16 @@ MOST_PRIORITY = 100
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What the jobs of one token may use together."""
+    """Limits of one token's jobs together."""
 
     jobs: int = 4
     """Running at a time."""
     queued: int = 100
     """Waiting at a time."""
     bytes: int = 5 << 30
-    """Of uploaded files."""
+    """Bytes of uploaded files."""
     hours: float = 10.0
-    """Of workers, in the last 24 hours."""
+    """Wall-clock hours of workers in the last 24 hours."""
     priority: int = 0
     """The highest that its jobs may have."""
 
@@ -62,11 +62,11 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MACHINE = Quota(jobs=1 << 20, queued=1 << 40, bytes=1 << 50, hours=1e9, priority=MOST_PRIORITY)
-"""Of the machine itself, where there are no tokens."""
+"""Quota of the machine itself, where there are no tokens."""
 
 
 class Role(StrEnum):
-    """What a token may do; `pesto.service.serve.http.caller` has each route."""
+    """Role of a token; `pesto.service.serve.http.caller` has its access to each route."""
 
     ADMIN = "admin"
     """Submits jobs, and sees, cancels and deletes those of everybody."""
@@ -83,7 +83,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """The part of the token that is no secret."""
     sha256: str
-    """Of the part that is: 256 random bits, which nobody finds from their hash."""
+    """Bytes of the secret part: 256 random bits, which nobody finds from their hash."""
     quota: Quota = Quota()
     role: Role = Role.USER
     expires: float | None = None
@@ -95,7 +95,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the jobs of a removed token."""
+    """The fate of the jobs of a removed token."""
 
     name: str
     until: float
@@ -143,7 +143,7 @@ def _read(folder: Path) -> _File:
 
 
 def last_uses(folder: Path) -> dict[str, float]:
-    """When each token was used last, in seconds since 1970 by its id. InputError for a file that is something else."""
+    """Return each token's last use by its id, in seconds since 1970. InputError for any other file."""
     path = folder / USES
     try:
         data = read_bytes(path, 1 << 24)
@@ -240,7 +240,7 @@ class Doorkeeper:
         self._by_id: dict[str, Token] = {}
         self._names: dict[str, Quota] = {}
         self.open = False
-        """Whether requests of this machine need no token."""
+        """True while requests of this machine need no token."""
         self._reload()
         self._was_open = self.open
 
@@ -287,7 +287,7 @@ class Doorkeeper:
             )
 
     def _signature(self) -> tuple[int, ...] | None:
-        """What changes when the file does; None where there is none. FileError for what cannot be a token file."""
+        """Return a mark that changes with the file; None without one. FileError for what cannot be a token file."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -301,7 +301,7 @@ class Doorkeeper:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def who(self, token: str) -> Token | None:
-        """Whose it is, also of one that has expired; None for one that is not known.
+        """Return the token of a secret, also an expired one; None for one that is not known.
 
         The file is looked at for an unknown one, so that a new token is known at once. Takes as long whichever
         characters of the secret are wrong.

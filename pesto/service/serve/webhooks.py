@@ -99,7 +99,7 @@ def origin_of(url: str) -> str:
 
 
 KEY_FILE = "webhook.key"
-"""Its name in the service's folder: 32 random bytes as hexadecimal digits."""
+"""Name of the file with the key in the service's folder: 32 random bytes as hexadecimal digits."""
 LOOK_S = 1.0
 """Seconds between two looks at what is to be told."""
 ANSWER_S = 10.0
@@ -182,11 +182,16 @@ def _resolved(parts: SplitResult, *, private: bool) -> _Target:
 
 def send(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> None:
     """Tell one receiver, once. WebhookError unless it answers 2xx in time; no redirection is followed."""
+
+    def cut() -> None:
+        with suppress(OSError, AttributeError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
     parts = urlsplit(url)
     target = _resolved(parts, private=private)
     host = parts.hostname or ""
     connection = http.client.HTTPConnection(host, target.port, timeout=ANSWER_S)
-    late = threading.Timer(ANSWER_S, _cut, [connection])
+    late = threading.Timer(ANSWER_S, cut)
     late.daemon = True
     try:
         connection.sock = socket.create_connection((target.address, target.port), ANSWER_S)
@@ -204,11 +209,6 @@ def send(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> No
         connection.close()
     if not 200 <= status < 300:
         raise WebhookError(f"it answered {status}")
-
-
-def _cut(connection: http.client.HTTPConnection) -> None:
-    with suppress(OSError, AttributeError):
-        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def pause_s(tries: int) -> float:

@@ -19,7 +19,7 @@ ALL, OWN, YES, NO = "all", "own", "yes", ""
 
 
 class Access(NamedTuple):
-    """What each role may do at a route."""
+    """The access of each role to a route."""
 
     admin: str
     user: str
@@ -62,16 +62,16 @@ def access_of(method: str, path: str, role: Role) -> str:
 
 Asking = Request[Any, Any, Any]
 SERVICE = "service"
-"""Its name in the state of the application."""
+"""Key of the service in the application's state."""
 _ONCE = (b"host", b"authorization", b"origin", b"idempotency-key")
 """Headers of which a proxy may read another one than the service, where a request has several."""
 _PORT = re.compile(r":[0-9]*$")
-"""Of a host, which has brackets where it is an address with colons."""
+"""Port of a host, which has brackets where it is an address with colons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose jobs a request is about."""
+    """The token or machine that sends a request, with its role and quota."""
 
     name: str
     quota: Quota
@@ -80,7 +80,7 @@ class Caller:
     token_id: str = ""
     """Empty for the machine itself."""
     access: str = ""
-    """What the role has of the route (`pesto.service.serve.http.permissions`)."""
+    """The role's access to the route, of PERMISSIONS."""
 
     @property
     def owner(self) -> str | None:
@@ -149,4 +149,4 @@ async def refuse_doubled_headers(request: Asking) -> None:
 
 
 Who = NamedDependency[Caller]
-"""Of a route: who asks."""
+"""Parameter of a route: its caller."""

@@ -48,13 +48,13 @@ class Gate:
         self._reserved: dict[Any, str] = {}
         self._by_address: Counter[str] = Counter()
         self.idle: dict[Any, None] = {}
-        """Those that wait for a next request, the one that waits longest first."""
+        """Connections that wait for a next request, the longest first."""
         self._noted: Counter[str] = Counter()
         self._logged = -LOG_S
 
     @property
     def count(self) -> int:
-        """How many connections there are."""
+        """Number of open connections."""
         return len(self._open) + len(self._reserved)
 
     def enter(self, connection: Any, peer: object) -> bool:
@@ -141,7 +141,7 @@ HEAD_BYTES = 1 << 15
 HEALTH = (b"/healthz", b"/readyz", b"/metrics")
 """Paths that are answered when there are too many connections."""
 _HEAD, _BODY, _ANSWER, _IDLE = range(4)
-"""What a connection is at: a request's head comes, its body comes, it is answered, and there is none."""
+"""Phases of a connection: it reads a request's head, its body, sends the answer, or has no request."""
 _SLOW = {_HEAD: "with heads of requests that came too slowly", _BODY: "with bodies that came too slowly"}
 _INVALID = "Invalid HTTP request received."
 """Message of uvicorn's log for each request that it cannot read, which strangers could fill a disk with."""
@@ -158,7 +158,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._served = self.app
         self._phase, self._due_s, self._count = _HEAD, math.inf, 0
         self._end_s = math.inf
-        """When the body must be there, and when it is late at its rate: `_due_s`."""
+        """Deadline of the whole body; `_due_s` is the one at its rate."""
         self._unread_since: float | None = None
         self._accepted: asyncio.Transport | None = None
         self._made = False
@@ -259,12 +259,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._gate.idle[self] = None
 
     def pause_writing(self) -> None:
-        """More is to be sent than the client takes."""
+        """Record that more is to be sent than the client takes."""
         super().pause_writing()
         self._unread_since = time.monotonic()
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
+        """Record that the client has taken most of the answer."""
         super().resume_writing()
         self._unread_since = None
 

@@ -130,7 +130,7 @@ async def _digest(job: Job, path: Path) -> str | None:
 
 
 def _same(tag: str, match: str) -> bool:
-    """Whether who asks has it already."""
+    """Return True if the caller has this version already."""
     return f'"{tag}"' in match or match == "*"
 
 
@@ -140,7 +140,7 @@ def _unchanged(tag: str) -> Response[Any]:
 
 
 def _path(job: Job, name: str, caller: Caller) -> Path:
-    """Where a job's file lies. RefusedError 404 for none, 409 for not yet, 410 for removed."""
+    """Return the path of a job's file. RefusedError 404 for none, 409 for not yet, 410 for removed."""
     if job.expired:
         raise RefusedError(410, f"the files of job {job.id} were removed to make room - submit it again")
     if not job.kept:
@@ -167,7 +167,7 @@ def _graph_options(request: JobRequest | None, caller: Caller) -> Iterator[list[
 
 
 async def _told(*words: str) -> dict[str, Any]:
-    """What a verb says with --json, in a process of its own; RefusedError (422) where it fails."""
+    """Run a verb with --json in a process of its own, and return its object; RefusedError (422) where it fails."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "pesto", *words, stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

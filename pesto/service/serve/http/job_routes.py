@@ -78,7 +78,7 @@ def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
 
 
 def _request(asked: JobRequest) -> dict[str, Any]:
-    """What was asked for, without the part of an address that only its receiver should know."""
+    """The request without the part of an address that only its receiver should know."""
     if asked.notify is not None:
         asked = msgspec.structs.replace(asked, notify=origin_of(asked.notify))
     found: dict[str, Any] = msgspec.to_builtins(asked)
@@ -102,7 +102,7 @@ PAGE = 50
 MOST_TURNS = 1_000
 """Turns of acts that may wait for the disk; beyond, submissions are refused."""
 PLANS = ("plan.json", "split.json")
-"""What a job leaves of its result; a check takes either."""
+"""Files with a job's result; a check takes either."""
 RESERVED_S = 600.0
 """Seconds of workers that a job of a token reserves, at most, where it has no limit of its own."""
 MOST_FINE = 1024
@@ -233,8 +233,13 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     if service.store.writer.waiting > MOST_TURNS:
         raise full("the disk is behind with what was asked already - try again", 1)
     service.blobs.require_space()
-    needed = await _with_plans(data, caller)
-    await _require_intact(needed, caller)
+    kept = PLANS if data.kind == "check" else PLANS[:1]
+    plans = {name: await _adopted(name, caller, kept) for name in jobs_of(data)}
+    needed = resolved(data, plans) if plans else data
+    for sha in blobs_of(needed):
+        if not await service.blobs.intact(sha):
+            what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
+            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}", code="blob_missing")
     asked = Submission(
         token=caller.name,
         kind=data.kind,
@@ -254,7 +259,7 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
 
 
 def _check(data: JobRequest, digest: bytes) -> None:
-    """Refuse what cannot be done (`checked`); a request that comes again and again is looked at once."""
+    """Refuse what cannot be done (`checked`); a request that comes again and again is checked once."""
     if digest in _FINE:
         return
     checked(data)
@@ -307,22 +312,6 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
             raise RefusedError(422, what, code="beyond_limit")
 
 
-async def _require_intact(data: JobRequest, caller: Caller) -> None:
-    """RefusedError (422) for a file that is not on the service's disk as it was sent."""
-    for sha in blobs_of(data):
-        if not await caller.service.blobs.intact(sha):
-            what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
-            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}", code="blob_missing")
-
-
-async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
-    """The request with plans of other jobs as uploaded files."""
-    shas: dict[str, str] = {}
-    for name in jobs_of(data):
-        shas[name] = await _adopted(name, caller, PLANS if data.kind == "check" else PLANS[:1])
-    return resolved(data, shas) if shas else data
-
-
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
     service, found = caller.service, await caller.job(name)
@@ -353,7 +342,7 @@ def job_routes() -> Router:
 
 
 def _options(path: str, allowed: str) -> HTTPRouteHandler:
-    """What a path with several methods answers to OPTIONS: the framework names the first of them alone."""
+    """Answer OPTIONS for a path with several methods: the framework names the first of them alone."""
 
     @route(path, http_method="OPTIONS", status_code=204, include_in_schema=False, sync_to_thread=False)
     def options() -> Response[None]:
@@ -391,6 +380,10 @@ async def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
 
 
 async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
+    def news(store: Readings, last: int) -> tuple[bool, list[Numbered]]:
+        ended = store.ended(job)  # first: whatever it told before is found then
+        return ended, store.events(job, last, _PAGE)
+
     service = caller.service
     woken = service.watchers.join(job)
     try:
@@ -399,12 +392,15 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
             woken.clear()
             try:
                 async with service.watchers.turn:
-                    ended, found = await service.store.reader.asked(partial(_news, job=job, last=last))
+                    ended, found = await service.store.reader.asked(partial(news, last=last))
             except LaterError:
                 await asyncio.sleep(AGAIN_S)
                 continue
             if found:
-                yield b"".join(map(_lines, found))
+                yield b"".join(  # JSON has no line ends in it
+                    b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, event.kind.encode(), event.data)
+                    for event in found
+                )
                 last = found[-1].number
                 await asyncio.sleep(0)
             if len(found) == _PAGE:
@@ -417,17 +413,6 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
                 yield b": still here\n\n"
     finally:
         service.watchers.leave(job, woken)
-
-
-def _news(store: Readings, job: int, last: int) -> tuple[bool, list[Numbered]]:
-    """Return whether a job has ended, and its events after `last`."""
-    ended = store.ended(job)  # first: whatever it told before is found then
-    return ended, store.events(job, last, _PAGE)
-
-
-def _lines(event: Numbered) -> bytes:
-    """An event; JSON has no line ends in it."""
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, event.kind.encode(), event.data)
 
 
 def event_routes() -> Router:

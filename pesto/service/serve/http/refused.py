@@ -51,18 +51,18 @@ def refusals(*statuses: int) -> dict[int, ResponseSpec]:
 
 def refused(request: Asking, error: PestoError) -> Response[Problem]:
     """An error of this project: a refusal has its status, no database is 503, a bad disk 507, else the request's."""
-    status, headers = _UNPROCESSABLE, {}
+    status, headers, code = _UNPROCESSABLE, {}, ""
     if isinstance(error, RefusedError):
-        status = error.status
+        status, code = error.status, error.code
         if error.retry_after_s is not None:
             headers["Retry-After"] = str(error.retry_after_s)
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
     elif isinstance(error, LaterError):
-        status, headers["Retry-After"] = 503, str(AGAIN_S)
+        status, headers["Retry-After"], code = 503, str(AGAIN_S), "no_database"
     elif isinstance(error, FileError):
         status = 507
-    code = error.code if isinstance(error, RefusedError) else _code(error, status)
+    code = code or code_of(status, error.exit_code)
     return _reply(request, status, describe_error(error, None), headers, code=code)
 
 
@@ -75,7 +75,7 @@ def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
 
 
 def of_http(request: Asking, error: HTTPException) -> Response[Problem]:
-    """What the framework refuses."""
+    """Answer a refusal of the framework."""
     allowed = {name: beside_get(value) for name, value in (error.headers or {}).items() if name.lower() == "allow"}
     report = ErrorReport(_detail(error), Exit.USAGE, _remedy(error.status_code))
     return _reply(request, error.status_code, report, allowed)
@@ -97,14 +97,10 @@ def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]
 
 
 def of_bug(request: Asking, error: Exception) -> Response[Problem]:
-    """What should not be; the log has all of it."""
+    """Answer 500 for any other exception, which the log has whole."""
     _LOG.error("a request failed", exc_info=error)
     report = ErrorReport(f"bug: {type(error).__name__}", Exit.BUG, "report what the service's log says")
     return _reply(request, 500, report, {})
-
-
-def _code(error: PestoError, status: int) -> str:
-    return "no_database" if isinstance(error, LaterError) else code_of(status, error.exit_code)
 
 
 def _reply(

@@ -10,9 +10,9 @@ from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Sen
 from pesto.service.serve.telemetry import AccessLog, RequestTimes, iso_time
 
 RECORD = "pesto.record"
-"""Its name in the scope of a request."""
+"""Key of the record in the scope of a request."""
 TEMPLATE = "path_template"
-"""Of the scope: the route, as the framework writes it there."""
+"""Key of the route's template, which the framework writes into the scope."""
 _ID = re.compile(rb"[\w.:-]{1,100}", re.ASCII)
 _RANDOM = random.Random()  # noqa: S311 - ids are no secrets, and the system's numbers give the interpreter's lock away
 _MOST = 1000
@@ -20,7 +20,7 @@ _MOST = 1000
 
 
 class Record:
-    """What the parts of the service find out about a request."""
+    """Facts about a request for the access log, collected while it is answered."""
 
     __slots__ = ("code", "id", "job", "role", "sent_bytes", "status", "token")
 
@@ -83,7 +83,7 @@ def _job_of(message: Any) -> str:
 
 
 def _entry(scope: Any, record: Record, moment: float, seconds: float) -> dict[str, Any]:
-    """What the log has of a request: never a token, never a body."""
+    """Return the entry of the log: never with a token, never with a body."""
     client = scope.get("client")
     entry = {
         "time": iso_time(moment),

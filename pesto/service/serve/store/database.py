@@ -50,11 +50,11 @@ class Words:
     left: str
     """Rows (number, attempt) of jobs whose server is gone."""
     left_why: str
-    """What such a job tells."""
+    """Message of such a job."""
 
 
 class Rows(Protocol):
-    """What a statement gives."""
+    """Rows that a statement returns."""
 
     @property
     def rowcount(self) -> int:
@@ -83,7 +83,7 @@ class Asked(Protocol):
 
 
 class Crowd(Protocol):
-    """Who waits and who runs, as of this moment of a transaction."""
+    """Queued and running jobs, as of this moment of a transaction."""
 
     @property
     def running(self) -> Mapping[str, int]:
@@ -99,7 +99,7 @@ class Crowd(Protocol):
         ...
 
     def may_begin(self, token: str, most: int) -> bool:
-        """Whether one more of a token's jobs may run, of `most`."""
+        """Return True if one more of a token's jobs may run, of `most`."""
         ...
 
     def reload(self, database: Asked) -> None:
@@ -149,7 +149,7 @@ class Database(Asked, Protocol):
         ...
 
     def crowd(self) -> Crowd:
-        """Who waits and runs, for one ledger."""
+        """Return the queued and running jobs, for one ledger."""
         ...
 
     def alone(self) -> None:

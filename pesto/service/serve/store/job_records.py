@@ -30,17 +30,17 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     """Its Idempotency-Key; empty for none."""
     digest: bytes = b""
-    """Of the request, to tell whether a key comes again with the same one."""
+    """SHA-256 of the request, by which a repeated key is compared."""
     notify: str = ""
     """The address that is told of its end; empty for none."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a job's last attempt, as the verb of its kind would have ended."""
+    """Outcome of a job's last attempt, as the verb of its kind would have ended."""
 
     exit_code: int = 0
     error: str | None = None
-    """What went wrong and where, on one line."""
+    """The error and its place, on one line."""
     where: str | None = None
     """File or name that the error is about, with which `error` begins."""
     remedy: str | None = None
@@ -71,7 +71,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Empty in a list where it is long."""
     state: State
     attempt: int
-    """How often it was begun; what an earlier attempt tells or answers is refused."""
+    """Number of attempts begun; events and answers of earlier ones are refused."""
     deaths: int
     """Workers that it lost."""
     events: int
@@ -87,13 +87,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     """The attempt whose folder has its files; 0 for none."""
     outcome: Outcome | None
-    """How it ended; before its end how the attempt did that is kept, None for none."""
+    """Outcome of the job; before its end that of the attempt that is kept, None for none."""
     expired: bool
-    """Whether its files are gone by retention."""
+    """True once retention has removed its files."""
 
     @property
     def gap(self) -> float | None:
-        """How far the best is above the bound, as a share of the best; None while either is unknown."""
+        """Distance from bound to best, as a share of the best; None while either is unknown."""
         if not self.best_s or self.bound_s is None:
             return None
         return max(0.0, 1.0 - self.bound_s / self.best_s)
@@ -137,22 +137,22 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sums(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all jobs of one kind and model that have ended in one state."""
+    """Totals of all jobs of one kind and model that have ended in one state."""
 
     kind: str
     model: str
     state: str
     jobs: int
     seconds: float
-    """Of workers."""
+    """Total wall-clock seconds of workers."""
     gap: float
-    """Of the jobs that have one, added up."""
+    """Sum of the gaps of the jobs that have one."""
     gaps: int
-    """How many have one."""
+    """Number of jobs with a gap."""
 
 
 class Works(Protocol):
-    """Who runs jobs."""
+    """The scheduler, as the leases see it."""
 
     def running(self) -> list[Begun]:
         """The attempts that are its own."""
@@ -164,7 +164,7 @@ class Works(Protocol):
 
 
 class Watched(Protocol):
-    """Who watches jobs."""
+    """The watchers, as the leases see them."""
 
     def watched(self) -> list[int]:
         """The numbers of the jobs."""

@@ -94,7 +94,7 @@ _KEPT = ("best_s", "bound_s")
 
 
 class Ledger:
-    """What the service remembers."""
+    """Acts that change jobs, uploads, tokens' hours and events; each within a transaction."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time, crowd: Crowd | None = None) -> None:
         """`clock`: seconds since 1970; it decides about ages and nothing else. `crowd`: for who else looks at it."""
@@ -105,7 +105,7 @@ class Ledger:
 
     @property
     def database(self) -> Database:
-        """What it is kept in, for acts of other modules."""
+        """The database, for acts of other modules."""
         return self._db
 
     def reload(self) -> None:
@@ -133,7 +133,10 @@ class Ledger:
         known = job_of(self._db, asked.token, asked.key, asked.digest)
         if known is not None:
             return known
-        self._require_blobs(asked)
+        for digest in asked.blobs:
+            if self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
+                what = f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first"
+                raise RefusedError(422, what, code="blob_missing")
         name, now = secrets.token_hex(8), self._clock()
         (number,) = self._db.execute(
             "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created, reserved_s, notify)"
@@ -160,7 +163,7 @@ class Ledger:
         return name
 
     def knows(self, asked: Submission) -> bool:
-        """Whether its key came before; RefusedError as in `submit`."""
+        """Return True if its key came before; RefusedError as in `submit`."""
         self._db.alone()
         return job_of(self._db, asked.token, asked.key, asked.digest) is not None
 
@@ -173,7 +176,12 @@ class Ledger:
         for token in self._tokens_in_turn():
             if not self.waiting.may_begin(token, most(token)):
                 continue
-            row = self._next(token)
+            row = self._db.execute(
+                "SELECT number, id, priority, attempt, kept, request, created FROM jobs"  # noqa: S608 - constants
+                " WHERE state = 'queued' AND token = ?"
+                f" ORDER BY priority DESC, number LIMIT 1{self._db.words.unless_locked}",
+                (token,),
+            ).fetchone()
             if row is None:  # another server is beginning it
                 continue
             number, name, priority, attempt, kept, request, created = row
@@ -471,20 +479,6 @@ class Ledger:
 
         return [token for token, _, _ in sorted(heads, key=turn)]
 
-    def _next(self, token: str) -> Any:
-        return self._db.execute(
-            "SELECT number, id, priority, attempt, kept, request, created FROM jobs"  # noqa: S608 - constants
-            " WHERE state = 'queued' AND token = ?"
-            f" ORDER BY priority DESC, number LIMIT 1{self._db.words.unless_locked}",
-            (token,),
-        ).fetchone()
-
-    def _require_blobs(self, asked: Submission) -> None:
-        for digest in asked.blobs:
-            if self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
-                what = f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first"
-                raise RefusedError(422, what, code="blob_missing")
-
     def _row(self, column: str, value: str | int) -> dict[str, Any] | None:
         names = ("number", "token", "priority", "state", "attempt", "deaths", "kept", "outcome")
         asked = f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?{self._db.words.locked}"  # noqa: S608 - constants
@@ -539,7 +533,7 @@ class Ledger:
 
 
 def _is_best(outcome: Outcome, row: dict[str, Any]) -> bool:
-    """Whether an attempt's files take the place of those that are kept, whose step may be shorter than what was cut."""
+    """Return True if an attempt's files replace the kept ones, whose step may be shorter than what was cut."""
     if outcome.exit_code == Exit.OK or not row["kept"] or row["outcome"] is None:
         return True
     before = msgspec.json.decode(row["outcome"], type=Outcome).result.get("makespan_s")
@@ -548,7 +542,7 @@ def _is_best(outcome: Outcome, row: dict[str, Any]) -> bool:
 
 
 def _kept(outcome: Outcome, row: dict[str, Any], state: State) -> Outcome:
-    """How a job ends whose last attempt has no files: with those of the attempt that is kept, if there is one."""
+    """Return the outcome of a job whose last attempt has no files: that of the kept attempt, if there is one."""
     if not row["kept"] or row["outcome"] is None:
         return msgspec.structs.replace(outcome, files=(), digests={})
     found = msgspec.json.decode(row["outcome"], type=Outcome)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Types(NamedTuple):
-    """What a database calls its types."""
+    """Names of column types in a database."""
 
     key: str
     """A number that grows with each row, its key."""

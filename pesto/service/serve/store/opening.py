@@ -28,7 +28,7 @@ from pesto.service.serve.store.waiting import RecentWaiting, Waiting
 T = TypeVar("T")
 Act = Callable[[Ledger], Any]
 _Answer = tuple[Any, Any, BaseException | None]
-"""Who waits, for what, or why not."""
+"""A future with its value or its error."""
 _MOST = 256
 """Most acts of one transaction."""
 
@@ -78,21 +78,17 @@ class Writer:
         self._thread.join()
 
     def _write(self) -> None:
-        while batch := self._next_batch():
-            self._transaction(batch)
-
-    def _next_batch(self) -> list[tuple[Act, Any]]:
-        """Wait for an act and take those behind it too; the batch is empty once the writer is closed."""
-        batch: list[tuple[Act, Any]] = []
         act = self._acts.get()
         while act is not None:
-            batch.append(act)
-            if len(batch) == _MOST or self._acts.empty():
-                return batch
+            batch = [act]
+            while len(batch) < _MOST and not self._acts.empty():
+                act = self._acts.get()
+                if act is None:
+                    self._acts.put(None)  # end after this batch
+                    break
+                batch.append(act)
+            self._transaction(batch)
             act = self._acts.get()
-        if batch:
-            self._acts.put(None)  # end at the next turn
-        return batch
 
     def _transaction(self, batch: list[tuple[Act, Any]]) -> None:
         answers: list[_Answer] = []
@@ -131,6 +127,16 @@ class Writer:
 
 def _answer(answers: list[_Answer]) -> None:
     """Tell who waits: threads at once, each event loop in one call."""
+
+    def tell(told: list[_Answer]) -> None:
+        for future, value, error in told:
+            if future.done():  # who waited has gone
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
     loops: dict[asyncio.AbstractEventLoop, list[_Answer]] = defaultdict(list)
     for future, value, error in answers:
         if isinstance(future, asyncio.Future):
@@ -141,17 +147,7 @@ def _answer(answers: list[_Answer]) -> None:
             future.set_result(value)
     for loop, told in loops.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_tell, told)
-
-
-def _tell(told: list[_Answer]) -> None:
-    for future, value, error in told:
-        if future.done():  # who waited has gone
-            continue
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+            loop.call_soon_threadsafe(tell, told)
 
 
 # Questions of the event loop to the store: answered at once by SQLite, in another thread by a database elsewhere.
@@ -208,7 +204,7 @@ Committed = Callable[[set[int]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """What the service remembers."""
+    """The open store of a service."""
 
     writer: Writer
     readings: Readings
@@ -216,9 +212,9 @@ class Store:
     reader: Reader
     """For the event loop."""
     there: Callable[[], bool]
-    """Whether the database answers, as far as is known."""
+    """Return True if the database answers, as far as is known."""
     beside: Callable[[Works, Watched], AbstractContextManager[object]]
-    """What must go on as long as jobs run here."""
+    """Context manager of the work beside jobs, such as renewing leases."""
 
 
 @contextmanager

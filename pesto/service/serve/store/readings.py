@@ -37,7 +37,7 @@ _EQUAL = {name: f"{name} = ?" for name in _INDEXED} | {
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are listed; None for all."""
+    """Filters of a list of jobs; None for all."""
 
     owner: str | None = None
     """The name of a token."""
@@ -63,7 +63,7 @@ class JobPage(NamedTuple):
 
     jobs: list[Job]
     after: str | None
-    """Where the next page goes on; None after the last."""
+    """Cursor of the next page; None after the last."""
 
 
 class _Part(NamedTuple):
@@ -212,15 +212,15 @@ class Readings:
         return None if row is None else job_of_row(row)
 
     def job_of_key(self, token: str, key: str, digest: bytes) -> str | None:
-        """As `pesto.service.serve.store.ledger.job_of`."""
+        """Return the job of an idempotency key (`pesto.service.serve.store.ledger.job_of`)."""
         return job_of(self._db, token, key, digest)
 
     def jobs(self, wanted: JobFilter, after: str | None = None, most: int = 50) -> JobPage:
-        """As `pesto.service.serve.store.job_list.job_page`."""
+        """Return a page of jobs (`job_page`)."""
         return job_page(self._db, wanted, after, most)
 
     def counts(self, token: str | None) -> dict[str, int]:
-        """As `pesto.service.serve.store.job_list.job_counts`."""
+        """Return the number of jobs in each state (`job_counts`)."""
         return job_counts(self._db, token)
 
     def place(self, job: Job, waiting: Waiting) -> int | None:
@@ -238,7 +238,7 @@ class Readings:
         return [Numbered(number=n, kind=kind, data=data) for n, kind, data in rows]
 
     def ended(self, number: int) -> bool:
-        """Whether a job has told its last event."""
+        """Return True if a job has told its last event."""
         row = self._db.execute("SELECT state FROM jobs WHERE number = ?", (number,)).fetchone()
         return row is None or row[0] in FINAL
 
@@ -257,13 +257,13 @@ class Readings:
         return self._db.execute("SELECT 1 FROM jobs WHERE token > '' LIMIT 1").fetchone() is not None
 
     def oldest_waiting(self) -> float | None:
-        """When the job was submitted that waits longest."""
+        """Return the submission time of the job that waits longest; None if none waits."""
         first = "SELECT created FROM jobs WHERE state = 'queued' ORDER BY number LIMIT 1"
         row = self._db.execute(first).fetchone()
         return None if row is None else float(row[0])
 
     def sums(self) -> list[Sums]:
-        """Of all jobs that have ended, by kind, model and state."""
+        """Return the totals of ended jobs by kind, model and state."""
         rows = self._db.execute("SELECT kind, model, state, jobs, seconds, gap, gaps FROM sums")
         return [Sums(**dict(zip(Sums.__struct_fields__, row, strict=True))) for row in rows]
 

@@ -15,7 +15,7 @@ from pesto.service.serve.store.waiting import Waiting
 
 _LOG = logging.getLogger(__name__)
 FILE = "pesto-serve.sqlite"
-"""Its name in the service's folder."""
+"""Name of the database in the service's folder."""
 MARK = "pesto-serve.shared"
 """A file in a folder that several servers share, whose database is elsewhere."""
 RESTORE = "restore a backup (pesto serve restore)"

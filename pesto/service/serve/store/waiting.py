@@ -44,15 +44,15 @@ class Waiting:
         self.running = Counter(running)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of queued jobs."""
         return self.queued.total()
 
     def queued_of(self, token: str) -> int:
-        """How many of a token's wait."""
+        """Return the number of a token's queued jobs."""
         return self.queued[token]
 
     def may_begin(self, token: str, most: int) -> bool:
-        """Whether fewer of a token's run than `most`."""
+        """Return True if fewer than `most` of a token's jobs run."""
         return self.running[token] < most
 
     def place(self, token: str, priority: int, number: int, had_s: Callable[[str], float]) -> int:
@@ -108,7 +108,7 @@ class Waiting:
 
 
 class RecentWaiting:
-    """Who waits and who runs as the database had it within the last second: for reading, where others change it."""
+    """Queued and running jobs, read from a database that others change, at most a second old."""
 
     def __init__(self, database: Asked) -> None:
         self._db, self._seen, self._looked = database, Waiting(), -RECENT_S

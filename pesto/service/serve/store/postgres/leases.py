@@ -67,7 +67,11 @@ class Leases:
             asked = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
             for name, attempt, hurried in self._session.execute(asked, (mine,)):
                 self._works.cancel(name, attempt, again=bool(hurried))
-        self._tell()
+        if watched := self._watched.watched():
+            asked = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
+            counts = dict(self._session.execute(asked, (watched,)).fetchall())
+            self._watched.told({number for number, count in counts.items() if self._events.get(number) != count})
+            self._events = counts
 
     def _renew(self) -> None:
         """Renew the leases of what runs here, and stop what is another's by now."""
@@ -90,23 +94,11 @@ class Leases:
         asked = f"SELECT clock_timestamp() < pg_postmaster_start_time() + interval '{GRACE_S} s'"
         if self._session.execute(asked).fetchone() == (True,):
             return
-        self._within(self._ledger.recover)
-
-    def _within(self, act: Callable[[], None]) -> None:
         self._session.begin()
         try:
-            act()
+            self._ledger.recover()
             self._session.commit()
         except BaseException:
             self._session.undo()
             self._ledger.reload()
             raise
-
-    def _tell(self) -> None:
-        watched = self._watched.watched()
-        if not watched:
-            return
-        asked = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
-        found = dict(self._session.execute(asked, (watched,)).fetchall())
-        self._watched.told({number for number, count in found.items() if self._events.get(number) != count})
-        self._events = found

@@ -60,7 +60,7 @@ _USUAL: dict[str, str | int] = {
     "application_name": "pesto serve", "client_encoding": "utf8", "connect_timeout": CONNECT_S,
     "tcp_user_timeout": 5000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
 }  # fmt: skip
-"""Of a connection, where the address says nothing else: a server that is gone is noticed within seconds."""
+"""Options of a connection unless the address sets them: a server that is gone is noticed within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class CountedCrowd:
         return self._all
 
     def may_begin(self, token: str, most: int) -> bool:
-        """Whether one more may run; False, too, while another server begins one of the token's. It waits for nobody."""
+        """Return True, without a wait, if one more may run and no other server begins one of the token's."""
         if most >= UNLIMITED:
             return True
         if not self._db.execute("SELECT pg_try_advisory_xact_lock(1, hashtext(?))", (token,)).fetchone()[0]:
@@ -227,7 +227,7 @@ class Session:
 
     @property
     def there(self) -> bool:
-        """Whether it is connected, as far as is known."""
+        """True while it is connected, as far as is known."""
         return self._connection is not None
 
     def connect(self) -> None:
