@@ -1,4 +1,4 @@
-"""The command line: verbs in files of `pesto.cli.verbs`, each loaded when it is called."""
+"""The command line: verbs in modules of `pesto.cli.verbs`, each loaded when one of them is called."""
 
 import atexit
 import gc
@@ -21,9 +21,6 @@ from pesto.core.distribution import VERSION
 from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
 from pesto.planning.solving.interrupt import install, received, watch_signals
 from pesto.reporting.show.screen import one_line, screens
-
-# MERGED from pesto.cli.startup: Seconds that a verb's process takes to start and to end, which count in its time
-# limit on a busy machine.
 
 CLOCK: Callable[[], float] = time.perf_counter
 """Returns the seconds that starting is counted in."""
@@ -56,31 +53,31 @@ def counted_s(started_s: float, limit_s: float, *, deterministic: bool) -> float
 
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
-    "compare": ("compare", "Place a step by every method of the literature, and compare the plans."),
+    "compare": ("grids", "Place a step by every method of the literature, and compare the plans."),
     "split": ("split", "Cut every tensor of a step into parts for several workers, so that least is sent."),
     "pipeline": ("pipeline", "Cut a chain of layers into stages, and schedule its batches one behind the other."),
-    "sweep": ("sweep", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
-    "import": ("convert", "Write any supported graph as the project's own graph file."),
-    "inspect": ("inspect", "Show what a step is found to be, and what would be refused, without planning."),
-    "costs": ("costs", "List what each op of a step costs, and why, to put other numbers in."),
-    "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
+    "sweep": ("grids", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
+    "import": ("reading", "Write any supported graph as the project's own graph file."),
+    "inspect": ("reading", "Show what a step is found to be, and what would be refused, without planning."),
+    "costs": ("reading", "List what each op of a step costs, and why, to put other numbers in."),
+    "optimize": ("reading", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("plans.simulate", "Predict the step time of a plan, also on another cluster."),
-    "explain": ("plans.explain", "Say why a step takes as long as it does, and what would help."),
-    "diff": ("plans.diff", "Say wherein two plans differ."),
-    "draw": ("plans.draw", "Draw a plan, or write it as GraphML or DOT for other programs."),
-    "report": ("plans.report", "Write a plan as one page: a timeline, what waits for what, bound and gap."),
-    "trace": ("plans.trace", "Write a planned step for Perfetto or TensorBoard."),
-    "check": ("plans.check", "Verify a plan against its graph with the independent checker."),
+    "explain": ("plans.examine", "Say why a step takes as long as it does, and what would help."),
+    "diff": ("plans.examine", "Say wherein two plans differ."),
+    "draw": ("plans.export", "Draw a plan, or write it as GraphML or DOT for other programs."),
+    "report": ("plans.examine", "Write a plan as one page: a timeline, what waits for what, bound and gap."),
+    "trace": ("plans.export", "Write a planned step for Perfetto or TensorBoard."),
+    "check": ("plans.examine", "Verify a plan against its graph with the independent checker."),
     "apply": ("plans.apply", "Write a plan's devices and order into a GraphDef, for another program."),
     "run": ("plans.run", "Run a step by its plan on TensorFlow and verify it against a run without one."),
-    "profile": ("profile", "Measure each op of a step on the devices at hand."),
-    "calibrate": ("calibrate", "Measure the links between the devices at hand, and write a cluster file."),
+    "profile": ("measuring", "Measure each op of a step on the devices at hand."),
+    "calibrate": ("measuring", "Measure the links between the devices at hand, and write a cluster file."),
     "instance": (
-        "studies.instance",
+        "problems",
         "Write a scheduling problem: of a seeded family, or a training step's coarse graph.",
     ),
-    "schedule": ("studies.schedule", "Solve a problem file with any solver, or check somebody's schedule of it."),
-    "study": ("studies.study", "Compare solvers and settings over a grid of instances, and report it."),
+    "schedule": ("problems", "Solve a problem file with any solver, or check somebody's schedule of it."),
+    "study": ("study", "Compare solvers and settings over a grid of instances, and report it."),
     "studies": ("catalog", "List the studies that ship, and what each asks."),
     "reproduce": ("reproduce", "Make the tables and figures of the papers again, beside the printed numbers."),
     "serve": ("serve", "Run the placement service: jobs over HTTP, kept through any crash."),

@@ -36,10 +36,9 @@ from pesto.planning.solving import flow
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import ErrorModel
 from pesto.reporting.explaining.explanation import ExplainContext, explain
-from pesto.verbs.many_plans import compare_step, sweep_step
-from pesto.verbs.plan_step import plan_step
+from pesto.verbs.plan_step import compare_step, plan_step, sweep_step
+from pesto.verbs.programs import apply, logical_cpus, pipeline, place, record, rewrite
 from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SweepRequest
-from pesto.verbs.running.programs import apply, logical_cpus, pipeline, place, record, rewrite
 from pesto.verbs.verb_options import CompareKeywords, CompareOptions, SweepKeywords, SweepOptions
 
 __all__ = [

@@ -1,25 +1,43 @@
-"""Solve: place and order the ops of a training step, or cut its tensors, and choose the shortest step that fits."""
+"""Find the plans and splits of a step: solve it, cut its tensors, compare all methods, or sweep changed clusters."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
+from pesto.choosing.comparison.methods import METHODS
 from pesto.choosing.strategy_choice.choice import StrategyChoice, choose
-from pesto.choosing.strategy_choice.timed_split import cuts_of
+from pesto.choosing.strategy_choice.timed_split import (
+    TimedSplit,
+    accelerators_for,
+    check_objective,
+    cuts_of,
+    refuse_short,
+    rules_for,
+    time_split,
+)
+from pesto.choosing.whatif.grid import accelerators
+from pesto.choosing.whatif.points import Sweep, SweepTask, sweep
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps, save
+from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import as_costs, load_both
+from pesto.inputs.load import as_cluster, as_costs, load_both, load_cluster, load_shaped, load_shapes
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.html_report import html_report, report_solve
 from pesto.reporting.show.solve_report import following_command, solve_object, solve_page
-from pesto.reporting.show.split_page import choice_object, choice_page
+from pesto.reporting.show.split_page import choice_object, choice_page, split_object, split_page
+from pesto.split.division import refuse_undescribed, undescribed_types
 from pesto.split.files.split_file import dumps_split, save_split
+from pesto.split.program import Rules
+from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors
 from pesto.split.typed_graph import TypedGraph
-from pesto.verbs.requests import Context, SolveRequest, read_step
+from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SplitRequest, SweepRequest, read_step
 from solvers import FAILED
 
 
@@ -205,3 +223,116 @@ def _cluster(request: SolveRequest) -> Cluster:
     if not isinstance(request.cluster, Cluster):
         raise TypeError("the request is not opened")
     return request.cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutStep:
+    """A split that was found, with everything that is said of it."""
+
+    request: SplitRequest
+    shaped: TypedGraph
+    split: Split
+    timed: TimedSplit | None = None
+    """The step on the cluster of the request; None where it names none."""
+    cluster: Cluster | None = None
+
+    is_plan = False
+    """Whether the result is a placement."""
+
+    def dumps(self) -> bytes:
+        """Return the bytes of the split's file."""
+        return dumps_split(self.shaped, self.split, time_limit_s=self.request.options.time_limit_s)
+
+    def save(self, path: Path) -> None:
+        """Write the split."""
+        save_split(self.shaped, self.split, path, time_limit_s=self.request.options.time_limit_s)
+
+    def as_object(self, out: Path | None) -> dict[str, Any]:
+        """Return what --json prints."""
+        return split_object(self.shaped, self.split, undescribed_types(self.shaped), out, self.timed)
+
+    def page(self, out: Path | None) -> str:
+        """Return what is printed for people."""
+        return split_page(self.shaped, self.split, undescribed_types(self.shaped), out, self.timed)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the result of a job."""
+        split = self.split
+        return {"ops": self.shaped.ops, "bytes": split.moved_bytes, "method": split.method, "interrupted": False}
+
+    def check_fits(self) -> None:
+        """Raise InfeasibleError or NothingFoundError where the timed step does not fit the cluster's memory."""
+        if self.timed is not None and self.cluster is not None and not self.timed.candidate.fits:
+            refuse_short(self.timed, self.cluster)
+
+
+def split_step(request: SplitRequest, context: Context) -> CutStep:
+    """Cut the tensors of a step; errors as of `load_shapes` and `divide`, and UsageError for op types without rules.
+
+    Each better split is kept by the context, as the process may be killed while a shorter one is looked for.
+    """
+    options, source = request.options, request.source.checked()
+    factors = parse_factors(options.workers)
+    workers = prod(factors)
+    rules = Rules(replicate=options.replicate, memory_bytes=options.memory_bytes, halo=options.halo)
+    machine = None
+    if request.cluster is not None:
+        machine = accelerators_for(workers, load_cluster(request.cluster), source)
+    check_objective(options.objective, rules, machine)
+    context.begin_reading()
+    graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
+    context.accept(shaped)
+    if not options.whole:
+        refuse_undescribed(shaped, "accept that with whole")
+    context.begin_search("cuts")
+
+    def keep(split: Split) -> None:
+        context.keep_result(CutStep(request=request, shaped=shaped, split=split))
+
+    rules = rules_for(rules, options.objective, (graph, machine), workers)
+    split = divide_with_or_without_halo(
+        shaped, factors, options.method, rules, seconds=options.time_limit_s, on_split=keep
+    )
+    keep(split)
+    timed = None
+    if graph is not None and machine is not None:
+        timed = time_split(graph, shaped, split, machine, Settings())
+    return CutStep(request=request, shaped=shaped, split=split, timed=timed, cluster=machine)
+
+
+def compare_step(
+    request: CompareRequest, context: Context, on_entry: Callable[[MethodEntry], None]
+) -> Comparison:  # fmt: skip
+    """Place a step by every method that is asked for; `on_entry` hears of each when it is done.
+
+    Errors of reading the step, its cluster and costs. A method without a plan is an entry that says why.
+    """
+    machine, source = as_cluster(request.cluster), request.source
+    names = chosen_methods(request.options.methods, shapes=not isinstance(source, Graph) and source.has_shapes)
+    if isinstance(source, Graph) or not any(METHODS[name].cuts for name in names):
+        graph, entrants = read_step(source, context), Entrants(names)
+    else:
+        context.begin_reading()
+        graph, shapes = load_both(source, quiet=context.quiet)
+        context.accept(graph)
+        entrants = Entrants(names, shapes) if isinstance(shapes, TypedGraph) else Entrants(names, shapeless=shapes)
+    costs = as_costs(graph, machine, request.costs)
+    context.begin_search("methods")
+    return compete(graph, machine, costs, request.options.settings(), on_entry, entrants=entrants)
+
+
+def sweep_step(request: SweepRequest, context: Context, on_point: Callable[[Sweep], None]) -> Sweep:
+    """Solve a step on every point of the grid; `on_point` hears of the rows so far.
+
+    Errors of reading the step, its cluster and costs. A point without a plan is a row that says why.
+    """
+    machine = as_cluster(request.cluster)
+    grid = request.options.grid(len(accelerators(machine)))
+    graph = read_step(request.source, context)
+    as_costs(graph, machine, request.costs)  # a profile that is refused ends it here, not in every row
+    task = SweepTask(
+        graph=graph, cluster=machine, costs=lambda at: as_costs(graph, at, request.costs), grid=grid,
+        settings=request.options.settings(),
+    )  # fmt: skip
+    context.begin_search("points")
+    return sweep(task, on_point)

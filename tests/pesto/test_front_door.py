@@ -15,9 +15,8 @@ import pytest
 
 import pesto
 from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
-from pesto.cli.verbs.compare import compare_command
-from pesto.cli.verbs.profile import profile_command
-from pesto.cli.verbs.sweep import sweep_command
+from pesto.cli.verbs.grids import compare_command, sweep_command
+from pesto.cli.verbs.measuring import profile_command
 from pesto.core.costs.measured import save_profile
 from pesto.core.settings import SettingsOptions
 from pesto.core.source import Origin, Source

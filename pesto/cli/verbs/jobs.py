@@ -7,10 +7,9 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from pesto.cli.afar import connected, server_options, watch
 from pesto.cli.options import Duration, json_option, out_option, quiet_option
-from pesto.cli.outputs import check_outputs
-from pesto.cli.printed import aside, to_json
+from pesto.cli.printed import aside, check_outputs, to_json
+from pesto.cli.remote_solve import connected, server_options, watch
 from pesto.core.files.disk import write_atomic
 from pesto.core.quantities import duration, percent
 from pesto.reporting.show.lines import align_rows, command, fact

@@ -8,8 +8,7 @@ import click
 import numpy as np
 
 from pesto.cli.options import Duration, cluster_option, json_option, quiet_option, refuse, source_options
-from pesto.cli.outputs import check_outputs, picture_format
-from pesto.cli.printed import answer, aside
+from pesto.cli.printed import answer, aside, check_outputs, picture_format
 from pesto.cli.terminal import read_step
 from pesto.core.errors import Exit, NothingFoundError, UsageError
 from pesto.core.files.disk import write_atomic

@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import Duration, json_option, quiet_option
-from pesto.cli.outputs import check_outputs
-from pesto.cli.printed import answer, aside
+from pesto.cli.printed import answer, aside, check_outputs
 from pesto.core.distribution import install_command
 from pesto.core.errors import Exit, SolverError
 from pesto.core.files.json import shown

@@ -7,18 +7,18 @@ from pathlib import Path
 import click
 
 from pesto.choosing.strategy_choice.timed_split import RUNS_ALONE
-from pesto.cli.declared import GroupedCommand, request_options
 from pesto.cli.options import (
+    GroupedCommand,
     cluster_option,
     costs_option,
     json_option,
     out_option,
     quiet_option,
+    request_options,
     source_options,
     token_option,
 )
-from pesto.cli.outputs import Beside, check_outputs, present
-from pesto.cli.printed import answer, aside, to_json
+from pesto.cli.printed import Beside, answer, aside, check_outputs, present, to_json
 from pesto.cli.terminal import Terminal, checked_step
 from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import write_atomic

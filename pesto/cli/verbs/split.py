@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.declared import GroupedCommand, request_options
-from pesto.cli.options import json_option, refuse, source_options
-from pesto.cli.outputs import check_outputs, picture_format
-from pesto.cli.printed import answer
+from pesto.cli.options import GroupedCommand, json_option, refuse, request_options, source_options
+from pesto.cli.printed import answer, check_outputs, picture_format
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import check_exists, write_atomic
 from pesto.core.option import options_of
@@ -24,7 +22,7 @@ from pesto.reporting.show.split_page import (
 )
 from pesto.split.ops.op_types import coverage, described_types
 from pesto.split.split_views import EXPORTS, explain_op, find_op
-from pesto.verbs.cut_step import split_step
+from pesto.verbs.plan_step import split_step
 from pesto.verbs.requests import Context, SplitRequest, Step
 from pesto.verbs.verb_options import SplitOptions
 

@@ -16,7 +16,6 @@ from pesto.reporting.show.solve_report import following_command, solve_object, s
 from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs.api import explain, simulate
-from pesto.verbs.jobs import job_entry  # noqa: F401 - what jobs of all kinds need is loaded
 from pesto.verbs.jobs.checks import PRESET
 
 _STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "ops": [

@@ -1,13 +1,18 @@
-"""A job done from begin to end in the process that calls it: whatever happens, it ends in one `Done`."""
+"""Run a job from begin to end, in this process or as a worker's; whatever happens, it ends in one `Done`."""
 
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pesto.choosing.comparison.contest import MethodEntry
 from pesto.choosing.whatif.points import Sweep, no_plan_error
 from pesto.core.errors import Exit, UsageError, describe_error
-from pesto.core.files.disk import confine_to, make_folder
+from pesto.core.executing.worker import WorkerChannel
+from pesto.core.files.disk import confine_to, file_sha256, make_folder
 from pesto.core.files.json import encode_json
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps
@@ -15,7 +20,7 @@ from pesto.core.quantities import duration
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_shapes
-from pesto.planning.solving.interrupt import hold, received
+from pesto.planning.solving.interrupt import hold, install, received
 from pesto.reporting.explaining.explanation_text import explanation_object
 from pesto.reporting.show import drawing
 from pesto.reporting.show.comparison_page import comparison_object, comparison_page, draw_comparison
@@ -26,15 +31,11 @@ from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.api import explain, simulate
 from pesto.verbs.artifacts import UNUSED, GivenStep, kind_of, load_artifact, load_plan, report, verify
-from pesto.verbs.cut_step import split_step
 from pesto.verbs.jobs.checks import checked, compare_options, given_settings, split_options, sweep_options
-from pesto.verbs.jobs.given_files import Given, given
-from pesto.verbs.jobs.job_events import Done
+from pesto.verbs.jobs.job_events import Done, Tell, Telling, encode, logged
 from pesto.verbs.jobs.request import PLAN, REPORT, SPLIT, JobRequest, Kind
-from pesto.verbs.jobs.telling import Tell, Telling, logged
-from pesto.verbs.jobs.work import Work
-from pesto.verbs.many_plans import compare_step, sweep_step
-from pesto.verbs.plan_step import Solved, choose_kind, plan_step
+from pesto.verbs.jobs.work import Given, Work, given
+from pesto.verbs.plan_step import Solved, choose_kind, compare_step, plan_step, split_step, sweep_step
 from pesto.verbs.requests import CompareRequest, SolveRequest, SplitRequest, SweepRequest, read_step
 
 
@@ -248,3 +249,42 @@ def _failed(error: BaseException, written: list[str], named: Callable[[str], str
     return Done(
         exit_code=failure.exit_code, error=what, where=where or None, remedy=remedy or None, files=tuple(written)
     )  # fmt: skip
+
+
+ENTRY = f"{__name__}:answer"
+READY = "pesto.verbs.jobs.ready:ready"
+"""What a worker does before its first job; by name, since a server has no use for it."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is sent, as JSON; it has the folders, or copies of what it needs of them."""
+
+    request: JobRequest
+    blobs: str
+    """Where uploaded files lie under their SHA-256."""
+    out: str
+    """The folder for what it writes."""
+
+
+def answer(data: bytes, line: WorkerChannel) -> bytes:
+    """Do a job, telling its events, and answer with its `Done`: Ctrl-C and SIGTERM interrupt it as they do a verb.
+
+    The process is retired after a bug, and after an interruption before anything was written: what it was loading or
+    setting up then may be broken.
+    """
+    order = msgspec.json.decode(data, type=Order)
+    try:
+        install()
+        came = line.interrupted()
+        if came is not None:  # before anybody else looked to signals
+            signal.raise_signal(came)
+        blobs, out = Path(line.here(order.blobs)), Path(line.here(order.out))
+        done = run(order.request, blobs, out, lambda event: line.tell(encode(event)))
+        with suppress(KeyboardInterrupt, OSError):  # what is written is kept, without digests then
+            done = msgspec.structs.replace(done, digests={name: file_sha256(out / name) for name in done.files})
+    except KeyboardInterrupt as error:
+        failure = describe_error(error, received())
+        done = Done(exit_code=failure.exit_code, error=failure.error, remedy=failure.remedy or None)
+    if done.exit_code == Exit.BUG or (done.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED) and not done.files):
+        line.retire()
+    return msgspec.json.encode(done)

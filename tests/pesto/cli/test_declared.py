@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from pesto.cli.declared import GroupedCommand, request_options
 from pesto.cli.main import GROUPS, VERBS, pesto
+from pesto.cli.options import GroupedCommand, request_options
 from pesto.cli.verbs.solve import solve_command
 from pesto.core.errors import UsageError
 from pesto.core.option import check_options, option, options_of
 from pesto.core.settings import Settings
+from pesto.verbs.jobs.checks import request_schema
 from pesto.verbs.jobs.request import JobSettings
-from pesto.verbs.jobs.request_schema import request_schema
 from pesto.verbs.requests import SolveRequest
 
 

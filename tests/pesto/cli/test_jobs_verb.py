@@ -11,7 +11,7 @@ from fake_jobs import FakeJobs
 from live_service import live_service
 
 import pesto as face
-from pesto.cli import afar, remote_solve
+from pesto.cli import remote_solve
 from pesto.cli.main import pesto
 from pesto.core.errors import FileError, InputError, SolverError, UsageError
 from pesto.service.client.clients import Client
@@ -174,14 +174,14 @@ def test_an_interruption_asks(live, monkeypatch, capsys, first, second):
     with Client(live.url) as client:
         name = client.submit(SOLVE | {"label": "wait"})
         solving = lambda event, _: event.data["name"] == "solve" and signal.raise_signal(first)  # noqa: E731
-        monkeypatch.setattr(afar, "_show", solving)
-        monkeypatch.setattr(afar.time, "sleep", lambda _: second and signal.raise_signal(second))
+        monkeypatch.setattr(remote_solve, "_show", solving)
+        monkeypatch.setattr(remote_solve.time, "sleep", lambda _: second and signal.raise_signal(second))
         if second is not None:
-            assert afar.watch(client, name, quiet=True)["state"] == "cancelled"
+            assert remote_solve.watch(client, name, quiet=True)["state"] == "cancelled"
             assert client.plan(name) == f"{name}.1".encode()
         else:
             with pytest.raises(face.PestoError, match=f"job {name} goes on without you - pesto jobs watch") as left:
-                afar.watch(client, name, quiet=True)
+                remote_solve.watch(client, name, quiet=True)
             assert left.value.exit_code == {signal.SIGINT: 130, signal.SIGTERM: 143}[first]
             assert client.job(name).state == "running"
     assert ("Ctrl-C again within" in capsys.readouterr().err) == (first == signal.SIGINT)

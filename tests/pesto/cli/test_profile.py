@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.cli.verbs import profile as verb
+from pesto.cli.verbs import measuring as verb
 from pesto.core.costs.disturbance import KEEP
 from pesto.core.costs.measured import Noise, Profile, load_profile
 from pesto.core.errors import Exit, NothingFoundError, UsageError

@@ -1,1 +1,1 @@
-"""The verbs that take a plan: told, drawn, verified, run."""
+"""The verbs that take a plan."""

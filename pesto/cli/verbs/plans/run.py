@@ -1,4 +1,4 @@
-"""pesto run: run a step by its plan and hold it against the same step without one, or emulate it."""
+"""pesto run: run a step by its plan or split and compare it with the same step without one, or emulate it."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pesto.cli.emulating import Asked, emulated
 from pesto.cli.options import (
     SOURCE_NAMES,
     Existing,
@@ -19,7 +18,6 @@ from pesto.cli.options import (
     source_options,
 )
 from pesto.cli.printed import answer, finite_facts, finite_or_none
-from pesto.cli.verbs.plans.run_split import run_divided
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import FUNCTION, SESSION
@@ -37,6 +35,189 @@ from pesto.verbs.artifacts import load_artifact, refusal
 
 if TYPE_CHECKING:
     from pesto.tf.run.planned_run import PlannedRunResult
+from typing import TYPE_CHECKING
+
+from pesto.core.quantities import percent, size
+from pesto.inputs.load import run_split
+
+if TYPE_CHECKING:
+    from pesto.tf.partition.partition_run import PartitionRunResult
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pesto.choosing.comparison.contest import Entrants, MethodEntry, chosen_methods, compete
+from pesto.cli.printed import aside
+from pesto.core.cluster import Cluster
+from pesto.core.graph import Graph
+from pesto.core.settings import Settings
+from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
+from pesto.reporting.show.emulation_page import Rival, emulation_object, emulation_page
+from pesto.tf.emulate.emulate_options import WHAT, EmulationOptions, check_size
+from pesto.verbs import api
+
+if TYPE_CHECKING:
+    from pesto.planning.solving.candidates import Candidate
+    from pesto.tf.emulate.emulation import EmulationResult
+    from pesto.tf.emulate.enforced_graph import PlannedStep
+
+
+_METHOD_S = 30.0
+"""Seconds of each method that searches, as of `pesto compare`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of `pesto run --emulate`."""
+
+    clock: str
+    """nominal or wall."""
+    scale: float | None
+    """Seconds to sleep for a predicted second; None chooses."""
+    ties: str
+    """planned or reached."""
+    way: str | None
+    """session, graphdef or function; None takes what the plan's source is."""
+    against: str | None
+    """Names of methods with commas between; None for no comparison."""
+    cluster: str | None
+    """The plan's cluster where that came from a file."""
+    costs: Path | None
+    """The plan's profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stage:
+    """What all plans are emulated on."""
+
+    graph: Graph
+    step: "PlannedStep"
+    cluster: Cluster
+    how: EmulationOptions
+
+    def run(self, plan: Plan, candidate: "Candidate") -> "EmulationResult":
+        """Emulate one plan, which the simulator ran as `candidate`."""
+        from pesto.tf.emulate.emulation import emulate, predict_step
+
+        predicted = predict_step(plan, self.graph, self.cluster, candidate.timeline, candidate.rank)
+        return emulate(self.step, plan, predicted, self.how)
+
+
+def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None:
+    """Emulate `plan` and the methods against it, and print what came of it."""
+    names = chosen_methods(asked.against) if asked.against is not None else ()
+    machine = load_cluster(asked.cluster or plan_cluster(plan))
+    check_size(plan)
+    how = EmulationOptions(clock=asked.clock, scale=asked.scale, ties=asked.ties)
+    graph, step = planned_step(source)
+    how = replace(how, way=asked.way or step.meant(graph.way))
+    whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
+    stage = _Stage(graph=graph, step=step, cluster=machine, how=how)
+    mine = stage.run(plan, whole.run)
+    rivals = list(_rivals(stage, asked, mine, names)) if names else []
+    if as_json:
+        answer(emulation_object(mine, rivals, WHAT))
+    else:
+        click.echo(emulation_page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
+
+
+def _rivals(stage: _Stage, asked: Asked, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:
+    """The plan, and the plan of each method on the same graph, cluster and costs."""
+    yield Rival(method="plan", predicted_s=mine.predicted_s, emulated_s=mine.step_s)
+    costs = load_costs(stage.graph, stage.cluster, asked.costs)
+    for name in names:
+        aside(f"{name}: placing and emulating")
+        contest = compete(
+            stage.graph, stage.cluster, costs, Settings(time_limit_s=_METHOD_S), _unheard, entrants=Entrants((name,))
+        )
+        if contest.interrupted:
+            raise KeyboardInterrupt
+        (entry,) = contest.entries
+        if entry.plan is None or entry.candidate is None:
+            yield Rival(method=name, predicted_s=None, emulated_s=None, why=entry.detail)
+        elif why := stage.how.too_long(entry.candidate.timeline.makespan_s):
+            yield Rival(method=name, predicted_s=entry.candidate.timeline.makespan_s, emulated_s=None, why=why)
+        else:
+            theirs = stage.run(entry.plan, entry.candidate)
+            yield Rival(method=name, predicted_s=theirs.predicted_s, emulated_s=theirs.step_s)
+
+
+def _unheard(entry: MethodEntry) -> None:
+    del entry
+
+
+def run_divided(
+    found: SplitFile, source: Source, *, steps: int, devices: str | None, feeds: Path | None, as_json: bool
+) -> None:
+    """Run a split's step whole and in parts; VerificationError unless both compute the same."""
+    ran = run_split(found, source, steps=steps, devices=devices, feeds=feeds)
+    if as_json:
+        answer(_object(ran, found))
+    else:
+        click.echo(_page(ran, found))
+    if not ran.as_whole:
+        far = max(ran.losses_distance, ran.variables_distance)
+        apart = f"{far:.1e}" if math.isfinite(far) else "infinitely far"
+        wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {apart} from the whole step's"
+        raise VerificationError.build(
+            f"the divided step does not run as the whole one: {wrong}", remedy="report it with pesto doctor"
+        )
+
+
+def _object(ran: "PartitionRunResult", found: SplitFile) -> dict[str, Any]:
+    return {
+        "split": found.what,
+        "workers": len(ran.devices),
+        "devices": list(ran.devices),
+        "as_whole": ran.as_whole,
+        "losses": list(ran.losses),
+        "losses_distance": finite_or_none(ran.losses_distance),
+        "variables": ran.variables,
+        "variables_distance": finite_or_none(ran.variables_distance),
+        "furthest": ran.furthest,
+        "nudged_distance": finite_or_none(ran.nudged_distance),
+        "finite": ran.finite,
+        "moves": len(ran.moves),
+        "steps": ran.steps,
+        "step_s": ran.step_s,
+        "whole_step_s": ran.whole_step_s,
+        "variables_share": ran.held,
+        "bytes": ran.moved_bytes,
+        "nodes": ran.nodes,
+        "late": ran.late,
+        "feeds": [feed.as_object() for feed in ran.feeds],
+    }
+
+
+def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
+    where = ", ".join(ran.devices)
+    more = f" and {plural(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
+    names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
+    far = max(ran.losses_distance, ran.variables_distance)
+    least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
+    facts = {
+        "losses": f"{names} of {plural(ran.steps, 'step')}: at most {ran.losses_distance:.1e} from the whole "
+        "step's, relative to its largest number",
+        **finite_facts("the whole step", finite=ran.finite, alike=math.isfinite(far)),
+        **_rounding(ran),
+        "variables": f"{plural(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
+        "held": f"{percent(ran.held)} of all variables on the fullest worker",
+        "sent": f"{size(ran.moved_bytes)} a step; {plural(ran.late, 'tensor')} late, shortly before their use",
+        "devices": f"{plural(len(ran.moves), 'op')} moved, in the partition graphs of the first step",
+        "step time": f"{duration(ran.step_s)} in parts, {duration(ran.whole_step_s)} whole (medians); workers on "
+        "logical CPUs share this machine, and say nothing of speed",
+    }
+    head = paragraph(f"{found.what}: {plural(ran.nodes, 'node')} on {where}", 2)
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
+
+
+def _rounding(ran: "PartitionRunResult") -> dict[str, str]:
+    """How far the whole step carries a rounding, where that was asked."""
+    if ran.nudged_distance is None:
+        return {}
+    told = "which explains it" if ran.as_whole else "which does not explain it"
+    moved = f"move the whole step's own by {ran.nudged_distance:.1e}, {told}"
+    return {"rounding": f"variables changed in their last two digits {moved}"}
 
 
 _OF_RUNS = ("steps", "feeds", "devices", "reference", "placement_only")

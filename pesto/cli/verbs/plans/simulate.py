@@ -15,8 +15,7 @@ from pesto.cli.options import (
     refuse,
     source_options,
 )
-from pesto.cli.outputs import check_outputs
-from pesto.cli.printed import to_json
+from pesto.cli.printed import check_outputs, to_json
 from pesto.core.costs.analytical import LaunchCost
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic

@@ -34,7 +34,7 @@ from pesto.service.serve.http.tracing import record_of, traced, with_head
 from pesto.service.serve.refusals import CODES, code_of
 from pesto.service.serve.serve_config import Certificate
 from pesto.service.serve.service import Service, Watchers
-from pesto.verbs.jobs.request_schema import request_schema
+from pesto.verbs.jobs.checks import request_schema
 
 AGAIN_S = 5
 """Seconds after which such a request may be sent again."""

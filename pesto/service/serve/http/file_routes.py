@@ -24,8 +24,8 @@ from pesto.service.serve.http.refused import refusals
 from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.service import Service
 from pesto.service.serve.store.job_records import Job
-from pesto.verbs.jobs.given_files import given
 from pesto.verbs.jobs.request import JobRequest, blobs_of, kept_request
+from pesto.verbs.jobs.work import given
 
 FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
 """Routes of single files, and the file of each."""

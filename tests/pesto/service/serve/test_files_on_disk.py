@@ -14,8 +14,8 @@ from pesto.service.serve import tokens
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.server import opened
 from pesto.service.serve.store.sqlite_file import FILE
-from pesto.verbs.jobs.given_files import given
 from pesto.verbs.jobs.request import JobRequest, JobSource
+from pesto.verbs.jobs.work import given
 
 DATA = b"a graph"
 SHA = hashlib.sha256(DATA).hexdigest()

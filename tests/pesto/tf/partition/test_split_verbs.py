@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from pesto.cli.verbs.plans import run_split
+from pesto.cli.verbs.plans import run as run_split
 from pesto.core.errors import Exit, VerificationError
 from pesto.tf.tensorflow_start import load_tensorflow
 

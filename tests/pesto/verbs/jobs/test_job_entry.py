@@ -19,10 +19,10 @@ from pesto.core.executing.executor import Executor, WorkFailure, WorkFiles, Work
 from pesto.core.executing.pool import Pool
 from pesto.core.executing.ray_cluster import RayCluster
 from pesto.core.executing.worker import PipeChannel, SignalLatch
-from pesto.verbs.jobs import job_entry
-from pesto.verbs.jobs.job_entry import ENTRY, Order
+from pesto.verbs.jobs import run_job
 from pesto.verbs.jobs.job_events import Done, Event, Incumbent, Stage, decode
 from pesto.verbs.jobs.request import JobRequest
+from pesto.verbs.jobs.run_job import ENTRY, Order
 
 CHECKED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}}
 TOWERS = (Path(__file__).parents[3] / "data" / "two-towers.graph.json").read_bytes()
@@ -179,16 +179,16 @@ def test_a_job_on_ray_gives_the_same_plan(tmp_path, pool) -> None:
 def test_a_worker_that_may_be_broken_is_retired(done: Done, retired: bool, tmp_path, monkeypatch, signals) -> None:
     """After a bug, and after an interruption before anything was there."""
     line = PipeChannel(Pipe()[0], SignalLatch())
-    monkeypatch.setattr(job_entry, "run", lambda *_: done)
+    monkeypatch.setattr(run_job, "run", lambda *_: done)
     order = Order(request=msgspec.convert(CHECKED, JobRequest), blobs=str(tmp_path), out=str(tmp_path))
-    assert msgspec.json.decode(job_entry.answer(msgspec.json.encode(order), line), type=Done) == done
+    assert msgspec.json.decode(run_job.answer(msgspec.json.encode(order), line), type=Done) == done
     assert line.retired == retired
 
 
 def test_workers_load_tensorflow_before_their_first_job(tmp_path) -> None:
     """It can be done, where a pool would pass over an error, and leaves no file."""
     code = "import sys; from pesto.core.executing.worker import function_of; "
-    code += "from pesto.verbs.jobs.job_entry import READY; "
+    code += "from pesto.verbs.jobs.run_job import READY; "
     code += "function_of(READY)(); assert 'tensorflow' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

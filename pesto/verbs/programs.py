@@ -1,4 +1,4 @@
-"""`apply`, `place`, `pipeline`, `rewrite`, `record` and `logical_cpus`. Options by keyword only."""
+"""`apply`, `place`, `pipeline`, `rewrite`, `record` and `logical_cpus`: TensorFlow programs that run by plans."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager

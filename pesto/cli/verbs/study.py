@@ -1,6 +1,5 @@
-"""pesto study: compare solvers, sizes and settings over a grid of instances."""
+"""pesto study: compare solvers, sizes and settings over a grid of instances, and report it."""
 
-import importlib
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,29 +21,15 @@ from pesto.reporting.show.lines import align_rows
 from pesto.reporting.show.screen import one_line
 from pesto.research.study import runner, store
 from pesto.research.study.cells import cells_of
+from pesto.research.study.report.write import FORMATS, write_report
 from pesto.research.study.spec import load_study
 from pesto.research.study.store import peeked
 from solvers import relative_gap
 
-LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}
-"""Verb -> (module, command, help), loaded when it is called: it draws pictures."""
-
 
 class _Verbs(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *LATE]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in LATE:
-            module, name, _ = LATE[cmd_name]
-            command: click.Command = getattr(importlib.import_module(f"pesto.cli.verbs.studies.{module}"), name)
-            return command
-        return super().get_command(ctx, cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        rows = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows + [(name, text) for name, (_, _, text) in LATE.items()])
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)  # as they are used one after the other, not by name
 
 
 @click.group("study", cls=_Verbs)
@@ -201,3 +186,39 @@ def _former(tally: store.StudyTally) -> str:
 
 def _say(text: str) -> None:
     aside(text)
+
+
+@study_command.command("report", short_help="Tables, profiles and curves of a study, as text and as a page.")
+@click.argument("study", type=Existing(), metavar="STUDY.sqlite")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to write; default: STUDY-report."
+)
+@click.option(
+    "--format", "formats", type=click.Choice(FORMATS), multiple=True, help="Write only this; repeatable. Default: all."
+)
+@json_option()
+def report_command(*, study: Path, out: Path | None, formats: tuple[str, ...], as_json: bool) -> None:
+    """Compare the configurations of a study, also of one that is still running.
+
+    \b
+    pesto study report solvers.sqlite
+    pesto study report solvers.sqlite -o docs/solvers --format md --format png
+
+    Writes report.md, report.html (one page that needs nothing else), tables as CSV and pictures as PNG and SVG. The
+    study's file is only read.
+    """
+    written = write_report(study, out if out is not None else Path(f"{study.stem}-report"), formats or FORMATS)
+    if as_json:
+        click.echo(to_json(written.as_object()))
+    else:
+        report = written.report
+        click.echo(one_line(report.name))
+        for fact in report.facts:
+            click.echo(f"  {one_line(fact)}")
+        if report.conflicts:
+            click.echo(f"  {len(report.conflicts)} contradictions: {one_line(report.conflicts[0])}")
+        click.echo(f"written       {', '.join(path.name for path in written.files)}")
+        if written.files:
+            click.echo(f"to            {written.files[0].parent}")
+        if written.hint:
+            aside(written.hint)

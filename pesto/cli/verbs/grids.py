@@ -1,23 +1,25 @@
-"""pesto compare: every method on one training step."""
+"""pesto compare and sweep: one training step by every method, or on a grid of changed clusters."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from pesto.choosing.comparison.contest import Hear, MethodEntry
 from pesto.choosing.comparison.methods import METHODS
-from pesto.cli.declared import GroupedCommand, request_options
+from pesto.choosing.whatif.points import Sweep, no_plan_error
 from pesto.cli.options import (
+    GroupedCommand,
     chart_option,
     cluster_option,
     costs_option,
     json_option,
     out_option,
     quiet_option,
+    request_options,
     source_options,
 )
-from pesto.cli.outputs import check_outputs, picture_format
-from pesto.cli.printed import answer, aside
+from pesto.cli.printed import answer, aside, check_outputs, picture_format, to_json
 from pesto.cli.terminal import Terminal, checked_step
 from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import check_folder, make_folder, write_atomic
@@ -26,8 +28,9 @@ from pesto.core.quantities import duration
 from pesto.planning.solving.interrupt import hold, received
 from pesto.reporting.show.comparison_page import comparison_object, comparison_page, draw_comparison
 from pesto.reporting.show.lines import paragraph
-from pesto.verbs.many_plans import compare_step
-from pesto.verbs.requests import CompareRequest
+from pesto.reporting.show.sweep_page import draw_sweep, progress_line, sweep_object, sweep_page
+from pesto.verbs.plan_step import compare_step, sweep_step
+from pesto.verbs.requests import CompareRequest, SweepRequest
 
 
 @click.command("compare", cls=GroupedCommand)
@@ -108,3 +111,54 @@ def _brief(entry: MethodEntry) -> str:
     if entry.makespan_s is None:
         return f"{entry.status}: {entry.detail}"
     return f"{duration(entry.makespan_s):>13s}  {'' if entry.fits else 'OOM  '}placed in {entry.seconds:.2f} s"
+
+
+@click.command("sweep", cls=GroupedCommand)
+@source_options
+@cluster_option()
+@costs_option()
+@request_options(SweepRequest)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Keep the results here (JSON), after each point.")
+@chart_option("Also draw them here")
+@json_option()
+@quiet_option()
+def sweep_command(
+    *, request: SweepRequest, out: Path | None, picture: Path | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
+    """Solve a step on a grid of changed clusters (Pesto's Fig 8): what if devices or links were faster?
+
+    \b
+    pesto sweep --model nmt --compute 0.5,1,2 --links 0.1,1 --chart sweep.png
+    pesto sweep --model rnnlm --devices 2,4,8 --memory 0.5,1 --cross --json
+
+    Each point starts from its neighbour's plan. A point without a plan is a row that says why; ends with 4, 5 or 3 when
+    no point has one. Ctrl-C keeps the rows that are done.
+    """
+    source, form = checked_step(request.source), picture_format(picture)
+    outputs = [path for path in (out, picture) if path is not None]
+    check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
+    found = sweep_step(request, Terminal(quiet=quiet), _sweep_hearing(out, quiet=quiet))
+    hold()
+    if out is not None:
+        write_atomic(out, to_json(sweep_object(found)).encode())
+    if picture is not None:
+        write_atomic(picture, draw_sweep(found, form))
+    if as_json:
+        answer(sweep_object(found))
+    else:
+        click.echo(sweep_page(found))
+    # End with the code of an interruption, or of what kept every point from a plan.
+    if found.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    if all(row.plan is None for row in found.rows):
+        raise no_plan_error(found)
+
+
+def _sweep_hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
+    def hear(found: Sweep) -> None:
+        if out is not None:
+            write_atomic(out, to_json(sweep_object(found)).encode())
+        if not quiet:
+            aside(progress_line(found))
+
+    return hear

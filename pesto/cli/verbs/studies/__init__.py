@@ -1,1 +1,0 @@
-"""The verbs for problems, solvers, and studies of both."""
