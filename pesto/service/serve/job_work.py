@@ -7,7 +7,8 @@ import msgspec
 from pesto.core.executing.executor import ProgressMessage, WorkFiles, WorkItem, WorkLimits, WorkResult
 from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.job_records import Begun, Event, Outcome
-from pesto.verbs.jobs.job_events import INCUMBENTS, Done
+from pesto.verbs.jobs.job_events import Done
+from pesto.verbs.jobs.job_progress import INCUMBENTS
 from pesto.verbs.jobs.request import blobs_of, kept_request
 from pesto.verbs.jobs.run_job import ENTRY, Order
 

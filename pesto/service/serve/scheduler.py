@@ -30,7 +30,7 @@ from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.service.serve.store.opening import Act, Writer
 from pesto.service.serve.telemetry import JOB_S, Histogram
 from pesto.service.serve.tokens import Departure, Doorkeeper
-from pesto.verbs.jobs.job_events import left_summary
+from pesto.verbs.jobs.job_progress import left_summary
 
 # What is to be written and is not yet: done in its order, and kept while the disk is full or the database away.
 

@@ -32,7 +32,8 @@ from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.api import explain, simulate
 from pesto.verbs.artifacts import UNUSED, GivenStep, kind_of, load_artifact, load_plan, report, verify
 from pesto.verbs.jobs.checks import checked, compare_options, given_settings, split_options, sweep_options
-from pesto.verbs.jobs.job_events import Done, Tell, Telling, encode, logged
+from pesto.verbs.jobs.job_events import Done, encode
+from pesto.verbs.jobs.job_progress import Tell, Telling, logged
 from pesto.verbs.jobs.request import PLAN, REPORT, SPLIT, JobRequest, Kind
 from pesto.verbs.jobs.work import Given, Work, given
 from pesto.verbs.plan_step import Solved, choose_kind, compare_step, plan_step, split_step, sweep_step

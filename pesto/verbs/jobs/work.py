@@ -15,7 +15,7 @@ from pesto.core.quantities import plural
 from pesto.core.source import Source
 from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.verbs.jobs.checks import PRESET, named_source
-from pesto.verbs.jobs.job_events import IncumbentFile, Telling
+from pesto.verbs.jobs.job_progress import IncumbentFile, Telling
 from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, SPLIT, BlobFile, JobRequest, JobSource, PlanFile
 from pesto.verbs.plan_step import Chosen, CutStep, Named, Solved
 from pesto.verbs.requests import Context, Step

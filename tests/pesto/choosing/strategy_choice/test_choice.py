@@ -30,7 +30,7 @@ from pesto.split.program import Rules
 from pesto.split.split_search import divide, first_cuts
 from pesto.split.worker_parts import CLONE, REDUCE, build_worker_parts
 from pesto.tf import named_sources
-from pesto.verbs.jobs.job_events import Telling
+from pesto.verbs.jobs.job_progress import Telling
 
 
 @pytest.fixture(scope="module")

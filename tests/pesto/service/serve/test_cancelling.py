@@ -11,7 +11,7 @@ from pesto.core.executing import worker_process
 from pesto.core.executing.executor import WorkFailure
 from pesto.service.serve import scheduler, serve_config
 from pesto.service.serve.serve_config import JobBounds, ServeConfig
-from pesto.verbs.jobs.job_events import SUMMARY
+from pesto.verbs.jobs.job_progress import SUMMARY
 
 
 @pytest.fixture
