@@ -181,30 +181,25 @@ def main() -> None:
         handler.setFormatter(_OneLine("pesto: %(levelname)s: %(message)s"))
         logging.getLogger("pesto").addHandler(handler)
         logging.getLogger(PROGRESS).setLevel(logging.INFO)
-        code = _run()
+        said: dict[str, Any] = {}
+        note_start(said)
+        try:
+            code: int = pesto.main(prog_name="pesto", standalone_mode=False, obj=said) or Exit.OK  # of a verb's Exit
+        except _UnreadError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = Exit.OK
+        except (Exception, KeyboardInterrupt) as error:
+            failure = _describe(error)
+            code = failure.exit_code
+            as_json = "--json" in itertools.takewhile(lambda word: word != "--", sys.argv[1:])
+            if as_json and ANSWERED not in said:
+                with suppress(OSError):
+                    click.echo(to_json(failure.as_object()))
+            if isinstance(error, NoArgsIsHelpError):
+                error.show()
+            else:
+                aside(f"pesto: {one_line(failure.text)}")
     sys.exit(code)
-
-
-def _run() -> int:
-    said: dict[str, Any] = {}
-    note_start(said)
-    try:
-        code: int = pesto.main(prog_name="pesto", standalone_mode=False, obj=said) or Exit.OK  # of a verb's Exit
-    except _UnreadError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.OK
-    except (Exception, KeyboardInterrupt) as error:
-        failure = _describe(error)
-        code = failure.exit_code
-        as_json = "--json" in itertools.takewhile(lambda word: word != "--", sys.argv[1:])
-        if as_json and ANSWERED not in said:
-            with suppress(OSError):
-                click.echo(to_json(failure.as_object()))
-        if isinstance(error, NoArgsIsHelpError):
-            error.show()
-        else:
-            aside(f"pesto: {one_line(failure.text)}")
-    return code
 
 
 def _usage(error: click.ClickException) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pesto.choosing.comparison.contest import Hear, MethodEntry
+from pesto.choosing.comparison.contest import MethodEntry
 from pesto.choosing.comparison.methods import METHODS
 from pesto.choosing.whatif.points import Sweep, no_plan_error
 from pesto.cli.options import (
@@ -63,7 +63,15 @@ def compare_command(
     check_outputs([picture] if picture else [], inputs, as_json=as_json)
     saved: dict[str, Path] = {}
     terminal = _Folder(out, [*inputs, *([picture] if picture else [])], quiet=quiet)
-    contest = compare_step(request, terminal, _hearing(out, saved, quiet=quiet))
+
+    def hear(entry: MethodEntry) -> None:
+        if entry.plan is not None and entry.split is None:
+            saved[entry.method] = _file(out, entry.method)
+            save(entry.plan, saved[entry.method])
+        if not quiet:
+            aside(paragraph(f"{entry.method:20s} {_brief(entry)}", 2))
+
+    contest = compare_step(request, terminal, hear)
     hold()
     if picture is not None:
         write_atomic(picture, draw_comparison(contest, form))
@@ -92,19 +100,6 @@ class _Folder(Terminal):
 
 def _file(folder: Path, method: str) -> Path:
     return folder / f"{method}.plan.json"
-
-
-def _hearing(out: Path, saved: dict[str, Path], *, quiet: bool) -> Hear:
-    """Save each plan as it comes, note that in `saved`, and say so."""
-
-    def hear(entry: MethodEntry) -> None:
-        if entry.plan is not None and entry.split is None:
-            saved[entry.method] = _file(out, entry.method)
-            save(entry.plan, saved[entry.method])
-        if not quiet:
-            aside(paragraph(f"{entry.method:20s} {_brief(entry)}", 2))
-
-    return hear
 
 
 def _brief(entry: MethodEntry) -> str:

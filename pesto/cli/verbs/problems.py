@@ -285,7 +285,16 @@ def schedule_command(
     first = given or (_Start() if no_start else _quick(instance, chosen))
     told = partial(amount, ticks_per_second=instance.ticks_per_second)
     with LiveLine(told, first.makespan, quiet=quiet, verbose=verbose) as line:
-        result = api.solve(instance.problem, chosen.solver, _options(chosen, first), report=line.hear)
+        options = Options(
+            seconds=chosen.time_limit_s - first.spent_s,
+            gap=chosen.gap,
+            seed=chosen.seed,
+            workers=chosen.workers,
+            deterministic=chosen.deterministic,
+            formulation=chosen.formulation,
+            start=first.schedule,
+        )
+        result = api.solve(instance.problem, chosen.solver, options, report=line.hear)
     hold()
     if result.schedule is not None:
         save_schedule(_answer(instance, result, result.schedule), out)
@@ -328,18 +337,6 @@ def _quick(instance: Instance, chosen: Settings) -> _Start:
         return _Start()
     spent = 0.0 if chosen.deterministic else time.monotonic() - began
     return _Start(found.schedule, "list", min(spent, chosen.time_limit_s))
-
-
-def _options(chosen: Settings, start: _Start) -> Options:
-    return Options(
-        seconds=chosen.time_limit_s - start.spent_s,
-        gap=chosen.gap,
-        seed=chosen.seed,
-        workers=chosen.workers,
-        deterministic=chosen.deterministic,
-        formulation=chosen.formulation,
-        start=start.schedule,
-    )
 
 
 def _answer(instance: Instance, result: Result, schedule: Schedule) -> ScheduleInstance:

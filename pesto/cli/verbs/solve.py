@@ -23,7 +23,6 @@ from pesto.cli.terminal import Terminal, checked_step
 from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan_file import cdep_json, part_json
-from pesto.core.source import Source
 from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.solve_report import glossary_text
 from pesto.verbs.plan_step import Named, choose_kind, plan_step
@@ -83,7 +82,20 @@ def solve_command(
     read = [path for path in (source.file, request.start, request.beside) if isinstance(path, Path)]
     check_outputs(present(out, *beside), read, as_json=as_json)
     if request.split is not None:
-        _refuse_beside_cuts(request, source, beside)
+        # Cuts need shapes, and take no option that is for placements alone.
+        apart = {"costs": request.costs, "start": request.start, "beside": request.beside, **beside._asdict()}
+        given = [f"--{name}" for name, value in apart.items() if value]
+        if given == ["--beside"]:
+            raise UsageError.build(
+                f"--beside keeps variables whole where a plan has them, and {RUNS_ALONE}",
+                remedy=("leave out --split; or plan both steps as one, a function that calls both, to cut that"),
+            )
+        if given:
+            raise UsageError.build(f"{given[0]} is for placements alone", remedy="leave it out, or --split")
+        if not source.has_shapes:
+            raise UsageError.build(
+                "it has no shapes to split by", where=source.file, remedy="name the step, or leave out --split"
+            )
     if server is not None:
         from pesto.cli.remote_solve import solve_there  # late: it takes long to load
 
@@ -126,23 +138,6 @@ def _choose(request: SolveRequest, named: Named, out: Path, *, as_json: bool, qu
     else:
         click.echo(chosen.page(named, out))
     _end(interrupted=chosen.interrupted)
-
-
-def _refuse_beside_cuts(request: SolveRequest, source: Source, beside: Beside) -> None:
-    """UsageError for cuts of a step without shapes, or beside an option that is for placements alone."""
-    apart = {"costs": request.costs, "start": request.start, "beside": request.beside, **beside._asdict()}
-    given = [f"--{name}" for name, value in apart.items() if value]
-    if given == ["--beside"]:
-        raise UsageError.build(
-            f"--beside keeps variables whole where a plan has them, and {RUNS_ALONE}",
-            remedy=("leave out --split; or plan both steps as one, a function that calls both, to cut that"),
-        )
-    if given:
-        raise UsageError.build(f"{given[0]} is for placements alone", remedy="leave it out, or --split")
-    if not source.has_shapes:
-        raise UsageError.build(
-            "it has no shapes to split by", where=source.file, remedy="name the step, or leave out --split"
-        )
 
 
 def _path(costs: object) -> Path | None:

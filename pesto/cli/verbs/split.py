@@ -60,7 +60,16 @@ def split_command(
     """
     if what == "ops":
         refuse("op types are listed, nothing is split", *_OF_SPLITS)
-        _ops(source, named=source != Source(), missing=missing, as_json=as_json)
+        named = source != Source()
+        types = described_types()
+        if named:
+            source.checked()
+            types = sorted({signature.type for signature in load_shapes(source).signatures})
+        rows = [row for row in coverage(types) if not (missing and row.kind)]
+        if as_json:
+            answer(coverage_object(rows))
+        else:
+            click.echo(coverage_page(rows))
         return
     if export and (as_json or explain is not None):
         raise UsageError.build("--export prints a program alone", remedy="leave out --explain and --json")
@@ -109,16 +118,3 @@ def _named(file: str | None, source: Source) -> Source:
     if source.file is not None:
         raise UsageError.build(f"{file} and --graph {source.file} are two steps", remedy="name one of them")
     return replace(source, file=Path(file))
-
-
-def _ops(source: Source, *, named: bool, missing: bool, as_json: bool) -> None:
-    """The table of op types: all that are described, or those of a step."""
-    types = described_types()
-    if named:
-        source.checked()
-        types = sorted({signature.type for signature in load_shapes(source).signatures})
-    rows = [row for row in coverage(types) if not (missing and row.kind)]
-    if as_json:
-        answer(coverage_object(rows))
-    else:
-        click.echo(coverage_page(rows))

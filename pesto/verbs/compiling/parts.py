@@ -55,7 +55,32 @@ class Tiny:
     @classmethod
     def make(cls) -> "Tiny":
         """Ops that each read two others, in layers of four."""
-        graph, cluster = _layers(), load_cluster(_CLUSTER)
+        op = np.arange(4, _OPS)
+        src = np.concatenate([op - 4, 4 * (op // 4) - 1 - op % 3])
+        dst = np.concatenate([op, op])
+        none = np.zeros(0, dtype=np.int64)
+        layers = Graph(
+            names=tuple(f"op{k}" for k in range(_OPS)),
+            types=("MatMul",),
+            type_of=np.zeros(_OPS, dtype=np.int64),
+            tensor_op=np.arange(_OPS),
+            tensor_bytes=np.full(_OPS, 2**20),
+            src=src,
+            dst=dst,
+            tensor=src,
+            control_src=none,
+            control_dst=none,
+            group=np.full(_OPS, -1),
+            kinds=("cpu", "gpu"),
+            runs_on=np.ones((_OPS, 2), dtype=np.bool_),
+            param_bytes=np.zeros(_OPS, dtype=np.int64),
+            flops=np.linspace(1e9, 2e9, _OPS),
+            moved_bytes=np.full(_OPS, 2**20),
+            launches=np.ones(_OPS, dtype=np.bool_),
+            given_s=np.zeros((_OPS, 0)),
+            source="what is compiled ahead",
+        )
+        graph, cluster = layers, load_cluster(_CLUSTER)
         problem = build_problem(
             graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes, per_edge=False
         )
@@ -157,31 +182,3 @@ PARTS: Mapping[str, Part] = {
     "repair": Part(_repair, after=("rest",)),
 }
 """In the order in which solves need them; "rest" is a whole solve, for what those before it leave out."""
-
-
-def _layers() -> Graph:
-    op = np.arange(4, _OPS)
-    src = np.concatenate([op - 4, 4 * (op // 4) - 1 - op % 3])
-    dst = np.concatenate([op, op])
-    none = np.zeros(0, dtype=np.int64)
-    return Graph(
-        names=tuple(f"op{k}" for k in range(_OPS)),
-        types=("MatMul",),
-        type_of=np.zeros(_OPS, dtype=np.int64),
-        tensor_op=np.arange(_OPS),
-        tensor_bytes=np.full(_OPS, 2**20),
-        src=src,
-        dst=dst,
-        tensor=src,
-        control_src=none,
-        control_dst=none,
-        group=np.full(_OPS, -1),
-        kinds=("cpu", "gpu"),
-        runs_on=np.ones((_OPS, 2), dtype=np.bool_),
-        param_bytes=np.zeros(_OPS, dtype=np.int64),
-        flops=np.linspace(1e9, 2e9, _OPS),
-        moved_bytes=np.full(_OPS, 2**20),
-        launches=np.ones(_OPS, dtype=np.bool_),
-        given_s=np.zeros((_OPS, 0)),
-        source="what is compiled ahead",
-    )

@@ -219,7 +219,27 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
     options = ApplyOptions(devices=wanted.devices, order=wanted.order)
     done = rewrite_with_report(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)
     write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
-    return _said(done, out)
+    placement, changes = done.placement, done.edits
+    count = Counter(changes.device[name] for name in placement.graph.names if name in changes.device)
+    return {
+        "out": str(out),
+        "nodes": len(done.graph_def.node),
+        "ops": done.findings.ops,
+        "ops_per_device": {name: count[name] for name in placement.devices},
+        "control_edges": sum(len(before) for before in changes.waits.values()),
+        "class_removed": len(changes.unbound),
+        "verified": {
+            "ops": done.findings.ops,
+            "moves": len(done.findings.moves),
+            "inversions": len(done.findings.inversions),
+            "absent": len(done.findings.absent),
+        },
+        "behind_the_order": list(done.behind),
+        "gone": list(done.gone),
+        "kept": list(done.kept),
+        "kept_sent": done.kept_sent,
+        "session_settings": list(SETTINGS),
+    }
 
 
 def _checked_file(file: Path | None, out: Path) -> Path:
@@ -258,31 +278,6 @@ def _check_known(wanted: dict[str, str], names: tuple[str, ...]) -> None:
             raise UsageError.build(
                 f"--device {name}: the plan has no such device", remedy=f"it has {', '.join(dict.fromkeys(names))}"
             )
-
-
-def _said(done: Any, out: Path) -> dict[str, Any]:
-    """The keys of `pesto apply --json`."""
-    placement, changes = done.placement, done.edits
-    count = Counter(changes.device[name] for name in placement.graph.names if name in changes.device)
-    return {
-        "out": str(out),
-        "nodes": len(done.graph_def.node),
-        "ops": done.findings.ops,
-        "ops_per_device": {name: count[name] for name in placement.devices},
-        "control_edges": sum(len(before) for before in changes.waits.values()),
-        "class_removed": len(changes.unbound),
-        "verified": {
-            "ops": done.findings.ops,
-            "moves": len(done.findings.moves),
-            "inversions": len(done.findings.inversions),
-            "absent": len(done.findings.absent),
-        },
-        "behind_the_order": list(done.behind),
-        "gone": list(done.gone),
-        "kept": list(done.kept),
-        "kept_sent": done.kept_sent,
-        "session_settings": list(SETTINGS),
-    }
 
 
 def _page(said: dict[str, Any], file: Path, out: Path) -> str:

@@ -321,11 +321,6 @@ def run_command(
         answer(as_object(ran))
     else:
         click.echo(page(ran, shown(found.provenance.graph_source)))
-    _end(ran)
-
-
-def _end(ran: "PlannedRunResult") -> None:
-    """VerificationError unless it ran as planned."""
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""

@@ -105,7 +105,18 @@ def simulate_command(
         write_atomic(memory, curves)
     enforced = _enforced(found, run, way)
     apart = run.launched(launch.each_s) if launch else None
-    keys = {**_as_object(run), **enforced_keys(enforced), **_launch_keys(apart)}
+    as_object = {
+        "kind": PLAN,
+        "makespan_s": run.makespan_s,
+        "busy_s": run.busy_s,
+        "transfers": run.transfers,
+        "sent_s": run.sent_s,
+        "peak_bytes": run.peak_bytes,
+        "fits": run.fits,
+        **note_key(run.costs_note),
+        **({"trust": trust_keys(run.trust)} if run.trust else {}),
+    }
+    keys = {**as_object, **enforced_keys(enforced), **_launch_keys(apart)}
     click.echo(to_json(keys) if as_json else _page(run, enforced, apart))
 
 
@@ -142,20 +153,6 @@ def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> ModePredic
             )
         way = PLACEMENT
     return run.enforced(way) if way else None
-
-
-def _as_object(run: Simulation) -> dict[str, object]:
-    return {
-        "kind": PLAN,
-        "makespan_s": run.makespan_s,
-        "busy_s": run.busy_s,
-        "transfers": run.transfers,
-        "sent_s": run.sent_s,
-        "peak_bytes": run.peak_bytes,
-        "fits": run.fits,
-        **note_key(run.costs_note),
-        **({"trust": trust_keys(run.trust)} if run.trust else {}),
-    }
 
 
 def _launch_keys(apart: LaunchedStep | None) -> dict[str, object]:
