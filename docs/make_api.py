@@ -118,7 +118,7 @@ def exported(package: str) -> list[Defined]:
 def parsed(module: str) -> ast.Module:
     """The syntax tree of a module."""
     path = ROOT / Path(*module.split("."))
-    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    return ast.parse((init if (init := path / "__init__.py").exists() else path.with_suffix(".py")).read_text())
 
 
 def defined(module: str, name: str, reached: str) -> Defined:
