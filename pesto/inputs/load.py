@@ -26,7 +26,7 @@ from pesto.core.step_parts import step_parts
 from pesto.inputs import cluster_file
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
 from pesto.tf.run.run_options import Batch, RunOptions
-from pesto.tf.step_facts import ColocationTie, StepFacts
+from pesto.tf.step_facts import VariableTie, StepFacts
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
@@ -151,7 +151,7 @@ def inspect_source(source: Source) -> StepFacts:
     tied = tied[np.argsort(graph.group[tied], kind="stable")]
     groups = np.split(tied, np.flatnonzero(np.diff(graph.group[tied])) + 1) if len(tied) else []
     ties = [
-        ColocationTie(
+        VariableTie(
             ops=len(ops), variables=int((graph.param_bytes[ops] > 0).sum()),
             variable_bytes=int(graph.param_bytes[ops].sum()),
             why=f"the file has {graph.names[ops[0]]} and the others in one group",

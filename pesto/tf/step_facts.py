@@ -19,7 +19,7 @@ class StepFeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColocationTie:
+class VariableTie:
     """Ops that must share a device, or one op that holds what would otherwise be apart."""
 
     ops: int
@@ -44,7 +44,7 @@ class StepFacts:
     """Number of variables."""
     variable_bytes: int
     """Bytes of all variables, slots and counters among them."""
-    ties: tuple[ColocationTie, ...]
+    ties: tuple[VariableTie, ...]
     """Groups of ops that share a device, those with most bytes of variables first."""
     ends: tuple[str, ...] = ()
     """Names of the ops that the step ends with."""
@@ -62,7 +62,7 @@ class StepFacts:
     """Number of variables that the step writes; 0 for inference."""
     updates: Mapping[str, int] = field(default_factory=dict)
     """Type of op -> how many ops of it write variables."""
-    holders: tuple[ColocationTie, ...] = ()
+    holders: tuple[VariableTie, ...] = ()
     """Loops and branches that each hold several variables on one device, those with most bytes first."""
     pinned: Mapping[str, int] = field(default_factory=dict)
     """Device -> how many ops must run on it, as the step says itself."""

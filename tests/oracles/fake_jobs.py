@@ -18,7 +18,7 @@ import msgspec
 
 from pesto.core.executing.executor import ProgressMessage, WorkFailure, WorkResult
 from pesto.service.serve.job_work import Order
-from pesto.verbs.jobs.job_events import Done, Incumbent, Stage, encode
+from pesto.verbs.jobs.job_events import Done, IncumbentEvent, Stage, encode
 
 
 def _attempt(key):
@@ -42,7 +42,7 @@ class FakeJobs:
         told = [Stage(name="solve")]
         if words[0] == "talk":
             found = [1.0 - k * 1e-6 for k in range(int(words[1]))]
-            told += [Incumbent(best_s=best, bound_s=0.5, gap=1 - 0.5 / best, by="list", seconds=0.0) for best in found]
+            told += [IncumbentEvent(best_s=best, bound_s=0.5, gap=1 - 0.5 / best, by="list", seconds=0.0) for best in found]
         self._hear(*(ProgressMessage(work=work, data=encode(event)) for event in told))
         if words[0] == "die":
             self._hear(WorkFailure(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))

@@ -27,12 +27,12 @@ from pesto.research.study.store import peeked
 from solvers import relative_gap
 
 
-class _Verbs(click.Group):
+class _StudyVerbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)  # as they are used one after the other, not by name
 
 
-@click.group("study", cls=_Verbs)
+@click.group("study", cls=_StudyVerbs)
 def study_command() -> None:
     """Compare solvers over a grid of instances, and report it.
 

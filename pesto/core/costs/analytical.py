@@ -202,15 +202,16 @@ def split_launches(graph: Graph, cluster: Cluster, costs: Costs, cost: LaunchCos
     for d, device in enumerate(cluster.devices):
         if device.kind == "cpu":
             continue
-        able = device_preset(device)
         if model.any():
+            able = device_preset(device)
             if able.sms:
                 with_them, without = (gpu_op_times(graph, x).seconds for x in (able, replace(able, launch_s=0.0)))
                 included = floats((with_them - without) / device.speed)
             else:
                 included = floats(count * able.launch_s / device.speed)
             kernel_s[model, d] = np.maximum(kernel_s[:, d] - included, 0.0)[model]
-        launch_s[:, d] = count * (able.launch_s if cost.each_s is None else cost.each_s)
+        # A device of no preset may have times and launches that are all given.
+        launch_s[:, d] = count * (device_preset(device).launch_s if cost.each_s is None else cost.each_s)
     how = "by the devices' own time of a launch" if cost.each_s is None else f"{duration(cost.each_s)} a kernel"
     if cost.each_s is None and costs.launch_s is not None:
         known = ~np.isnan(costs.launch_s) & graph.launches[:, None]

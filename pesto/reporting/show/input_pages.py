@@ -20,7 +20,7 @@ from pesto.inputs.cluster_file import ClusterDescription
 from pesto.reporting.show.drawing import BLUE, GREY, drawing_style, figure_bytes
 from pesto.reporting.show.facts import costs_text, note_key
 from pesto.reporting.show.lines import Column, Table, align_rows, fact, paragraph, to_csv
-from pesto.tf.step_facts import ColocationTie, StepFacts
+from pesto.tf.step_facts import VariableTie, StepFacts
 
 _OF_A_DEVICE = ("name", "kind", "preset", "host", "memory_bytes", "speed", "cores")
 UNSAID = "the cluster's file, which names no source"
@@ -286,7 +286,7 @@ def inspection_object(facts: StepFacts) -> dict[str, Any]:
     }
 
 
-def _tie(tie: ColocationTie) -> dict[str, Any]:
+def _tie(tie: VariableTie) -> dict[str, Any]:
     return {"ops": tie.ops, "variables": tie.variables, "variable_bytes": tie.variable_bytes, "why": tie.why}
 
 
@@ -346,7 +346,7 @@ def _batch(facts: StepFacts) -> str:
     return text
 
 
-def _ties(label: str, ties: Sequence[ColocationTie]) -> Iterable[str]:
+def _ties(label: str, ties: Sequence[VariableTie]) -> Iterable[str]:
     for tie in ties[:MOST_ROWS]:
         held = f"{plural(tie.variables, 'variable')}, {size(tie.variable_bytes)}" if tie.variables else "no variable"
         yield fact(label, f"{f'{tie.ops} ops, ' if tie.ops > 1 else ''}{held}: {tie.why}")

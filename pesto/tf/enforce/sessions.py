@@ -27,7 +27,7 @@ from pesto.tf.sources.sources import capture_v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlacedStep:
+class PlacedPlan:
     """One step of a v1 graph under its plan."""
 
     source: str
@@ -50,7 +50,7 @@ class PlacedStep:
 
 def place_graph(
     graph: Any, plans: Sequence[Plan], options: ApplyOptions
-) -> tuple[tuple[PlacedStep, ...], Callable[[], None]]:
+) -> tuple[tuple[PlacedPlan, ...], Callable[[], None]]:
     """Edit the v1 graph that some of `plans` are for by their ops' names; return the placed steps and an undo function.
 
     Nothing is placed when the graph is of no plan. Raise what `place_with_relays` raises when the names are a plan's
@@ -72,13 +72,13 @@ def place_graph(
     # Where no fingerprint fits, placing by the first plan raises the error that names the differences.
     fitting = fitting or traces[:1]
     nodes = graph.as_graph_def().node if fitting else ()
-    placed: list[PlacedStep] = []
+    placed: list[PlacedPlan] = []
     for plan, traced in fitting:
         targets, outside = device_targets(plan, options.devices), ops_outside_chains(graph, traced)
         placement = place_with_relays(plan, traced, targets, outside, order=options.order)
         batch, ops = traced.graph.batch, (graph.get_operation_by_name(node.name) for node in traced.nodes.defs)
         feeds = [op.outputs[0] for op in ops if op.type in FED] if batch is not None else []
-        step = PlacedStep(
+        step = PlacedPlan(
             source=plan.provenance.graph_source,
             trace=traced,
             expected=ExpectedPlacement(placement=placement, loops=traced.loops),
@@ -92,7 +92,7 @@ def place_graph(
     return tuple(placed), apply_edits(graph, merge_edits([step.edits for step in placed]))
 
 
-def _refuse_overlap(one: PlacedStep, other: PlacedStep) -> None:
+def _refuse_overlap(one: PlacedPlan, other: PlacedPlan) -> None:
     """Raise UsageError when two steps share an op that either orders, or that they have on different devices."""
     a, b = one.edits, other.edits
     # Two steps may share variables and input ops if they agree on the device. An op that either orders cannot be
@@ -113,7 +113,7 @@ def plans_for_graph(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
     return [plan for plan in plans if names.issuperset(plan.names)]
 
 
-def refuse_fed(placed: PlacedStep, fed: Collection[str]) -> None:
+def refuse_fed(placed: PlacedPlan, fed: Collection[str]) -> None:
     """Raise UsageError when a chained op computes one of the tensors `fed`, or a bypassed barrier passes it on."""
     # A fed op does not run, and TensorFlow removes its control edges, so everything before it in the chain would no
     # longer be waited for.
@@ -126,7 +126,7 @@ def refuse_fed(placed: PlacedStep, fed: Collection[str]) -> None:
             )
 
 
-def fed_copies(graph: Any, placed: PlacedStep, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def fed_copies(graph: Any, placed: PlacedPlan, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield (tensor, value) of each copy of a constant that is fed."""
     given = {key.deref().op.name: value for key, value in feeds.items()}
     for copy in placed.edits.copies:
@@ -134,7 +134,7 @@ def fed_copies(graph: Any, placed: PlacedStep, feeds: Mapping[Any, Any]) -> Iter
             yield graph.get_operation_by_name(copy.name).outputs[0], given[copy.constant]
 
 
-def refuse_larger_batch(placed: PlacedStep, feeds: Iterable[tuple[Any, Any]]) -> None:
+def refuse_larger_batch(placed: PlacedPlan, feeds: Iterable[tuple[Any, Any]]) -> None:
     """Raise MismatchError when a fed batch, of pairs (tensor, value), is larger than planned."""
     for tensor, value in feeds:
         limit = placed.limits.get(tensor.op.name)
@@ -143,7 +143,7 @@ def refuse_larger_batch(placed: PlacedStep, feeds: Iterable[tuple[Any, Any]]) ->
 
 
 def refuse_unplanned(
-    graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[PlacedStep]
+    graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[PlacedPlan]
 ) -> None:
     """Refuse a run that would train without a plan; `placed` are the steps for which the session's graph was edited.
 
@@ -221,7 +221,7 @@ class SessionEnforcement:
 
     plans: tuple[Plan, ...]
     options: ApplyOptions
-    placed: dict[Any, tuple[PlacedStep, ...]] = field(default_factory=dict)
+    placed: dict[Any, tuple[PlacedPlan, ...]] = field(default_factory=dict)
     """Graph -> its placed steps."""
     undone: list[Callable[[], None]] = field(default_factory=list)
     """Callbacks that undo the edits of each graph."""

@@ -15,7 +15,7 @@ from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
 from pesto.tf.nodes.shape_inference import count_size_reads, has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
-from pesto.tf.step_facts import ColocationTie, StepFacts, StepFeed
+from pesto.tf.step_facts import VariableTie, StepFacts, StepFeed
 from pesto.tf.variables.variables import FLOW, resource_origins, touches, value_bytes
 
 STAND_IN = 32
@@ -65,7 +65,7 @@ def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[Pesto
     )
 
 
-def _largest(ties: Iterable[ColocationTie]) -> tuple[ColocationTie, ...]:
+def _largest(ties: Iterable[VariableTie]) -> tuple[VariableTie, ...]:
     return tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops)))
 
 
@@ -79,16 +79,16 @@ class _TouchedVariables:
     by_op: Mapping[int, set[int]]
     """Op -> the variables that it touches, without tables and other resources that have no known bytes."""
 
-    def tie(self, ops: int, variables: Iterable[int], why: str) -> ColocationTie:
+    def tie(self, ops: int, variables: Iterable[int], why: str) -> VariableTie:
         """Tie ops to the variables that they touch."""
         held = set(variables)
-        return ColocationTie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
+        return VariableTie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
 
     def name(self, i: int) -> str:
         """Return a node's type and name, for people."""
         return f"{self.nodes.defs[i].op} {shown(self.nodes.defs[i].name)}"
 
-    def ties(self) -> Iterable[ColocationTie]:
+    def ties(self) -> Iterable[VariableTie]:
         """Yield each colocation group, with the reason for which its ops share a device."""
         group = colocation_groups(self.nodes)
         members: dict[int, list[int]] = defaultdict(list)

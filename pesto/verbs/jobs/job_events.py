@@ -11,7 +11,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="s
     name: str
 
 
-class Incumbent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="incumbent"):
+class IncumbentEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="incumbent"):
     """A better plan."""
 
     best_s: float
@@ -60,7 +60,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="do
     """SHA-256 of those files, by name."""
 
 
-Event = Stage | Incumbent | Bound | Log | Done
+Event = Stage | IncumbentEvent | Bound | Log | Done
 
 
 def encode(event: Event) -> bytes:

@@ -18,7 +18,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import dumps
 from pesto.planning.solving import tracker
 from pesto.reporting.show.screen import one_line
-from pesto.verbs.jobs.job_events import Bound, Event, Incumbent, Log, Stage
+from pesto.verbs.jobs.job_events import Bound, Event, IncumbentEvent, Log, Stage
 from pesto.verbs.jobs.request import PLAN, SPLIT
 
 SUMMARY = ".incumbent.json"
@@ -139,7 +139,7 @@ class Telling:
         with self._one:
             better, self._best_s = best_s != self._best_s, best_s
         if better:
-            self._tell(Incumbent(best_s=best_s, bound_s=bound_s, gap=gap, by=incumbent.name, seconds=incumbent.seconds))
+            self._tell(IncumbentEvent(best_s=best_s, bound_s=bound_s, gap=gap, by=incumbent.name, seconds=incumbent.seconds))
         else:
             self._tell(Bound(bound_s=bound_s, gap=gap, seconds=incumbent.seconds))
 

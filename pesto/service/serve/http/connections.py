@@ -17,7 +17,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pesto.core.errors import Exit
-from pesto.service.protocol import Problem
+from pesto.service.protocol import ProblemReply
 from pesto.service.serve.refusals import code_of
 from pesto.service.serve.serve_config import Certificate, ServeConfig
 
@@ -332,7 +332,7 @@ def _answer(status: int) -> tuple[_Headers, bytes]:
     """Return the headers and the body of a refusal."""
     error, remedy = _SAYS[status]
     name = secrets.token_hex(8)
-    problem = Problem(
+    problem = ProblemReply(
         error=error, remedy=remedy, exit_code=int(Exit.USAGE), code=code_of(status), request_id=name
     )  # fmt: skip
     body = msgspec.json.encode(problem)

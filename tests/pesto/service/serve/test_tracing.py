@@ -35,7 +35,7 @@ def test_each_code_is_in_the_docs_and_in_the_document(client):
         (code, one.status, one.meaning) for code, one in CODES.items()
     ]
     document = client.get("/v1/openapi.json").json()
-    assert document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] == list(CODES)
+    assert document["components"]["schemas"]["ProblemReply"]["properties"]["code"]["enum"] == list(CODES)
 
 
 def test_each_refusal_has_a_code_of_its_status():

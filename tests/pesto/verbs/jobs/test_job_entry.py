@@ -20,7 +20,7 @@ from pesto.core.executing.pool import Pool
 from pesto.core.executing.ray_cluster import RayCluster
 from pesto.core.executing.worker import PipeChannel, SignalLatch
 from pesto.verbs.jobs import run_job
-from pesto.verbs.jobs.job_events import Done, Event, Incumbent, Stage, decode
+from pesto.verbs.jobs.job_events import Done, Event, IncumbentEvent, Stage, decode
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import ENTRY, Order
 
@@ -93,7 +93,7 @@ def test_one_worker_does_jobs_alike_and_one_after_the_other(tmp_path, pool) -> N
         assert isinstance(end, Done)
         if key == "never":
             assert (end.exit_code, end.error) == (130, "interrupted; nothing was written")
-            assert not any(isinstance(event, Incumbent) for event in told)
+            assert not any(isinstance(event, IncumbentEvent) for event in told)
         else:
             assert end.exit_code == 0 and "explain.json" in end.files
     assert (tmp_path / "first" / "plan.json").read_bytes() == (tmp_path / "second" / "plan.json").read_bytes()
@@ -109,7 +109,7 @@ def test_an_interruption_keeps_the_best_plan(tmp_path, pool) -> None:
     assert pool.cancel("mine", signal.SIGTERM)
     more, end = ended(pool)
     assert isinstance(end, Done) and (end.exit_code, end.error) == (143, None)
-    best = [event.best_s for event in told + more if isinstance(event, Incumbent)][-1]
+    best = [event.best_s for event in told + more if isinstance(event, IncumbentEvent)][-1]
     assert end.result["makespan_s"] == best and end.result["interrupted"]
     assert plan_is_valid(tmp_path / "mine")
 
@@ -127,7 +127,7 @@ def test_an_interruption_at_any_event(tmp_path, pool) -> None:
             assert plan_is_valid(out)
         else:
             assert not out.exists() or list(out.iterdir()) == []
-        assert (end.error is None) >= any(isinstance(event, Incumbent) for event in told[: at + 1])
+        assert (end.error is None) >= any(isinstance(event, IncumbentEvent) for event in told[: at + 1])
 
 
 @pytest.mark.kill
@@ -156,7 +156,7 @@ def test_a_job_on_ray_gives_the_same_plan(tmp_path, pool) -> None:
         begin(cluster, tmp_path / "there", TOWERS, deterministic=True)
         told, far = ended(cluster)
         assert isinstance(end, Done) and isinstance(far, Done) and far.files == end.files
-        assert any(isinstance(event, Incumbent) for event in told)
+        assert any(isinstance(event, IncumbentEvent) for event in told)
         assert (tmp_path / "here" / "plan.json").read_bytes() == (tmp_path / "there" / "plan.json").read_bytes()
         begin(cluster, tmp_path / "long", tangled(25), solver="list")
         _, far = ended(cluster, 5)

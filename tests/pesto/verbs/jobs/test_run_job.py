@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.verbs.jobs.job_events import Done, Event, Incumbent, Stage, decode, encode
+from pesto.verbs.jobs.job_events import Done, Event, IncumbentEvent, Stage, decode, encode
 from pesto.verbs.jobs.request import JobRequest, blobs_of, digests_of
 from pesto.verbs.jobs.run_job import run
 
@@ -107,7 +107,7 @@ def test_a_deterministic_solve_gives_the_bytes_that_the_verb_writes(tmp_path, bl
     ended, events, out = done(request, blobs)
     assert (ended.exit_code, ended.error) == (0, None)
     assert (out / "plan.json").read_bytes() == Path("home.json").read_bytes()
-    best = [event for event in events if isinstance(event, Incumbent)][-1]
+    best = [event for event in events if isinstance(event, IncumbentEvent)][-1]
     assert ended.result["makespan_s"] == best.best_s == json.loads((out / "answer.json").read_text())["makespan_s"]
     stages = [event.name for event in events if isinstance(event, Stage)]
     assert stages[:3] == ["reading the graph", "problem", "baselines"] and "verify" in stages
@@ -151,7 +151,7 @@ def test_an_interruption_keeps_the_best_plan(blobs, sent, code) -> None:
     out = blobs.parent / "out"
 
     def tell(event: Event) -> None:
-        if isinstance(event, Incumbent):
+        if isinstance(event, IncumbentEvent):
             os.kill(os.getpid(), sent)
 
     source = {"blob": stored(blobs, TOWERS.read_bytes())}
