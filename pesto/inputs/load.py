@@ -26,7 +26,7 @@ from pesto.core.step_parts import step_parts
 from pesto.inputs import cluster_file
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
 from pesto.tf.run.run_options import Batch, RunOptions
-from pesto.tf.step_facts import VariableTie, StepFacts
+from pesto.tf.step_facts import StepFacts, VariableTie
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile

@@ -42,7 +42,9 @@ class FakeJobs:
         told = [Stage(name="solve")]
         if words[0] == "talk":
             found = [1.0 - k * 1e-6 for k in range(int(words[1]))]
-            told += [IncumbentEvent(best_s=best, bound_s=0.5, gap=1 - 0.5 / best, by="list", seconds=0.0) for best in found]
+            told += [
+                IncumbentEvent(best_s=best, bound_s=0.5, gap=1 - 0.5 / best, by="list", seconds=0.0) for best in found
+            ]
         self._hear(*(ProgressMessage(work=work, data=encode(event)) for event in told))
         if words[0] == "die":
             self._hear(WorkFailure(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))

@@ -20,7 +20,7 @@ from pesto.inputs.cluster_file import ClusterDescription
 from pesto.reporting.show.drawing import BLUE, GREY, drawing_style, figure_bytes
 from pesto.reporting.show.facts import costs_text, note_key
 from pesto.reporting.show.lines import Column, Table, align_rows, fact, paragraph, to_csv
-from pesto.tf.step_facts import VariableTie, StepFacts
+from pesto.tf.step_facts import StepFacts, VariableTie
 
 _OF_A_DEVICE = ("name", "kind", "preset", "host", "memory_bytes", "speed", "cores")
 UNSAID = "the cluster's file, which names no source"

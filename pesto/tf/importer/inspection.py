@@ -15,7 +15,7 @@ from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
 from pesto.tf.nodes.shape_inference import count_size_reads, has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
-from pesto.tf.step_facts import VariableTie, StepFacts, StepFeed
+from pesto.tf.step_facts import StepFacts, StepFeed, VariableTie
 from pesto.tf.variables.variables import FLOW, resource_origins, touches, value_bytes
 
 STAND_IN = 32

@@ -139,7 +139,9 @@ class Telling:
         with self._one:
             better, self._best_s = best_s != self._best_s, best_s
         if better:
-            self._tell(IncumbentEvent(best_s=best_s, bound_s=bound_s, gap=gap, by=incumbent.name, seconds=incumbent.seconds))
+            self._tell(
+                IncumbentEvent(best_s=best_s, bound_s=bound_s, gap=gap, by=incumbent.name, seconds=incumbent.seconds)
+            )
         else:
             self._tell(Bound(bound_s=bound_s, gap=gap, seconds=incumbent.seconds))
 

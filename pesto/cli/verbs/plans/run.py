@@ -67,7 +67,7 @@ _METHOD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulationOptions:
+class EmulationRequest:
     """The options of `pesto run --emulate`."""
 
     clock: str
@@ -103,7 +103,7 @@ class _Stage:
         return emulate(self.step, plan, predicted, self.how)
 
 
-def emulated(plan: Plan, source: Source, asked: EmulationOptions, *, as_json: bool) -> None:
+def emulated(plan: Plan, source: Source, asked: EmulationRequest, *, as_json: bool) -> None:
     """Emulate `plan` and the methods against it, and print what came of it."""
     names = chosen_methods(asked.against) if asked.against is not None else ()
     machine = load_cluster(asked.cluster or plan_cluster(plan))
@@ -121,7 +121,7 @@ def emulated(plan: Plan, source: Source, asked: EmulationOptions, *, as_json: bo
         click.echo(emulation_page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
 
 
-def _rivals(stage: _Stage, asked: EmulationOptions, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:
+def _rivals(stage: _Stage, asked: EmulationRequest, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:
     """The plan, and the plan of each method on the same graph, cluster and costs."""
     yield Rival(method="plan", predicted_s=mine.predicted_s, emulated_s=mine.step_s)
     costs = load_costs(stage.graph, stage.cluster, asked.costs)
@@ -311,7 +311,9 @@ def run_command(
         raise refusal(artifact, "run", str(plan), "a plan or a split")
     found = artifact
     if emulate:
-        asked = EmulationOptions(clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs)
+        asked = EmulationRequest(
+            clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs
+        )
         emulated(found, plan_source(found, source), asked, as_json=as_json)
         return
     named = plan_source(found, source)
