@@ -58,7 +58,7 @@ def test_a_preset_printed_as_a_file_loads_back(tmp_path):
         own = tmp_path / "own.toml"
         own.write_text(typed("--show", name, "--toml"))
         found, preset = load_cluster(str(own)), load_cluster(name)
-        assert replace(found, source=preset.source) == preset
+        assert replace(found, source=preset.source, origin=preset.origin) == preset
         assert [p.source for row in found.paths for p in row if p] == [
             p.source for row in preset.paths for p in row if p
         ]

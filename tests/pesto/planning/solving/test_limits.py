@@ -335,7 +335,7 @@ def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
     whole = quick_candidates.run_heuristic
 
     def noted(problem, name, **options):
-        given.extend([options["seconds"]] if name == "list" else [])
+        given.extend([options["seconds"]] if name == "list" and options else [])
         return whole(problem, name, **options)
 
     monkeypatch.setattr(quick_candidates, "run_heuristic", noted)
