@@ -293,7 +293,7 @@ def test_messages_hold_for_python_and_the_command_line() -> None:
                 if isinstance(t, str) and re.search(r"(?<!pesto solve )(?<!pesto import )--[a-z]", t)
             ]
     # Options of the driver's own program, words of a whole command, and what verbs that take a plan ask for.
-    apart = {"gpu_clocks.py", "solve_report.py", "load.py"}
+    apart = {"presets.py", "solve_report.py", "load.py"}
     assert [(name, text) for name, text in found if name not in apart] == []
 
 
