@@ -9,20 +9,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_MOST = {
-    "product lines": 112800,
-    "product files": 889,
-    "private functions that are used once, in per mille of all functions": 283,
-    "import depth": 41,
+    "product lines": 104150,
+    "product files": 537,
+    "private functions that are used once, in per mille of all functions": 153,
+    "import depth": 33,
     "rooms": 17,
-    "arrows between rooms": 72,
-    "docstrings that open with What, Whether or Of": 407,
-    "class names that stand twice": 6,
+    "arrows between rooms": 71,
+    "docstrings that open with What, Whether or Of": 48,
+    "class names that stand twice": 0,
 }
 """Ceilings: lower one when its count has fallen, never raise it without a reason in the commit."""
 AT_LEAST = {
-    "comment lines in solvers/search, in per mille": 25,
-    "comment lines in solvers/bounds, in per mille": 24,
-    "comment lines in pesto/tf, in per mille": 18,
+    "comment lines in solvers/search, in per mille": 32,
+    "comment lines in solvers/bounds, in per mille": 28,
+    "comment lines in pesto/tf, in per mille": 24,
 }
 """Floors: raise one when its count has risen."""
 LIBRARIES = ("labels", "pipelining")
