@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from pesto.choosing.comparison.contest import Comparison, MethodEntry
 from pesto.choosing.whatif.points import Sweep
@@ -40,6 +40,7 @@ from pesto.verbs.plan_step import compare_step, plan_step, sweep_step
 from pesto.verbs.programs import apply, logical_cpus, pipeline, place, record, rewrite
 from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SweepRequest
 from pesto.verbs.verb_options import CompareKeywords, CompareOptions, SweepKeywords, SweepOptions
+from solvers import Problem
 
 __all__ = [
     "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
@@ -138,6 +139,29 @@ class _Watched(Context):
         yield self._hear
 
 
+class CheckedProblem(NamedTuple):
+    """A verified plan's step on its cluster."""
+
+    problem: Problem
+    """The step in ticks, which the plan was verified on."""
+    cluster: Cluster
+    unconfirmed: dict[str, Any]
+    """Statements of the plan that nothing at hand confirms, by key of its provenance."""
+
+
+def check_plan(
+    plan: Plan, graph: Graph, *, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
+) -> CheckedProblem:
+    """Verify a plan on its graph, and return the problem that it was verified on; errors as of `check`."""
+    machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(plan) if cluster is None else cluster, costs)
+    if costs is None and (wanted := needed_costs(plan)):
+        raise UsageError(f"the plan rests on {wanted} as costs")
+    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
+    problem = flow.formulate(graph, op_costs, machine, settings, plan.pins)
+    verify(plan, graph, problem, machine)
+    return CheckedProblem(problem, machine, unconfirmed_statements(plan, graph, machine, op_costs))
+
+
 def check(
     plan: Plan | str | Path,
     graph: Graph,
@@ -153,13 +177,7 @@ def check(
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
     or the costs have to be given.
     """
-    found = as_plan(plan)
-    machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    if costs is None and (wanted := needed_costs(found)):
-        raise UsageError(f"the plan rests on {wanted} as costs")
-    settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
-    verify(found, graph, flow.formulate(graph, op_costs, machine, settings, found.pins), machine)
-    return unconfirmed_statements(found, graph, machine, op_costs)
+    return check_plan(as_plan(plan), graph, cluster=cluster, costs=costs).unconfirmed
 
 
 def simulate(

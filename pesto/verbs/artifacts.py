@@ -16,25 +16,19 @@ from pesto.core.graph import Graph
 from pesto.core.plans import plan_file
 from pesto.core.plans.execution_modes import ModePrediction, predict_intended_mode
 from pesto.core.plans.orders import order_worth
-from pesto.core.plans.plan import PER_EDGE, Plan, claimant, recompute_bound
+from pesto.core.plans.plan import Plan, claimant, recompute_bound
 from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.quantities import duration, percent, plural, size
-from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import Source
 from pesto.inputs.load import (
-    as_cluster_and_costs,
-    load_cluster,
-    load_costs,
     load_graph,
     load_shapes,
-    plan_cluster,
     plan_source,
     split_source,
 )
 from pesto.pipelining import pattern_certificate
 from pesto.pipelining.pipeline import AT_ONCE
-from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.explanation import Explanation
 from pesto.reporting.show.facts import PATTERN, PLAN, SPLIT, artifact_keys, enforced_keys, enforced_line, plan_keys
 from pesto.reporting.show.html_report import ReportedPlan, html_report
@@ -175,8 +169,7 @@ def verify(artifact: Artifact, given: GivenStep, called: str, *, certificate: bo
     match artifact:
         case Plan():
             graph = given.graph_of(artifact)
-            left = api.check(artifact, graph, cluster=given.cluster, costs=given.costs)
-            problem = _problem(artifact, graph, given)
+            problem, _, left = api.check_plan(artifact, graph, cluster=given.cluster, costs=given.costs)
             return CheckedPlan(
                 plan=artifact, called=called, certificate=certificate, graph=graph, problem=problem, left=left
             )
@@ -253,13 +246,6 @@ class CheckedPlan:
         return predict_intended_mode(graph, timeline, plan.rank, order=not plan.placement_only)
 
 
-def _problem(plan: Plan, graph: Graph, given: GivenStep) -> Problem:
-    """Return the full-graph problem that the plan is checked against."""
-    machine = load_cluster(given.cluster or plan_cluster(plan))
-    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
-    return formulate(graph, load_costs(graph, machine, given.costs), machine, settings, plan.pins)
-
-
 def _certificate(plan: Plan, problem: Problem) -> dict[str, object]:
     """Return the bound, what of it follows from the plan and the problem alone, and which solver claims the rest."""
     made, claim = plan.provenance, {}
@@ -289,9 +275,7 @@ def _plan_bound(plan: Plan, problem: Problem) -> str:
 
 def _reported(label: str, plan: Plan, graph: Graph, given: GivenStep) -> ReportedPlan:
     """Verify a plan, and return it with its step in ticks, as a page shows it."""
-    api.check(plan, graph, cluster=given.cluster, costs=given.costs)
-    machine, _ = as_cluster_and_costs(graph, given.cluster or plan_cluster(plan), given.costs)
-    problem = _problem(plan, graph, given)
+    problem, machine, _ = api.check_plan(plan, graph, cluster=given.cluster, costs=given.costs)
     worth = order_worth(problem, plan.schedule.device, plan.rank)
     return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
 
